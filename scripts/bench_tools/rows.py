@@ -1,0 +1,90 @@
+"""The rows of the table: which load, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from attrs import frozen
+
+from bench_tools.errors import BenchError
+
+QUEUE_PREFIX = "bench"
+MESSAGE_BYTES = 1024
+
+
+@frozen(kw_only=True)
+class Row:
+    """One kind of load.
+
+    ``messages`` is per transaction (``tx`` only), ``window`` the publishes without confirm per connection (``confirm``
+    only).  ``consumers`` is the number of consuming connections (PerfTest) or, for txgen, whether a transaction also
+    acknowledges what it was delivered.
+    """
+
+    name: str
+    tool: Literal["txgen", "perftest"]
+    mode: Literal["tx", "confirm"]
+    connections: int
+    queues: int
+    messages: int = 1
+    window: int = 0
+    consumers: int = 0
+
+    @property
+    def has_goal(self) -> bool:
+        """Whether the goal of issue 2 (2x the rate at half the CPU) is stated for this row."""
+        return self.tool == "txgen" and self.mode == "tx"
+
+
+def _tx(connections: int, messages: int) -> Row:
+    return Row(
+        name=f"tx-{connections}x{messages}",
+        tool="txgen",
+        mode="tx",
+        connections=connections,
+        queues=4,
+        messages=messages,
+    )
+
+
+DEFAULT_ROWS = (
+    _tx(1, 1),
+    _tx(1, 10),
+    _tx(8, 1),
+    _tx(8, 10),
+    _tx(32, 1),
+    _tx(32, 10),
+    Row(name="confirm-8", tool="txgen", mode="confirm", connections=8, queues=4, window=1000),
+    Row(name="java-tx-8x10", tool="perftest", mode="tx", connections=8, queues=1, messages=10),
+    Row(name="java-confirm-8", tool="perftest", mode="confirm", connections=8, queues=1, window=1000),
+    Row(name="java-flow", tool="perftest", mode="confirm", connections=1, queues=1, window=1000, consumers=1),
+)
+
+EXTRA_ROWS = (
+    Row(name="txack-8x1", tool="txgen", mode="tx", connections=8, queues=4, messages=1, consumers=1),
+    Row(name="txack-8x10", tool="txgen", mode="tx", connections=8, queues=4, messages=10, consumers=1),
+    Row(name="txack-32x10", tool="txgen", mode="tx", connections=32, queues=4, messages=10, consumers=1),
+)
+
+
+def select_rows(text: str | None) -> Sequence[Row]:
+    """Rows by comma-separated names; a name that ends in ``*`` stands for all that begin so.
+
+    Raises:
+        BenchError: a name that no row has.
+    """
+    if text is None:
+        return DEFAULT_ROWS
+    chosen: list[Row] = []
+    for name in text.split(","):
+        found = [
+            row
+            for row in DEFAULT_ROWS + EXTRA_ROWS
+            if row.name == name or (name.endswith("*") and row.name.startswith(name[:-1]))
+        ]
+        if not found:
+            known = ", ".join(row.name for row in DEFAULT_ROWS + EXTRA_ROWS)
+            raise BenchError(f"no row is called {name!r}; there are: {known}")
+        chosen += [row for row in found if row not in chosen]
+    return chosen
