@@ -1,0 +1,206 @@
+"""The rows of ``understudy status``: who is there, asked over HTTP, and what is known of who is not.
+
+Three sources, the first that knows wins: the broker itself (``/status``), its ``ports.json``, the group's coordination store (read
+by the plugin that the broker's configuration switches on). A broker counts as there when the answer on its HTTP port carries its
+own name and pid: the port of a dead one may belong to anybody by now.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import attrs
+
+from understudy.broker.config import Config, ConfigError, load
+from understudy.broker.errors import UnderstudyError
+from understudy.broker.plugin import find_plugins
+from understudy.broker.server.ports_file import PORTS_NAME, read_ports
+
+HTTP_TIMEOUT_S: Final = 1.0
+DOWN: Final = "down"
+UNRESPONSIVE: Final = "unresponsive"
+
+Row = dict[str, Any]
+
+
+class NothingThereError(UnderstudyError):
+    """Neither a broker nor a trace of one at the place that was named."""
+
+
+@attrs.frozen(kw_only=True)
+class KnownBroker:
+    """A broker that should be there. ``ports`` is its ``ports.json``; ``config`` its file, if there is one."""
+
+    broker: str
+    ports: Mapping[str, Any]
+    config: Config | None = None
+
+
+def rows_of_url(url: str) -> dict[str, Any]:
+    """The group as the broker at ``url`` knows it, each member asked itself.
+
+    Raises:
+        NothingThereError: nobody answers there, or not as a broker does.
+    """
+    parts = urlsplit(url if "//" in url else f"//{url}")
+    host, port = parts.hostname or "127.0.0.1", parts.port or 80
+    first = _ask(host, port)
+    if first is None or "broker" not in first:
+        raise NothingThereError(f"no broker answers at http://{host}:{port}/status")
+    brokers = [_from_store(broker, shown) for broker, shown in first.get("known_brokers", {}).items()]
+    others = [known for known in brokers if known.broker != first["broker"]]
+    return _group([first, *_live_rows(others)], first)
+
+
+def rows_of_directory(directory: Path) -> dict[str, Any]:
+    """All brokers of a directory: of a cluster (``understudy cluster --data``), or the data directory of one broker.
+
+    Raises:
+        NothingThereError: there is none.
+        ConfigError: a broker's file cannot be read.
+    """
+    known = list(_known_in(directory))
+    if not known:
+        raise NothingThereError(
+            f"{directory} holds no broker: neither {PORTS_NAME} nor a configuration file"
+            if directory.is_dir()
+            else f"{directory} is not a directory"
+        )
+    rows = _live_rows(known)
+    store: Mapping[str, Any] = {}
+    if any(row["status"] in (DOWN, UNRESPONSIVE) for row in rows):
+        store = _store_of(known)
+        for row in rows:
+            if row["status"] in (DOWN, UNRESPONSIVE):
+                row["epoch"] = store.get("epoch")
+    return _group(rows, store)
+
+
+def _known_in(directory: Path) -> Iterable[KnownBroker]:
+    ports = read_ports(directory)
+    if ports is not None:
+        yield KnownBroker(broker=str(ports.get("broker")), ports=ports)
+        return
+    seen = set()
+    for path in sorted(directory.glob("*.toml")):
+        config = load(path)
+        seen.add(config.broker.data.resolve())
+        ports = read_ports(config.broker.data) or {"amqp": config.amqp.port}
+        yield KnownBroker(broker=config.broker.id, ports=ports, config=config)
+    for path in sorted(directory.glob(f"*/{PORTS_NAME}")):
+        ports = read_ports(path.parent)
+        if ports is not None and path.parent.resolve() not in seen:
+            yield KnownBroker(broker=str(ports.get("broker")), ports=ports)
+
+
+def _from_store(broker: str, shown: Mapping[str, Any]) -> KnownBroker:
+    http_host, _, http_port = str(shown.get("http", "")).rpartition(":")
+    amqp_port = str(shown.get("amqp", "")).rpartition(":")[2]
+    ports = {
+        "amqp": int(amqp_port) if amqp_port.isdecimal() else None,
+        "http": int(http_port) if http_port.isdecimal() else None,
+        "http_host": http_host,
+        "pid": shown.get("pid"),
+    }
+    return KnownBroker(broker=broker, ports=ports)
+
+
+def _live_rows(known: list[KnownBroker]) -> list[Row]:
+    if not known:
+        return []
+    with ThreadPoolExecutor(len(known)) as pool:
+        return list(pool.map(_row, known))
+
+
+def _row(known: KnownBroker) -> Row:
+    ports = known.ports
+    pid = ports.get("pid")
+    page = _ask(str(ports.get("http_host") or "127.0.0.1"), ports.get("http"))
+    if page is not None and page.get("broker") == known.broker and page.get("pid") == pid:
+        return page
+    row: Row = {
+        "broker": known.broker,
+        "pid": None,
+        "port": ports.get("amqp"),
+        "role": None,
+        "status": DOWN,
+        "epoch": None,
+        "blockers": ["its process is not running"],
+        "queues": [],
+        "lag": {},
+    }
+    if page is None and isinstance(pid, int) and _is_broker_process(pid):
+        row |= {
+            "pid": pid,
+            "status": UNRESPONSIVE,
+            "blockers": [f"process {pid} does not answer within {HTTP_TIMEOUT_S:g} s"],
+        }
+    return row
+
+
+def _is_broker_process(pid: int) -> bool:
+    """Whether the process is there and is one of ours, not a later one of the same number."""
+    try:
+        return b"understudy" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        if Path("/proc/self").exists():
+            return False
+    except OSError:
+        return False
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _ask(host: str, port: object) -> Row | None:
+    """``/status`` of whoever listens there; None if nobody does or the answer is not ours."""
+    if not isinstance(port, int) or not port:
+        return None
+    connection = http.client.HTTPConnection(host, port, timeout=HTTP_TIMEOUT_S)
+    try:
+        connection.request("GET", "/status")
+        page = json.loads(connection.getresponse().read())
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return page if isinstance(page, dict) else None
+
+
+def _store_of(known: list[KnownBroker]) -> Mapping[str, Any]:
+    """What the coordination store says, by the plugin of the first configuration that has one; {} if nothing can be read."""
+    for each in known:
+        if each.config is None:
+            continue
+        enabled = [name for name, switched_on in each.config.plugins.items() if switched_on]
+        for plugin in find_plugins(enabled):
+            found: Mapping[str, Any] | None = plugin.read_store(each.config)
+            if found is not None:
+                return found
+    return {}
+
+
+def _group(rows: list[Row], store: Mapping[str, Any]) -> dict[str, Any]:
+    """What all rows agree on, by the one who must know best: the primary, else the store, else whoever knows anything."""
+    leading = [row for row in rows if row.get("role") in ("primary", "standalone")]
+    best = max(leading, key=lambda row: row.get("epoch") or 0, default=None) or store or (rows[0] if rows else {})
+    return {
+        "group": best.get("group") or next((row["group"] for row in rows if row.get("group")), None),
+        "epoch": best.get("epoch"),
+        "primary": best.get("primary"),
+        "in_sync": best.get("in_sync") or [],
+        "min_insync": best.get("min_insync"),
+        "brokers": sorted(rows, key=lambda row: str(row["broker"])),
+    }
+
+
+__all__ = ["ConfigError", "NothingThereError", "Row", "rows_of_directory", "rows_of_url"]

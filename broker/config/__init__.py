@@ -1,0 +1,64 @@
+"""The configuration: a TOML file read strictly into frozen classes.
+
+Three rules. (1) Every key has a default that is right for a laptop: one broker, loopback only, guest/guest, no HA; a file says
+what differs. (2) Nothing is guessed: an unknown key, a value of the wrong type or out of range, and two values that contradict
+each other each stop the start with a `ConfigError`. A key with a typing mistake that is silently ignored is a time-out that is
+not set, and that is found out on the day of the failover. (3) The unit ends the key's name (`_s`, `_ms`, `_bytes`); a value may
+be a number in that unit, or a string with its own: `"30min"`, `"100ms"`, `"64MiB"`.
+
+The classes are the schema: each field is `Annotated` with the reader that checks it, so a key, its default and its range stand in
+one line, and no table beside them can disagree. cattrs was refused: its errors name Python types where an operator needs the key,
+the value, what is expected, and the nearest known key.
+
+`readers` checks values, `schema` has the sections, `loading` puts them together and looks for contradictions. `load` is the only
+function that touches the disk, and it touches the given file alone: whether a certificate or a data directory is there, who uses
+it finds out. Relative paths are relative to the configuration file.
+
+Values and units: DESIGN 10, 12 and 15.
+"""
+
+from __future__ import annotations
+
+from understudy.broker.config.errors import ConfigError
+from understudy.broker.config.loading import is_loopback_host, load, milliseconds, parse, structure
+from understudy.broker.config.schema import (
+    AmqpConfig,
+    BrokerConfig,
+    Config,
+    CoordinationConfig,
+    GroupConfig,
+    HaConfig,
+    HttpConfig,
+    JournalConfig,
+    LimitsConfig,
+    LinkConfig,
+    ShutdownConfig,
+    TlsConfig,
+    TxConfig,
+    UserConfig,
+    guest,
+)
+
+__all__ = [
+    "AmqpConfig",
+    "BrokerConfig",
+    "Config",
+    "ConfigError",
+    "CoordinationConfig",
+    "GroupConfig",
+    "HaConfig",
+    "HttpConfig",
+    "JournalConfig",
+    "LimitsConfig",
+    "LinkConfig",
+    "ShutdownConfig",
+    "TlsConfig",
+    "TxConfig",
+    "UserConfig",
+    "guest",
+    "is_loopback_host",
+    "load",
+    "milliseconds",
+    "parse",
+    "structure",
+]

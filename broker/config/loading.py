@@ -1,0 +1,112 @@
+"""From a file to a `Config`: read it, check each value, then what contradicts what."""
+
+from __future__ import annotations
+
+import ipaddress
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from understudy.broker.config.errors import ConfigError
+from understudy.broker.config.readers import Place, Table
+from understudy.broker.config.schema import Config
+
+
+def load(path: Path) -> Config:
+    """Read the configuration file at `path`.
+
+    Raises:
+        ConfigError: it cannot be read, is no UTF-8 or no TOML, or says something that cannot be used.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ConfigError(file=str(path), problem=f"cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(file=str(path), problem=f"is not UTF-8 at byte {error.start}") from error
+    return parse(text, file=str(path), base=path.parent)
+
+
+def parse(text: str, *, file: str = "<configuration>", base: Path = Path()) -> Config:
+    """Read a configuration from the text of a TOML file.
+
+    Args:
+        text: the TOML document.
+        file: what errors call it.
+        base: the directory that relative paths start from.
+
+    Raises:
+        ConfigError: see `load`.
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(file=file, problem=f"is not TOML: {error}") from error
+    return structure(table, file=file, base=base)
+
+
+def structure(table: Mapping[str, object], *, file: str = "<configuration>", base: Path = Path()) -> Config:
+    """Make a configuration of tables that are already there, such as those that `understudy cluster` makes; see `parse`."""
+    place = Place(file, base, root=Config)
+    config: Config = Table(Config).read(dict(table), place)
+    for key, value, expected in _contradictions(config):
+        at = Place(file, base, key)
+        raise at.missing(expected) if value is None else at.refuse(value, expected)
+    return config
+
+
+def milliseconds(seconds: float) -> int:
+    """A duration of the configuration as the core counts it."""
+    return round(seconds * 1_000)
+
+
+def is_loopback_host(host: str) -> bool:
+    """Say whether `host`, a name or an address, can only mean this machine. Names other than localhost are not looked up."""
+    if host.rstrip(".").lower() == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def _contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
+    """Yield (key, its value or None if it is missing, what is expected) for values that are right alone and wrong together."""
+    link, ha, group, limits = config.link, config.ha, config.group, config.limits
+    if link.secret is None and not is_loopback_host(link.host):
+        yield "link.secret", None, f"a shared secret, because link.host '{link.host}' is not a loopback address"
+    if link.dead_after_s <= link.heartbeat_s:
+        yield "link.dead_after_s", link.dead_after_s, f"more than link.heartbeat_s ({link.heartbeat_s:g})"
+    if ha.reconnect_max_s < ha.reconnect_min_s:
+        yield "ha.reconnect_max_s", ha.reconnect_max_s, f"at least ha.reconnect_min_s ({ha.reconnect_min_s:g})"
+    if group.max_wait_ms < group.min_wait_ms:
+        yield "group.max_wait_ms", group.max_wait_ms, f"at least group.min_wait_ms ({group.min_wait_ms:g})"
+    if limits.unstable_bytes_per_connection > limits.unstable_bytes:
+        expected = f"at most limits.unstable_bytes ({limits.unstable_bytes})"
+        yield "limits.unstable_bytes_per_connection", limits.unstable_bytes_per_connection, expected
+    yield from _coordination_contradictions(config)
+    yield from _user_contradictions(config)
+
+
+def _coordination_contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
+    if not config.plugins.get("ha", False):
+        return
+    coordination = config.coordination
+    if coordination.kind == "file" and coordination.path is None:
+        yield "coordination.path", None, "a file that all brokers of the group share, because plugins.ha is true"
+    if coordination.kind == "zookeeper" and not coordination.hosts:
+        yield "coordination.hosts", None, "a list of 'host:port', because coordination.kind is 'zookeeper'"
+
+
+def _user_contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
+    names = [user.name for user in config.users]
+    known = ", ".join(config.broker.vhosts)
+    for index, user in enumerate(config.users):
+        first = names.index(user.name)
+        if first < index:
+            yield f"users[{index}].name", user.name, f"a name that users[{first}] does not have"
+        for vhost in user.vhosts:
+            if vhost not in config.broker.vhosts:
+                yield f"users[{index}].vhosts", vhost, f"a vhost that broker.vhosts lists ({known})"

@@ -1,0 +1,229 @@
+"""The sections of the configuration: each key with its default and its range.
+
+What a value does when it is in force stands where it is used, and in DESIGN 10, 12 and 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from attrs import Factory, field, frozen
+
+from understudy.broker.config.readers import (
+    DAY_S,
+    GIB,
+    KIB,
+    MIB,
+    FilePath,
+    Flag,
+    Named,
+    Number,
+    PasswordHash,
+    Pattern,
+    Table,
+    Tables,
+    Text,
+    Texts,
+    milliseconds_of,
+    seconds,
+    size,
+)
+from understudy.broker.security import Permissions
+
+GUEST_PASSWORD_HASH: Final = "$scrypt$ln=14,r=8,p=1$dW5kZXJzdHVkeS5ndWVzdA$2tGmIQmCqbpxTFHwyO4tLquCpR/y7oJ72swRNGLgPbo"  # noqa: S105
+"""Of `guest`. Its salt is fixed, for the password is known to all; `security` lets guest in from loopback only."""
+
+_NAME: Final = r"[^\x00-\x1f]{1,127}"  # NUL parts the fields of SASL PLAIN
+_Host = Annotated[str, Text("a host name or an address", r"[^\s/]+")]
+_Port = Annotated[int, Number(0, 65_535)]  # 0: any free one
+_Id = Annotated[
+    str, Text("a name of 1 to 64 letters, digits, '.', '_' and '-', no sign first", r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+]
+
+
+@frozen(kw_only=True)
+class BrokerConfig:
+    """[broker]: who this broker is. `id` and `group` are written into the data directory, which belongs to them from then on."""
+
+    id: _Id = "b1"
+    group: _Id = "understudy"
+    data: Annotated[Path, FilePath("the data directory")] = Path("data")
+    vhosts: Annotated[tuple[str, ...], Texts("a list of different vhost names", Text("a vhost name", _NAME))] = ("/",)
+
+
+@frozen(kw_only=True)
+class TlsConfig:
+    """A certificate chain and its key as PEM files; `ca` also demands a certificate, signed by it, of the peer."""
+
+    cert: Annotated[Path, FilePath("the path of a PEM certificate chain")]
+    key: Annotated[Path, FilePath("the path of a PEM private key")]
+    ca: Annotated[Path | None, FilePath("the path of PEM certificates")] = None
+
+
+@frozen(kw_only=True)
+class AmqpConfig:
+    """[amqp]: where clients connect and what is proposed to them; heartbeat 0 is none. With `tls` the port speaks TLS only."""
+
+    host: _Host = "127.0.0.1"
+    port: _Port = 5672
+    heartbeat_s: Annotated[int, seconds(0, 65_535, whole=True)] = 60
+    frame_max: Annotated[int, size(4_096, 128 * MIB)] = 131_072
+    channel_max: Annotated[int, Number(1, 65_535)] = 2_047
+    handshake_timeout_s: Annotated[float, seconds(0.1)] = 10.0
+    tls: Annotated[TlsConfig | None, Table(TlsConfig)] = None
+
+
+@frozen(kw_only=True)
+class HttpConfig:
+    """[http]: /status, /livez, /readyz."""
+
+    host: _Host = "127.0.0.1"
+    port: _Port = 8672
+
+
+@frozen(kw_only=True)
+class LinkConfig:
+    """[link]: where the other brokers of the group connect, and the secret that all of them share.
+
+    With `unix`, those on this machine connect over a socket in the data directory instead of TCP, if its path is short enough.
+    """
+
+    host: _Host = "127.0.0.1"
+    port: _Port = 7672
+    secret: Annotated[str | None, Text("a shared secret", secret=True)] = field(default=None, repr=False)
+    heartbeat_s: Annotated[float, seconds(0.01)] = 1.0
+    dead_after_s: Annotated[float, seconds(0.01)] = 5.0
+    unix: Annotated[bool, Flag()] = True
+    tls: Annotated[TlsConfig | None, Table(TlsConfig)] = None
+
+
+@frozen(kw_only=True)
+class JournalConfig:
+    """[journal]: `reserve_bytes` are kept preallocated, so that decisions can be written when the disk is full (DESIGN 9)."""
+
+    segment_bytes: Annotated[int, size(64 * KIB, 4 * GIB)] = 64 * MIB
+    reserve_bytes: Annotated[int, size(0)] = 256 * MIB
+
+
+@frozen(kw_only=True)
+class HaConfig:
+    """[ha]: read by the HA plugin.
+
+    Attributes:
+        backup_timeout_s: a member that acknowledged nothing for so long while something was outstanding is expelled.
+        expected_timeout_s: how long a start waits for listed brokers before it goes on without them.
+        reconnect_min_s, reconnect_max_s: the pause between attempts to reach the primary grows from one to the other.
+        min_insync: the least in-sync set that decides; None: 2 in a group of three or more brokers, else 1 (DESIGN 5).
+        found: this broker may found the group, if store and data are empty. Off, because a broker that lost both would found
+            a second group beside the first.
+    """
+
+    backup_timeout_s: Annotated[float, seconds(0.1)] = 5.0
+    expected_timeout_s: Annotated[float, seconds(0.1)] = 10.0
+    reconnect_min_s: Annotated[float, seconds(0.001)] = 0.1
+    reconnect_max_s: Annotated[float, seconds(0.001)] = 2.0
+    min_insync: Annotated[int | None, Number(1, 64)] = None
+    found: Annotated[bool, Flag()] = False
+
+
+@frozen(kw_only=True)
+class CoordinationConfig:
+    """[coordination]: `file` is a file at `path` that all brokers of one host share; `zookeeper` is an ensemble at `hosts`."""
+
+    kind: Annotated[Literal["file", "zookeeper"], Text("'file' or 'zookeeper'", "file|zookeeper")] = "file"
+    path: Annotated[Path | None, FilePath("the path of a file that all brokers of the group share")] = None
+    hosts: Annotated[
+        tuple[str, ...], Texts("a list of different 'host:port'", Text("'host:port'", r"[^\s/,]+:\d{1,5}"))
+    ] = ()
+    lease_s: Annotated[float, seconds(0.1)] = 3.0
+    session_s: Annotated[float, seconds(0.1)] = 10.0
+
+
+@frozen(kw_only=True)
+class TxConfig:
+    """[tx]: local transactions. An idle one is rolled back (406); outcomes can be asked for `outcome_ttl_s` (G8)."""
+
+    idle_timeout_s: Annotated[float, seconds(1, 30 * DAY_S)] = 1_800.0
+    outcome_ttl_s: Annotated[float, seconds(1, 30 * DAY_S)] = 3_600.0
+    outcome_limit: Annotated[int, Number(1, 100_000_000)] = 1_000_000
+    max_bytes: Annotated[int, size(1)] = 256 * MIB
+
+
+@frozen(kw_only=True)
+class GroupConfig:
+    """[group]: what shares one fsync and one round trip.
+
+    Attributes:
+        min_wait_ms: commits are held back so long for others to join them; 0: no longer than the turn and the fsync before it.
+        max_wait_ms: what nobody waits for (the content of open transactions) goes with the next commit, or after so long.
+    """
+
+    min_wait_ms: Annotated[float, milliseconds_of(0, 1_000)] = 0.0
+    max_wait_ms: Annotated[float, milliseconds_of(0, 1_000)] = 2.0
+
+
+@frozen(kw_only=True)
+class LimitsConfig:
+    """[limits]: the bounds of DESIGN 15. What each does when it is reached stands there."""
+
+    unstable_bytes: Annotated[int, size(MIB)] = 64 * MIB
+    unstable_bytes_per_connection: Annotated[int, size(64 * KIB)] = 4 * MIB
+    link_unacknowledged_bytes: Annotated[int, size(MIB)] = 64 * MIB
+    outgoing_bytes_per_client: Annotated[int, size(64 * KIB)] = 8 * MIB
+    memory_ratio: Annotated[float, Number(0.001, 1.0, whole=False, what="a share of the RAM")] = 0.4
+
+
+@frozen(kw_only=True)
+class ShutdownConfig:
+    """[shutdown]: how long a stopping broker flushes and answers before it closes what is left."""
+
+    grace_s: Annotated[float, seconds(0, 3_600)] = 10.0
+
+
+@frozen(kw_only=True)
+class _PermissionTable:
+    configure: Annotated[str, Pattern()] = ""
+    write: Annotated[str, Pattern()] = ""
+    read: Annotated[str, Pattern()] = ""
+
+
+def _permissions(table: _PermissionTable) -> Permissions:
+    return Permissions(table.configure, table.write, table.read)
+
+
+@frozen(kw_only=True)
+class UserConfig:
+    """One of [[users]]: a name, its scrypt hash, and per vhost what it may configure, write and read."""
+
+    name: Annotated[str, Text("a user name", _NAME)]
+    password_hash: Annotated[str, PasswordHash()] = field(repr=False)
+    vhosts: Annotated[Mapping[str, Permissions], Named(Table(_PermissionTable), _permissions)] = field(factory=dict)
+
+
+def guest(vhosts: tuple[str, ...] = ("/",)) -> UserConfig:
+    """The user of a configuration that names none: guest/guest, everything in every vhost, from loopback only."""
+    everything = {vhost: Permissions(".*", ".*", ".*") for vhost in vhosts}
+    return UserConfig(name="guest", password_hash=GUEST_PASSWORD_HASH, vhosts=everything)
+
+
+@frozen(kw_only=True)
+class Config:
+    """A whole configuration; `Config()` is that of an empty file."""
+
+    broker: Annotated[BrokerConfig, Table(BrokerConfig)] = BrokerConfig()
+    amqp: Annotated[AmqpConfig, Table(AmqpConfig)] = AmqpConfig()
+    http: Annotated[HttpConfig, Table(HttpConfig)] = HttpConfig()
+    link: Annotated[LinkConfig, Table(LinkConfig)] = LinkConfig()
+    journal: Annotated[JournalConfig, Table(JournalConfig)] = JournalConfig()
+    ha: Annotated[HaConfig, Table(HaConfig)] = HaConfig()
+    coordination: Annotated[CoordinationConfig, Table(CoordinationConfig)] = CoordinationConfig()
+    tx: Annotated[TxConfig, Table(TxConfig)] = TxConfig()
+    group: Annotated[GroupConfig, Table(GroupConfig)] = GroupConfig()
+    limits: Annotated[LimitsConfig, Table(LimitsConfig)] = LimitsConfig()
+    shutdown: Annotated[ShutdownConfig, Table(ShutdownConfig)] = ShutdownConfig()
+    plugins: Annotated[Mapping[str, bool], Named(Flag())] = field(factory=dict)
+    users: Annotated[tuple[UserConfig, ...], Tables(UserConfig)] = Factory(
+        lambda self: (guest(self.broker.vhosts),), takes_self=True
+    )

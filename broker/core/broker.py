@@ -1,0 +1,652 @@
+"""The broker as its channels see it: publish, settle, declare, commit; and the turn that makes all of it durable at once.
+
+A driver does, in every turn: ``tick`` (time), ``Connection.receive`` for what has arrived, ``durable`` if an fsync came
+back, then ``end_turn`` once: what has become stable is applied, consumers are served, the completion queue releases what
+clients wait for, in log order; then the turn's commits are ordered and one batch is closed and handed to the journal and to
+the plugin's links. There is no other way out: nothing in here answers early.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from understudy.broker.amqp.field_table import encode_table
+from understudy.broker.core.entry import ACQUIRED, GONE, READY, Entry
+from understudy.broker.core.limits import Limits
+from understudy.broker.core.queue import Queue
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log import record
+from understudy.broker.log.journal_gate import JournalGate
+from understudy.broker.log.kept_log import Batch
+from understudy.broker.log.live_offsets import LiveOffsets
+from understudy.broker.log.log import journal_form
+from understudy.broker.log.position import ID_EPOCH_SHIFT
+from understudy.broker.message import Message
+from understudy.broker.plugin import Stability, TransactionObserver, TransactionObserverFactory
+from understudy.broker.transactions.coordinator import GroupCommitCoordinator, TransactionCoordinator
+from understudy.broker.transactions.recorder import TransactionRecorder
+from understudy.broker.transactions.tx_buffer import TxBuffer, TxState, groups_of
+
+if TYPE_CHECKING:
+    from understudy.broker.core.connection import Connection
+
+
+NO_DEADLINE = [0]
+OPEN_BYTES = 128 << 10
+"""An open batch of that many message bytes is closed though nobody waits for it."""
+DISK = "disk"
+BACKUP_DISK = "disk of a backup"
+MEMORY = "memory"
+"""Causes of refusing work that consumers make room for: see :meth:`Broker.refuse_work`."""
+MAKES_ROOM = frozenset({DISK, BACKUP_DISK, MEMORY})
+LAZY_MS = 2
+"""Records that nobody waits for stay in the open batch at most that long, unless ``group.max_wait`` says otherwise."""
+
+
+class AloneStability:
+    """Without a plugin: what is fsynced here is stable."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._log = state.log
+
+    def stable_offset(self) -> int:
+        return self._log.durable
+
+    def batch_closed(self, batch: Batch) -> None:
+        pass
+
+
+class PersistingObserver:
+    """The observer of a broker without a plugin: the transaction's records go to its own log."""
+
+    def __init__(self, recorder: TransactionRecorder) -> None:
+        self._recorder = recorder
+
+    def publish(self, tx: TxBuffer, queues: list[Queue], deadlines_ms: list[int], message: Message) -> None:
+        self._recorder.enqueue(tx, queues, deadlines_ms, message)
+
+    def accept(self, tx: TxBuffer, groups: list[record.Group]) -> None:
+        self._recorder.dequeue(tx, groups)
+
+    def prepare(self, tx: TxBuffer) -> None:
+        pass
+
+    def commit(self, tx: TxBuffer) -> None:
+        pass
+
+    def rollback(self, tx: TxBuffer) -> None:
+        pass
+
+
+class PersistingObserverFactory:
+    """One :class:`PersistingObserver` serves all transactions; it has no state of its own."""
+
+    def __init__(self, recorder: TransactionRecorder) -> None:
+        self._observer = PersistingObserver(recorder)
+
+    def create(self, tx: TxBuffer) -> TransactionObserver:
+        return self._observer
+
+
+class Broker:
+    """One broker process's core.
+
+    Attributes:
+        leading: it may change state: standalone, or the primary of its group.
+        answering: it may tell and deliver; False while a promoted broker is recovering.
+        refusal: why clients are turned away at connection.open ("" if they are not), with ``refusal_name`` in front.
+        work_refused: why new work is refused before it enters the log ("" if it is not).
+    """
+
+    def __init__(
+        self,
+        state: BrokerState,
+        gate: JournalGate,
+        limits: Limits,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self.state = state
+        self.log = state.log
+        self.gate = gate
+        self.limits = limits
+        self.random_bytes = random_bytes
+        self.stability: Stability = AloneStability(state)
+        self.recorder = TransactionRecorder(state)
+        self.observers: TransactionObserverFactory = PersistingObserverFactory(self.recorder)
+        self.coordinator: TransactionCoordinator = GroupCommitCoordinator(self)
+        self.connections: set[Connection] = set()
+        self.leading = False
+        self.answering = False
+        self.refusal = "the broker is starting"
+        self.refusal_name = "CONNECTION_FORCED"
+        self.work_refused = ""
+        self._refusals: dict[str, str] = {}
+        self.now_ms = 0
+        self.wall_ms = 0
+        self.epoch = 0
+        self.unstable_bytes = 0
+        self.counters = {"published": 0, "committed": 0, "rolled_back": 0, "expired": 0, "unroutable": 0}
+        self.publishers: list[Connection] = []
+        self.after_release: list[Callable[[], None]] = []
+        self.open_tx_ids: set[int] = set()
+        self.barred_names: dict[str, int] = {}
+        self._completions: deque[tuple[int, Callable[[Any], None], Any]] = deque()
+        self._dequeues: list[tuple[int, int]] = []
+        self._dequeue_reason = record.ACKNOWLEDGED
+        self._eager = False
+        self._open_bytes = 0
+        self._sequence = 0
+        self._tx_sequence = 0
+        self._local_id = 0
+        self._hold_commits = limits.hold_commits
+        self._barrier = 0
+        self._expiring: deque[tuple[int, Queue]] = deque()
+        self._next_housekeeping_ms = 0
+        self._trimmed_at = 0
+        self._outcome_marks: deque[tuple[int, int]] = deque()
+        self.on_delivered: Callable[[Queue, Entry, bool], None] | None = None
+
+    # -- leading --------------------------------------------------------------------------------------------------
+
+    def lead(self, epoch: int, name: str, transients_lost: bool) -> int:
+        """Begin ``epoch`` as its primary: append EPOCH, make every queue ready to serve. Returns EPOCH's offset.
+
+        Nothing is answered until ``answering`` is set by whoever knows that the epoch is acknowledged.
+        """
+        state = self.state
+        log = self.log
+        log.begin_epoch(epoch)
+        self.epoch = epoch
+        self.leading = state.deciding = self._eager = True
+        offset = state.append_record(record.encode_epoch(epoch, name, transients_lost, self.wall_ms))
+        for tx_id, csn in state.owed_commits():
+            state.append_record(record.encode_commit(tx_id, csn, self.wall_ms, False))
+        self.barred_names = {argument[0]: at for at, _, argument in state.pending_outcomes()}
+        floor = epoch << ID_EPOCH_SHIFT
+        for queue in state.queues.values():
+            queue.activate(floor, floor)
+            queue.used_ms = self.now_ms
+            queue.adopted = True
+        return offset
+
+    def serve(self) -> None:
+        """Admit clients and answer from now on."""
+        self.refusal = ""
+        self.answering = True
+        for queue in self.state.queues.values():
+            self.schedule(queue)
+
+    def next_queue_id(self) -> int:
+        self._sequence += 1
+        return self.epoch << ID_EPOCH_SHIFT | self._sequence
+
+    def next_tx_id(self) -> int:
+        """A new transaction id, known as open until :meth:`forget_tx_id`."""
+        self._tx_sequence += 1
+        tx_id = self.epoch << ID_EPOCH_SHIFT | self._tx_sequence
+        self.open_tx_ids.add(tx_id)
+        return tx_id
+
+    def forget_tx_id(self, tx_id: int) -> None:
+        """The transaction of that id is decided, or its channel will never open it."""
+        self.open_tx_ids.discard(tx_id)
+
+    @property
+    def newest_tx_id(self) -> int:
+        return self.epoch << ID_EPOCH_SHIFT | self._tx_sequence
+
+    def next_local_id(self) -> int:
+        """An id for a queue outside the log: epoch 0, so it can never be taken for a logged one."""
+        self._local_id += 1
+        return self._local_id
+
+    def refuse_work(self, cause: str, reason: str) -> None:
+        """Refuse new work before it enters the log, for ``cause``; with an empty ``reason`` that cause is over.
+
+        A commit is answered 506, a confirmed publish nacked; who publishes otherwise is blocked. Work that is under way,
+        acknowledgements and rollbacks go on, and for a cause of ``MAKES_ROOM`` so do commits that only take messages.
+        """
+        if reason:
+            self._refusals[cause] = reason
+        else:
+            self._refusals.pop(cause, None)
+        refused = next(iter(self._refusals.values()), "")
+        if refused != self.work_refused:
+            self.work_refused = refused
+            for connection in list(self.connections):
+                if connection.paused or not refused:
+                    connection.check_bounds()
+
+    def commit_refused(self, tx: TxBuffer) -> str:
+        """Why ``tx`` may not commit now, "" if it may."""
+        if not self.work_refused or any(message is not None for _, message, _ in tx.events):
+            return self.work_refused
+        return next((reason for cause, reason in self._refusals.items() if cause not in MAKES_ROOM), "")
+
+    def settled(self, size_bytes: int) -> None:
+        """So many bytes need no longer be kept for becoming stable; who waits for that of others may go on."""
+        limit = self.limits.unstable_bytes
+        before = self.unstable_bytes
+        self.unstable_bytes = after = before - size_bytes
+        if before > limit >= after:
+            for connection in list(self.connections):
+                if connection.paused:
+                    connection.check_bounds()
+
+    # -- time -----------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int, wall_ms: int) -> None:
+        """Time passes. ``now_ms`` is monotonic and drives every time-out; ``wall_ms`` only message and outcome TTLs."""
+        self.now_ms = now_ms
+        self.wall_ms = wall_ms
+        for connection in list(self.connections):
+            connection.tick(now_ms)
+        if self.leading and self.answering and now_ms >= self._next_housekeeping_ms:
+            self._next_housekeeping_ms = now_ms + 250
+            self._expire_messages()
+            self._expire_queues()
+            self._trim_outcomes()
+
+    def _expire_messages(self) -> None:
+        for queue in list(self.state.queues.values()):
+            while not queue.deleted:
+                entry = queue.peek()
+                if entry is None or not entry.deadline_ms or entry.deadline_ms > self.wall_ms:
+                    break
+                taken = queue.take()
+                assert taken is entry
+                self.counters["expired"] += 1
+                self.dequeue(queue, entry, record.EXPIRED)
+
+    def _expire_queues(self) -> None:
+        for queue in list(self.state.registry.queues()):
+            if queue.deleted or queue.consumers:
+                continue
+            unused_ms = self.now_ms - queue.used_ms
+            expired = queue.expires_ms is not None and unused_ms >= queue.expires_ms
+            abandoned = queue.adopted and queue.auto_delete and unused_ms >= self.limits.auto_delete_grace_ms
+            if expired or abandoned:
+                self.delete_queue(queue)
+
+    def _trim_outcomes(self) -> None:
+        """Forget outcomes that are older than their time to live, by this primary's own monotonic clock."""
+        outcomes = self.state.outcomes
+        marks = self._outcome_marks
+        if not marks or self.now_ms - marks[-1][0] >= 60_000:
+            marks.append((self.now_ms, self.log.applied))
+        old = 0
+        while marks and self.now_ms - marks[0][0] >= self.limits.outcome_ttl_ms:
+            old = marks.popleft()[1]
+        surplus = len(outcomes) > self.limits.outcome_limit and self.log.applied >= self._trimmed_at
+        if old or surplus:
+            due = outcomes.trim_point(old, self.limits.outcome_limit * 9 // 10)
+            if due is not None:
+                self._trimmed_at = self.append_record(record.encode_outcomes_trimmed(*due))
+
+    # -- the turn -------------------------------------------------------------------------------------------------
+
+    def append_record(self, raw: bytes) -> int:
+        """Append a rare record, after the dequeues that were settled before it."""
+        self.close_dequeues()
+        self._eager = True
+        return self.state.append_record(raw)
+
+    def end_turn(self, flush: bool = False) -> bool:
+        """Apply and answer what has become stable, order the turn's commits, close the turn's batch if anybody waits for it.
+
+        Records that nobody waits for (the events of open transactions, COMMIT, settlements) stay in the open batch and go
+        with the next one that somebody does: a commit then costs one sync, not two. ``flush`` sends them anyway, and orders
+        the commits that ``hold_commits`` holds back.
+
+        Returns:
+            Whether something is left: the driver ends another turn with ``flush`` within ``LAZY_MS``.
+        """
+        if not self.leading:
+            return False
+        self.advance()
+        if flush or not self._hold_commits:
+            self.coordinator.run_group()
+            held = False
+        else:
+            held = self.coordinator.waiting() > 0
+        log = self.log
+        if self._dequeues:
+            self.close_dequeues()
+        if log.end == log.closed_end:
+            return held
+        waited_for = self._completions and self._completions[-1][0] > log.closed_end
+        if not (waited_for or flush or self._eager or self._open_bytes >= OPEN_BYTES):
+            return True
+        for connection in self.publishers:
+            connection.turn_ended(log.end)
+        self.publishers.clear()
+        self._eager = False
+        self._open_bytes = 0
+        batch = log.close_batch()
+        assert batch is not None
+        self.gate.append_batch(journal_form(batch), batch.last)
+        log.kept.trim(log.stable)
+        self.stability.batch_closed(batch)
+        return held
+
+    def durable(self, offset: int) -> None:
+        """The journal has fsynced up to ``offset``; what follows from it happens at the end of the turn."""
+        self.log.note_durable(offset)
+
+    def advance(self) -> None:
+        """Apply what has become stable, serve consumers, release what clients wait for."""
+        self.log.apply_up_to(self.stability.stable_offset())
+        if not self.answering:
+            return
+        applied = self.log.applied
+        completions = self._completions
+        while completions and completions[0][0] <= applied:
+            _, release, argument = completions.popleft()
+            release(argument)
+        if self.state.scheduled:
+            self._dispatch()
+        if self.after_release:
+            for flush in self.after_release:
+                flush()
+            self.after_release.clear()
+
+    def complete(self, offset: int, release: Callable[[Any], None], argument: Any) -> None:
+        """Call ``release(argument)`` when the log is applied up to ``offset``. Calls must come with ascending offsets."""
+        assert not self._completions or offset >= self._completions[-1][0]
+        self._completions.append((offset, release, argument))
+
+    def barrier(self) -> int:
+        """The offset of a record appended now: when it is stable, every listed member has acknowledged since."""
+        if self._barrier <= self.log.closed_end:
+            self._barrier = self.append_record(record.BARRIER_RECORD)
+        return self._barrier
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def deadline(self, queue: Queue, expiration_ms: int | None) -> int:
+        """Wall-clock ms at which a message published now expires in ``queue``; 0 for never."""
+        ttl = queue.ttl_ms
+        if expiration_ms is not None and (ttl is None or expiration_ms < ttl):
+            ttl = expiration_ms
+        return 0 if ttl is None else max(1, self.wall_ms + ttl)
+
+    def publish(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> int:
+        """Enqueue outside any transaction; returns the offset at which it is stable."""
+        self.counters["published"] += 1
+        log = self.log
+        if self._dequeues:
+            self.close_dequeues()
+        self._eager = True
+        targets = []
+        local: list[Queue] = []
+        durable = False
+        for queue in queues:
+            if queue.logged:
+                queue.newest_id = entry_id = queue.newest_id + 1
+                deadline = 0 if queue.ttl_ms is None and expiration_ms is None else self.deadline(queue, expiration_ms)
+                targets.append((queue.id, entry_id, deadline))
+                durable = durable or queue.durable
+            else:
+                local.append(queue)
+        if targets:
+            transient = not (message.persistent and durable)
+            message.offset = offset = log.append(
+                record.encode_enqueue(targets, message, transient), message.properties, message.body
+            )
+            log.pending.append((offset, self.state.apply_enqueue, (message, targets)))
+        for queue in local:
+            entry = (queue, message, self.deadline(queue, expiration_ms))
+            if log.pending:
+                log.pending.append((log.end, self._apply_local, entry))
+            else:  # nothing stands before it, and it waits for no disk itself
+                self._apply_local(entry)
+        return log.end
+
+    def _apply_local(self, argument: tuple[Queue, Message, int]) -> None:
+        queue, message, deadline = argument
+        if not queue.deleted:
+            queue.enqueue(queue.next_id(), message, deadline)
+            self.schedule(queue)
+
+    def dequeue(self, queue: Queue, entry: Entry, reason: int) -> None:
+        """Take one message out for good, outside any transaction. Consecutive ones become one record."""
+        if entry.state == GONE:  # its queue was deleted meanwhile
+            return
+        queue.mark_dequeuing(entry)
+        if not queue.logged:
+            queue.remove(entry.id)
+            return
+        if reason != self._dequeue_reason and self._dequeues:
+            self.close_dequeues()
+        self._dequeue_reason = reason
+        self._dequeues.append((queue.id, entry.id))
+
+    def close_dequeues(self) -> None:
+        if self._dequeues:
+            groups = groups_of(self._dequeues)
+            self._dequeues = []
+            offset = self.log.append(record.encode_dequeue(self._dequeue_reason, groups))
+            self.log.pending.append((offset, self.state.apply_dequeue, groups))
+
+    def purge(self, queue: Queue) -> int:
+        """Dequeue everything that may be handed out; what is handed out or embargoed stays (P-59). Returns how many."""
+        entries = queue.ready_entries()
+        for entry in entries:
+            self.dequeue(queue, entry, record.PURGED)
+        queue.forget_taken()
+        return len(entries)
+
+    def requeue(self, queue: Queue, entry: Entry) -> None:
+        """Put a handed-out message back at its place."""
+        queue.put_back(entry)
+        self.schedule(queue)
+
+    def schedule(self, queue: Queue) -> None:
+        """``queue`` may have something for its consumers."""
+        if queue.consumers and not queue.scheduled:
+            queue.scheduled = True
+            self.state.scheduled.append(queue)
+
+    def _dispatch(self) -> None:
+        scheduled = self.state.scheduled
+        while scheduled:
+            batch = scheduled[:]
+            scheduled.clear()
+            for queue in batch:
+                queue.scheduled = False
+                self._serve(queue)
+
+    def _serve(self, queue: Queue) -> None:
+        consumers = queue.consumers
+        idle = 0
+        while idle < len(consumers):
+            consumer = consumers[0]
+            if not consumer.can_take():
+                consumers.rotate(-1)
+                idle += 1
+                continue
+            entry = self.take(queue)
+            if entry is None:
+                return
+            idle = 0
+            consumer.deliver(entry)
+            consumers.rotate(-1)
+
+    def take(self, queue: Queue) -> Entry | None:
+        """The next message of ``queue`` that has not expired, marked as handed out."""
+        while True:
+            entry = queue.take()
+            if entry is None or not entry.deadline_ms or entry.deadline_ms > self.wall_ms:
+                return entry
+            self.counters["expired"] += 1
+            self.dequeue(queue, entry, record.EXPIRED)
+
+    # -- topology -------------------------------------------------------------------------------------------------
+
+    def declare_queue(
+        self, vhost: str, name: str, *, durable: bool, auto_delete: bool, arguments: dict[str, Any], owner: Any
+    ) -> Queue:
+        """Declare a new queue. With an ``owner`` (a connection) it is exclusive and stays outside the log."""
+        if owner is not None:
+            queue = Queue(
+                self.next_local_id(),
+                vhost,
+                name,
+                durable=durable,
+                auto_delete=auto_delete,
+                arguments=arguments,
+                live=LiveOffsets(),  # none of it is read from the journal again: it keeps no segment of it
+                owner=owner,
+            )
+            self.state.queues[queue.id] = queue
+            self.state.registry.add_queue(queue)
+        else:
+            flags = (record.DURABLE if durable else 0) | (record.AUTO_DELETE if auto_delete else 0)
+            queue_id = self.next_queue_id()
+            self.append_record(record.encode_queue_declare(queue_id, vhost, name, flags, encode_table(arguments)))
+            queue = self.state.queues[queue_id]
+            queue.activate(0, self.epoch << ID_EPOCH_SHIFT)
+        queue.used_ms = self.now_ms
+        return queue
+
+    def delete_queue(self, queue: Queue) -> int:
+        """Delete; its consumers are cancelled. Returns how many messages could have been handed out."""
+        depth = queue.depth
+        for consumer in list(queue.consumers):
+            consumer.cancelled_by_broker()
+        bound = [
+            exchange
+            for exchange in self.state.registry.vhost(queue.vhost).exchanges.values()
+            if exchange.auto_delete and exchange.bindings_of(queue)
+        ]
+        if queue.logged:
+            self.append_record(record.encode_queue_delete(queue.id, queue.durable))
+        else:
+            queue.deleted = True
+            self.state.registry.remove_queue(queue)
+            self.state.queues.pop(queue.id, None)
+            queue.clear()
+        for exchange in bound:
+            if not exchange.bindings:
+                self.append_record(record.encode_exchange_delete(exchange.vhost, exchange.name, exchange.durable))
+        return depth
+
+    # -- transactions ---------------------------------------------------------------------------------------------
+
+    def tx_publish(self, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None) -> None:
+        """Enqueue within ``tx``: the queues hold it embargoed until the decision (P-06)."""
+        self.counters["published"] += 1
+        self._open_bytes += len(message.body)
+        if self._dequeues:
+            self.close_dequeues()
+        if len(queues) == 1 and expiration_ms is None and queues[0].logged and queues[0].ttl_ms is None:
+            self._observer(tx).publish(tx, queues, NO_DEADLINE, message)
+            return
+        logged = [queue for queue in queues if queue.logged]
+        if logged:
+            deadlines = [self.deadline(queue, expiration_ms) for queue in logged]
+            self._observer(tx).publish(tx, logged, deadlines, message)
+        if len(logged) < len(queues):
+            local = [(q.id, 0, self.deadline(q, expiration_ms)) for q in queues if not q.logged]
+            for queue_id, _, _ in local:
+                self.state.queues[queue_id].uncommitted += 1
+            tx.add_unlogged(message, local)
+
+    def tx_accept(self, tx: TxBuffer, settled: list[tuple[Queue, Entry]]) -> None:
+        """Dequeue within ``tx``; the entries stay handed out until the decision (P-07)."""
+        if self._dequeues:
+            self.close_dequeues()
+        logged = groups_of([(queue.id, entry.id) for queue, entry in settled if queue.logged])
+        if logged:
+            self._observer(tx).accept(tx, logged)
+        local = groups_of([(queue.id, entry.id) for queue, entry in settled if not queue.logged])
+        if local:
+            tx.add_unlogged(None, local)
+
+    def _observer(self, tx: TxBuffer) -> TransactionObserver:
+        observer: TransactionObserver | None = tx.observer
+        if observer is None:
+            observer = tx.observer = self.observers.create(tx)
+        return observer
+
+    def prepare_ordered(self, tx: TxBuffer) -> None:
+        """Called by the coordinator, in commit order."""
+        if self._dequeues:
+            self.close_dequeues()
+        if tx.observer is not None:
+            tx.observer.prepare(tx)
+        offset = self.recorder.prepare(tx, self.state.csn + 1, self.wall_ms)
+        self.complete(offset, self.tx_decided, tx)
+
+    def tx_decided(self, tx: TxBuffer) -> None:
+        """The log is applied up to the PREPARE of ``tx``: it is committed, or a ROLLBACK follows, which is told by itself."""
+        if tx.outcome is TxState.COMMITTED:
+            self.coordinator.run_commit_ordered([tx])
+            self._tell_decided(tx)
+        else:
+            assert tx.outcome is TxState.ROLLED_BACK, f"transaction {tx.tx_id} is stable and has no outcome"
+
+    def _tx_rolled_back(self, tx: TxBuffer) -> None:
+        """The log is applied up to the ROLLBACK that follows the PREPARE of ``tx``."""
+        assert tx.state is TxState.ROLLED_BACK, f"transaction {tx.tx_id} has a stable ROLLBACK and is {tx.state.value}"
+        self.counters["rolled_back"] += 1
+        if tx.observer is not None:
+            tx.observer.rollback(tx)
+        self._tell_decided(tx)
+
+    def _tell_decided(self, tx: TxBuffer) -> None:
+        self.forget_tx_id(tx.tx_id)
+        # Channel, observer and transaction point at each other: what is decided must not need a garbage collector to go.
+        decided, tx.decided, tx.observer = tx.decided, None, None
+        if decided is not None:
+            decided(tx)
+
+    def roll_back_closed(self, tx: TxBuffer, reason: str) -> None:
+        """A closed transaction was refused by a member: append ROLLBACK, tell the client when that is stable."""
+        assert tx.closed_undecided
+        self.close_dequeues()
+        offset = self.recorder.rollback(tx, self.wall_ms, reason)
+        self.complete(offset, self._tx_rolled_back, tx)
+
+    def commit_ordered(self, tx: TxBuffer) -> None:
+        """Called by the coordinator when ``tx`` has been applied."""
+        self.counters["committed"] += 1
+        if tx.observer is not None:
+            tx.observer.commit(tx)
+
+    def roll_back(self, tx: TxBuffer, reason: str) -> None:
+        """End an open transaction; what it held is freed when ROLLBACK is stable."""
+        assert tx.prepare is None, f"transaction {tx.tx_id} is closed: only its decision ends it"
+        tx.decided = None
+        if tx.logged_events:
+            self.close_dequeues()
+            self.recorder.rollback(tx, self.wall_ms, reason)
+            tx.observer.rollback(tx)
+            tx.observer = None
+        else:
+            self.state.forget_unlogged(tx)
+        self.counters["rolled_back"] += 1
+        tx.state = TxState.ROLLED_BACK
+
+    def transaction_named(self, name: str, besides: TxBuffer | None = None) -> TxBuffer | None:
+        """An open or closed transaction under a client-made name, other than ``besides``."""
+        for tx in self.state.transactions.values():
+            if tx.name == name and tx is not besides:
+                return tx
+        return None
+
+    # -- leaving --------------------------------------------------------------------------------------------------
+
+    def close_clients(self, name: str, text: str) -> None:
+        """Turn every client away with connection.close 320."""
+        for connection in list(self.connections):
+            connection.force_close(name, text)
+
+    def settle_back(self, deliveries: Iterable[tuple[Queue, Entry]]) -> None:
+        """Deliveries of a channel that is gone return to their queues."""
+        for queue, entry in deliveries:
+            if entry.state == ACQUIRED:
+                self.requeue(queue, entry)
+            assert entry.state != READY or entry.id in queue.entries

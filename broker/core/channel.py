@@ -1,0 +1,257 @@
+"""One channel: takes methods one after the other and hands each to the part that knows it.
+
+A channel answers in order. While an answer waits for the log (a declare, for example) what comes next waits with it; while
+a commit is pending nothing but a close may come (P-48). A close waits for nothing (DESIGN 15): what stands before it is done
+then, and not answered. The parts share the channel and each keeps its own state:
+``publishing`` (publish, confirms), ``consuming`` (consume, get, acknowledgements), ``naming`` (exchanges and queues),
+``transacting`` (tx).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from understudy.broker.amqp.frames import Event
+from understudy.broker.amqp.methods import (
+    BASIC_PUBLISH,
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    CHANNEL_FLOW,
+    CHANNEL_FLOW_OK,
+    CHANNEL_OPEN,
+    TX_COMMIT,
+    method_name,
+)
+from understudy.broker.core.consuming import Consuming
+from understudy.broker.core.naming import Naming
+from understudy.broker.core.publishing import Publishing
+from understudy.broker.core.transacting import Transacting
+from understudy.broker.errors import (
+    AmqpError,
+    ChannelErrorHard,
+    CommandInvalidError,
+    NotImplementedAmqpError,
+    PreconditionFailedError,
+    SoftError,
+)
+
+if TYPE_CHECKING:
+    from understudy.broker.core.connection import Connection
+
+Handler = Callable[[tuple[Any, ...]], None]
+
+POSTPONED_BYTES = 256
+"""What a frame that waits in ``inbox`` counts beside its content."""
+
+
+class Channel:
+    """State of one channel.
+
+    Attributes:
+        closing: we have sent channel.close; everything but the answer is passed over.
+        ended: it will never say anything again.
+        awaiting: key of the method whose answer waits for the log, 0 if none.
+    """
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self.connection = connection
+        self.broker = connection.broker
+        self.number = number
+        self.closing = False
+        self.ended = False
+        self.awaiting = 0
+        self.flow_active = True
+        self.last_queue = ""
+        self.inbox: deque[Event] = deque()
+        self._postponed_bytes = 0
+        self.transacting = Transacting(self)
+        self.publishing = Publishing(self)
+        self.consuming = Consuming(self)
+        self.naming = Naming(self)
+        self._publish = self.publishing.publish
+        self._handlers: dict[int, Handler] = {
+            CHANNEL_CLOSE: self._close,
+            CHANNEL_CLOSE_OK: self._close_ok,
+            CHANNEL_FLOW: self._flow,
+            CHANNEL_OPEN: self._open_twice,
+            **self.publishing.handlers(),
+            **self.consuming.handlers(),
+            **self.naming.handlers(),
+            **self.transacting.handlers(),
+        }
+
+    def take(self, event: Event) -> None:
+        """Handle one method (with its content, if it has one), or keep it until the answer before it is out."""
+        key = event[1]
+        if self.closing:
+            if key == CHANNEL_CLOSE_OK:
+                self._close_ok(())
+            elif key == CHANNEL_CLOSE:
+                self.send(CHANNEL_CLOSE_OK)
+            return
+        if self.awaiting:
+            if self.awaiting == TX_COMMIT and key != CHANNEL_CLOSE:
+                raise PreconditionFailedError(f"{method_name(key)} while tx.commit is pending on channel {self.number}")
+            if key != CHANNEL_CLOSE:
+                self._postpone(event)
+                return
+        if key == BASIC_PUBLISH:
+            self._publish(event[2], event[3], event[4])  # type: ignore[misc]
+            return
+        handler = self._handlers.get(key)
+        if handler is None:
+            raise NotImplementedAmqpError(f"{method_name(key)} is not implemented")
+        handler(event[2])
+
+    def send(self, key: int, *args: Any) -> None:
+        self.connection.send(self.number, key, *args)
+
+    def write(self, frames: bytes) -> None:
+        self.connection.write(frames)
+
+    # -- answers that wait for the log ----------------------------------------------------------------------------
+
+    def after_own_publishes(self, key: int, action: Callable[..., None], *args: Any, outlives: bool = False) -> None:
+        """Call ``action(*args)`` when all that this connection has published outside transactions is in its queues.
+
+        That is now, if it is so; else when the log is applied up to its present end, whatever is published meanwhile, and the
+        channel takes nothing more until then. A broker that does not answer yet has not applied what it was promoted with, so
+        that everything waits for it.
+
+        Args:
+            key: the method that asks.
+            action: what the method does.
+            args: its arguments.
+            outlives: it is a command, not a question: it is carried out though the channel may have ended by then.
+        """
+        broker = self.broker
+        pending = broker.log.pending
+        if broker.answering and not (pending and pending[0][0] <= self.connection.published_to):
+            action(*args)
+            return
+        self.awaiting = key
+        broker.complete(broker.log.end, self._reached, (action, args, outlives))
+
+    def _reached(self, postponed: tuple[Callable[..., None], tuple[Any, ...], bool]) -> None:
+        action, args, outlives = postponed
+        if not self.ended and not self.closing:
+            self._answered(lambda: action(*args))
+        elif outlives:
+            with suppress(AmqpError):  # there is nobody left to be told
+                action(*args)
+
+    def answer_when_stable(self, offset: int, key: int, answer: Callable[[], None] | None) -> None:
+        """Call ``answer`` when the log is applied up to ``offset``; until then the channel takes nothing more.
+
+        With ``answer`` None (no-wait) nothing waits.
+        """
+        if answer is None:
+            return
+        self.awaiting = key
+        self.broker.complete(offset, self._answered, answer)
+
+    def _answered(self, answer: Callable[[], None]) -> None:
+        if self.ended or self.closing:
+            return
+        key = self.awaiting
+        self.awaiting = 0
+        self.connection.guard(self.number, key, answer)
+        self.resume()
+
+    def resume(self) -> None:
+        """Go on with what came meanwhile."""
+        inbox = self.inbox
+        while inbox and not self.awaiting and not self.closing and not self.ended:
+            self.connection.take_event(self._next_postponed())
+        if self.connection.paused:
+            self.connection.check_bounds()
+
+    def _postpone(self, event: Event) -> None:
+        self.inbox.append(event)
+        self._postponed_bytes += _size(event)
+        self.connection.postponed(_size(event))
+
+    def _next_postponed(self) -> Event:
+        event = self.inbox.popleft()
+        self._postponed_bytes -= _size(event)
+        self.connection.postponed(-_size(event))
+        return event
+
+    def hurry(self) -> None:
+        """The client closes: do what stands before that without waiting for any answer."""
+        inbox = self.inbox
+        while inbox and self.awaiting != TX_COMMIT and not self.closing and not self.ended:
+            self.awaiting = 0
+            self.connection.take_event(self._next_postponed())
+
+    def fail(self, error: SoftError, key: int) -> None:
+        """Close this channel for an error that belongs to an earlier method."""
+        self.connection.fail_channel(self, error, key)
+
+    # -- channel methods ------------------------------------------------------------------------------------------
+
+    def _close(self, args: tuple[Any, ...]) -> None:
+        self.hurry()
+        if self.closing:  # what stood before it was wrong, and the two closes cross
+            self.send(CHANNEL_CLOSE_OK)
+        if self.closing or self.ended:
+            return
+        self.end("closed by the client")
+        self.send(CHANNEL_CLOSE_OK)
+        self.connection.channel_closed(self)
+
+    def _close_ok(self, args: tuple[Any, ...]) -> None:
+        if not self.closing:
+            raise CommandInvalidError(f"channel.close-ok on channel {self.number}, which nobody closed")
+        self.connection.channel_closed(self)
+
+    def _flow(self, args: tuple[Any, ...]) -> None:
+        self.flow_active = args[0]
+        self.send(CHANNEL_FLOW_OK, args[0])
+        if self.flow_active:
+            self.consuming.schedule_all()
+
+    def _open_twice(self, args: tuple[Any, ...]) -> None:
+        raise ChannelErrorHard(f"second channel.open on channel {self.number}")
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        if not self.closing:
+            self.transacting.tick(now_ms)
+
+    def end(self, reason: str) -> None:
+        """The channel dies: consumers go, an open transaction is rolled back (P-44), deliveries return to their queues.
+
+        A transaction whose commit is under way goes on without the channel (DESIGN 12).
+        """
+        if self.ended:
+            return
+        self.ended = True
+        self.inbox.clear()
+        if self._postponed_bytes:
+            self.connection.postponed(-self._postponed_bytes)
+            self._postponed_bytes = 0
+            self.connection.check_bounds()
+        self.consuming.cancel_all()
+        self.transacting.end(reason)
+        self.consuming.end()
+
+    def release(self) -> None:
+        """It has ended and its connection has forgotten it.
+
+        Channel and parts point at each other; nothing does any more after this, so that no garbage collector is needed. What
+        still waits for the log (a commit, an answer that goes nowhere) has the part that it needs, and no part needs another
+        one through the channel by then.
+        """
+        assert self.ended, f"channel {self.number} goes without having ended"
+        self._handlers = {}
+        del self._publish, self.publishing, self.consuming, self.naming, self.transacting
+
+
+def _size(event: Event) -> int:
+    """What a postponed event counts."""
+    return POSTPONED_BYTES + (len(event[3]) + len(event[4]) if len(event) == 5 else 0)

@@ -1,0 +1,499 @@
+"""One client connection: bytes in, bytes out.
+
+The driver feeds :meth:`Connection.receive` and writes what :meth:`take_output` gives. The life of a connection is a line:
+header, start, verifying, tune, open, running, closing, closed; a method that comes at another place ends it (503). An error
+raised anywhere below becomes ``channel.close`` or ``connection.close`` here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from understudy.broker.amqp.constants import FRAME_MIN_SIZE, HEARTBEAT, PROTOCOL_HEADER
+from understudy.broker.amqp.encode import HEARTBEAT_FRAME
+from understudy.broker.amqp.errors import FrameError, ProtocolHeaderError
+from understudy.broker.amqp.frames import Event, FrameParser, split_protocol_header
+from understudy.broker.amqp.methods import (
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    CHANNEL_OPEN,
+    CHANNEL_OPEN_OK,
+    CONNECTION_BLOCKED,
+    CONNECTION_CLOSE,
+    CONNECTION_CLOSE_OK,
+    CONNECTION_OPEN,
+    CONNECTION_OPEN_OK,
+    CONNECTION_START,
+    CONNECTION_START_OK,
+    CONNECTION_TUNE,
+    CONNECTION_TUNE_OK,
+    CONNECTION_UNBLOCKED,
+    CONNECTION_UPDATE_SECRET,
+    CONNECTION_UPDATE_SECRET_OK,
+    encode_method,
+    method_name,
+)
+from understudy.broker.core.channel import Channel
+from understudy.broker.core.login import Login
+from understudy.broker.errors import (
+    AmqpError,
+    ChannelErrorHard,
+    CommandInvalidError,
+    HardError,
+    NotAllowedError,
+    SoftError,
+)
+
+if TYPE_CHECKING:
+    from understudy.broker.core.broker import Broker
+    from understudy.broker.core.login import Authenticator
+    from understudy.broker.core.queue import Queue
+    from understudy.broker.security import User
+
+PRODUCT = "Understudy"
+VERSION = "0.1.0"
+CAPABILITIES = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": False,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+    "understudy.outcomes": True,
+}
+
+
+class Phase(Enum):
+    """Where on its line a connection is."""
+
+    HEADER = "header"
+    START = "start"
+    VERIFYING = "answer about the password"
+    TUNE = "tune"
+    OPEN = "open"
+    RUNNING = "running"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class Transport(Protocol):
+    """What the core may ask of the socket behind a connection."""
+
+    def wake(self) -> None:
+        """There is output, or the wish to read has changed: look at the connection when the turn ends."""
+
+
+class _Gone:
+    """The transport of a connection that has ended: whatever is still said interests nobody."""
+
+    def wake(self) -> None:
+        pass
+
+
+_GONE = _Gone()
+
+
+class Connection:
+    """State of one client connection.
+
+    Attributes:
+        paused: do not read from the socket now (a bound is reached, or work is refused for want of brokers).
+        congested: no deliveries now: ``outgoing_bytes_per_client`` are waiting to be written, or (set by the driver) were written
+            and not taken by the client.
+        finished: nothing more will be said: write what is left, then close the socket.
+        unstable_bytes: of messages that were published and are not stable, and of frames that wait in channels.
+        published_to: the log's end after the last publish outside a transaction.
+    """
+
+    def __init__(self, broker: Broker, users: Authenticator, transport: Transport, name: str, loopback: bool) -> None:
+        self.broker = broker
+        self.transport = transport
+        self.name = name
+        self.phase = Phase.HEADER
+        self.user: User | None = None
+        self.vhost = ""
+        self.channels: dict[int, Channel] = {}
+        self.exclusive_queues: list[Queue] = []
+        self.client_properties: dict[str, Any] = {}
+        self.frame_max = FRAME_MIN_SIZE
+        self.channel_max = broker.limits.channel_max
+        self.heartbeat_ms = 0
+        self.paused = False
+        self.congested = False
+        self.finished = False
+        self.close_reason = ""
+        self.unstable_bytes = 0
+        self.published_to = 0
+        self.routes: dict[tuple[str, str], list[Queue]] = {}
+        self.routes_version = -1
+        self._login = Login(users, loopback)
+        self._parser = FrameParser(2 * FRAME_MIN_SIZE, broker.limits.message_bytes)
+        self._early = b""
+        self._held: list[Event] = []
+        self._output: list[bytes] = []
+        self._output_bytes = 0
+        self._turn_bytes = 0
+        self._refused = False
+        self._blocked = ""
+        self._opened_ms = broker.now_ms
+        self._received_ms = broker.now_ms
+        self._sent_ms = broker.now_ms
+        broker.connections.add(self)
+
+    # -- bytes ----------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> None:
+        """Take what one read brought. Errors of the peer end up in the output; nothing is raised for them."""
+        self._received_ms = self.broker.now_ms
+        if self.phase is Phase.HEADER:
+            self._early += data
+            try:
+                rest = split_protocol_header(self._early)
+            except ProtocolHeaderError:
+                self.write(PROTOCOL_HEADER)
+                self._finish("the client does not speak AMQP 0-9-1")
+                return
+            if rest is None:
+                return
+            self._early = b""
+            self._start()
+            data = rest
+        channels = self.channels
+        for event in self._parser.feed(data):
+            if self.phase is Phase.RUNNING and event[0] in channels:
+                try:
+                    channels[event[0]].take(event)
+                except (AmqpError, FrameError) as fault:
+                    self._raised(event[0], event[1], fault)
+            elif self.phase is Phase.CLOSED:
+                return
+            else:
+                self.take_event(event)
+        error = self._parser.error
+        if error is not None and self.phase not in (Phase.CLOSED, Phase.CLOSING):
+            self._close_for(HardError(error.reply_code, error.text), error.key)
+
+    def write(self, frames: bytes) -> None:
+        """Queue bytes for the socket."""
+        if not self._output:
+            self.transport.wake()
+        self._output.append(frames)
+        self._output_bytes += len(frames)
+        if self._output_bytes > self.broker.limits.outgoing_bytes_per_client:
+            self.congested = True  # in this turn; when the driver has written it knows more
+
+    def take_output(self) -> list[bytes]:
+        """What is to be written now, in order; the driver writes it at the end of the turn."""
+        output = self._output
+        if output:
+            self._output = []
+            self._output_bytes = 0
+            self._sent_ms = self.broker.now_ms
+        return output
+
+    def send(self, channel: int, key: int, *args: Any) -> None:
+        self.write(encode_method(channel, key, *args))
+
+    def lost(self, reason: str) -> None:
+        """The socket is gone."""
+        self._finish(reason)
+
+    def tick(self, now_ms: int) -> None:
+        """Heartbeats both ways, the handshake's time-out, idle transactions."""
+        if self.phase not in (Phase.RUNNING, Phase.CLOSED):
+            if now_ms - max(self._opened_ms, 0) >= self.broker.limits.handshake_timeout_ms:
+                self._finish(f"no {self.phase.value} within {self.broker.limits.handshake_timeout_ms} ms")
+            return
+        if self.phase is not Phase.RUNNING:
+            return
+        if self.heartbeat_ms:
+            if now_ms - self._sent_ms >= self.heartbeat_ms // 2:
+                self.write(HEARTBEAT_FRAME)
+                self._sent_ms = now_ms
+            # A socket that we do not read cannot be told dead by what we do not read from it (DESIGN 15).
+            if not self.paused and now_ms - self._received_ms >= 2 * self.heartbeat_ms:
+                self._finish(f"missed heartbeats, timeout {self.heartbeat_ms // 1000} s")
+                return
+        for channel in list(self.channels.values()):
+            try:
+                channel.tick(now_ms)
+            except SoftError as error:
+                self._close_channel(channel, error, 0)
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def take_event(self, event: Event) -> None:
+        """Handle one parsed frame."""
+        self.guard(event[0], event[1], self._dispatch, event)
+
+    def guard(self, number: int, key: int, action: Callable[..., None], *args: Any) -> None:
+        """Run ``action``; what it raises for the peer closes channel ``number`` or the connection."""
+        try:
+            action(*args)
+        except (AmqpError, FrameError) as error:
+            self._raised(number, key, error)
+
+    def _raised(self, number: int, key: int, error: AmqpError | FrameError) -> None:
+        """The one place where an error becomes a close."""
+        if isinstance(error, FrameError):  # a table or property that is read late
+            self._close_for(HardError(error.reply_code, error.text), key)
+        elif isinstance(error, SoftError) and number and number in self.channels:
+            self._close_channel(self.channels[number], error, key)
+        else:
+            self._close_for(error, key)
+
+    def _dispatch(self, event: Event) -> None:
+        number = event[0]
+        if self.phase is Phase.VERIFYING:
+            self._held.append(event)
+        elif number == 0:
+            if self.phase is Phase.CLOSING:
+                if event[1] == CONNECTION_CLOSE_OK:
+                    self._finish(self.close_reason)
+                elif event[1] == CONNECTION_CLOSE:
+                    self.send(0, CONNECTION_CLOSE_OK)
+            elif event[1] != HEARTBEAT:
+                self._take_method(event[1], event[2])
+        elif self.phase is Phase.RUNNING:
+            channel = self.channels.get(number)
+            if channel is not None:
+                channel.take(event)
+            else:
+                self._open_channel(number, event[1])
+        elif self.phase is not Phase.CLOSING:
+            raise CommandInvalidError(f"{method_name(event[1])} on channel {number} before connection.open")
+
+    def _open_channel(self, number: int, key: int) -> None:
+        if key == CHANNEL_CLOSE_OK:
+            return
+        if key != CHANNEL_OPEN:
+            raise ChannelErrorHard(f"{method_name(key)} on channel {number}, which is not open")
+        if number > self.channel_max:
+            raise NotAllowedError(f"number of channels opened reaches {number}, channel_max is {self.channel_max}")
+        self.channels[number] = Channel(self, number)
+        self.send(number, CHANNEL_OPEN_OK)
+
+    def _take_method(self, key: int, args: tuple[Any, ...]) -> None:
+        phase = self.phase
+        if key == CONNECTION_CLOSE:
+            for channel in list(self.channels.values()):
+                channel.hurry()
+            self.send(0, CONNECTION_CLOSE_OK)
+            self._finish("closed by the client")
+        elif phase is Phase.START and key == CONNECTION_START_OK:
+            self.client_properties, mechanism, response, _ = args
+            self._log_in(mechanism, response)
+        elif phase is Phase.TUNE and key == CONNECTION_TUNE_OK:
+            self._tune(*args)
+        elif phase is Phase.OPEN and key == CONNECTION_OPEN:
+            self._open(args[0])
+        elif phase is Phase.RUNNING and key == CONNECTION_UPDATE_SECRET:
+            self.send(0, CONNECTION_UPDATE_SECRET_OK)
+        else:
+            raise CommandInvalidError(f"{method_name(key)} is not expected in phase {phase.value}")
+
+    def _start(self) -> None:
+        properties = {
+            "product": PRODUCT,
+            "version": VERSION,
+            "platform": "Python",
+            "capabilities": CAPABILITIES,
+            "information": "Licensed under the Apache License 2.0",
+        }
+        self.send(0, CONNECTION_START, 0, 9, properties, b"PLAIN AMQPLAIN", b"en_US")
+        self.phase = Phase.START
+
+    def _log_in(self, mechanism: str, response: bytes) -> None:
+        self.phase = Phase.VERIFYING
+        self._login.begin(mechanism, response, self._logged_in, lambda: self.phase is Phase.VERIFYING)
+        if self.phase is Phase.VERIFYING:
+            self.paused = True  # what is read now would only be held
+            self.transport.wake()
+
+    def _logged_in(self, user: User | AmqpError) -> None:
+        if self.phase is not Phase.VERIFYING:
+            return  # it has not waited
+        self.paused = False
+        held, self._held = self._held, []
+        if isinstance(user, AmqpError):
+            self._close_for(user, CONNECTION_START_OK)
+            return
+        self.user = user
+        limits = self.broker.limits
+        self._parser.frame_max = limits.frame_max
+        self.send(0, CONNECTION_TUNE, limits.channel_max, limits.frame_max, limits.heartbeat_s)
+        self.phase = Phase.TUNE
+        for event in held:
+            if self.phase is not Phase.CLOSED:
+                self.take_event(event)
+
+    def _tune(self, channel_max: int, frame_max: int, heartbeat_s: int) -> None:
+        limits = self.broker.limits
+        if channel_max > limits.channel_max:
+            raise NotAllowedError(
+                f"negotiated channel_max = {channel_max} is higher than the maximum {limits.channel_max}"
+            )
+        if frame_max and frame_max < FRAME_MIN_SIZE:
+            raise NotAllowedError(f"negotiated frame_max = {frame_max} is lower than the minimum {FRAME_MIN_SIZE}")
+        if limits.frame_max and (frame_max > limits.frame_max or frame_max == 0):
+            raise NotAllowedError(f"negotiated frame_max = {frame_max} is higher than the maximum {limits.frame_max}")
+        self.channel_max = channel_max or limits.channel_max
+        self.frame_max = self._parser.frame_max = frame_max or limits.frame_max
+        self.heartbeat_ms = heartbeat_s * 1000
+        self.phase = Phase.OPEN
+
+    def _open(self, vhost: str) -> None:
+        assert self.user is not None
+        broker = self.broker
+        if broker.refusal:
+            self._close(320, f"{broker.refusal_name} - {broker.refusal}", CONNECTION_OPEN)
+            return
+        self.user.require_vhost(vhost)
+        self.vhost = vhost
+        self.phase = Phase.RUNNING
+        self.send(0, CONNECTION_OPEN_OK)
+
+    # -- bounds ---------------------------------------------------------------------------------------------------
+
+    def published(self, size_bytes: int) -> None:
+        """A message of that size has entered the log on this connection."""
+        if not self._turn_bytes:
+            self.broker.publishers.append(self)
+        self._turn_bytes += size_bytes
+
+    def turn_ended(self, offset: int) -> None:
+        """What was published in this turn is outstanding until ``offset`` is stable."""
+        size = self._turn_bytes
+        self._turn_bytes = 0
+        self.unstable_bytes += size
+        self.broker.unstable_bytes += size
+        self.broker.complete(offset, self._settled, size)
+        self._refused = bool(self.broker.work_refused)  # who publishes nothing may go on
+        self.check_bounds()
+
+    def _settled(self, size_bytes: int) -> None:
+        self.unstable_bytes -= size_bytes
+        self.broker.settled(size_bytes)
+        if self.paused:
+            self.check_bounds()
+
+    def postponed(self, size_bytes: int) -> None:
+        """Frames of that size wait in a channel for an answer that comes before theirs.
+
+        Negative: they wait no more. When all of them that may have been taken have been, :meth:`check_bounds` is due.
+        """
+        self.unstable_bytes += size_bytes
+        if size_bytes > 0:
+            self.broker.unstable_bytes += size_bytes
+            self.check_bounds()
+        else:
+            self.broker.settled(-size_bytes)
+
+    def check_bounds(self) -> None:
+        """Stop or resume reading this connection, and say so to a client that announced ``connection.blocked``."""
+        broker = self.broker
+        limits = broker.limits
+        own_bytes = self.unstable_bytes + self._turn_bytes
+        reason = ""
+        if broker.unstable_bytes > limits.unstable_bytes:
+            reason = f"{broker.unstable_bytes} bytes wait to become stable, the limit is {limits.unstable_bytes}"
+        elif own_bytes > limits.unstable_bytes_per_connection:
+            reason = (
+                f"{own_bytes} bytes of this connection wait to become stable, "
+                f"the limit is {limits.unstable_bytes_per_connection}"
+            )
+        elif self._refused:
+            reason = broker.work_refused
+            self._refused = bool(reason)
+        self.paused = (bool(reason) and self.phase is not Phase.CLOSING) or self.phase is Phase.VERIFYING
+        if bool(reason) != bool(self._blocked):
+            self._blocked = reason
+            self.transport.wake()
+            if self.phase is Phase.RUNNING and self._can("connection.blocked"):
+                if reason:
+                    self.send(0, CONNECTION_BLOCKED, reason[:255])
+                else:
+                    self.send(0, CONNECTION_UNBLOCKED)
+
+    def set_congested(self, congested: bool) -> None:
+        """The driver: the client takes bytes slower than we write them, or takes them again."""
+        self.congested = congested
+        if not congested:
+            for channel in self.channels.values():
+                channel.consuming.schedule_all()
+
+    def _can(self, capability: str) -> bool:
+        capabilities = self.client_properties.get("capabilities")
+        return isinstance(capabilities, dict) and capabilities.get(capability) is True
+
+    @property
+    def wants_cancel_notify(self) -> bool:
+        return self._can("consumer_cancel_notify")
+
+    # -- closing --------------------------------------------------------------------------------------------------
+
+    def fail_channel(self, channel: Channel, error: SoftError, key: int) -> None:
+        """Close one channel for an error that came later than the method that caused it."""
+        if self.channels.get(channel.number) is channel and self.phase is Phase.RUNNING:
+            self._close_channel(channel, error, key)
+
+    def _close_channel(self, channel: Channel, error: SoftError, key: int) -> None:
+        channel.end(error.reply_text)
+        self.send(channel.number, CHANNEL_CLOSE, error.reply_code, error.reply_text, key >> 16, key & 0xFFFF)
+        channel.closing = True
+
+    def channel_closed(self, channel: Channel) -> None:
+        """The channel is gone on both sides; its number is free."""
+        if self.channels.get(channel.number) is channel:
+            del self.channels[channel.number]
+            channel.release()
+
+    def _close_for(self, error: AmqpError, key: int) -> None:
+        self._close(error.reply_code, error.reply_text, key)
+
+    def _close(self, code: int, text: str, key: int) -> None:
+        if self.phase in (Phase.CLOSING, Phase.CLOSED):
+            return
+        self.phase = Phase.CLOSING
+        self.paused = False  # what comes now is close-ok or the end of the stream
+        self._end_channels(text)
+        self.send(0, CONNECTION_CLOSE, code, text[:255], key >> 16, key & 0xFFFF)
+        self.close_reason = text
+        self._opened_ms = self.broker.now_ms  # the peer has the handshake's time to answer close-ok
+
+    def force_close(self, name: str, text: str) -> None:
+        """The broker gives this connection up (320)."""
+        if self.phase is Phase.RUNNING:
+            self._close(320, f"{name} - {text}", 0)
+        elif self.phase is not Phase.CLOSED:
+            self._finish(text)
+
+    def _end_channels(self, reason: str) -> None:
+        for channel in list(self.channels.values()):
+            channel.end(reason)
+        ended = list(self.channels.values())
+        self.channels.clear()
+        for channel in ended:
+            channel.release()
+        for queue in self.exclusive_queues:
+            if not queue.deleted:
+                self.broker.delete_queue(queue)
+        self.exclusive_queues.clear()
+
+    def _finish(self, reason: str) -> None:
+        if self.phase is Phase.CLOSED:
+            return
+        self.phase = Phase.CLOSING  # nothing more is said: not even that it may publish again
+        self._end_channels(reason)
+        self.phase = Phase.CLOSED
+        self.close_reason = self.close_reason or reason
+        self.finished = True
+        self.paused = False
+        self.broker.connections.discard(self)
+        self._held.clear()
+        self.routes.clear()  # to exclusive queues, whose owner this is
+        self.transport.wake()
+        self.transport = _GONE  # its session has it, and lives for as long as the socket

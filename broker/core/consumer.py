@@ -1,0 +1,41 @@
+"""A consumer: one subscription of one channel to one queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from understudy.broker.amqp.shortstr import encode_shortstr
+from understudy.broker.core.entry import Entry
+
+if TYPE_CHECKING:
+    from understudy.broker.core.consuming import Consuming
+    from understudy.broker.core.queue import Queue
+
+
+class Consumer:
+    """``limit`` is its own prefetch count, 0 for none; ``unacked`` what it holds against it."""
+
+    __slots__ = ("consuming", "exclusive", "limit", "no_ack", "queue", "tag", "tag_octets", "unacked")
+
+    def __init__(
+        self, consuming: Consuming, tag: str, queue: Queue, *, no_ack: bool, exclusive: bool, limit: int
+    ) -> None:
+        self.consuming = consuming
+        self.tag = tag
+        self.tag_octets = encode_shortstr(tag)
+        self.queue = queue
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.limit = limit
+        self.unacked = 0
+
+    def can_take(self) -> bool:
+        """Whether one more message may be sent to it now."""
+        return (self.no_ack or not self.limit or self.unacked < self.limit) and self.consuming.can_deliver(self.no_ack)
+
+    def deliver(self, entry: Entry) -> None:
+        self.consuming.deliver(self, entry)
+
+    def cancelled_by_broker(self) -> None:
+        """Its queue is gone."""
+        self.consuming.cancelled_by_broker(self)

@@ -1,0 +1,270 @@
+"""Consuming on a channel: subscriptions, basic.get, prefetch, acknowledgements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from understudy.broker.amqp.encode import deliver_frames, get_ok_frames
+from understudy.broker.amqp.methods import (
+    BASIC_ACK,
+    BASIC_CANCEL,
+    BASIC_CANCEL_OK,
+    BASIC_CONSUME,
+    BASIC_CONSUME_OK,
+    BASIC_GET,
+    BASIC_GET_EMPTY,
+    BASIC_NACK,
+    BASIC_QOS,
+    BASIC_QOS_OK,
+    BASIC_RECOVER,
+    BASIC_RECOVER_ASYNC,
+    BASIC_RECOVER_OK,
+    BASIC_REJECT,
+)
+from understudy.broker.core.consumer import Consumer
+from understudy.broker.core.delivery_ledger import Delivery, DeliveryLedger
+from understudy.broker.core.entry import ACQUIRED, Entry
+from understudy.broker.errors import (
+    AccessRefusedError,
+    NotAllowedError,
+    NotImplementedAmqpError,
+    PreconditionFailedError,
+)
+from understudy.broker.log import record
+
+if TYPE_CHECKING:
+    from understudy.broker.core.channel import Channel, Handler
+
+
+class Consuming:
+    """The consuming half of a channel.
+
+    ``unacked`` counts deliveries of consumers that are not settled for good: a delivery that a transaction has settled
+    keeps its prefetch slot until the decision (P-07).
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._connection = channel.connection
+        self._broker = channel.broker
+        self._transacting = channel.transacting
+        self.consumers: dict[str, Consumer] = {}
+        self.ledger = DeliveryLedger()
+        self.unacked = 0
+        self._default_limit = 0
+        self._global_limit = 0
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            BASIC_QOS: self._qos,
+            BASIC_CONSUME: self._consume,
+            BASIC_CANCEL: self._cancel,
+            BASIC_GET: self._get,
+            BASIC_ACK: self._ack,
+            BASIC_NACK: self._nack,
+            BASIC_REJECT: self._reject,
+            BASIC_RECOVER: self._recover,
+            BASIC_RECOVER_ASYNC: self._recover_async,
+        }
+
+    # -- subscriptions --------------------------------------------------------------------------------------------
+
+    def _qos(self, args: tuple[Any, ...]) -> None:
+        size, count, is_global = args
+        if size:
+            raise NotImplementedAmqpError(f"prefetch_size != 0 ({size})")
+        if is_global:
+            self._global_limit = count
+            self.schedule_all()
+        else:
+            self._default_limit = count
+        self._channel.send(BASIC_QOS_OK)
+
+    def _consume(self, args: tuple[Any, ...]) -> None:
+        name, tag, _, no_ack, exclusive, no_wait, arguments = args
+        queue = self._channel.naming.queue_for(name, "read")
+        for argument in arguments:
+            if argument.startswith("x-"):
+                raise PreconditionFailedError(f"consumer argument '{argument}' is not supported")
+        if not tag:
+            tag = "amq.ctag-" + self._broker.random_bytes(12).hex()
+        if tag in self.consumers:
+            raise NotAllowedError.consumer_tag_in_use(tag)
+        if queue.exclusive_consumer or (exclusive and queue.consumers):
+            raise AccessRefusedError(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
+        consumer = Consumer(self, tag, queue, no_ack=no_ack, exclusive=exclusive, limit=self._default_limit)
+        self.consumers[tag] = consumer
+        queue.consumers.append(consumer)
+        queue.exclusive_consumer = exclusive
+        queue.had_consumer = True
+        if not no_wait:
+            self._channel.send(BASIC_CONSUME_OK, tag)
+        self._broker.schedule(queue)
+
+    def _cancel(self, args: tuple[Any, ...]) -> None:
+        tag, no_wait = args
+        consumer = self.consumers.get(tag)
+        if consumer is not None:
+            self._remove(consumer)
+        if not no_wait:
+            self._channel.send(BASIC_CANCEL_OK, tag)
+
+    def _remove(self, consumer: Consumer) -> None:
+        del self.consumers[consumer.tag]
+        queue = consumer.queue
+        queue.consumers.remove(consumer)
+        if consumer.exclusive:
+            queue.exclusive_consumer = False
+        queue.used_ms = self._broker.now_ms
+        if queue.auto_delete and not queue.consumers and not queue.deleted:
+            self._broker.delete_queue(queue)
+
+    def cancelled_by_broker(self, consumer: Consumer) -> None:
+        """The queue was deleted: the consumer is told, if its client wants to know."""
+        self.consumers.pop(consumer.tag, None)
+        consumer.queue.consumers.remove(consumer)
+        if self._connection.wants_cancel_notify and not self._channel.ended and not self._channel.closing:
+            self._channel.send(BASIC_CANCEL, consumer.tag, True)
+
+    def cancel_all(self) -> None:
+        for consumer in list(self.consumers.values()):
+            self._remove(consumer)
+
+    # -- delivering -----------------------------------------------------------------------------------------------
+
+    def can_deliver(self, no_ack: bool) -> bool:
+        channel = self._channel
+        return (
+            channel.flow_active
+            and not self._connection.congested
+            and not channel.closing
+            and (no_ack or not self._global_limit or self.unacked < self._global_limit)
+        )
+
+    def deliver(self, consumer: Consumer, entry: Entry) -> None:
+        message = entry.message
+        queue = consumer.queue
+        if consumer.no_ack:
+            tag = self.ledger.skip_tag()
+        else:
+            tag = self.ledger.add(queue, entry, consumer)
+            consumer.unacked += 1
+            self.unacked += 1
+        connection = self._connection
+        connection.write(
+            deliver_frames(
+                self._channel.number,
+                consumer.tag_octets,
+                tag,
+                entry.redelivered,
+                message.exchange,
+                message.routing_key,
+                message.properties,
+                message.body,
+                connection.frame_max,
+            )
+        )
+        broker = self._broker
+        if broker.on_delivered is not None:
+            broker.on_delivered(queue, entry, entry.redelivered)
+        if consumer.no_ack:
+            broker.dequeue(queue, entry, record.ACKNOWLEDGED)
+
+    def _get(self, args: tuple[Any, ...]) -> None:
+        self._channel.after_own_publishes(BASIC_GET, self._get_from, *args)
+
+    def _get_from(self, name: str, no_ack: bool) -> None:
+        queue = self._channel.naming.queue_for(name, "read")
+        if queue.exclusive_consumer:
+            raise AccessRefusedError(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
+        broker = self._broker
+        queue.used_ms = broker.now_ms
+        entry = broker.take(queue)
+        if entry is None:
+            self._channel.send(BASIC_GET_EMPTY)
+            return
+        tag = self.ledger.skip_tag() if no_ack else self.ledger.add(queue, entry, None)
+        message = entry.message
+        self._connection.write(
+            get_ok_frames(
+                self._channel.number,
+                tag,
+                entry.redelivered,
+                message.exchange,
+                message.routing_key,
+                queue.depth,
+                message.properties,
+                message.body,
+                self._connection.frame_max,
+            )
+        )
+        if broker.on_delivered is not None:
+            broker.on_delivered(queue, entry, entry.redelivered)
+        if no_ack:
+            broker.dequeue(queue, entry, record.ACKNOWLEDGED)
+
+    # -- settling -------------------------------------------------------------------------------------------------
+
+    def _ack(self, args: tuple[Any, ...]) -> None:
+        taken = self.ledger.settle(args[0], args[1])
+        if self._transacting.active:
+            self._transacting.settle(taken, requeue=False)
+            return
+        dequeue = self._broker.dequeue
+        for delivery in taken:
+            dequeue(delivery.queue, delivery.entry, record.ACKNOWLEDGED)
+            self.free_slot(delivery)
+
+    def _nack(self, args: tuple[Any, ...]) -> None:
+        self._refuse(args[0], args[1], args[2])
+
+    def _reject(self, args: tuple[Any, ...]) -> None:
+        self._refuse(args[0], False, args[1])
+
+    def _refuse(self, tag: int, multiple: bool, requeue: bool) -> None:
+        taken = self.ledger.settle(tag, multiple)
+        if self._transacting.active:
+            self._transacting.settle(taken, requeue=requeue)
+            return
+        for delivery in taken:
+            if requeue:
+                self._broker.requeue(delivery.queue, delivery.entry)
+            else:
+                self._broker.dequeue(delivery.queue, delivery.entry, record.REJECTED)
+            self.free_slot(delivery)
+
+    def _recover(self, args: tuple[Any, ...]) -> None:
+        self._recover_async(args)
+        self._channel.send(BASIC_RECOVER_OK)
+
+    def _recover_async(self, args: tuple[Any, ...]) -> None:
+        # requeue=0 asks for delivery to the same consumer; like RabbitMQ we always requeue, which the client cannot
+        # tell from it except by who gets the message.
+        for delivery in self.ledger.take_all():
+            self._broker.requeue(delivery.queue, delivery.entry)
+            self.free_slot(delivery)
+
+    def free_slot(self, delivery: Delivery) -> None:
+        """A delivery is settled for good: its consumer may have another."""
+        consumer = delivery.consumer
+        if consumer is None:
+            return
+        consumer.unacked -= 1
+        self.unacked -= 1
+        if self._global_limit:
+            self.schedule_all()
+            return
+        queue = consumer.queue
+        if not queue.scheduled and queue.consumers:
+            queue.scheduled = True
+            self._broker.state.scheduled.append(queue)
+
+    def schedule_all(self) -> None:
+        for consumer in self.consumers.values():
+            self._broker.schedule(consumer.queue)
+
+    def end(self) -> None:
+        """What is still out returns to its queues, at its place, marked redelivered."""
+        for delivery in self.ledger.take_all():
+            if delivery.entry.state == ACQUIRED:
+                self._broker.requeue(delivery.queue, delivery.entry)

@@ -1,0 +1,88 @@
+"""The delivery ledger: which messages a channel has been given and has not settled, by delivery tag."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from understudy.broker.core.consumer import Consumer
+from understudy.broker.core.entry import Entry
+from understudy.broker.core.queue import Queue
+from understudy.broker.errors import PreconditionFailedError
+
+
+class Delivery(NamedTuple):
+    """One handed-out message; ``consumer`` is None for basic.get."""
+
+    tag: int
+    queue: Queue
+    entry: Entry
+    consumer: Consumer | None
+
+
+class DeliveryLedger:
+    """Outstanding deliveries of one channel, in tag order.
+
+    A dict alone would make ``multiple`` slow: taking from its front walks over everything taken before. The deque of tags
+    beside it is walked once.
+    """
+
+    __slots__ = ("_by_tag", "_order", "next_tag")
+
+    def __init__(self) -> None:
+        self._by_tag: dict[int, Delivery] = {}
+        self._order: deque[int] = deque()
+        self.next_tag = 1
+
+    def __len__(self) -> int:
+        return len(self._by_tag)
+
+    def add(self, queue: Queue, entry: Entry, consumer: Consumer | None) -> int:
+        """Note a delivery; returns its tag."""
+        tag = self.next_tag
+        self.next_tag = tag + 1
+        self._by_tag[tag] = Delivery(tag, queue, entry, consumer)
+        self._order.append(tag)
+        return tag
+
+    def skip_tag(self) -> int:
+        """A tag for a delivery that needs no acknowledgement."""
+        tag = self.next_tag
+        self.next_tag = tag + 1
+        return tag
+
+    def settle(self, tag: int, multiple: bool) -> list[Delivery]:
+        """Take out the delivery ``tag``, or with ``multiple`` all up to it (tag 0: all), in tag order.
+
+        Raises:
+            PreconditionFailedError: no such delivery is outstanding (P-18).
+        """
+        by_tag = self._by_tag
+        order = self._order
+        if not multiple:
+            delivery = by_tag.pop(tag, None)
+            if delivery is None:
+                raise PreconditionFailedError.unknown_delivery_tag(tag)
+            while order and order[0] not in by_tag:
+                order.popleft()
+            return [delivery]
+        if tag >= self.next_tag:
+            raise PreconditionFailedError.unknown_delivery_tag(tag)
+        taken = []
+        while order and (tag == 0 or order[0] <= tag):
+            delivery = by_tag.pop(order.popleft(), None)
+            if delivery is not None:
+                taken.append(delivery)
+        if not taken and tag:
+            raise PreconditionFailedError.unknown_delivery_tag(tag)
+        return taken
+
+    def restore(self, deliveries: list[Delivery]) -> None:
+        """Put deliveries back that a rolled-back transaction had settled; tag order is kept (P-17)."""
+        for delivery in deliveries:
+            self._by_tag[delivery.tag] = delivery
+        self._order = deque(sorted(self._by_tag))
+
+    def take_all(self) -> list[Delivery]:
+        """Empty the ledger, in tag order."""
+        return self.settle(0, True)

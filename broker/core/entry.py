@@ -1,0 +1,31 @@
+"""A message's place in one queue."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from understudy.broker.message import Message
+
+READY: Final = 0
+ACQUIRED: Final = 1
+DEQUEUING: Final = 2
+GONE: Final = 3
+HELD: Final = (ACQUIRED, DEQUEUING)
+
+
+class Entry:
+    """A message's place in one queue.
+
+    ``id`` is the replication id (for a queue that belongs to a connection: a local number of the same form).
+    ``deadline_ms`` is wall-clock milliseconds since 1970, 0 for none. ``state`` is READY (may be handed out), ACQUIRED
+    (handed out, unsettled, or locked by a transaction), DEQUEUING (its dequeue is logged, not yet stable) or GONE.
+    """
+
+    __slots__ = ("deadline_ms", "id", "message", "redelivered", "state")
+
+    def __init__(self, entry_id: int, message: Message, deadline_ms: int, redelivered: bool) -> None:
+        self.id = entry_id
+        self.message = message
+        self.deadline_ms = deadline_ms
+        self.redelivered = redelivered
+        self.state = READY

@@ -1,0 +1,170 @@
+"""Exchanges: which queues a message goes to. Direct, fanout, topic and headers, as AMQP 0-9-1 section 3.1.3 has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from understudy.broker.core.queue import Queue
+from understudy.broker.core.topic_trie import TopicTrie
+
+BindingKey = tuple[int, str, bytes]
+"""(queue id, routing key, encoded arguments): what makes two bindings of one exchange the same."""
+
+ARGUMENT_TYPES = (bool, int, float, str, bytes, type(None))
+
+
+class Binding:
+    """One queue bound to one exchange."""
+
+    __slots__ = ("arguments", "queue", "raw_arguments", "routing_key")
+
+    def __init__(self, queue: Queue, routing_key: str, arguments: dict[str, Any], raw_arguments: bytes) -> None:
+        self.queue = queue
+        self.routing_key = routing_key
+        self.arguments = arguments
+        self.raw_arguments = raw_arguments
+
+    @property
+    def key(self) -> BindingKey:
+        return self.queue.id, self.routing_key, self.raw_arguments
+
+
+class Exchange:
+    """Base of the four types. Subclasses keep whatever index makes ``route`` fast."""
+
+    kind: ClassVar[str] = ""
+    needs_headers: ClassVar[bool] = False
+
+    def __init__(
+        self, vhost: str, name: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any]
+    ) -> None:
+        self.vhost = vhost
+        self.name = name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments = arguments
+        self.bindings: dict[BindingKey, Binding] = {}
+
+    def bind(self, binding: Binding) -> bool:
+        """Add; False if the same binding is there already."""
+        if binding.key in self.bindings:
+            return False
+        self.bindings[binding.key] = binding
+        self._index(binding)
+        return True
+
+    def unbind(self, key: BindingKey) -> bool:
+        """Remove; False if it is not there."""
+        binding = self.bindings.pop(key, None)
+        if binding is None:
+            return False
+        self._unindex(binding)
+        return True
+
+    def bindings_of(self, queue: Queue) -> list[Binding]:
+        return [binding for binding in self.bindings.values() if binding.queue is queue]
+
+    def route(self, routing_key: str, headers: dict[str, Any]) -> list[Queue]:
+        """The queues for a message, each once, in a stable order."""
+        raise NotImplementedError
+
+    def _index(self, binding: Binding) -> None:
+        raise NotImplementedError
+
+    def _unindex(self, binding: Binding) -> None:
+        raise NotImplementedError
+
+
+def _once(queues: Iterable[Queue]) -> list[Queue]:
+    return list({queue.id: queue for queue in queues}.values())
+
+
+class DirectExchange(Exchange):
+    """Queues bound with exactly the message's routing key."""
+
+    kind = "direct"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._by_key: dict[str, list[Binding]] = {}
+
+    def route(self, routing_key: str, headers: dict[str, Any]) -> list[Queue]:
+        return _once(binding.queue for binding in self._by_key.get(routing_key, ()))
+
+    def _index(self, binding: Binding) -> None:
+        self._by_key.setdefault(binding.routing_key, []).append(binding)
+
+    def _unindex(self, binding: Binding) -> None:
+        left = self._by_key[binding.routing_key]
+        left.remove(binding)
+        if not left:
+            del self._by_key[binding.routing_key]
+
+
+class FanoutExchange(Exchange):
+    """Every bound queue."""
+
+    kind = "fanout"
+
+    def route(self, routing_key: str, headers: dict[str, Any]) -> list[Queue]:
+        return _once(binding.queue for binding in self.bindings.values())
+
+    def _index(self, binding: Binding) -> None:
+        pass
+
+    def _unindex(self, binding: Binding) -> None:
+        pass
+
+
+class TopicExchange(Exchange):
+    """Queues whose pattern (words, ``*`` one word, ``#`` any number) matches the routing key."""
+
+    kind = "topic"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._trie: TopicTrie[Binding] = TopicTrie()
+
+    def route(self, routing_key: str, headers: dict[str, Any]) -> list[Queue]:
+        return _once(binding.queue for binding in self._trie.match(routing_key))
+
+    def _index(self, binding: Binding) -> None:
+        self._trie.add(binding.routing_key, binding)
+
+    def _unindex(self, binding: Binding) -> None:
+        self._trie.remove(binding.routing_key, binding)
+
+
+class HeadersExchange(Exchange):
+    """Queues whose binding arguments match the message's headers: all of them, or any with ``x-match`` = any.
+
+    Arguments that begin with ``x-`` do not take part, unless x-match is all-with-x or any-with-x (RabbitMQ's extension).
+    An argument without a value matches a header of any value.
+    """
+
+    kind = "headers"
+    needs_headers = True
+
+    def route(self, routing_key: str, headers: dict[str, Any]) -> list[Queue]:
+        return _once(binding.queue for binding in self.bindings.values() if self._matches(binding.arguments, headers))
+
+    @staticmethod
+    def _matches(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
+        mode = arguments.get("x-match", "all")
+        with_x = str(mode).endswith("-with-x")
+        wanted = {k: v for k, v in arguments.items() if k != "x-match" and (with_x or not k.startswith("x-"))}
+        hits = (k in headers and (v is None or headers[k] == v) for k, v in wanted.items())
+        return any(hits) if str(mode).startswith("any") else all(hits)
+
+    def _index(self, binding: Binding) -> None:
+        pass
+
+    def _unindex(self, binding: Binding) -> None:
+        pass
+
+
+EXCHANGE_TYPES: dict[str, type[Exchange]] = {
+    cls.kind: cls for cls in (DirectExchange, FanoutExchange, TopicExchange, HeadersExchange)
+}

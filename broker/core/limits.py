@@ -1,0 +1,38 @@
+"""Every bound of the broker, by name, with what happens when it is reached (DESIGN 15)."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """Bounds of one broker. Bytes are of message bodies and properties.
+
+    Attributes:
+        unstable_bytes: received and not yet stable, all connections: publishers are not read any more.
+        unstable_bytes_per_connection: the same for one connection.
+        outgoing_bytes_per_client: written and not taken by a client: no more deliveries to it.
+        tx_bytes: content of one transaction: 506 and rolled back above it.
+        message_bytes: one body: 501 above it.
+        channel_max, frame_max, heartbeat_s: what is offered in connection.tune.
+        hold_commits: commits wait until the driver ends a turn with ``flush`` (``group.min_wait``), for others to join them.
+        tx_idle_timeout_ms: a transaction without an operation for that long is rolled back (406).
+        outcome_ttl_ms, outcome_limit: how long, and how many, outcomes are kept.
+        auto_delete_grace_ms: after a promotion, an auto-delete queue that had consumers lives at least that long.
+    """
+
+    unstable_bytes: int = 64 << 20
+    unstable_bytes_per_connection: int = 4 << 20
+    outgoing_bytes_per_client: int = 8 << 20
+    tx_bytes: int = 1 << 30
+    message_bytes: int = 512 << 20
+    hold_commits: bool = False
+    channel_max: int = 2047
+    frame_max: int = 131072
+    heartbeat_s: int = 60
+    handshake_timeout_ms: int = 10_000
+    tx_idle_timeout_ms: int = 30 * 60_000
+    outcome_ttl_ms: int = 3_600_000
+    outcome_limit: int = 1_000_000
+    auto_delete_grace_ms: int = 60_000

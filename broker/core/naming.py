@@ -1,0 +1,331 @@
+"""Exchanges and queues by name: declare, bind, purge, delete. AMQP 0-9-1 section 3.1, with RabbitMQ's texts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from understudy.broker.amqp.field_table import encode_table
+from understudy.broker.amqp.methods import (
+    EXCHANGE_BIND,
+    EXCHANGE_DECLARE,
+    EXCHANGE_DECLARE_OK,
+    EXCHANGE_DELETE,
+    EXCHANGE_DELETE_OK,
+    EXCHANGE_UNBIND,
+    QUEUE_BIND,
+    QUEUE_BIND_OK,
+    QUEUE_DECLARE,
+    QUEUE_DECLARE_OK,
+    QUEUE_DELETE,
+    QUEUE_DELETE_OK,
+    QUEUE_PURGE,
+    QUEUE_PURGE_OK,
+    QUEUE_UNBIND,
+    QUEUE_UNBIND_OK,
+)
+from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding, Exchange
+from understudy.broker.errors import (
+    AccessRefusedError,
+    CommandInvalidError,
+    NotFoundError,
+    NotImplementedAmqpError,
+    PreconditionFailedError,
+    ResourceLockedError,
+)
+from understudy.broker.log import record
+
+if TYPE_CHECKING:
+    from understudy.broker.core.channel import Channel, Handler
+    from understudy.broker.core.queue import Queue
+
+QUEUE_ARGUMENTS = ("x-message-ttl", "x-expires", "x-queue-type")
+"""Queue arguments that begin with ``x-`` and are known; the last is accepted and ignored (every queue is replicated)."""
+RESERVED_PREFIXES = ("amq.", "understudy.")
+MAX_MS = (1 << 32) - 1
+
+
+class Naming:
+    """The methods of the classes exchange and queue on one channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._connection = channel.connection
+        self._broker = channel.broker
+        self._registry = channel.broker.state.registry
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            EXCHANGE_DECLARE: self._declare_exchange,
+            EXCHANGE_DELETE: self._delete_exchange,
+            EXCHANGE_BIND: self._exchange_to_exchange,
+            EXCHANGE_UNBIND: self._exchange_to_exchange,
+            QUEUE_DECLARE: self._declare_queue,
+            QUEUE_BIND: self._bind,
+            QUEUE_UNBIND: self._unbind,
+            QUEUE_PURGE: self._purge,
+            QUEUE_DELETE: self._delete,
+        }
+
+    # -- looking up -----------------------------------------------------------------------------------------------
+
+    def _require(self, action: str, kind: str, name: str) -> None:
+        user = self._connection.user
+        assert user is not None
+        user.require(self._connection.vhost, action, kind, name)  # type: ignore[arg-type]
+
+    def queue_for(self, name: str, action: str) -> Queue:
+        """The queue of that name ("" means the one declared last on this channel), if the user may ``action`` it."""
+        name = self._name_or_last(name)
+        queue = self._registry.vhost(self._connection.vhost).queues.get(name)
+        if queue is None:
+            raise NotFoundError.queue(name, self._connection.vhost)
+        self._require(action, "queue", name)
+        self._check_owner(queue)
+        return queue
+
+    def _name_or_last(self, name: str) -> str:
+        if name:
+            return name
+        if not self._channel.last_queue:
+            raise NotFoundError("no previously declared queue")
+        return self._channel.last_queue
+
+    def _check_owner(self, queue: Queue) -> None:
+        if queue.owner is not None and queue.owner is not self._connection:
+            raise ResourceLockedError.queue(queue.name, queue.vhost)
+
+    def _exchange(self, name: str) -> Exchange:
+        found = self._registry.vhost(self._connection.vhost).exchanges.get(name)
+        if found is None:
+            raise NotFoundError.exchange(name, self._connection.vhost)
+        return found
+
+    @staticmethod
+    def _check_name(kind: str, name: str) -> None:
+        for prefix in RESERVED_PREFIXES:
+            if name.startswith(prefix):
+                raise AccessRefusedError.reserved_name(kind, name, prefix)
+
+    def _answer(self, no_wait: bool, method: int, key: int, *args: Any) -> None:
+        """Answer when everything logged so far is stable."""
+        if no_wait:
+            return
+        self._channel.answer_when_stable(self._broker.log.end, method, lambda: self._channel.send(key, *args))
+
+    # -- exchanges ------------------------------------------------------------------------------------------------
+
+    def _declare_exchange(self, args: tuple[Any, ...]) -> None:
+        name, kind, passive, durable, auto_delete, internal, no_wait, arguments = args
+        vhost = self._connection.vhost
+        existing = self._registry.vhost(vhost).exchanges.get(name)
+        if passive:
+            if existing is None:
+                raise NotFoundError.exchange(name, vhost)
+            self._answer(no_wait, EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK)
+            return
+        self._require("configure", "exchange", name)
+        if kind not in EXCHANGE_TYPES:
+            raise CommandInvalidError(f"unknown exchange type '{kind}'")
+        if existing is not None:
+            for what, received, current in (
+                ("type", kind, existing.kind),
+                ("durable", durable, existing.durable),
+                ("auto_delete", auto_delete, existing.auto_delete),
+                ("internal", internal, existing.internal),
+            ):
+                if received != current:
+                    raise PreconditionFailedError.inequivalent_arg("exchange", name, vhost, what, received, current)
+        else:
+            if name == "":
+                raise AccessRefusedError("operation not permitted on the default exchange")
+            self._check_name("exchange", name)
+            for argument in arguments:
+                if argument.startswith("x-") or argument == "alternate-exchange":
+                    raise PreconditionFailedError(
+                        f"argument '{argument}' of exchange '{name}' in vhost '{vhost}' is not supported"
+                    )
+            flags = (
+                (record.DURABLE if durable else 0)
+                | (record.AUTO_DELETE if auto_delete else 0)
+                | (record.INTERNAL if internal else 0)
+            )
+            self._broker.append_record(
+                record.encode_exchange_declare(vhost, name, kind, flags, encode_table(arguments))
+            )
+        self._answer(no_wait, EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK)
+
+    def _delete_exchange(self, args: tuple[Any, ...]) -> None:
+        name, if_unused, no_wait = args
+        vhost = self._connection.vhost
+        if name == "":
+            raise AccessRefusedError("operation not permitted on the default exchange")
+        self._check_name("exchange", name)
+        existing = self._registry.vhost(vhost).exchanges.get(name)
+        self._require("configure", "exchange", name)
+        if existing is not None:
+            if if_unused and existing.bindings:
+                raise PreconditionFailedError.in_use("exchange", name, vhost)
+            self._broker.append_record(record.encode_exchange_delete(vhost, name, existing.durable))
+        self._answer(no_wait, EXCHANGE_DELETE, EXCHANGE_DELETE_OK)
+
+    def _exchange_to_exchange(self, args: tuple[Any, ...]) -> None:
+        raise NotImplementedAmqpError("exchange to exchange bindings are not implemented")
+
+    # -- queues ---------------------------------------------------------------------------------------------------
+
+    def _declare_queue(self, args: tuple[Any, ...]) -> None:
+        name, passive, durable, exclusive, auto_delete, no_wait, arguments = args
+        broker = self._broker
+        vhost = self._connection.vhost
+        if passive:
+            queue = self._passive(name)
+        else:
+            if not name:
+                name = "amq.gen-" + broker.random_bytes(16).hex()
+                existing = None
+            else:
+                existing = self._registry.vhost(vhost).queues.get(name)
+            self._require("configure", "queue", name)
+            if existing is not None:
+                queue = existing
+                self._check_owner(queue)
+                self._check_same(queue, durable, exclusive, auto_delete, arguments)
+                queue.used_ms = broker.now_ms
+            else:
+                if args[0]:
+                    self._check_name("queue", name)
+                self._check_arguments(name, arguments)
+                owner = self._connection if exclusive else None
+                queue = broker.declare_queue(
+                    vhost, name, durable=durable, auto_delete=auto_delete, arguments=arguments, owner=owner
+                )
+                if owner is not None:
+                    self._connection.exclusive_queues.append(queue)
+        self._channel.last_queue = queue.name
+        if not no_wait:
+            self._channel.answer_when_stable(broker.log.end, QUEUE_DECLARE, lambda: self._declared(queue))
+
+    def _declared(self, queue: Queue) -> None:
+        self._channel.send(QUEUE_DECLARE_OK, queue.name, queue.depth, len(queue.consumers))
+
+    def _passive(self, name: str) -> Queue:
+        name = self._name_or_last(name)
+        queue = self._registry.vhost(self._connection.vhost).queues.get(name)
+        if queue is None:
+            raise NotFoundError.queue(name, self._connection.vhost)
+        self._check_owner(queue)
+        return queue
+
+    def _check_same(
+        self, queue: Queue, durable: bool, exclusive: bool, auto_delete: bool, arguments: dict[str, Any]
+    ) -> None:
+        current_arguments = {k: v for k, v in queue.arguments.items() if k in QUEUE_ARGUMENTS[:2]}
+        received_arguments = {k: v for k, v in arguments.items() if k in QUEUE_ARGUMENTS[:2]}
+        for what, received, current in (
+            ("durable", durable, queue.durable),
+            ("exclusive", exclusive, queue.owner is not None),
+            ("auto_delete", auto_delete, queue.auto_delete),
+            *((k, received_arguments.get(k), current_arguments.get(k)) for k in QUEUE_ARGUMENTS[:2]),
+        ):
+            if received != current:
+                raise PreconditionFailedError.inequivalent_arg(
+                    "queue", queue.name, queue.vhost, what, received, current
+                )
+
+    def _check_arguments(self, name: str, arguments: dict[str, Any]) -> None:
+        vhost = self._connection.vhost
+        for argument, value in arguments.items():
+            if argument.startswith("x-") and argument not in QUEUE_ARGUMENTS:
+                raise PreconditionFailedError(
+                    f"argument '{argument}' of queue '{name}' in vhost '{vhost}' is not supported"
+                )
+            if argument in ("x-message-ttl", "x-expires"):
+                least = 1 if argument == "x-expires" else 0
+                if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_MS:
+                    raise PreconditionFailedError(
+                        f"invalid arg '{argument}' for queue '{name}' in vhost '{vhost}': {value!r} is not a number "
+                        f"of milliseconds from {least} to {MAX_MS}"
+                    )
+
+    def _bind(self, args: tuple[Any, ...]) -> None:
+        name, exchange, routing_key, no_wait, arguments = args
+        queue = self.queue_for(name, "write")
+        if exchange == "":
+            raise AccessRefusedError("operation not permitted on the default exchange")
+        found = self._exchange(exchange)
+        self._require("read", "exchange", exchange)
+        if found.kind == "headers":
+            match = arguments.get("x-match", "all")
+            if match not in ("all", "any", "all-with-x", "any-with-x"):
+                raise PreconditionFailedError(f"invalid x-match field value {match!r}; expected all or any")
+        if not name and not routing_key:
+            routing_key = queue.name  # AMQP 0-9-1, queue.bind: the default queue's name is its routing key then
+        binding = Binding(queue, routing_key, arguments, encode_table(arguments))
+        if binding.key not in found.bindings:
+            if queue.logged:
+                self._broker.append_record(
+                    record.encode_bind(
+                        False,
+                        queue.vhost,
+                        exchange,
+                        queue.id,
+                        routing_key,
+                        binding.raw_arguments,
+                        queue.durable and found.durable,
+                    )
+                )
+            else:
+                self._registry.bind(queue.vhost, exchange, binding)
+        self._answer(no_wait, QUEUE_BIND, QUEUE_BIND_OK)
+
+    def _unbind(self, args: tuple[Any, ...]) -> None:
+        name, exchange, routing_key, arguments = args
+        queue = self.queue_for(name, "write")
+        found = self._exchange(exchange)
+        self._require("read", "exchange", exchange)
+        key = (queue.id, routing_key, encode_table(arguments))
+        if key in found.bindings:
+            durable = queue.durable and found.durable
+            if queue.logged:
+                self._broker.append_record(
+                    record.encode_bind(True, queue.vhost, exchange, queue.id, routing_key, key[2], durable)
+                )
+            else:
+                self._registry.unbind(queue.vhost, exchange, key)
+            if found.auto_delete and not found.bindings:
+                self._broker.append_record(record.encode_exchange_delete(queue.vhost, exchange, found.durable))
+        self._answer(False, QUEUE_UNBIND, QUEUE_UNBIND_OK)
+
+    def _purge(self, args: tuple[Any, ...]) -> None:
+        name, no_wait = args
+        self._channel.after_own_publishes(
+            QUEUE_PURGE, self._purge_queue, self._name_or_last(name), no_wait, outlives=True
+        )
+
+    def _purge_queue(self, name: str, no_wait: bool) -> None:
+        queue = self.queue_for(name, "read")
+        count = self._broker.purge(queue)
+        self._broker.close_dequeues()
+        self._answer(no_wait, QUEUE_PURGE, QUEUE_PURGE_OK, count)
+
+    def _delete(self, args: tuple[Any, ...]) -> None:
+        name, *how = args
+        self._channel.after_own_publishes(
+            QUEUE_DELETE, self._delete_queue, self._name_or_last(name), *how, outlives=True
+        )
+
+    def _delete_queue(self, name: str, if_unused: bool, if_empty: bool, no_wait: bool) -> None:
+        vhost = self._connection.vhost
+        if name not in self._registry.vhost(vhost).queues:
+            # RabbitMQ's choice: deleting what is not there succeeds.
+            self._answer(no_wait, QUEUE_DELETE, QUEUE_DELETE_OK, 0)
+            return
+        queue = self.queue_for(name, "configure")
+        if if_unused and queue.consumers:
+            raise PreconditionFailedError.in_use("queue", name, vhost)
+        if if_empty and (queue.depth or queue.acquired):
+            raise PreconditionFailedError.not_empty(name, vhost)
+        if queue.owner is not None:
+            self._connection.exclusive_queues.remove(queue)
+        count = self._broker.delete_queue(queue)
+        self._answer(no_wait, QUEUE_DELETE, QUEUE_DELETE_OK, count)

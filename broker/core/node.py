@@ -1,0 +1,131 @@
+"""BrokerNode: what one broker process is made of, less its I/O: state, recovery, broker, and at most one extension.
+
+A driver (``broker.server``, or the simulator) makes a node, shows its :attr:`recovery` the frames of the journal, calls
+:meth:`open`, and then feeds facts and ends turns. A node is never changed from primary to backup: it is dropped, and a new
+one is recovered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from understudy.broker.core.broker import DISK, MEMORY, Broker
+from understudy.broker.core.limits import Limits
+from understudy.broker.core.recovery import Recovery, encode_checkpoint
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log import frame, journal_gate
+from understudy.broker.log.journal_gate import JournalGate, JournalPort
+from understudy.broker.plugin import CoreExtension
+
+KEPT_BYTES = 128 << 20
+
+
+class BrokerNode:
+    """One core.
+
+    Attributes:
+        recovery: the visitor for ``journal_recovery.recover``.
+        broker, gate: there after :meth:`open`.
+    """
+
+    broker: Broker
+    gate: JournalGate
+
+    def __init__(
+        self,
+        name: str,
+        limits: Limits,
+        random_bytes: Callable[[int], bytes],
+        extension: CoreExtension | None = None,
+        kept_bytes: int = KEPT_BYTES,
+    ) -> None:
+        self.name = name
+        self.state = BrokerState(kept_bytes)
+        self.extension = extension
+        self._limits = limits
+        self._random_bytes = random_bytes
+        self._epoch_offset = 0
+        if extension is not None:
+            extension.attach(self.state)
+            self.recovery = Recovery(self.state, extension.replay_note, extension.replay_extras)
+        else:
+            self.recovery = Recovery(self.state, None, None)
+
+    def checkpoint(self) -> bytes:
+        """The frame that begins a new segment: with it, everything in older segments but live messages may go."""
+        extras = self.extension.extras() if self.extension is not None else b""
+        return frame.encode_note(journal_gate.CHECKPOINT, encode_checkpoint(self.state, extras))
+
+    def open(self, journal: JournalPort, now_ms: int, wall_ms: int) -> None:
+        """Recovery is over: begin to run. Alone, the broker leads at once, and serves when its EPOCH record is durable."""
+        self.recovery.finish()
+        self.gate = JournalGate(journal)
+        self.gate.durable_offset = self.state.log.durable
+        self.broker = Broker(self.state, self.gate, self._limits, self._random_bytes)
+        self.broker.tick(now_ms, wall_ms)
+        if self.extension is not None:
+            self.extension.opened(self.broker, self.gate)
+        else:
+            epoch = self.state.log.epochs.newest + 1
+            self._epoch_offset = self.broker.lead(epoch, self.name, epoch > 1)
+
+    def tick(self, now_ms: int, wall_ms: int) -> None:
+        """Time passes; a turn must be ended after it."""
+        self.broker.tick(now_ms, wall_ms)
+        if self.extension is not None:
+            self.extension.tick(now_ms)
+
+    def disk_low(self, reason: str) -> None:
+        """The disk is nearly full, and why ("": there is room again). May be said again and again."""
+        if self.extension is not None:
+            self.extension.disk_low(reason)
+        else:
+            self.broker.refuse_work(DISK, reason)
+
+    def memory_full(self, reason: str) -> None:
+        """Messages fill the memory, and how far ("": there is room again). May be said again and again."""
+        self.broker.refuse_work(MEMORY, reason)
+
+    def durable_to(self, frames: int) -> None:
+        """The first ``frames`` frames given to the journal are fsynced."""
+        self.gate.durable_to(frames)
+        if self.extension is not None:
+            self.extension.durable()
+        else:
+            self.broker.durable(self.gate.durable_offset)
+            if not self.broker.answering and self.state.log.durable >= self._epoch_offset:
+                self.broker.serve()
+
+    @property
+    def due(self) -> bool:
+        """Whether something has become stable since the last turn, which the next one would apply and answer.
+
+        A broker that does not lead has nothing to end a turn for when it becomes durable: what it says then, it has said.
+        """
+        broker = self.broker
+        if not broker.leading:
+            return False
+        return not broker.answering or broker.stability.stable_offset() > broker.log.stable
+
+    def end_turn(self, flush: bool = False) -> bool:
+        """Everything that arrived has been fed: act on it.
+
+        Returns:
+            Whether something was left for later because nobody waits for it: the driver ends another turn with ``flush``
+            within ``broker.LAZY_MS``, unless one without comes first and returns False.
+        """
+        left = self.broker.end_turn(flush)
+        if self.extension is not None:
+            left = self.extension.end_turn(flush) or left
+        return left
+
+    def droppable_before(self, checkpoint_offset: int) -> int:
+        """Leading segments whose batches all end at or before this hold nothing that is needed.
+
+        Args:
+            checkpoint_offset: the applied offset that the newest durable checkpoint states.
+        """
+        oldest = self.state.oldest_live_offset()
+        if oldest <= self.state.log.start:  # a message from before a catch-up: its segment is dead but for it
+            return 0
+        return min(oldest - 1, checkpoint_offset)

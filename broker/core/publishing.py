@@ -1,0 +1,178 @@
+"""Publishing on a channel: routing, the flags, publisher confirms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from understudy.broker.amqp.encode import ack_frame, nack_frame, return_frames
+from understudy.broker.amqp.methods import BASIC_PUBLISH, CONFIRM_SELECT, CONFIRM_SELECT_OK
+from understudy.broker.amqp.properties import check_properties, expiration, headers, is_persistent, user_id
+from understudy.broker.errors import AccessRefusedError, NotFoundError, PreconditionFailedError
+from understudy.broker.message import Message
+from understudy.broker.transactions.outcome_query import OUTCOME_EXCHANGE
+
+if TYPE_CHECKING:
+    from understudy.broker.core.channel import Channel, Handler
+    from understudy.broker.core.queue import Queue
+
+NO_ROUTE = 312
+NO_CONSUMERS = 313
+ROUTES_LIMIT = 4096
+
+# Bits of the first two octets of the property flags (AMQP 0-9-1 section 4.2.6.1): asked before anything is decoded.
+EXPIRATION_BIT = 0x01
+HEADERS_BIT = 0x20
+USER_ID_BIT = 0x10
+
+
+class Publishing:
+    """The publishing half of a channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._connection = channel.connection
+        self._broker = channel.broker
+        self._registry = channel.broker.state.registry
+        self._transacting = channel.transacting
+        self.confirming = False
+        self._next_tag = 0
+        self._acked_tag = 0
+        self._ack_upto = 0
+
+    def handlers(self) -> dict[int, Handler]:
+        return {CONFIRM_SELECT: self._select}
+
+    def publish(self, args: tuple[Any, ...], properties: bytes, body: bytes) -> None:
+        """basic.publish: ``args`` is (exchange, routing key, mandatory, immediate)."""
+        exchange, routing_key, mandatory, immediate = args
+        connection = self._connection
+        if connection.routes_version != self._registry.version:
+            connection.routes.clear()
+            connection.routes_version = self._registry.version
+        queues = connection.routes.get((exchange, routing_key))
+        if queues is None:
+            if exchange == OUTCOME_EXCHANGE:
+                self._broker_command(routing_key, properties, body)
+                return
+            queues = self._route(exchange, routing_key, properties)
+        check_properties(properties)
+        expiration_ms = None
+        if properties[0] & EXPIRATION_BIT:
+            expiration_ms = self._expiration(properties)
+        if properties[1] & USER_ID_BIT:
+            self._check_user(properties)
+        broker = self._broker
+        if self.confirming and broker.work_refused:
+            self._next_tag += 1
+            connection.write(nack_frame(self._channel.number, self._next_tag, False))
+            return
+        message = Message(exchange, routing_key, properties, body, is_persistent(properties))
+        if not queues or immediate:
+            queues = self._returned(message, queues, mandatory, immediate)
+        if self._transacting.active:
+            self._transacting.publish(queues, message, expiration_ms)
+            connection.published(len(body) + len(properties))
+            return
+        if queues:
+            connection.published_to = broker.publish(queues, message, expiration_ms)
+            connection.published(len(body) + len(properties))
+        if self.confirming:
+            self._next_tag += 1
+            broker.complete(broker.log.end, self._confirmed, self._next_tag)
+
+    # -- routing --------------------------------------------------------------------------------------------------
+
+    def _route(self, exchange: str, routing_key: str, properties: bytes) -> list[Queue]:
+        connection = self._connection
+        vhost = self._registry.vhost(connection.vhost)
+        found = vhost.exchanges.get(exchange)
+        if found is None:
+            raise NotFoundError.exchange(exchange, connection.vhost)
+        assert connection.user is not None
+        connection.user.require(connection.vhost, "write", "exchange", exchange)
+        if found.internal:
+            raise AccessRefusedError(f"cannot publish to internal exchange '{exchange}' in vhost '{connection.vhost}'")
+        if exchange == "":
+            queue = vhost.queues.get(routing_key)
+            queues = [queue] if queue is not None else []
+        elif found.needs_headers:
+            return found.route(routing_key, headers(properties) if properties[0] & HEADERS_BIT else {})
+        else:
+            queues = found.route(routing_key, {})
+        routes = connection.routes
+        if len(routes) >= ROUTES_LIMIT:
+            routes.clear()
+        routes[(exchange, routing_key)] = queues
+        return queues
+
+    def _returned(self, message: Message, queues: list[Queue], mandatory: bool, immediate: bool) -> list[Queue]:
+        """Judge mandatory and immediate now, inside a transaction too (P-34 to P-36). Returns the queues that remain."""
+        code, text = 0, ""
+        if not queues:
+            self._broker.counters["unroutable"] += 1
+            if mandatory:
+                code, text = NO_ROUTE, "NO_ROUTE"
+        if immediate and not code:
+            queues = [q for q in queues if any(consumer.can_take() for consumer in q.consumers)]
+            if not queues:
+                code, text = NO_CONSUMERS, "NO_CONSUMERS"
+        if code:
+            self._connection.write(
+                return_frames(
+                    self._channel.number,
+                    code,
+                    text,
+                    message.exchange,
+                    message.routing_key,
+                    message.properties,
+                    message.body,
+                    self._connection.frame_max,
+                )
+            )
+        return queues
+
+    @staticmethod
+    def _expiration(properties: bytes) -> int:
+        text = expiration(properties) or ""
+        if not text.isascii() or not text.isdigit():
+            raise PreconditionFailedError(f"invalid expiration {text!r}: it is a number of milliseconds")
+        return int(text)
+
+    def _check_user(self, properties: bytes) -> None:
+        claimed = user_id(properties)
+        user = self._connection.user
+        if user is not None and claimed is not None and claimed != user.name:
+            raise PreconditionFailedError(
+                f"user_id property set to '{claimed}' but authenticated user was '{user.name}'"
+            )
+
+    def _broker_command(self, routing_key: str, properties: bytes, body: bytes) -> None:
+        self._transacting.query(properties, body)
+        if self.confirming:
+            self._next_tag += 1
+            self._broker.complete(self._broker.log.end, self._confirmed, self._next_tag)
+
+    # -- confirms -------------------------------------------------------------------------------------------------
+
+    def _select(self, args: tuple[Any, ...]) -> None:
+        if self._transacting.active:
+            raise PreconditionFailedError("cannot switch from tx to confirm mode")
+        self.confirming = True
+        if not args[0]:
+            self._channel.send(CONFIRM_SELECT_OK)
+
+    def _confirmed(self, tag: int) -> None:
+        if self._ack_upto == self._acked_tag:
+            self._broker.after_release.append(self._send_acks)
+        self._ack_upto = tag
+
+    def _send_acks(self) -> None:
+        """One basic.ack for everything that this release covered."""
+        upto = self._ack_upto
+        multiple = upto > self._acked_tag + 1
+        self._acked_tag = upto
+        if not self._channel.ended and not self._channel.closing:
+            self._connection.write(ack_frame(self._channel.number, upto, multiple))
+
+
+__all__ = ["BASIC_PUBLISH", "Publishing"]

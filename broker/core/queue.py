@@ -1,0 +1,282 @@
+"""A queue: its messages in replication-id order, what is handed out, who consumes.
+
+Queue order *is* id order. Ids ascend as records are applied, so the ordinary way in is an append; a message that comes
+back (requeue, recover, a dead consumer) is put in by its id through a small heap, and a catch-up, which fills gaps, marks
+the queue unsorted until it ends. On a backup only ``entries`` is kept; ``ready`` is built when the broker becomes primary
+(:meth:`activate`).
+
+What the queue says about itself (``depth``) speaks of applied messages only: nothing of an undecided transaction is in
+``entries``; ``uncommitted`` counts that apart (P-06).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from understudy.broker.core.entry import ACQUIRED, DEQUEUING, GONE, HELD, READY, Entry
+from understudy.broker.log.live_offsets import LiveOffsets
+from understudy.broker.message import Message
+
+if TYPE_CHECKING:
+    from understudy.broker.core.consumer import Consumer
+
+
+@attrs.frozen(kw_only=True)
+class QueueStatistics:
+    """A view for status, metrics and tests. ``ready`` + ``acquired`` = messages that are visible to clients."""
+
+    vhost: str
+    name: str
+    ready: int
+    acquired: int
+    uncommitted: int
+    consumers: int
+    enqueued: int
+    dequeued: int
+    durable: bool
+    replicated: bool
+
+
+class Queue:
+    """One queue.
+
+    ``logged`` queues are replicated and named by ``id`` in the log; others (exclusive ones) belong to one connection and
+    live in this process only.
+    """
+
+    __slots__ = (
+        "acquired",
+        "active",
+        "adopted",
+        "arguments",
+        "auto_delete",
+        "consumers",
+        "deleted",
+        "dequeued",
+        "durable",
+        "enqueued",
+        "entries",
+        "exclusive_consumer",
+        "expires_ms",
+        "had_consumer",
+        "id",
+        "last_id",
+        "live",
+        "logged",
+        "name",
+        "newest_id",
+        "owner",
+        "ready",
+        "redelivered_below",
+        "returned",
+        "scheduled",
+        "ttl_ms",
+        "uncommitted",
+        "unsorted",
+        "used_ms",
+        "vhost",
+    )
+
+    def __init__(
+        self,
+        queue_id: int,
+        vhost: str,
+        name: str,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        arguments: dict[str, Any],
+        live: LiveOffsets,
+        owner: Any = None,
+    ) -> None:
+        self.id = queue_id
+        self.vhost = vhost
+        self.name = name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.arguments = arguments
+        self.owner = owner
+        self.logged = owner is None
+        self.ttl_ms: int | None = arguments.get("x-message-ttl")
+        self.expires_ms: int | None = arguments.get("x-expires")
+        self.entries: dict[int, Entry] = {}
+        self.ready: deque[Entry] = deque()
+        self.returned: list[tuple[int, Entry]] = []
+        self.acquired = 0
+        self.uncommitted = 0
+        self.enqueued = 0
+        self.dequeued = 0
+        self.last_id = 0
+        self.newest_id = 0
+        self.redelivered_below = 0
+        self.unsorted = False
+        self.active = owner is not None
+        self.scheduled = False
+        self.deleted = False
+        self.consumers: deque[Consumer] = deque()
+        self.exclusive_consumer = False
+        self.had_consumer = False
+        self.used_ms = 0
+        self.adopted = False
+        self.live = live
+
+    # -- applying -------------------------------------------------------------------------------------------------
+
+    def enqueue(self, entry_id: int, message: Message, deadline_ms: int) -> None:
+        """Add an applied message. An id that is already here is left as it is (a catch-up may bring it twice)."""
+        entries = self.entries
+        late = entry_id <= self.last_id  # a refill brought a younger transient message before the log brought this one
+        if late:
+            if entry_id in entries:
+                return
+            self.unsorted = True
+        else:
+            self.last_id = entry_id
+        entry = Entry(entry_id, message, deadline_ms, entry_id < self.redelivered_below)
+        entries[entry_id] = entry
+        self.enqueued += 1
+        self.live.add(message.offset)
+        if self.active:
+            if late:
+                heappush(self.returned, (entry_id, entry))
+            else:
+                self.ready.append(entry)
+
+    def remove(self, entry_id: int) -> bool:
+        """Take an applied message away for good; False if it is not here."""
+        entry = self.entries.pop(entry_id, None)
+        if entry is None:
+            return False
+        if entry.state in HELD:
+            self.acquired -= 1
+        entry.state = GONE
+        self.dequeued += 1
+        self.live.release(entry.message.offset)
+        return True
+
+    def take_over(self, place: Queue) -> None:
+        """What a recovery has put into ``place`` comes here."""
+        self.entries, place.entries = place.entries, self.entries
+        self.last_id = place.last_id
+        self.unsorted = place.unsorted
+        self.enqueued, self.dequeued = place.enqueued, place.dequeued
+        self.uncommitted = place.uncommitted
+
+    def clear(self) -> None:
+        """Drop everything: the queue is deleted, or a catch-up begins anew."""
+        for entry in self.entries.values():
+            entry.state = GONE
+            self.live.release(entry.message.offset)
+        self.entries.clear()
+        self.ready.clear()
+        self.returned.clear()
+        self.acquired = 0
+
+    def sort(self) -> None:
+        """Restore id order after a catch-up filled gaps."""
+        if self.unsorted:
+            self.entries = dict(sorted(self.entries.items()))
+            self.unsorted = False
+
+    def activate(self, redelivered_below: int, first_new_id: int) -> None:
+        """This broker became the primary: everything that stood before may have been delivered by an earlier one.
+
+        Args:
+            redelivered_below: entries with a lower id are delivered with redelivered=1 (G9).
+            first_new_id: ids handed out from now on are above this.
+        """
+        self.sort()
+        self.active = True
+        self.redelivered_below = redelivered_below
+        self.newest_id = max(self.last_id, first_new_id)
+        self.ready = deque(self.entries.values())
+        self.returned.clear()
+        self.acquired = 0
+        for entry in self.ready:
+            entry.state = READY
+            if entry.id < redelivered_below:
+                entry.redelivered = True
+
+    # -- handing out ----------------------------------------------------------------------------------------------
+
+    @property
+    def depth(self) -> int:
+        """Messages that may be handed out now."""
+        return len(self.entries) - self.acquired
+
+    def next_id(self) -> int:
+        self.newest_id += 1
+        return self.newest_id
+
+    def take(self) -> Entry | None:
+        """The first ready message, marked ACQUIRED; None if there is none."""
+        ready = self.ready
+        returned = self.returned
+        while True:
+            if returned and (not ready or returned[0][0] < ready[0].id):
+                entry = heappop(returned)[1]
+            elif ready:
+                entry = ready.popleft()
+            else:
+                return None
+            if entry.state == READY:
+                entry.state = ACQUIRED
+                self.acquired += 1
+                return entry
+
+    def peek(self) -> Entry | None:
+        """The message that :meth:`take` would give."""
+        ready = self.ready
+        returned = self.returned
+        while returned and returned[0][1].state != READY:
+            heappop(returned)
+        while ready and ready[0].state != READY:
+            ready.popleft()
+        if returned and (not ready or returned[0][0] < ready[0].id):
+            return returned[0][1]
+        return ready[0] if ready else None
+
+    def put_back(self, entry: Entry, redelivered: bool = True) -> None:
+        """Return an ACQUIRED message to its place (its id). A message that is gone meanwhile stays gone."""
+        if entry.state != ACQUIRED:
+            return
+        entry.state = READY
+        if redelivered:
+            entry.redelivered = True
+        self.acquired -= 1
+        heappush(self.returned, (entry.id, entry))
+
+    def mark_dequeuing(self, entry: Entry) -> None:
+        """Its dequeue has been logged: nobody may have it, but it counts as held until that is stable."""
+        if entry.state == READY:
+            self.acquired += 1
+        entry.state = DEQUEUING
+
+    def ready_entries(self) -> list[Entry]:
+        """All messages that may be handed out now, in order."""
+        self.sort()
+        return [entry for entry in self.entries.values() if entry.state == READY]
+
+    def forget_taken(self) -> None:
+        """Drop handed-out and removed messages from the hand-out structures (after a purge)."""
+        self.ready = deque(entry for entry in self.ready if entry.state == READY)
+        self.returned = [pair for pair in self.returned if pair[1].state == READY]
+        heapify(self.returned)
+
+    def statistics(self) -> QueueStatistics:
+        return QueueStatistics(
+            vhost=self.vhost,
+            name=self.name,
+            ready=self.depth,
+            acquired=self.acquired,
+            uncommitted=self.uncommitted,
+            consumers=len(self.consumers),
+            enqueued=self.enqueued,
+            dequeued=self.dequeued,
+            durable=self.durable,
+            replicated=self.logged,
+        )

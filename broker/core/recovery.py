@@ -1,0 +1,143 @@
+"""Recovery: builds a broker's state from the frames of its journal.
+
+A batch says how far the log was stable when it was closed; up to there it is applied again, the rest waits, as it did.
+
+The first frame may be a checkpoint (older segments were dropped): it gives everything that is not a message, as it was applied
+then, and messages that still live follow it. Between what it had applied and the first batch there may be a gap: records that
+were dropped since, of which no message lives, and whose topology and outcomes a later checkpoint states. Until that one comes,
+a record may speak of a queue that was declared in the gap: a place is held for it, so that its messages are there when its
+name is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from understudy.broker.core.meta import Meta
+from understudy.broker.core.queue import Queue
+from understudy.broker.core.state import BrokerState
+from understudy.broker.errors import UnderstudyError
+from understudy.broker.log import frame, journal_gate, record
+from understudy.broker.log.frame import BatchHeader
+from understudy.broker.log.record import Target
+
+_U32: Final = Struct(">I")
+
+
+class UnknownNoteError(UnderstudyError):
+    """The journal holds notes of a plugin that is not switched on."""
+
+
+class Recovery:
+    """Shown every frame of the journal, in order (the visitor of ``journal_recovery.recover``)."""
+
+    def __init__(
+        self,
+        state: BrokerState,
+        replay_note: Callable[[int, bytes], None] | None,
+        replay_extras: Callable[[bytes, int], None] | None,
+    ) -> None:
+        self._state = state
+        self._replay_note = replay_note
+        self._replay_extras = replay_extras
+        self._gap_end = 0
+        self._behind_gap: list[tuple[int, bytes]] = []
+        self._begun = False
+
+    def on_batch(self, header: BatchHeader, data: bytes) -> None:
+        log = self._state.log
+        self._begun = True
+        if header.first_offset > log.end + 1:
+            self._gap_end = header.first_offset - 1
+            log.skip_to(self._gap_end)
+        if self._gap_end:
+            self._note_behind_gap(header.first_offset, data)
+        self._state.receive_batch(bytes(data))
+        log.apply_up_to(header.stable)
+        log.kept.trim(log.stable)
+
+    def on_note(self, kind: int, payload: bytes) -> None:
+        if kind == frame.KIND_CUT:
+            offset, mark = frame.decode_cut(payload)
+            stable = journal_gate.JournalGate.restarted_at(mark)
+            if stable is None:
+                self._state.cut(offset)
+            else:
+                self._state.log.apply_up_to(stable)
+        elif kind == journal_gate.CHECKPOINT:
+            self._checkpoint(payload)
+        elif self._replay_note is not None:
+            self._replay_note(kind, payload)
+        else:
+            raise UnknownNoteError(f"the journal holds notes of kind {kind}: switch on the plugin that wrote them (ha)")
+        self._begun = True
+
+    def _checkpoint(self, payload: bytes) -> None:
+        (extras_size,) = _U32.unpack_from(payload, 0)
+        meta, _ = Meta.decode(payload, 4 + extras_size)
+        state = self._state
+        if not self._begun:
+            state.log.restart_at(meta.offset, list(meta.starts))
+            meta.install(state)
+        else:
+            state.log.apply_up_to(meta.offset)
+            if 0 < self._gap_end <= meta.offset:
+                self._fill_gap(meta)
+        if extras_size and self._replay_extras is not None:
+            self._replay_extras(payload, 4)
+
+    def _note_behind_gap(self, offset: int, data: bytes) -> None:
+        """Hold places for queues that this batch puts messages into and nobody has declared; keep its topology records."""
+        for kind, at, end in record.records_of(data, frame.BATCH_HEADER_BYTES):
+            if kind == record.HOLE:
+                offset += int.from_bytes(data[at : at + 4], "big")
+                continue
+            plain = kind & ~record.TRANSIENT
+            if plain == record.ENQUEUE:
+                self._hold_places(record.decode_enqueue(data, at, end)[0])
+            elif plain == record.TX_ENQUEUE:
+                self._hold_places(record.decode_tx_enqueue(data, at, end)[1])
+            elif plain in record.TOPOLOGY or plain in (record.OUTCOMES_TRIMMED, record.COMMIT):
+                self._behind_gap.append((offset, bytes((plain,)) + data[at - 4 : end]))
+            offset += 1
+
+    def _hold_places(self, targets: list[Target]) -> None:
+        queues = self._state.queues
+        for queue_id, _, _ in targets:
+            if queue_id not in queues:
+                queues[queue_id] = Queue(
+                    queue_id, "", "", durable=True, auto_delete=False, arguments={}, live=self._state.live
+                )
+
+    def _fill_gap(self, meta: Meta) -> None:
+        """``meta`` states what the gap did, as it was applied then.
+
+        More may be applied here: a transient PREPARE, which held up the broker that wrote it, was not journaled.
+        """
+        state = self._state
+        since = [raw for offset, raw in self._behind_gap if meta.offset < offset <= state.log.applied]
+        known, owed = state.outcomes, state.owed
+        meta.install(state, [raw for raw in since if raw[0] in record.TOPOLOGY])
+        state.outcomes.add(known)
+        state.owed.update(owed)
+        for raw in since:
+            if raw[0] == record.OUTCOMES_TRIMMED:
+                state.outcomes.trim(*record.decode_outcomes_trimmed(raw, 5))
+            elif raw[0] == record.COMMIT:
+                state.owed.pop(record.decode_commit(raw, 5)[0], None)
+        self._gap_end = 0
+        self._behind_gap.clear()
+
+    def finish(self) -> None:
+        """Everything shown is durable."""
+        log = self._state.log
+        log.epochs.cut(log.end)  # a checkpoint may speak of one whose first batch was lost behind it
+        log.durable = log.end
+        self._state.forget_transients()
+
+
+def encode_checkpoint(state: BrokerState, extras: bytes) -> bytes:
+    """The CHECKPOINT note's payload: what a plugin keeps, then the meta."""
+    return _U32.pack(len(extras)) + extras + Meta.of(state, whole_log=True).encode()

@@ -1,0 +1,140 @@
+"""The registry: virtual hosts, exchanges, queues and bindings as the newest records have them.
+
+Two pictures of the same thing are kept. :class:`Registry` is what routing uses and changes as soon as a topology record is
+appended. :class:`TopologyImage` changes only when such a record is applied (stable), and holds the records themselves: it
+is what a checkpoint writes, what a catch-up sends, and what the registry is rebuilt from when a tail is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding, DirectExchange, Exchange
+from understudy.broker.core.queue import Queue
+from understudy.broker.log import record
+
+DEFAULT_EXCHANGES = (
+    ("amq.direct", "direct"),
+    ("amq.fanout", "fanout"),
+    ("amq.topic", "topic"),
+    ("amq.headers", "headers"),
+    ("amq.match", "headers"),
+)
+
+
+class VirtualHost:
+    """Exchanges and queues of one name space."""
+
+    __slots__ = ("default", "exchanges", "name", "queues")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.queues: dict[str, Queue] = {}
+        self.exchanges: dict[str, Exchange] = {}
+        for exchange, kind in DEFAULT_EXCHANGES:
+            self.exchanges[exchange] = EXCHANGE_TYPES[kind](
+                name, exchange, durable=True, auto_delete=False, internal=False, arguments={}
+            )
+        self.default = DirectExchange(name, "", durable=True, auto_delete=False, internal=False, arguments={})
+        self.exchanges[""] = self.default
+
+
+class Registry:
+    """Everything that has a name, by virtual host. Virtual hosts appear when first used; access is checked elsewhere.
+
+    ``version`` changes with every change, so that routing caches know when they are stale.
+    """
+
+    def __init__(self) -> None:
+        self.vhosts: dict[str, VirtualHost] = {}
+        self.version = 0
+
+    def vhost(self, name: str) -> VirtualHost:
+        found = self.vhosts.get(name)
+        if found is None:
+            found = self.vhosts[name] = VirtualHost(name)
+        return found
+
+    def queues(self) -> Iterator[Queue]:
+        for vhost in self.vhosts.values():
+            yield from vhost.queues.values()
+
+    def add_queue(self, queue: Queue) -> None:
+        self.version += 1
+        self.vhost(queue.vhost).queues[queue.name] = queue
+
+    def remove_queue(self, queue: Queue) -> None:
+        """Remove the queue and its bindings."""
+        self.version += 1
+        vhost = self.vhost(queue.vhost)
+        if vhost.queues.get(queue.name) is queue:
+            del vhost.queues[queue.name]
+        for exchange in vhost.exchanges.values():
+            for binding in exchange.bindings_of(queue):
+                exchange.unbind(binding.key)
+
+    def add_exchange(self, vhost: str, name: str, kind: str, flags: int, arguments: dict[str, Any]) -> Exchange:
+        """Declare an exchange; one that is there already stays."""
+        self.version += 1
+        exchanges = self.vhost(vhost).exchanges
+        if name not in exchanges:
+            exchanges[name] = EXCHANGE_TYPES[kind](
+                vhost,
+                name,
+                durable=bool(flags & record.DURABLE),
+                auto_delete=bool(flags & record.AUTO_DELETE),
+                internal=bool(flags & record.INTERNAL),
+                arguments=arguments,
+            )
+        return exchanges[name]
+
+    def remove_exchange(self, vhost: str, name: str) -> None:
+        self.version += 1
+        self.vhost(vhost).exchanges.pop(name, None)
+
+    def bind(self, vhost: str, exchange: str, binding: Binding) -> bool:
+        self.version += 1
+        found = self.vhost(vhost).exchanges.get(exchange)
+        return found.bind(binding) if found is not None else False
+
+    def unbind(self, vhost: str, exchange: str, key: tuple[int, str, bytes]) -> bool:
+        self.version += 1
+        found = self.vhost(vhost).exchanges.get(exchange)
+        return found.unbind(key) if found is not None else False
+
+
+class TopologyImage:
+    """The declare, exchange and bind records that are in force at the applied position, as bytes."""
+
+    def __init__(self) -> None:
+        self.queues: dict[int, bytes] = {}
+        self.exchanges: dict[tuple[str, str], bytes] = {}
+        self.bindings: dict[tuple[str, str, int, str, bytes], bytes] = {}
+
+    def records(self) -> list[bytes]:
+        """Exchanges, then queues, then bindings: an order in which they can be declared."""
+        return [*self.exchanges.values(), *self.queues.values(), *self.bindings.values()]
+
+    def apply(self, kind: int, raw: bytes) -> None:
+        """Apply one whole topology record."""
+        end = len(raw)
+        if kind == record.QUEUE_DECLARE:
+            self.queues[record.decode_queue_declare(raw, 5, end)[0]] = raw
+        elif kind == record.QUEUE_DELETE:
+            queue_id = record.decode_queue_delete(raw, 5)
+            self.queues.pop(queue_id, None)
+            for key in [key for key in self.bindings if key[2] == queue_id]:
+                del self.bindings[key]
+        elif kind == record.EXCHANGE_DECLARE:
+            vhost, name, *_ = record.decode_exchange_declare(raw, 5, end)
+            self.exchanges.setdefault((vhost, name), raw)
+        elif kind == record.EXCHANGE_DELETE:
+            vhost, name = record.decode_exchange_delete(raw, 5)
+            self.exchanges.pop((vhost, name), None)
+            for key in [key for key in self.bindings if key[:2] == (vhost, name)]:
+                del self.bindings[key]
+        elif kind == record.BIND:
+            self.bindings[record.decode_bind(raw, 5, end)] = raw
+        elif kind == record.UNBIND:
+            self.bindings.pop(record.decode_bind(raw, 5, end), None)

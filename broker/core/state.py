@@ -1,0 +1,553 @@
+"""BrokerState: what one broker holds, and the only code that changes it by records.
+
+A primary appends records and a backup (or a recovery) takes them from batches; both end in the same ``_apply_*`` functions,
+in log order, when the stable position has passed. There is one exception to "applied when stable", and it is none: the
+content of open transactions (``transactions``) and the registry are kept at the newest record, since nothing of them can
+be seen by a client; a cut takes that back from the records that stay.
+
+Order of a transaction: it is applied at the place of its PREPARE in the log. A primary decides there (``deciding``), a
+backup waits there for the COMMIT or ROLLBACK that the primary appended. So every broker's queues change in log order,
+which is replication-id order (G9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Any
+
+from understudy.broker.amqp.field_table import decode_table
+from understudy.broker.core.exchanges import Binding
+from understudy.broker.core.queue import Queue
+from understudy.broker.core.registry import Registry, TopologyImage
+from understudy.broker.log import frame, record
+from understudy.broker.log.kept_log import Batch
+from understudy.broker.log.live_offsets import LiveOffsets
+from understudy.broker.log.log import Log
+from understudy.broker.log.position import ID_EPOCH_SHIFT
+from understudy.broker.log.record import Group, Prepare, Target
+from understudy.broker.message import Message
+from understudy.broker.transactions.outcomes import Outcomes
+from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+
+ALL_EPOCHS = 1 << 32
+EMPTY_TABLE = b"\x00\x00\x00\x00"
+
+
+class BrokerState:
+    """Log, registry, queues, transactions and outcomes of one broker.
+
+    Attributes:
+        deciding: this broker is the primary: a stable PREPARE without a ROLLBACK is committed by it.
+        scheduled: queues that got something to hand out since the last dispatch (primary).
+        owed: transactions that are applied and whose COMMIT is not: id to CSN. Whoever becomes primary without that record in
+            its log writes it again, since others may wait for it.
+        refused: ids of transactions of which this broker lacks something: it applies no COMMIT of them, whoever has decided it,
+            and waits to be caught up.
+        holes: this log was received with places whose transient records the sender had not kept either.
+        on_prepare: told of each PREPARE that a backup takes, before it may be acknowledged: the vote.
+        on_applied_tx: told of each transaction that was applied or discarded (checkers, metrics, feed).
+    """
+
+    def __init__(self, kept_bytes: int = 64 << 20) -> None:
+        self.log = Log(kept_bytes)
+        self.registry = Registry()
+        self.image = TopologyImage()
+        self.queues: dict[int, Queue] = {}
+        self.transactions: dict[int, TxBuffer] = {}
+        self.outcomes = Outcomes()
+        self.live = LiveOffsets()
+        self.csn = 0
+        self.deciding = False
+        self.dropped_by_delete = 0
+        self.owed: dict[int, int] = {}
+        self.refused: Container[int] = ()
+        self.holes = False
+        self.scheduled: list[Queue] = []
+        self._refilled_exchanges: dict[tuple[str, str], int] = {}
+        self.on_prepare: Callable[[TxBuffer], None] | None = None
+        self.on_applied_tx: Callable[[TxBuffer], None] | None = None
+        self._takers: dict[int, Callable[[bytes, int, int, int, bool], None]] = {
+            record.EPOCH: self._take_epoch,
+            record.QUEUE_DECLARE: self._take_topology,
+            record.QUEUE_DELETE: self._take_topology,
+            record.EXCHANGE_DECLARE: self._take_topology,
+            record.EXCHANGE_DELETE: self._take_topology,
+            record.BIND: self._take_topology,
+            record.UNBIND: self._take_topology,
+            record.ENQUEUE: self._take_enqueue,
+            record.DEQUEUE: self._take_dequeue,
+            record.TX_ENQUEUE: self._take_tx_enqueue,
+            record.TX_DEQUEUE: self._take_tx_dequeue,
+            record.PREPARE: self._take_prepare,
+            record.COMMIT: self._take_commit,
+            record.ROLLBACK: self._take_rollback,
+            record.OUTCOME: self._take_outcome,
+            record.OUTCOMES_TRIMMED: self._take_trimmed,
+            record.BARRIER: self._take_barrier,
+        }
+
+    # -- taking batches (backup, recovery) --------------------------------------------------------------------------
+
+    def receive_batch(self, data: bytes) -> None:
+        """Append a closed batch that continues the log; records that are held already are passed over.
+
+        Raises:
+            RecordError: a record kind that this version does not know, or one whose length is wrong: the peer (or the
+                journal) is of another format; nothing of the batch has been taken then.
+        """
+        epoch, offset, count = frame.BATCH_PLACE.unpack_from(data, frame.BATCH_PLACE_AT)
+        self._check_kinds(data, count)
+        log = self.log
+        held = log.end
+        log.receive(Batch(offset, offset + count - 1, epoch, data))
+        at = frame.BATCH_HEADER_BYTES
+        size = len(data)
+        takers = self._takers
+        head = record.HEAD.unpack_from
+        while at < size:
+            kind, length = head(data, at)
+            end = at + 5 + length
+            if kind == record.HOLE:
+                offset += int.from_bytes(data[at + 5 : at + 9], "big")
+                self.holes = True
+            else:
+                if offset > held:
+                    takers[kind & 0x7F](data, at, end, offset, kind > 0x7F)
+                offset += 1
+            at = end
+
+    def _check_kinds(self, data: bytes, count: int) -> None:
+        at = frame.BATCH_HEADER_BYTES
+        size = len(data)
+        takers = self._takers
+        head = record.HEAD.unpack_from
+        found = 0
+        while at < size:
+            kind, length = head(data, at)
+            if kind == record.HOLE:
+                found += int.from_bytes(data[at + 5 : at + 9], "big")
+            elif kind & 0x7F in takers:
+                found += 1
+            else:
+                raise record.RecordError(f"record kind {kind & 0x7F} at byte {at} is not known to this version")
+            at += 5 + length
+        if at != size or found != count:
+            raise record.RecordError(f"batch states {count} records in {size} bytes; found {found} in {at}")
+
+    def append_record(self, raw: bytes) -> int:
+        """Primary: append a whole record that is rare enough to be decoded again; returns its offset."""
+        offset = self.log.append(raw)
+        self._takers[raw[0] & 0x7F](raw, 0, len(raw), offset, raw[0] > 0x7F)
+        return offset
+
+    def take_record(self, raw: bytes, offset: int) -> None:
+        """Take one whole record that stands in the log at ``offset`` but does not come with its batch (a catch-up)."""
+        self._takers[raw[0] & 0x7F](raw, 0, len(raw), offset, raw[0] > 0x7F)
+
+    def declare_missing(self, raw: bytes, epoch: int) -> None:
+        """Register a topology record, applied at the primary of ``epoch``, that this broker lost with its restart."""
+        raw = bytes((raw[0] & 0x7F,)) + raw[1:]
+        known = set(self.queues)
+        if raw[0] == record.EXCHANGE_DECLARE:
+            self._refilled_exchanges[record.decode_exchange_declare(raw, 5, len(raw))[:2]] = epoch
+        self.image.apply(raw[0], raw)
+        self._register(raw)
+        for queue_id in self.queues.keys() - known:  # transactions may have come before it
+            events = [
+                content for tx in self.transactions.values() for _, message, content in tx.events if message is not None
+            ]
+            self.queues[queue_id].uncommitted = sum(target[0] == queue_id for content in events for target in content)
+
+    def _take_enqueue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        targets, message = record.decode_enqueue(buf, at + 5, end)
+        message.offset = offset
+        self.log.pending.append((offset, self.apply_enqueue, (message, targets)))
+
+    def _take_dequeue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        self.log.pending.append((offset, self.apply_dequeue, record.decode_dequeue(buf, at + 5)[1]))
+
+    def _take_tx_enqueue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        tx_id, targets, message, head_end = record.decode_tx_enqueue(buf, at + 5, end)
+        message.offset = offset
+        tx = self.transaction(tx_id)
+        tx.note_counts(targets)
+        self.add_tx_enqueue(tx, offset, message, targets, buf[at:head_end], transient)
+
+    def _take_tx_dequeue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        tx_id, groups = record.decode_tx_dequeue(buf, at + 5)
+        self.transaction(tx_id).add(offset, None, groups, buf[at:end], transient)
+
+    def _take_prepare(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        prepare = record.decode_prepare(buf, at + 5)
+        tx = self.transaction(prepare.tx_id)
+        self.close_transaction(tx, prepare, offset)
+        if self.on_prepare is not None:
+            self.on_prepare(tx)
+
+    def _take_commit(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        tx_id, csn, _ = record.decode_commit(buf, at + 5)
+        tx = self.transactions.get(tx_id)
+        if tx is not None and not tx.outcome_offset:
+            tx.outcome = TxState.COMMITTED
+            tx.outcome_offset = offset
+        self.log.pending.append((offset, self._apply_commit, (tx_id, csn, offset)))
+
+    def _take_rollback(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        tx_id, _, name, reason = record.decode_rollback(buf, at + 5)
+        tx = self.transactions.get(tx_id)
+        if tx is not None and not tx.outcome_offset:
+            tx.outcome = TxState.ROLLED_BACK
+            tx.outcome_offset = offset
+            tx.reason = reason
+        self.log.pending.append((offset, self._apply_rollback, (tx_id, offset, name)))
+
+    def _take_epoch(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        epoch, _, lost, _ = record.decode_epoch(buf, at + 5)
+        ended = [tx for tx in self.transactions.values() if tx.prepare is None and not tx.outcome_offset]
+        for tx in ended:
+            tx.outcome = TxState.ROLLED_BACK
+            tx.outcome_offset = offset
+            tx.reason = "its primary was replaced before it was closed"
+        self.log.pending.append((offset, self._apply_epoch, (ended, epoch if lost else 0)))
+        if lost:
+            for queue in [q for q in self.queues.values() if self._ends_with(q, epoch)]:
+                self.registry.remove_queue(queue)
+            for vhost in self.registry.vhosts.values():
+                for exchange in [x for x in vhost.exchanges.values() if not x.durable]:
+                    if self._refilled_exchanges.get((vhost.name, exchange.name), 0) < epoch:
+                        self.registry.remove_exchange(vhost.name, exchange.name)
+
+    @staticmethod
+    def _ends_with(queue: Queue, epoch: int) -> bool:
+        """Whether an EPOCH that ends transient things ends this queue.
+
+        A refill brings what the primary holds now, and may overtake older EPOCHs that this broker has yet to apply: those end
+        what is older than themselves and nothing else. Ids begin with the epoch in which they were given.
+        """
+        return queue.logged and not queue.durable and queue.id >> ID_EPOCH_SHIFT < epoch
+
+    def _take_outcome(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        name = record.decode_outcome(buf, at + 5)[0]
+        self.log.pending.append((offset, self._apply_outcome, (name, offset)))
+
+    def _take_trimmed(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        self.log.pending.append((offset, self._apply_trimmed, record.decode_outcomes_trimmed(buf, at + 5)))
+
+    def _take_barrier(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        pass
+
+    def _take_topology(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        raw = bytes((buf[at] & 0x7F,)) + buf[at + 1 : end]
+        self._register(raw)
+        self.log.pending.append((offset, self._apply_topology, raw))
+
+    # -- transactions: content ------------------------------------------------------------------------------------
+
+    def transaction(self, tx_id: int) -> TxBuffer:
+        """The transaction of that id; its first record opens it (P-28)."""
+        tx = self.transactions.get(tx_id)
+        if tx is None:
+            tx = self.transactions[tx_id] = TxBuffer(tx_id, may_be_cut=True)
+        return tx
+
+    def add_tx_enqueue(
+        self, tx: TxBuffer, offset: int, message: Message, targets: list[Target], head: bytes, transient: bool
+    ) -> None:
+        """Put a logged enqueue event into its transaction; the queues hold it embargoed from now on."""
+        tx.add(offset, message, targets, head, transient)
+        queues = self.queues
+        for target in targets:
+            queue = queues.get(target[0])
+            if queue is not None:
+                queue.uncommitted += 1
+
+    def close_transaction(self, tx: TxBuffer, prepare: Prepare, offset: int) -> None:
+        """Note the PREPARE that stands at ``offset``."""
+        tx.prepare = prepare
+        tx.prepare_offset = offset
+        tx.name = prepare.name
+        tx.state = TxState.CLOSED
+        self.csn = max(self.csn, prepare.csn)
+        self.log.pending.append((offset, self.apply_prepare, tx))
+
+    def note_decision(self, tx: TxBuffer, outcome: TxState, offset: int) -> None:
+        """Primary: note the COMMIT or ROLLBACK it has just appended at ``offset``."""
+        tx.outcome = outcome
+        tx.outcome_offset = offset
+
+    def _discard(self, tx: TxBuffer) -> None:
+        self._release(tx.events)
+        self.transactions.pop(tx.tx_id, None)
+
+    def forget_unlogged(self, tx: TxBuffer) -> None:
+        """An open transaction that never reached the log ends: only embargo counts are to be undone."""
+        self._release(tx.events)
+
+    def _release(self, events: list[Any]) -> None:
+        for _, message, content in events:
+            if message is not None:
+                for target in content:
+                    queue = self.queues.get(target[0])
+                    if queue is not None:
+                        queue.uncommitted -= 1
+
+    # -- applying -------------------------------------------------------------------------------------------------
+
+    def apply_enqueue(self, argument: tuple[Message, list[Target]]) -> None:
+        message, targets = argument
+        for queue_id, entry_id, deadline_ms in targets:
+            queue = self.queues.get(queue_id)
+            if queue is not None:
+                queue.enqueue(entry_id, message, deadline_ms)
+                if queue.consumers and not queue.scheduled:
+                    queue.scheduled = True
+                    self.scheduled.append(queue)
+
+    def apply_dequeue(self, groups: list[Group]) -> None:
+        for queue_id, ids in groups:
+            queue = self.queues.get(queue_id)
+            if queue is not None:
+                for entry_id in ids:
+                    queue.remove(entry_id)
+
+    def apply_prepare(self, tx: TxBuffer) -> bool | None:
+        """The place of the decision. False: it is not known yet, or not for good.
+
+        A primary commits here, and appends COMMIT. A backup waits until the COMMIT or ROLLBACK that it has received is
+        stable itself, and so does a primary for a ROLLBACK: before that the record may be cut away with a tail, and the
+        next primary decides anew.
+        """
+        log = self.log
+        if not tx.outcome_offset:
+            if not self.deciding:
+                return False
+            assert tx.prepare is not None
+            offset = log.append(
+                record.encode_commit(tx.tx_id, tx.prepare.csn, tx.prepare.time_ms, tx.durable_events == 0)
+            )
+            self.note_decision(tx, TxState.COMMITTED, offset)
+            log.pending.append((offset, self._apply_commit, (tx.tx_id, tx.prepare.csn, offset)))
+        elif tx.outcome_offset > log.stable and not (self.deciding and tx.outcome is TxState.COMMITTED):
+            return False
+        if tx.outcome is TxState.COMMITTED:
+            if tx.tx_id in self.refused and not self.deciding:
+                return False
+            self._commit(tx)
+        return None
+
+    def _commit(self, tx: TxBuffer) -> None:
+        """commit_ordered: all queues change in this one step (P-04 to P-19, K-01)."""
+        prepare = tx.prepare
+        assert prepare is not None
+        first_ids = prepare.first_ids
+        queues = self.queues
+        scheduled = self.scheduled
+        for _, message, content in tx.events:
+            if message is None:
+                for queue_id, ids in content:
+                    queue = queues.get(queue_id)
+                    if queue is None:
+                        self.dropped_by_delete += len(ids)
+                        continue
+                    for entry_id in ids:
+                        queue.remove(entry_id)
+                continue
+            for queue_id, place, deadline_ms in content:
+                queue = queues.get(queue_id)
+                if queue is None:  # deleted while the transaction had work on it: the rest is committed (P-45)
+                    self.dropped_by_delete += 1
+                    continue
+                queue.uncommitted -= 1
+                first = first_ids.get(queue_id)
+                queue.enqueue(first[0] + place if first is not None else queue.next_id(), message, deadline_ms)
+                if queue.consumers and not queue.scheduled:
+                    queue.scheduled = True
+                    scheduled.append(queue)
+        tx.state = TxState.COMMITTED
+        self.transactions.pop(tx.tx_id, None)
+        self.owed[tx.tx_id] = prepare.csn
+        self.outcomes.committed(tx.tx_id, prepare.name, tx.prepare_offset)
+        if self.on_applied_tx is not None:
+            self.on_applied_tx(tx)
+
+    def _decided(self, tx: TxBuffer) -> None:
+        if self.on_applied_tx is not None:
+            self.on_applied_tx(tx)
+
+    def _apply_commit(self, argument: tuple[int, int, int]) -> None:
+        tx_id, csn, offset = argument
+        self.csn = max(self.csn, csn)
+        assert tx_id not in self.transactions, f"transaction {tx_id} has a stable COMMIT and was not applied"
+        self.owed.pop(tx_id, None)
+        self.outcomes.committed(tx_id, "", offset)
+
+    def _apply_rollback(self, argument: tuple[int, int, str]) -> None:
+        tx_id, offset, name = argument
+        tx = self.transactions.get(tx_id)
+        if tx is not None:
+            tx.state = TxState.ROLLED_BACK
+            self._discard(tx)
+            self._decided(tx)
+        self.outcomes.rolled_back(tx_id, name, offset)
+
+    def _apply_epoch(self, argument: tuple[list[TxBuffer], int]) -> None:
+        ended, transients_lost = argument
+        for tx in ended:
+            tx.state = TxState.ROLLED_BACK
+            self._discard(tx)
+            self._decided(tx)
+        if transients_lost:
+            self._drop_transients(transients_lost)
+
+    def _drop_transients(self, epoch: int) -> None:
+        """End everything transient that is older than ``epoch`` (see :meth:`_ends_with`)."""
+        for queue in list(self.queues.values()):
+            if self._ends_with(queue, epoch):
+                self.image.apply(record.QUEUE_DELETE, record.encode_queue_delete(queue.id, True))
+                self.registry.remove_queue(queue)
+                queue.clear()
+                del self.queues[queue.id]
+            elif queue.durable:
+                for entry in [
+                    e for e in queue.entries.values() if not e.message.persistent and e.id >> ID_EPOCH_SHIFT < epoch
+                ]:
+                    queue.remove(entry.id)
+        for key, raw in list(self.image.exchanges.items()):
+            durable = record.decode_exchange_declare(raw, 5, len(raw))[3] & record.DURABLE
+            if not durable and self._refilled_exchanges.get(key, 0) < epoch:
+                self.image.apply(record.EXCHANGE_DELETE, record.encode_exchange_delete(*key, True))
+                self._refilled_exchanges.pop(key, None)
+
+    def forget_transients(self) -> None:
+        """End of a recovery: what a checkpoint or a catch-up noted of non-durable things did not outlive the process.
+
+        A delete of such a thing is not journaled, so what was noted may be gone from the group long since. What is still there
+        comes with a refill.
+        """
+        self._refilled_exchanges.clear()
+        self._drop_transients(ALL_EPOCHS)
+        self.rebuild_registry()
+
+    def _apply_outcome(self, argument: tuple[str, int]) -> None:
+        name, offset = argument
+        self.outcomes.rolled_back(0, name, offset)
+
+    def _apply_trimmed(self, argument: tuple[int, int]) -> None:
+        self.outcomes.trim(*argument)
+
+    def _apply_topology(self, raw: bytes) -> None:
+        kind = raw[0]
+        self.image.apply(kind, raw)
+        if kind == record.QUEUE_DELETE:
+            queue = self.queues.pop(record.decode_queue_delete(raw, 5), None)
+            if queue is not None:
+                queue.clear()
+
+    # -- registry -------------------------------------------------------------------------------------------------
+
+    def _register(self, raw: bytes) -> None:
+        """Change the registry by one topology record (kind without the transient bit)."""
+        kind = raw[0]
+        end = len(raw)
+        registry = self.registry
+        if kind == record.QUEUE_DECLARE:
+            queue_id, vhost, name, flags, arguments = record.decode_queue_declare(raw, 5, end)
+            queue = self.queues.get(queue_id)
+            if queue is None or not queue.name:
+                place = queue  # held by a recovery for a queue whose name comes now
+                queue = self.queues[queue_id] = Queue(
+                    queue_id,
+                    vhost,
+                    name,
+                    durable=bool(flags & record.DURABLE),
+                    auto_delete=bool(flags & record.AUTO_DELETE),
+                    arguments=decode_table(arguments, 0)[0],
+                    live=self.live,
+                )
+                if place is not None:
+                    queue.take_over(place)
+            queue.deleted = False
+            registry.add_queue(queue)
+        elif kind == record.QUEUE_DELETE:
+            queue = self.queues.get(record.decode_queue_delete(raw, 5))
+            if queue is not None:
+                queue.deleted = True
+                registry.remove_queue(queue)
+        elif kind == record.EXCHANGE_DECLARE:
+            vhost, name, exchange_type, flags, arguments = record.decode_exchange_declare(raw, 5, end)
+            registry.add_exchange(vhost, name, exchange_type, flags, decode_table(arguments, 0)[0])
+        elif kind == record.EXCHANGE_DELETE:
+            registry.remove_exchange(*record.decode_exchange_delete(raw, 5))
+        else:
+            vhost, exchange, queue_id, routing_key, arguments = record.decode_bind(raw, 5, end)
+            queue = self.queues.get(queue_id)
+            if queue is None:
+                return
+            if kind == record.BIND:
+                registry.bind(vhost, exchange, Binding(queue, routing_key, decode_table(arguments, 0)[0], arguments))
+            else:
+                registry.unbind(vhost, exchange, (queue_id, routing_key, arguments))
+
+    def rebuild_registry(self) -> None:
+        """Make the registry anew from the applied image and what is pending; queues that neither knows are dropped."""
+        self.registry = Registry()
+        topology = self.image.records()
+        topology += [argument for _, apply, argument in self.log.pending if apply == self._apply_topology]
+        declared = {
+            record.decode_queue_declare(raw, 5, len(raw))[0] for raw in topology if raw[0] == record.QUEUE_DECLARE
+        }
+        for queue_id in [
+            queue_id for queue_id, queue in self.queues.items() if queue.logged and queue_id not in declared
+        ]:
+            self.queues.pop(queue_id).clear()
+        for raw in topology:
+            self._register(raw)
+
+    def pending_outcomes(self) -> list[tuple[int, Any, tuple[str, int]]]:
+        """OUTCOME records that are not applied yet."""
+        return [item for item in self.log.pending if item[1] == self._apply_outcome]
+
+    def owed_commits(self) -> list[tuple[int, int]]:
+        """(transaction id, CSN) of COMMITs that are owed and do not stand in this log."""
+        written = {argument[0] for _, apply, argument in self.log.pending if apply == self._apply_commit}
+        return [(tx_id, csn) for tx_id, csn in self.owed.items() if tx_id not in written]
+
+    def cut(self, offset: int) -> None:
+        """Drop everything after ``offset``: this log's tail is not the primary's. Nothing applied is touched."""
+        topology = any(at > offset and apply == self._apply_topology for at, apply, _ in self.log.pending)
+        epochs = any(at > offset and apply == self._apply_epoch for at, apply, _ in self.log.pending)
+        self.log.cut(offset)
+        for tx in list(self.transactions.values()):
+            self._release(tx.cut(offset))
+            if not tx.events and tx.prepare is None:
+                del self.transactions[tx.tx_id]
+        if topology or epochs:
+            self.rebuild_registry()
+
+    # -- whole-state operations -----------------------------------------------------------------------------------
+
+    def holds_messages(self) -> bool:
+        """Whether there is a message in any queue, or in a transaction."""
+        return bool(self.transactions) or any(queue.entries for queue in self.queues.values())
+
+    def drop_transactions(self) -> None:
+        """Forget all transaction content (a catch-up brings it again)."""
+        for tx in list(self.transactions.values()):
+            self._discard(tx)
+
+    def put_before_log(self) -> None:
+        """The log begins anew: what is held stands before it in the journal, whatever offset it had in the old one."""
+        start = self.log.start
+        live = self.live
+        later = [e for queue in self.queues.values() for e in queue.entries.values() if e.message.offset > start]
+        for entry in later:  # all are released first: queues may share a message
+            live.release(entry.message.offset)
+        for entry in later:
+            entry.message.offset = start
+            live.add(start)
+
+    def oldest_live_offset(self) -> int:
+        """No record before this offset is needed by a queue, a transaction or the tail that is not applied."""
+        oldest = min(self.live.oldest(self.log.end), self.log.applied + 1)
+        opened = [tx.first_offset for tx in self.transactions.values() if tx.first_offset]
+        return min(oldest, *opened) if opened else oldest

@@ -1,0 +1,68 @@
+"""Topic patterns as a trie of words, so that a routing key is matched without looking at every binding."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Node(Generic[T]):
+    __slots__ = ("children", "values")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node[T]] = {}
+        self.values: list[T] = []
+
+
+class TopicTrie(Generic[T]):
+    """Maps patterns to values. ``*`` stands for one word, ``#`` for zero or more; words are parted by dots."""
+
+    def __init__(self) -> None:
+        self._root: _Node[T] = _Node()
+
+    def add(self, pattern: str, value: T) -> None:
+        node = self._root
+        for word in pattern.split("."):
+            node = node.children.setdefault(word, _Node())
+        node.values.append(value)
+
+    def remove(self, pattern: str, value: T) -> None:
+        """Remove one value added under ``pattern``.
+
+        Raises:
+            KeyError, ValueError: it is not there.
+        """
+        path = [self._root]
+        words = pattern.split(".")
+        for word in words:
+            path.append(path[-1].children[word])
+        path[-1].values.remove(value)
+        for word, node, parent in zip(reversed(words), reversed(path), reversed(path[:-1]), strict=False):
+            if node.values or node.children:
+                break
+            del parent.children[word]
+
+    def match(self, routing_key: str) -> list[T]:
+        """All values whose pattern matches, each once a pattern."""
+        words = routing_key.split(".")
+        found: list[T] = []
+        seen: set[tuple[int, int]] = set()
+        # A node together with how many words are consumed; "#" makes the same pair reachable in several ways.
+        todo: list[tuple[_Node[T], int]] = [(self._root, 0)]
+        while todo:
+            node, at = todo.pop()
+            if (id(node), at) in seen:
+                continue
+            seen.add((id(node), at))
+            if at == len(words):
+                found.extend(node.values)
+            else:
+                for word in (words[at], "*"):
+                    child = node.children.get(word)
+                    if child is not None:
+                        todo.append((child, at + 1))
+            many = node.children.get("#")
+            if many is not None:
+                todo.extend((many, i) for i in range(at, len(words) + 1))
+        return found

@@ -1,0 +1,241 @@
+"""Transactions on a channel: tx.select, commit, rollback, and the outcome query.
+
+The channel keeps no publish buffer (P-16): queues hold what is published, embargoed. What it does keep is which deliveries
+the open transaction has settled, for they return to the ledger if it is rolled back (P-17).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from understudy.broker.amqp.methods import (
+    TX_COMMIT,
+    TX_COMMIT_OK,
+    TX_ROLLBACK,
+    TX_ROLLBACK_OK,
+    TX_SELECT,
+    TX_SELECT_OK,
+)
+from understudy.broker.amqp.properties import header
+from understudy.broker.core.delivery_ledger import Delivery
+from understudy.broker.core.entry import ACQUIRED
+from understudy.broker.errors import PreconditionFailedError, ResourceErrorSoft
+from understudy.broker.message import Message
+from understudy.broker.transactions.outcome_query import answer_query, is_own_id, tx_id_text
+from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+
+if TYPE_CHECKING:
+    from understudy.broker.core.channel import Channel, Handler
+    from understudy.broker.core.queue import Queue
+
+TX_NAME_HEADER = "x-understudy-tx"
+HEADERS_BIT = 0x20
+FLUSH_ACCEPTS = 512
+"""Acknowledgements of a transaction are recorded at the latest when that many have gathered."""
+
+
+class Session:
+    """One transaction of the channel, from its first operation to its decision."""
+
+    __slots__ = ("requeued", "settled", "tx", "unrecorded")
+
+    def __init__(self, tx: TxBuffer) -> None:
+        self.tx = tx
+        self.settled: list[Delivery] = []
+        self.requeued: list[Delivery] = []
+        self.unrecorded: list[tuple[Queue, Any]] = []
+
+
+class Transacting:
+    """The transactional side of a channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._broker = channel.broker
+        self.active = False
+        self._tx_id = 0
+        self._session: Session | None = None
+        self._used_ms = 0
+
+    def handlers(self) -> dict[int, Handler]:
+        return {TX_SELECT: self._select, TX_COMMIT: self._commit, TX_ROLLBACK: self._rollback}
+
+    def _select(self, args: tuple[Any, ...]) -> None:
+        if self._channel.publishing.confirming:
+            raise PreconditionFailedError("cannot switch from confirm to tx mode")
+        if not self.active:
+            self.active = True
+            self._tx_id = self._broker.next_tx_id()
+        self._channel.send(TX_SELECT_OK)
+
+    # -- operations -----------------------------------------------------------------------------------------------
+
+    def _open(self) -> Session:
+        """The running transaction; the first operation opens it."""
+        session = self._session
+        if session is None:
+            tx = TxBuffer(self._tx_id)
+            tx.opened_ms = self._broker.now_ms
+            session = self._session = Session(tx)
+        self._used_ms = self._broker.now_ms
+        return session
+
+    def publish(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> None:
+        """A publish on a tx channel, already routed (P-08)."""
+        session = self._session
+        if session is None:
+            session = self._open()
+        else:
+            self._used_ms = self._broker.now_ms
+        tx = session.tx
+        if message.properties[0] & HEADERS_BIT:
+            self._take_name(tx, message.properties)
+        if not queues:
+            return
+        if session.unrecorded:
+            self._record_accepts(session)
+        if tx.size_bytes > self._broker.limits.tx_bytes:
+            size, limit = tx.size_bytes, self._broker.limits.tx_bytes
+            raise ResourceErrorSoft(f"transaction {tx_id_text(tx.tx_id)} holds {size} bytes, the limit is {limit}")
+        self._broker.tx_publish(tx, queues, message, expiration_ms)
+
+    def _take_name(self, tx: TxBuffer, properties: bytes) -> None:
+        name = header(properties, TX_NAME_HEADER)
+        if name is None:
+            return
+        if isinstance(name, bytes):
+            name = name.decode("utf-8", "surrogateescape")
+        if not isinstance(name, str) or not 1 <= len(name.encode("utf-8", "surrogateescape")) <= 64 or is_own_id(name):
+            raise PreconditionFailedError(
+                f"header {TX_NAME_HEADER} is {name!r}: it is a name of 1 to 64 bytes that is not of the form number.number"
+            )
+        if tx.name and tx.name != name:
+            raise PreconditionFailedError(f"transaction {tx_id_text(tx.tx_id)} is named {tx.name!r}, not {name!r}")
+        tx.name = name
+
+    def settle(self, deliveries: list[Delivery], *, requeue: bool) -> None:
+        """Acknowledgements and rejections within the transaction; they keep their prefetch slots (P-07, P-49)."""
+        session = self._open()
+        if requeue:
+            session.requeued += deliveries
+            return
+        session.settled += deliveries
+        session.unrecorded += [(delivery.queue, delivery.entry) for delivery in deliveries]
+        if len(session.unrecorded) >= FLUSH_ACCEPTS:
+            self._record_accepts(session)
+
+    def _record_accepts(self, session: Session) -> None:
+        settled = session.unrecorded
+        session.unrecorded = []
+        self._broker.tx_accept(session.tx, settled)
+
+    # -- ending it ------------------------------------------------------------------------------------------------
+
+    def _require_active(self) -> None:
+        if not self.active:
+            raise PreconditionFailedError("channel is not transactional")
+
+    def _commit(self, args: tuple[Any, ...]) -> None:
+        self._require_active()
+        session = self._session
+        broker = self._broker
+        if session is None:
+            self._channel.send(TX_COMMIT_OK)
+            return
+        refused = broker.commit_refused(session.tx)
+        if refused:
+            raise ResourceErrorSoft(refused)
+        if session.unrecorded:
+            self._record_accepts(session)
+        tx = session.tx
+        if tx.name:
+            self._check_name_is_free(tx)
+        self._session = None
+        self._tx_id = broker.next_tx_id()
+        if not tx.events:  # nothing but requeues, or publishes that went nowhere
+            broker.forget_tx_id(tx.tx_id)
+            self._committed(session)
+            self._channel.send(TX_COMMIT_OK)
+            return
+        self._channel.awaiting = TX_COMMIT
+        broker.coordinator.log_and_order(tx, lambda decided: self._decided(session, decided))
+
+    def _check_name_is_free(self, tx: TxBuffer) -> None:
+        broker = self._broker
+        outcome = broker.state.outcomes.named(tx.name)
+        text = outcome.text if outcome is not None else ""
+        if not text and tx.name in broker.barred_names:
+            text = "rolled back"
+        other = broker.transaction_named(tx.name, besides=tx)
+        if text or other is not None:
+            raise PreconditionFailedError(
+                f"transaction name {tx.name!r} is taken: a transaction of that name {'is ' + (text or 'under way')}"
+            )
+
+    def _decided(self, session: Session, tx: TxBuffer) -> None:
+        channel = self._channel
+        if tx.state is TxState.COMMITTED:
+            self._committed(session)
+            if not channel.ended and not channel.closing:
+                channel.awaiting = 0
+                channel.send(TX_COMMIT_OK)
+                channel.resume()
+            return
+        self._return_deliveries(session)
+        if not channel.ended and not channel.closing:
+            channel.awaiting = 0
+            channel.fail(
+                PreconditionFailedError(f"transaction {tx_id_text(tx.tx_id)} rolled back: {tx.reason}"), TX_COMMIT
+            )
+
+    def _committed(self, session: Session) -> None:
+        for delivery in session.requeued:
+            self._broker.requeue(delivery.queue, delivery.entry)
+        if not self._channel.ended:
+            for delivery in session.settled + session.requeued:
+                self._channel.consuming.free_slot(delivery)
+
+    def _return_deliveries(self, session: Session) -> None:
+        """Rolled back: the tags are unacked again on a living channel (P-17), the messages go home from a dead one."""
+        deliveries = session.settled + session.requeued
+        if self._channel.ended:
+            for delivery in deliveries:
+                if delivery.entry.state == ACQUIRED:
+                    self._broker.requeue(delivery.queue, delivery.entry)
+        else:
+            self._channel.consuming.ledger.restore(deliveries)
+
+    def _rollback(self, args: tuple[Any, ...]) -> None:
+        self._require_active()
+        session = self._session
+        if session is not None:
+            self._abandon(session, "rolled back by the client")
+            self._tx_id = self._broker.next_tx_id()
+        self._channel.send(TX_ROLLBACK_OK)
+
+    def _abandon(self, session: Session, reason: str) -> None:
+        self._session = None
+        self._broker.roll_back(session.tx, reason)
+        self._broker.forget_tx_id(session.tx.tx_id)
+        self._return_deliveries(session)
+
+    def tick(self, now_ms: int) -> None:
+        """Roll back a transaction that nobody uses (P-60)."""
+        timeout = self._broker.limits.tx_idle_timeout_ms
+        if self._session is not None and now_ms - self._used_ms >= timeout:
+            tx_id = tx_id_text(self._session.tx.tx_id)
+            raise PreconditionFailedError(f"transaction {tx_id} was idle for {timeout} ms and is rolled back")
+
+    def end(self, reason: str) -> None:
+        """The channel dies (P-44). A transaction that is being committed is decided without it."""
+        if self._session is not None:
+            self._abandon(self._session, f"its channel ended: {reason}"[:200])
+        if self.active:
+            self._broker.forget_tx_id(self._tx_id)
+
+    # -- outcome query --------------------------------------------------------------------------------------------
+
+    def query(self, properties: bytes, body: bytes) -> None:
+        """A message to the reserved exchange: never part of the transaction."""
+        own = self._session.tx.tx_id if self._session is not None else self._tx_id
+        answer_query(self._broker, self._channel.connection.vhost, own if self.active else 0, properties, body)

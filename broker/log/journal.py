@@ -1,0 +1,563 @@
+"""The journal: append frames, make them durable a group at a time, read them again, forget the dead ones.
+
+Its owner appends whole frames, once a turn or so, and a driver runs the disk:
+
+    journal.append(frame)               buffers; never touches the disk
+    job = journal.begin_sync()          all that is buffered becomes one group; None: nothing to do, or one is in flight
+    job.run()                           in a thread: write, fdatasync
+    journal.finish_sync(job, error)     on the loop again: now `durable` and `durable_offset` say what is kept
+
+At most one job is in flight; what is appended meanwhile is the next group. That is all there is to group commit, and
+it is also what recovery's argument rests on (`journal_recovery`).
+
+**Frames get their place when they are appended**, not when the group is closed. So a roll happens inside `append`, at
+a definite point of the owner's own history: the checkpoint that the owner is asked for describes exactly what was
+appended before. Had `begin_sync` decided, the checkpoint would stand before frames whose effects it already contains.
+
+**Roll.** A frame never spans segments. When one does not fit, the segment is sealed (its footer goes out with the
+same job) and the next one begins with the owner's checkpoint, so that all notes in older segments may be forgotten. A
+frame larger than a segment gets a segment of its own size. A segment that lost its first group in a crash, and its
+checkpoint with it, gets a new one when it is next written to.
+
+**Failure.** After a failed write or sync the journal is dead for this process: every call raises
+`JournalFailedError`. A failed fsync is never retried, since the kernel drops the pages and reports success the second
+time; DESIGN 9 has the broker exit.
+
+**Log offsets** are the log's own: they count from 1, are contiguous and inclusive, and 0 is "before everything". A CUT
+note (`frame.encode_cut`) kills the offsets after it; the next batch then goes on from the cut, or, after a cut to 0,
+begins anywhere.
+
+**Dropping** has two steps, because a missing file must never be taken for a dropped one: `request_drop` lets the next
+group carry the new floor, and only when that is durable does `begin_drop` hand out the removal.
+
+Refused: writing from `append` when the buffer grows (the group's length stands at its head); a thread in here (the core
+has none, and the simulator must own the order of events); mmap (a full or failing disk then kills the process with a
+signal). Whether a write goes through the page cache is the storage's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from understudy.broker.log import frame as frames
+from understudy.broker.log.frame import KIND_CUT, FrameTooLargeError
+from understudy.broker.log.journal_reader import BATCH_BYTE, BATCH_SPAN, BATCH_SPAN_AT, JournalReader
+from understudy.broker.log.journal_state import (
+    CheckpointSource,
+    CutMark,
+    JournalFailedError,
+    JournalOptions,
+    JournalOrderError,
+    JournalState,
+    JournalStatistics,
+    OffsetNotKeptError,
+    Piece,
+)
+from understudy.broker.log.segment import (
+    GROUP_BYTES,
+    SEGMENT_HEADER_BYTES,
+    JournalIdentity,
+    Segment,
+    align_up,
+    encode_group,
+    footer_bytes_for,
+)
+from understudy.broker.log.segment_floor import SegmentFloor
+from understudy.broker.log.spare_segment import SPARE_FRACTION, SpareSegment
+from understudy.broker.log.storage import (
+    DropJob,
+    NewSegment,
+    Reserve,
+    ReserveState,
+    SpareJob,
+    Storage,
+    SyncJob,
+)
+
+__all__ = [
+    "CheckpointSource",
+    "CutMark",
+    "Journal",
+    "JournalFailedError",
+    "JournalOptions",
+    "JournalOrderError",
+    "JournalState",
+    "JournalStatistics",
+    "OffsetNotKeptError",
+]
+
+_KIND_AT = 5
+
+
+class Journal:
+    """An append-only sequence of frames in segment files. Made by `journal_recovery.recover`.
+
+    Args:
+        storage: the directory; locked by whoever made it.
+        identity: whose journal it is.
+        options: sizes.
+        checkpoint: asked, inside `append`, for the NOTE frame that begins a new segment: everything the owner must
+            still know when all frames before it are gone. None if there is nothing. It must not call the journal.
+        state: from recovery.
+
+    Attributes:
+        checkpoint: as above; may be set later, before the first roll.
+        appended: how many frames were ever appended by this process, checkpoints included. After `append` it is
+            that frame's ticket.
+        durable: the highest ticket that is synced.
+        last_offset: of the log as appended here.
+        durable_offset: the last offset that is synced here and has not been cut.
+        space_due: after a sync, whether `begin_spare` or `begin_drop` may have work; so that nobody asks after each sync.
+        reserve: the preallocated file, and what is known of free space.
+
+    Invariant: `durable <= appended`, `durable_offset <= last_offset`; at most one SyncJob is unfinished.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        identity: JournalIdentity,
+        options: JournalOptions,
+        *,
+        checkpoint: CheckpointSource | None = None,
+        state: JournalState | None = None,
+    ) -> None:
+        self.identity = identity
+        self.options = options
+        self.checkpoint = checkpoint
+        self._storage = storage
+        self._segment_bytes = align_up(options.segment_bytes, options.alignment_bytes)
+        self._max_frame_bytes = options.max_frame_bytes
+        self._index_interval_bytes = options.index_interval_bytes
+        self._lock = storage.lock()
+        state = state or JournalState()
+        self._segments = state.segments
+        self._cuts = state.cuts
+        self._next_segment = state.next_segment
+        self._sequence = state.sequence
+        self._previous_end = state.previous_end
+        self._floor = SegmentFloor(storage, self._segments, self._cuts, state.floor, state.bound_segment)
+        self._proven = state.proven
+        self.last_offset = self.durable_offset = state.last_offset
+        self.appended = self.durable = 0
+        self.space_due = True
+        self._piece: Piece | None = None
+        self._pieces: list[Piece] = []
+        self._flying: list[Piece] = []
+        self._job: SyncJob | None = None
+        self._spare = SpareSegment(storage, self._segment_bytes)
+        self._failure: BaseException | None = None
+        self._closed = False
+        self.reserve = Reserve(storage, options.reserve_bytes)
+        self._reader = JournalReader(storage, self._segments, self._cuts, lambda: [*self._flying, *self._pieces])
+        self._buffered_bytes = 0
+        self._sync_jobs = self._fsyncs = self._written_bytes = self._largest_group = self._rolls = 0
+
+    # -- append -------------------------------------------------------------------------------------------------------
+
+    @property
+    def dirty(self) -> bool:
+        """Whether `begin_sync` would have something to do once no job is in flight."""
+        floor = self._floor
+        return bool(self._pieces) or floor.wanted > floor.durable
+
+    def append(self, frame: bytes) -> None:
+        """Buffer one whole frame. It is durable when `durable` has reached the value that `appended` has now.
+
+        Args:
+            frame: as the functions of `frame` encode them; not checked again. A BATCH continues the log: it begins
+                at or before `last_offset + 1` and ends there or later. After a cut to 0, or in an empty journal, it
+                may begin anywhere.
+
+        Raises:
+            JournalFailedError: an earlier write failed.
+            JournalOrderError: a batch that does not continue the log.
+            FrameTooLargeError: longer than `options.max_frame_bytes`.
+        """
+        if self._failure is not None or self._closed:
+            raise self._failed()
+        length = len(frame)
+        if length > self._max_frame_bytes:
+            raise FrameTooLargeError(length, self._max_frame_bytes)
+        if frame[3] != BATCH_BYTE:
+            self._append_note(frame, length)
+            return
+        first, count = BATCH_SPAN.unpack_from(frame, BATCH_SPAN_AT)
+        last = first + count - 1
+        if (last <= self.last_offset or first > self.last_offset + 1) and (self.last_offset or not count):
+            raise JournalOrderError(
+                f"batch {first}..{last} does not continue the log, which ends at {self.last_offset}"
+            )
+        piece = self._piece
+        if piece is None or piece.end + length > piece.limit:
+            piece = self._place(length)
+        position = piece.end
+        self._add(piece, frame, length)
+        self.last_offset = last
+        piece.segment.add_batch(first, last, position, self._index_interval_bytes)
+
+    def _append_note(self, frame: bytes, length: int) -> None:
+        kind = frame[_KIND_AT]
+        assert kind >= frames.FIRST_OWNER_KIND or kind == KIND_CUT, f"note kind {kind} belongs to the journal"
+        piece = self._piece
+        if piece is None or piece.end + length > piece.limit:
+            piece = self._place(length)
+        position = piece.end
+        self._add(piece, frame, length)
+        if kind == KIND_CUT:
+            self._cut(frame, piece.segment.number, position)
+        elif kind >= frames.FIRST_BOUND_KIND:
+            self._floor.bound_segment = piece.segment.number
+
+    def _add(self, piece: Piece, frame: bytes, length: int) -> None:
+        segment = piece.segment
+        piece.frames.append(frame)
+        piece.end = segment.end = piece.end + length
+        segment.frame_count += 1
+        self._buffered_bytes += length
+        self.appended += 1
+
+    def _cut(self, frame: bytes, segment: int, position: int) -> None:
+        offset, _ = frames.decode_cut(frame[frames.NOTE_HEADER_BYTES :])
+        self._cuts.append(CutMark(segment, position, offset))
+        for each in self._segments:
+            each.cut(offset)
+        self.last_offset = min(self.last_offset, offset)
+        self.durable_offset = min(self.durable_offset, offset)
+        if self._job is not None:  # what it makes durable of the part that was cut is not what will stand there
+            self._job.last_offset = min(self._job.last_offset, offset)
+
+    def _place(self, length: int) -> Piece:
+        """A new piece for `length` bytes that do not go to the current one."""
+        checkpoint = None
+        if self._segments and self._piece is None:
+            segment = self._segments[-1]
+            if segment.frame_count == 0 and segment.number > 1:  # its first group was lost in a crash
+                checkpoint = self._take_checkpoint()
+            position = -(-segment.end // segment.alignment) * segment.alignment
+            room = segment.data_limit - position - GROUP_BYTES - length
+            if room >= (0 if checkpoint is None else len(checkpoint)):
+                return self._begin_piece(segment, position, checkpoint, is_new=False)
+        return self._roll(length, checkpoint)
+
+    def _roll(self, length: int, checkpoint: bytes | None) -> Piece:
+        first_sequence = self._sequence + 1 + sum(piece.grouped for piece in self._pieces)
+        if self._segments:
+            checkpoint = checkpoint or self._take_checkpoint()
+            self._seal(self._segments[-1])
+        align, interval = self.options.alignment_bytes, self.options.index_interval_bytes
+        need = align_up(SEGMENT_HEADER_BYTES, align) + GROUP_BYTES + len(checkpoint or b"") + length + align
+        size = self._segment_bytes
+        while size - footer_bytes_for(size, align, interval) < need:
+            size = align_up(need + footer_bytes_for(size, align, interval), align)
+        footer_bytes = footer_bytes_for(size, align, interval)
+        segment = Segment(self._next_segment, size, align, footer_bytes, first_sequence, self.options.salt)
+        self._next_segment += 1
+        self._segments.append(segment)
+        return self._begin_piece(segment, segment.next_group, checkpoint, is_new=True)
+
+    def _seal(self, segment: Segment) -> None:
+        """Lay out the footer of `segment` behind whatever of it is buffered."""
+        if self._piece is None:
+            self._pieces.append(Piece(segment, segment.end, segment.data_limit, False, False))
+        self._pieces[-1].footer = segment.footer().encode()
+        self._piece = None
+        self._rolls += 1
+
+    def _begin_piece(self, segment: Segment, position: int, checkpoint: bytes | None, *, is_new: bool) -> Piece:
+        piece = self._piece = Piece(segment, position, segment.data_limit, True, is_new)
+        self._pieces.append(piece)
+        segment.end = piece.end
+        if checkpoint is not None:
+            self._add(piece, checkpoint, len(checkpoint))
+        return piece
+
+    def _take_checkpoint(self) -> bytes | None:
+        checkpoint = self.checkpoint() if self.checkpoint is not None else None
+        assert checkpoint is None or (
+            checkpoint.startswith(frames.NOTE_MAGIC) and checkpoint[_KIND_AT] >= frames.FIRST_OWNER_KIND
+        ), "a checkpoint is a note of the owner's"
+        return checkpoint
+
+    # -- sync ---------------------------------------------------------------------------------------------------------
+
+    def begin_sync(self) -> SyncJob | None:
+        """Close everything buffered into a group and return the job that makes it durable.
+
+        Returns:
+            None if a job is in flight, or there is nothing to do.
+
+        Raises:
+            JournalFailedError: an earlier job failed.
+        """
+        if self._failure is not None or self._closed:
+            raise self._failed()
+        if self._job is not None:
+            return None
+        if not self._pieces:
+            if self._floor.wanted == self._floor.durable:
+                return None
+            self._place(0)  # an empty group, for the floor it carries
+        return self._begin_job()
+
+    def _begin_job(self) -> SyncJob:
+        pieces = self._flying = self._pieces
+        floor = self._floor
+        floor.flying = floor.wanted
+        self._pieces = []
+        self._piece = None
+        self._buffered_bytes = 0
+        size = 0
+        for piece in pieces:
+            size += self._lay_out(piece)
+        job = self._job = SyncJob(
+            self._storage,
+            self._lock,
+            pieces,
+            last_offset=self.last_offset,
+            appended=self.appended,
+            bytes_=size,
+            can_release=self.reserve.state is ReserveState.HELD,
+        )
+        return job
+
+    def _new_segment(self, segment: Segment) -> NewSegment:
+        from_spare = self._spare.take(segment.size_bytes)
+        return NewSegment(segment.header(self.identity).encode(), segment.size_bytes, from_spare=from_spare)
+
+    def _lay_out(self, piece: Piece) -> int:
+        """Say what is to be written for `piece`; returns how many bytes that is."""
+        segment = piece.segment
+        piece.name = segment.name
+        piece.file = segment.file
+        piece.new = self._new_segment(segment) if piece.is_new else None
+        assert (piece.file is None) is piece.is_new, "a segment is either open or to be made"
+        piece.writes = writes = []
+        size = 0
+        if piece.grouped:
+            self._sequence = sequence = self._sequence + 1
+            start, end = piece.start, piece.end
+            position = start - GROUP_BYTES
+            note = encode_group(
+                sequence,
+                segment.number,
+                position,
+                end - start,
+                0 if sequence == segment.first_sequence else self._previous_end,
+                self._floor.wanted,
+                segment.salt,
+            )
+            padding = -end % segment.alignment
+            writes.append((position, [note, *piece.frames, bytes(padding)]))
+            size = end + padding - position
+            self._previous_end = end
+            self._proven = not piece.frames
+        if piece.footer is not None:
+            writes.append((segment.footer_at, [piece.footer]))
+            size += len(piece.footer)
+        return size
+
+    def finish_sync(self, job: SyncJob, error: BaseException | None = None) -> None:
+        """Note that `job` has run. Finishing a job twice changes nothing.
+
+        Args:
+            job: the one that `begin_sync` returned last.
+            error: what `job.run` raised. The journal is then failed for good; this call itself raises nothing,
+                since its caller knows.
+        """
+        if job.finished:
+            return
+        assert job is self._job, "a job of another journal"
+        error = error or job.error
+        assert job.ran or error is not None, "the job has not run"
+        job.finished = True
+        self._job = None
+        pieces, self._flying = self._flying, []
+        self._fsyncs += job.syncs
+        if job.released_reserve:
+            self.reserve.note_released()
+        if error is not None:
+            self._failure = error
+            return
+        for piece in pieces:
+            segment = piece.segment
+            segment.file = piece.file
+            segment.durable_end = piece.end
+            if piece.footer is not None:
+                self._close(segment)
+        self._sync_jobs += 1
+        self._written_bytes += job.bytes
+        if job.bytes > self._largest_group:
+            self._largest_group = job.bytes
+        self.durable = job.appended
+        self.durable_offset = job.last_offset
+        floor = self._floor
+        floor.durable = floor.flying
+        newest = self._segments[-1]
+        self.space_due = self._segments[0].number < floor.durable or (
+            not self._spare.ready and newest.durable_end - newest.data_start >= newest.size_bytes // SPARE_FRACTION
+        )
+
+    @staticmethod
+    def _close(segment: Segment) -> None:
+        """All of `segment` is on the disk, its footer too."""
+        if segment.file is not None:
+            segment.file.close()
+        segment.file = None
+        segment.index = None
+        segment.closed = True
+
+    def sync_now(self) -> None:
+        """Return when everything appended is durable, waiting for the disk: for rare notes (an epoch seen, a cut).
+
+        A job in flight is run here if nobody has begun it, waited for if somebody has; the driver that finishes it
+        later finds it finished.
+
+        Raises:
+            JournalFailedError: it could not be done.
+        """
+        if self._failure is not None or self._closed:
+            raise self._failed()
+        while (job := self._job or self.begin_sync()) is not None:
+            self._complete(job)
+
+    def _complete(self, job: SyncJob) -> None:
+        try:
+            job.run()
+        except Exception as error:
+            self.finish_sync(job, error)
+            raise self._failed() from error
+        self.finish_sync(job)
+
+    def _failed(self) -> JournalFailedError:
+        if self._failure is None:
+            return JournalFailedError(f"journal {self._storage} is closed")
+        return JournalFailedError(f"journal {self._storage} failed and was not retried: {self._failure!r}")
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What the disk said when the journal failed; None while it works."""
+        return self._failure
+
+    def close(self) -> None:
+        """Sync what is buffered and close the files; a failed journal only closes them.
+
+        The last group then is an empty one: it proves that all others were synced, so that recovery takes no damage
+        to them for a torn tail.
+        """
+        if self._closed:
+            return
+        try:
+            if self._failure is None:
+                self.sync_now()
+                if not self._proven:
+                    segment = self._segments[-1]
+                    self._pieces.append(Piece(segment, segment.next_group, segment.footer_at, True, False))
+                    self._complete(self._begin_job())
+        finally:
+            self._closed = True
+            for segment in self._segments:
+                if segment.file is not None:
+                    segment.file.close()
+                    segment.file = None
+
+    # -- space ---------------------------------------------------------------------------------------------------------
+
+    def begin_spare(self) -> SpareJob | None:
+        """The job that makes the next segment ahead of time, for a background thread; None if there is no need."""
+        if self._failure is not None or self._closed or not self._segments or self.reserve.low_space:
+            return None
+        return self._spare.begin(self._segments[-1], self._next_segment)
+
+    def finish_spare(self, job: SpareJob, error: BaseException | None = None) -> None:
+        """Note that `job` has run. If it failed, no other is tried before the next roll."""
+        if self._spare.finish(job, error, self._next_segment):
+            self.reserve.low_space = True
+
+    def low_space(self) -> bool:
+        """Whether new work should be refused. Costs nothing; `reserve.check_space()` brings it up to date."""
+        return self.reserve.low_space
+
+    # -- drop ---------------------------------------------------------------------------------------------------------
+
+    def request_drop(self, offset: int) -> bool:
+        """Let go of the leading sealed segments all of whose live batches end at or below log offset `offset`.
+
+        Nothing is removed yet: the next group carries the new floor, and then `begin_drop` has work. Returns
+        whether there will be any. The owner sees to it that notes in those segments are repeated by the checkpoint of
+        a later one, which is always asked for. See `SegmentFloor.request`.
+        """
+        return self._floor.request(offset)
+
+    def begin_drop(self) -> DropJob | None:
+        """The job that removes segments below the durable floor; None if there are none, or one is in flight."""
+        if self._failure is not None or self._closed:
+            return None
+        return self._floor.begin()
+
+    def finish_drop(self, job: DropJob, error: BaseException | None = None) -> None:
+        """Note that `job` has run. An error fails the journal: the directory could not be synced."""
+        self._floor.finish(job)
+        if error is not None:
+            self._failure = error
+
+    def drop_before(self, offset: int) -> int:
+        """`request_drop` and everything that follows, waiting for the disk. Returns how many segments were removed.
+
+        Raises:
+            JournalFailedError: a write or a sync failed.
+        """
+        self.request_drop(offset)
+        self.sync_now()
+        job = self.begin_drop()
+        if job is None:
+            return 0
+        try:
+            job.run()
+        except Exception as error:
+            self.finish_drop(job, error)
+            raise self._failed() from error
+        self.finish_drop(job)
+        return len(job.numbers)
+
+    # -- read ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def first_offset(self) -> int | None:
+        """The first offset of the first live batch that is kept; None if there is none."""
+        return self._reader.first_offset
+
+    def read_batches(self, from_offset: int) -> Iterator[bytes]:
+        """The live BATCH frames that hold offset `from_offset` and all that follows; see `JournalReader.batches`.
+
+        Raises:
+            OffsetNotKeptError: at once, if `from_offset` lies before what is kept; while iterating, if the rest has
+                been dropped.
+            JournalDamagedError: while iterating: what stands on the disk is not what was written.
+        """
+        return self._reader.batches(from_offset, self.last_offset)
+
+    # -- statistics ---------------------------------------------------------------------------------------------------
+
+    def statistics(self) -> JournalStatistics:
+        return JournalStatistics(
+            segments=len(self._segments),
+            bytes=sum(segment.size_bytes for segment in self._segments),
+            first_offset=self.first_offset,
+            last_offset=self.last_offset,
+            durable_offset=self.durable_offset,
+            appended_frames=self.appended,
+            durable_frames=self.durable,
+            buffered_bytes=self._buffered_bytes,
+            in_flight_bytes=self._job.bytes if self._job is not None else 0,
+            sync_jobs=self._sync_jobs,
+            fsyncs=self._fsyncs,
+            written_bytes=self._written_bytes,
+            largest_group_bytes=self._largest_group,
+            rolls=self._rolls,
+            dropped_segments=self._floor.dropped,
+            spare_ready=self._spare.ready,
+            reserve=self.reserve.state,
+            low_space=self.reserve.low_space,
+            failed=self._failure is not None,
+        )

@@ -1,0 +1,98 @@
+"""JournalGate: what the core hands to the journal, and what it is told when that is durable."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Protocol
+
+from understudy.broker.log import frame
+
+EPOCH_SEEN = frame.FIRST_OWNER_KIND
+NO = frame.FIRST_OWNER_KIND + 1
+NO_ENDED = frame.FIRST_OWNER_KIND + 2
+CHECKPOINT = frame.FIRST_OWNER_KIND + 3
+FOUNDING = frame.FIRST_OWNER_KIND + 4
+"""Kinds of notes: facts of this broker that are not part of the group's log."""
+PIECE = frame.FIRST_BOUND_KIND
+"""A piece of a catch-up. The log flows beside it: a batch that takes a message away may stand before the piece that brings it."""
+RESTART = b"restart"
+"""Marks a CUT to 0 that a catch-up's base follows, and undoes nothing; the stable position of the old log stands behind it."""
+_U64 = Struct(">Q")
+
+
+class JournalPort(Protocol):
+    """The journal as the core sees it."""
+
+    def append(self, frame: bytes) -> None:
+        """Take a complete frame; it is written with the next group."""
+
+    def sync_now(self) -> None:
+        """Everything appended is durable when this returns. For rare things only: it blocks."""
+
+
+class JournalGate:
+    """Counts frames, so that "that group is on disk" becomes "the log is durable up to here" and "tell me then".
+
+    A driver notes ``appended`` when it begins a group and calls :meth:`durable_to` with it when the group is fsynced.
+    """
+
+    def __init__(self, port: JournalPort) -> None:
+        self._port = port
+        self.appended = 0
+        self._marks: deque[tuple[int, int, Callable[[], None] | None]] = deque()
+        self.durable_offset = 0
+
+    @staticmethod
+    def restarted_at(mark: bytes) -> int | None:
+        """The stable position that a CUT's mark states, None if it is not one of :meth:`append_restart`."""
+        return int(_U64.unpack_from(mark, len(RESTART))[0]) if mark.startswith(RESTART) else None
+
+    def append_batch(self, data: bytes, last_offset: int) -> None:
+        """A batch of the log that ends at ``last_offset``."""
+        self._port.append(data)
+        self.appended += 1
+        self._marks.append((self.appended, last_offset, None))
+
+    def append_note(self, kind: int, payload: bytes, then: Callable[[], None] | None = None) -> None:
+        """A note; ``then`` is called when it is durable."""
+        self._port.append(frame.encode_note(kind, payload))
+        self.appended += 1
+        if then is not None:
+            self._marks.append((self.appended, 0, then))
+
+    def cut(self, offset: int) -> None:
+        """Batches after ``offset`` no longer count; durable on return."""
+        self._port.append(frame.encode_cut(offset))
+        self.appended += 1
+        self.sync_now()
+        self.durable_offset = min(self.durable_offset, offset)
+
+    def append_restart(self, stable: int) -> None:
+        """The log begins anew, anywhere: a catch-up's base follows.
+
+        ``stable`` is how far the old one was known to be stable: the catch-up brings the difference to what was applied of it,
+        so a recovery must come to the same.
+        """
+        self._port.append(frame.encode_cut(0, RESTART + _U64.pack(stable)))
+        self.appended += 1
+        # Batches of the log that ends here say nothing of the one that begins.
+        self._marks = deque((count, 0, then) for count, _, then in self._marks)
+        self.durable_offset = 0
+
+    def sync_now(self) -> None:
+        """Everything appended so far is durable on return; marks are told."""
+        upto = self.appended
+        self._port.sync_now()
+        self.durable_to(upto)
+
+    def durable_to(self, count: int) -> None:
+        """The first ``count`` frames are durable."""
+        marks = self._marks
+        while marks and marks[0][0] <= count:
+            _, offset, then = marks.popleft()
+            if offset:
+                self.durable_offset = offset
+            if then is not None:
+                then()

@@ -1,0 +1,554 @@
+"""Recovery: what is in the files after whatever happened, and whether it may be believed.
+
+`recover` reads every frame of every segment in order, hands it to a visitor, repairs the tail, and returns the journal.
+`scan` does the reading only: it is `understudy journal check`, works on a live directory, and changes nothing.
+
+**What may be missing.** A power failure may lose any of the 512-byte sectors that were written and not yet synced,
+keep any others, and tear one; an unsynced create, rename or remove may or may not have happened. So the tail of a
+journal may have holes: of a group of frames that was in flight, the third may be there and the first not. What was
+synced is there, or the disk has broken its word. The question at the first bad frame is therefore: was this ever
+synced? If not, it is a *torn tail*: nobody was told, and it is cut. If so, it is *damage*: records that somebody was
+told of are gone, and only a human may decide to go on (`JournalDamagedError`).
+
+**The argument.** At most one SyncJob is in flight, a job writes its segments one after the other, and each group is
+synced before the next one is begun. Hence:
+
+1. Of all groups, only the last one that left a byte on the disk can be unsynced.
+2. Any byte of a later group proves an earlier group synced. Since segments are full of zeros before they are written
+   to, "any byte" means: any non-zero byte beyond the end of that group. (The footer is no such byte: it is written
+   with the last group of its segment.)
+3. The existence of a later segment's file proves everything in the segment before it synced, footer included, for
+   the file is made only then.
+4. A segment's header, and its name, are synced before its first group is written. A newest segment without a good
+   header is therefore either all zeros behind it, a leftover of making it, or damaged.
+
+So at a bad frame at byte p:
+
+- inside group s, whose note told its end: if the next block holds the note of s+1 and says that s ends at p, a
+  recovery has cut s here. Otherwise, if a later segment exists, or a note of a later group anywhere behind p, or
+  anything but zeros between the end of s and the footer: damage. Otherwise: torn, cut at p.
+- where the note of group s+1 should stand: if a later segment exists, its header tells whether s+1 should be here:
+  damage if so, the end of the segment if not. In the newest segment, if all is zero up to the footer: the clean end.
+  If a note of a group after s+1 stands behind p: damage to the note of s+1. Otherwise s+1 was being written, and its
+  note is among what was lost: torn, cut at p.
+
+The one case that cannot be told apart: damage to the last group *after* it was synced looks like a torn tail. It is
+kept small: closing a journal, and recovery itself, end with an empty group, which proves the one before it; so this
+concerns only the last group before a crash.
+
+**The cut.** What is cut is overwritten with zeros, up to the end of the file, and synced. Otherwise its remains could
+later stand right behind a new torn tail, at the place and with the checksum of a valid frame, and would come back to
+life. Then an empty group is written where the next one is due. Its note says that the frames before it end at p:
+whoever reads this again knows that the missing rest of group s was cut on purpose, and that everything up to p is
+synced. For this note each segment keeps one block that ordinary groups may not use.
+
+**What was read was perhaps not synced.** After the death of the process alone, or after a failed fsync, the page cache
+holds what the disk may not, and may hold it as clean. So the last group is written again, byte for byte, before it is
+synced. Every step of the repair may be interrupted and is then done again.
+
+Refused: looking for any valid frame behind the damage (takes the hole in an unsynced group for damage, and a frame
+inside a message's body for a frame); the synced end in a separate file (a second sync for each group); truncating the
+file (its blocks are then allocated anew under load, and the next sync pays for it).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final, NamedTuple, Protocol
+
+import attrs
+
+from understudy.broker.log import frame as frames
+from understudy.broker.log.frame import FRAME_VERSION, KIND_CUT, KIND_GROUP, NOTE_MAGIC, BatchHeader
+from understudy.broker.log.journal import (
+    CheckpointSource,
+    CutMark,
+    Journal,
+    JournalOptions,
+    JournalState,
+)
+from understudy.broker.log.segment import (
+    GROUP_BYTES,
+    SEGMENT_HEADER_BYTES,
+    Footer,
+    FrameReader,
+    GroupHeader,
+    JournalDamagedError,
+    JournalFormatError,
+    JournalIdentity,
+    Place,
+    Segment,
+    SegmentHeader,
+    WrongIdentityError,
+    align_up,
+    first_nonzero,
+    segment_name,
+    segment_number,
+)
+from understudy.broker.log.storage import SPARE_NAME, File, Storage
+
+_CHUNK_BYTES: Final = 1 << 20
+
+
+class FrameVisitor(Protocol):
+    """Who is shown the frames, each once, in the order in which they were appended."""
+
+    def on_batch(self, header: BatchHeader, frame: bytes) -> None:
+        """A BATCH frame. A later CUT note may say that it is dead."""
+
+    def on_note(self, kind: int, payload: bytes) -> None:
+        """A CUT note or one of the owner's own kinds."""
+
+
+@attrs.frozen(kw_only=True)
+class TornTail:
+    """A tail that was, or by `scan` would be, cut.
+
+    Args:
+        file: the segment file.
+        position: byte where the journal now ends.
+        reason: what was wrong there.
+    """
+
+    file: str
+    position: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file} ends with a torn group, cut at byte {self.position}: {self.reason}"
+
+
+@attrs.frozen(kw_only=True)
+class ScanReport:
+    """What a scan found.
+
+    Args:
+        segments: how many segment files hold something.
+        bytes: their total size.
+        groups, batches, notes: how many of each; notes are without group notes.
+        first_offset: of the first live batch; None if there is none.
+        last_offset: of the last live batch, or of a cut behind it.
+        torn: the tail that is no part of the journal; None if it ends cleanly.
+        warnings: oddities that lost nothing, for the log.
+    """
+
+    segments: int
+    bytes: int
+    groups: int
+    batches: int
+    notes: int
+    first_offset: int | None
+    last_offset: int
+    torn: TornTail | None
+    warnings: tuple[str, ...]
+
+
+class Recovered(NamedTuple):
+    """A journal ready to be appended to, and what was found on the way."""
+
+    journal: Journal
+    report: ScanReport
+
+
+def scan(storage: Storage, visitor: FrameVisitor, identity: JournalIdentity | None = None) -> ScanReport:
+    """Read the whole journal and change nothing.
+
+    On a directory in use by a live broker the tail is in motion: a torn tail then means little.
+
+    Args:
+        storage: the directory; may be open for reading only.
+        visitor: shown every frame.
+        identity: whose journal it should be; None: anybody's, but one and the same in all segments.
+
+    Raises:
+        JournalDamagedError, JournalFormatError, WrongIdentityError: as for `recover`.
+    """
+    found = _Scan(storage, visitor, identity, JournalOptions().index_interval_bytes)
+    found.run()
+    return found.report()
+
+
+def recover(
+    storage: Storage,
+    identity: JournalIdentity,
+    options: JournalOptions,
+    visitor: FrameVisitor,
+    *,
+    checkpoint: CheckpointSource | None = None,
+) -> Recovered:
+    """Read the whole journal, repair its tail, and return it ready for appending. An empty directory is an empty journal.
+
+    Everything that the visitor was shown is durable when this returns. If it raises, nothing has been changed, unless
+    it was the disk that failed; what the visitor was shown must then be forgotten.
+
+    Args:
+        storage: the directory, locked by the caller.
+        identity: whose journal it must be.
+        options: for what will be written; what is there may have been written with others.
+        visitor: shown every frame; memory stays bounded by the largest frame.
+        checkpoint: see `Journal`.
+
+    Raises:
+        JournalDamagedError: something that was once synced is not there.
+        JournalFormatError: a segment, or a frame, is of a newer format.
+        WrongIdentityError: another group's or broker's journal.
+        OSError, StorageFullError: from the disk.
+    """
+    found = _Scan(storage, visitor, identity, options.index_interval_bytes)
+    found.run()
+    state = found.state
+    _remove_leftovers(storage, found)
+    if state.segments:
+        _repair(storage, state, found)
+    return Recovered(Journal(storage, identity, options, checkpoint=checkpoint, state=state), found.report())
+
+
+class _Scan:
+    """One pass over the segments.
+
+    Attributes:
+        state: what a journal goes on from, growing.
+        void: a newest segment file that holds nothing and must be removed.
+        dropped: segment files below the durable floor, whose removal was cut short. They are not read: without those that
+            are gone already, what they say may be half of a thing.
+        torn: as in the report.
+        cut_inside: `torn` lies inside a group, not behind one.
+        tail_group: where the last group's note stands, in the last segment; None if that segment has no group.
+    """
+
+    def __init__(
+        self, storage: Storage, visitor: FrameVisitor, identity: JournalIdentity | None, index_interval: int
+    ) -> None:
+        self._index_interval = index_interval
+        self._storage = storage
+        self._visitor = visitor
+        self._identity = identity
+        self.state = JournalState()
+        self.void: str | None = None
+        self.dropped: list[str] = []
+        self.torn: TornTail | None = None
+        self.cut_inside = False
+        self.tail_group: int | None = None
+        self._warnings: list[str] = []
+        self._groups = self._batches = self._notes = 0
+
+    def run(self) -> None:
+        numbers = sorted(number for name in self._storage.names() if (number := segment_number(name)) is not None)
+        for number, following in pairwise(numbers):
+            if following != number + 1:
+                reason = f"the file is missing; {segment_name(following)} is there"
+                raise self._damaged(segment_name(number + 1), 0, reason)
+        headers = [self._header(number, newest=number == numbers[-1], first=number == numbers[0]) for number in numbers]
+        good = [header for header in headers if header is not None]
+        floor = max([self._floor_in(header) for header in good[-2:]], default=0)
+        self.dropped = [segment_name(header.number) for header in good if header.number < floor]
+        good = good[len(self.dropped) :]
+        for at, header in enumerate(good):
+            following_sequence = good[at + 1].first_sequence if at + 1 < len(good) else None
+            self._segment(header, following_sequence, newest=header.number == numbers[-1])
+        if good and good[0].number > self.state.floor:
+            reason = f"the file is missing; segments from {self.state.floor} on are needed"
+            raise self._damaged(segment_name(good[0].number - 1), 0, reason)
+        self.state.next_segment = good[-1].number + 1 if good else 1
+
+    def report(self) -> ScanReport:
+        segments = self.state.segments
+        return ScanReport(
+            segments=len(segments),
+            bytes=sum(segment.size_bytes for segment in segments),
+            groups=self._groups,
+            batches=self._batches,
+            notes=self._notes,
+            first_offset=next((each.first_offset for each in segments if each.first_offset is not None), None),
+            last_offset=self.state.last_offset,
+            torn=self.torn,
+            warnings=tuple(self._warnings),
+        )
+
+    def _damaged(self, name: str, position: int, reason: str) -> JournalDamagedError:
+        return JournalDamagedError(self._storage, name, position, reason)
+
+    # -- segment ------------------------------------------------------------------------------------------------------
+
+    def _header(self, number: int, *, newest: bool, first: bool) -> SegmentHeader | None:
+        """The header of segment `number`; None if that is the newest and was never written to."""
+        name = segment_name(number)
+        file = self._storage.open(name)
+        try:
+            header = SegmentHeader.decode(file.read(0, SEGMENT_HEADER_BYTES), f"journal {self._storage}: {name}")
+            size = file.size
+            if header is None:
+                # A journal's only segment with a number above 1 is never void: its predecessors were removed on the
+                # strength of a group in it.
+                if newest and (number == 1 or not first) and first_nonzero(file, SEGMENT_HEADER_BYTES, size) is None:
+                    self.void = name
+                    return None
+                raise self._damaged(name, 0, "the segment header is damaged")
+        finally:
+            file.close()
+        if header.number != number:
+            raise self._damaged(name, 0, f"this is segment {header.number} under another name")
+        if header.size_bytes != size:
+            reason = f"the file has {size} bytes instead of {header.size_bytes}"
+            raise self._damaged(name, min(size, header.size_bytes), reason)
+        self._check_identity(header, name)
+        return header
+
+    def _check_identity(self, header: SegmentHeader, name: str) -> None:
+        self._identity = expected = self._identity or header.identity
+        place = f"journal {self._storage}: {name}"
+        if header.identity.group_id != expected.group_id:
+            raise WrongIdentityError(place, "the group", header.identity.group_id, expected.group_id)
+        if header.identity.broker_id != expected.broker_id:
+            raise WrongIdentityError(place, "the broker", header.identity.broker_id, expected.broker_id)
+
+    def _segment(self, header: SegmentHeader, following_sequence: int | None, *, newest: bool) -> None:
+        """Read one segment.
+
+        Args:
+            header: its header.
+            following_sequence: sequence number with which the next segment begins; None if there is none, or a void one.
+            newest: there is no file after it, not even a void one.
+        """
+        state = self.state
+        if not state.segments:
+            state.sequence = header.first_sequence - 1
+        assert header.first_sequence == state.sequence + 1, "the end of the segment before was not checked"
+        segment = Segment.from_header(header)
+        state.segments.append(segment)
+        state.previous_end = 0
+        state.proven = True
+        self.tail_group = None
+        file = self._storage.open(segment.name)
+        try:
+            reader = FrameReader(file, segment.name)
+            while self.torn is None and (group := self._next_group(file, reader, segment, newest=newest)) is not None:
+                self._group(file, reader, segment, group, newest=newest)
+            segment.durable_end = segment.end
+            if not newest:
+                self._check_end(file, segment, following_sequence)
+        finally:
+            file.close()
+
+    def _check_end(self, file: File, segment: Segment, following_sequence: int | None) -> None:
+        """The end of a segment that another file follows: all its groups must be there."""
+        sequence = self.state.sequence
+        if following_sequence is not None and following_sequence != sequence + 1:
+            raise self._damaged(
+                segment.name,
+                segment.next_group,
+                f"group {sequence + 1} is missing; the next segment begins with group {following_sequence}",
+            )
+        footer = Footer.read(file, segment.footer_at)
+        agrees = footer is not None and footer[:4] == segment.footer()[:4]
+        if (
+            following_sequence is None
+        ):  # a void segment follows: its file proves the footer, and this one is active again
+            if not agrees:
+                raise self._damaged(segment.name, segment.footer_at, "the footer does not agree with the frames")
+            return
+        segment.closed = True
+        if agrees:
+            segment.index = None
+        else:
+            self._warnings.append(f"{segment.name}: no good footer; its index stays in memory")
+
+    # -- group --------------------------------------------------------------------------------------------------------
+
+    def _floor_in(self, header: SegmentHeader) -> int:
+        """The floor that the last group of a segment states; 0 if it has none. Only the groups' notes are read."""
+        segment = Segment.from_header(header)
+        file = self._storage.open(segment.name)
+        try:
+            reader = FrameReader(file, segment.name)
+            floor = 0
+            group = self._group_at(reader, segment, segment.next_group)
+            while group is not None:
+                floor = group.floor
+                group = self._group_after(reader, segment, group)
+            return floor
+        finally:
+            file.close()
+
+    def _group_after(self, reader: FrameReader, segment: Segment, group: GroupHeader) -> GroupHeader | None:
+        """The group behind this one: where it ends, or before, if an earlier recovery cut it short."""
+        step = segment.alignment
+        for position in (align_up(group.end, step), *range(align_up(group.start, step), group.end, step)):
+            following = self._group_at(reader, segment, position) if position < segment.footer_at else None
+            if following is not None and following.sequence == group.sequence + 1:
+                return following
+        return None
+
+    def _next_group(self, file: File, reader: FrameReader, segment: Segment, *, newest: bool) -> GroupHeader | None:
+        """The group that follows what has been read of `segment`; None at its end, torn or clean."""
+        state = self.state
+        position = segment.next_group
+        group = self._group_at(reader, segment, position)
+        if group is not None:
+            if group.sequence == state.sequence + 1 and group.previous_end == state.previous_end:
+                return group
+            raise self._damaged(
+                segment.name,
+                position,
+                f"group {group.sequence} behind byte {group.previous_end}, where group {state.sequence + 1}"
+                f" behind byte {state.previous_end} is due",
+            )
+        if not newest:
+            return None  # _check_end sees whether there should have been one
+        nonzero = first_nonzero(file, position, segment.footer_at)
+        if nonzero is not None:
+            later = _later_group(file, segment, position, state.sequence + 1)
+            if later is not None:
+                raise self._damaged(
+                    segment.name, position, f"the note of group {state.sequence + 1}; group {later} follows it"
+                )
+            self.torn = TornTail(
+                file=segment.name,
+                position=position,
+                reason=f"the note of group {state.sequence + 1} was not written; other bytes of it were, from {nonzero} on",
+            )
+        return None
+
+    def _group_at(self, reader: FrameReader, segment: Segment, position: int) -> GroupHeader | None:
+        buf = reader.bytes_at(position, GROUP_BYTES, segment.footer_at)
+        group = GroupHeader.decode(buf, segment.number, position, segment.salt)
+        return group if group is not None and group.end <= segment.footer_at else None
+
+    def _group(self, file: File, reader: FrameReader, segment: Segment, group: GroupHeader, *, newest: bool) -> None:
+        state = self.state
+        state.sequence = group.sequence
+        state.floor = group.floor
+        state.proven = True
+        self.tail_group = group.position
+        self._groups += 1
+        position = segment.end = group.start
+        while position < group.end:
+            try:
+                frame = reader.frame_at(position, group.end)
+                if frame.startswith(NOTE_MAGIC) and frame[5] == KIND_GROUP:
+                    raise frames.CorruptFrameError(Place(segment.name, position), "a group note inside a group")
+            except frames.FrameVersionError as error:
+                raise JournalFormatError(error.place, "frame version", error.version, FRAME_VERSION) from error
+            except frames.CorruptFrameError as error:
+                self._bad_frame(file, reader, segment, group, str(error), newest=newest)
+                break
+            self._frame(frame, segment, position)
+            position = segment.end = position + len(frame)
+            state.proven = False
+        state.previous_end = segment.end
+
+    def _bad_frame(
+        self, file: File, reader: FrameReader, segment: Segment, group: GroupHeader, reason: str, *, newest: bool
+    ) -> None:
+        """The frame at `segment.end`, inside `group`, is bad: cut earlier on purpose, torn now, or damaged?"""
+        position = segment.end
+        following = self._group_at(reader, segment, segment.next_group)
+        if following is not None and following.sequence == group.sequence + 1 and following.previous_end == position:
+            return
+        if not newest:
+            raise self._damaged(segment.name, position, f"{reason}; a later segment exists")
+        later = _later_group(file, segment, segment.next_group, group.sequence)
+        if later is not None:
+            raise self._damaged(segment.name, position, f"{reason}; group {later} stands behind it")
+        # The block after the good frames is left out: a recovery may have died while it wrote its closing note there.
+        start = max(align_up(group.end, segment.alignment), segment.next_group + segment.alignment)
+        beyond = first_nonzero(file, start, segment.footer_at)
+        if beyond is not None:
+            raise self._damaged(segment.name, position, f"{reason}; a later group has left bytes at {beyond}")
+        self.cut_inside = True
+        self.torn = TornTail(file=segment.name, position=position, reason=reason)
+
+    # -- frame --------------------------------------------------------------------------------------------------------
+
+    def _frame(self, frame: bytes, segment: Segment, position: int) -> None:
+        segment.frame_count += 1
+        if frame.startswith(NOTE_MAGIC):
+            kind, payload = frame[5], frame[frames.NOTE_HEADER_BYTES :]
+            self._notes += 1
+            if kind == KIND_CUT:
+                self._cut(payload, segment, position)
+            elif kind >= frames.FIRST_BOUND_KIND:
+                self.state.bound_segment = segment.number
+            self._visitor.on_note(kind, payload)
+            return
+        header = frames.decode_batch_header(frame)
+        self._batches += 1
+        segment.add_batch(header.first_offset, header.last_offset, position, self._index_interval)
+        self.state.last_offset = header.last_offset
+        self._visitor.on_batch(header, frame)
+
+    def _cut(self, payload: bytes, segment: Segment, position: int) -> None:
+        offset, _ = frames.decode_cut(payload)
+        state = self.state
+        state.cuts.append(CutMark(segment.number, position, offset))
+        for each in state.segments:
+            each.cut(offset)
+        state.last_offset = min(state.last_offset, offset)
+
+
+def _later_group(file: File, segment: Segment, start: int, sequence: int) -> int | None:
+    """The sequence number of a group note beyond `start` that is above `sequence`; None if there is none."""
+    step = segment.alignment
+    per_chunk = max(_CHUNK_BYTES // step, 1) * step
+    for at in range(start, segment.footer_at, per_chunk):
+        data = file.read(at, min(per_chunk, segment.footer_at - at))
+        for offset in range(0, len(data), step):
+            if data[offset : offset + 4] == NOTE_MAGIC:
+                note = data[offset : offset + GROUP_BYTES]
+                group = GroupHeader.decode(note, segment.number, at + offset, segment.salt)
+                if group is not None and group.sequence > sequence:
+                    return group.sequence
+    return None
+
+
+# -- repair -----------------------------------------------------------------------------------------------------------
+
+
+def _remove_leftovers(storage: Storage, found: _Scan) -> None:
+    """Remove what a drop left behind, a segment that was never written to, and the spare: was it filled to its end?"""
+    there = storage.names()
+    names = [name for name in (*found.dropped, found.void, SPARE_NAME) if name is not None and name in there]
+    for name in names:
+        storage.remove(name)
+    if names:
+        storage.sync_directory()
+
+
+def _repair(storage: Storage, state: JournalState, found: _Scan) -> None:
+    """Make the last segment end where the scan ended, durably, and open it for appending."""
+    segment = state.segments[-1]
+    file = segment.file = storage.open(segment.name)
+    _wipe(file, segment.end, segment.size_bytes)
+    _write_again(file, found.tail_group if found.tail_group is not None else 0, segment.end)
+    file.sync()
+    storage.sync_directory()
+    if state.proven and not found.cut_inside:
+        return
+    state.sequence += 1
+    assert found.tail_group is not None, "a segment without a group has nothing to prove"
+    closing = GroupHeader(
+        sequence=state.sequence,
+        segment=segment.number,
+        position=segment.next_group,
+        length=0,
+        previous_end=state.previous_end,
+        floor=state.floor,
+        salt=segment.salt,
+    )
+    file.write([closing.encode().ljust(segment.alignment, b"\0")], closing.position)
+    file.sync()
+    state.previous_end = segment.end = segment.durable_end = closing.end
+    state.proven = True
+
+
+def _wipe(file: File, start: int, end: int) -> None:
+    """Overwrite with zeros whatever is not zero in [start, end)."""
+    while (at := first_nonzero(file, start, end)) is not None:
+        start = min(at + _CHUNK_BYTES, end)
+        file.write([bytes(start - at)], at)
+
+
+def _write_again(file: File, start: int, end: int) -> None:
+    """Write the same bytes where they are, so that the next sync means them: see the head of this file."""
+    for at in range(start, end, _CHUNK_BYTES):
+        file.write([file.read(at, min(_CHUNK_BYTES, end - at))], at)

@@ -1,0 +1,128 @@
+"""What a journal is made of, beside itself: sizes, what recovery hands it, what it says of itself, a group in the making."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import attrs
+
+from understudy.broker.log.frame import MAX_FRAME_BYTES
+from understudy.broker.log.segment import GROUP_BYTES, MIN_SEGMENT_BYTES, JournalError, Segment
+from understudy.broker.log.storage import ReserveState, SegmentWrite
+
+CheckpointSource = Callable[[], bytes | None]
+"""Gives the NOTE frame that begins a new segment; see :class:`~understudy.broker.log.journal.Journal`."""
+
+
+class JournalFailedError(JournalError):
+    """A write or a sync failed, or the journal is closed. What was not durable before may or may not be on the disk."""
+
+
+class JournalOrderError(JournalError):
+    """A batch does not continue the log: our own mistake. Nothing was appended."""
+
+
+class OffsetNotKeptError(JournalError):
+    """A read begins before the first batch that is kept.
+
+    Attributes:
+        first_offset: where it could begin; None if no batch is kept at all.
+    """
+
+    def __init__(self, from_offset: int, first_offset: int | None) -> None:
+        self.first_offset = first_offset
+        super().__init__(f"offset {from_offset} is no longer in the journal, which begins at {first_offset}")
+
+
+def _power_of_two(_: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if value < 512 or value & (value - 1):
+        raise ValueError(f"{attribute.name} {value} is not a power of two of at least 512")
+
+
+@attrs.frozen(kw_only=True)
+class JournalOptions:
+    """Sizes.
+
+    Args:
+        segment_bytes: of an ordinary segment; at least `MIN_SEGMENT_BYTES` and room for a few groups.
+        index_interval_bytes: distance of index entries in a segment's footer.
+        alignment_bytes: where groups begin: a power of two, at least 512. Of new segments; old ones keep theirs.
+        reserve_bytes: of the reserve, and the free space below which `low_space` says so; 0: neither.
+        max_frame_bytes: of the longest frame that `append` takes.
+        salt: 64 random bits from whoever has randomness; stands in each group of each segment made by this process.
+    """
+
+    segment_bytes: int = attrs.field(default=64 << 20, validator=attrs.validators.ge(MIN_SEGMENT_BYTES))
+    index_interval_bytes: int = attrs.field(default=64 << 10, validator=attrs.validators.ge(512))
+    alignment_bytes: int = attrs.field(default=4096, validator=_power_of_two)
+    reserve_bytes: int = attrs.field(default=256 << 20, validator=attrs.validators.ge(0))
+    max_frame_bytes: int = attrs.field(default=MAX_FRAME_BYTES, validator=attrs.validators.ge(512))
+    salt: int = attrs.field(default=0, validator=[attrs.validators.ge(0), attrs.validators.lt(1 << 64)])
+
+
+@attrs.frozen(kw_only=True)
+class JournalStatistics:
+    """A moment of a journal. `bytes` is what the segment files occupy; counts begin with this process."""
+
+    segments: int
+    bytes: int
+    first_offset: int | None
+    last_offset: int
+    durable_offset: int
+    appended_frames: int
+    durable_frames: int
+    buffered_bytes: int
+    in_flight_bytes: int
+    sync_jobs: int
+    fsyncs: int
+    written_bytes: int
+    largest_group_bytes: int
+    rolls: int
+    dropped_segments: int
+    spare_ready: bool
+    reserve: ReserveState
+    low_space: bool
+    failed: bool
+
+
+class CutMark(NamedTuple):
+    """A CUT note: batches before (segment, position) are dead after log offset `offset`."""
+
+    segment: int
+    position: int
+    offset: int
+
+
+@attrs.define
+class JournalState:
+    """What recovery found, and a journal goes on from; the default is an empty directory.
+
+    Attributes:
+        bound_segment: number of the last segment with a bound note (`frame.FIRST_BOUND_KIND`), 0 if there is none.
+    """
+
+    segments: list[Segment] = attrs.field(factory=list)
+    cuts: list[CutMark] = attrs.field(factory=list)
+    next_segment: int = 1
+    sequence: int = 0
+    previous_end: int = 0
+    floor: int = 1
+    last_offset: int = 0
+    bound_segment: int = 0
+    proven: bool = True
+
+
+class Piece(SegmentWrite):
+    """A group in the making: the frames of one group that go to one segment. It ends as a step of a SyncJob."""
+
+    __slots__ = ("end", "footer", "frames", "grouped", "is_new", "limit", "segment", "start")
+
+    def __init__(self, segment: Segment, position: int, limit: int, grouped: bool, is_new: bool) -> None:
+        self.segment = segment
+        self.start = self.end = position + GROUP_BYTES if grouped else position
+        self.limit = limit
+        self.grouped = grouped
+        self.is_new = is_new
+        self.frames: list[bytes] = []
+        self.footer: bytes | None = None

@@ -1,0 +1,86 @@
+"""The batches that are still in memory, to be sent (again) to a backup that lacks them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Batch(NamedTuple):
+    """One closed batch: ``frame`` is its bytes on the wire and (transient records aside) in the journal."""
+
+    first: int
+    last: int
+    epoch: int
+    frame: bytes
+
+
+class KeptLog:
+    """A window over the newest batches of the log.
+
+    Trimming never takes what is not yet stable, nor what a caller says is still needed; above that it keeps up to
+    ``limit_bytes``, so that a backup that was away for a moment resumes instead of catching up.
+    """
+
+    __slots__ = ("_batches", "_dropped", "bytes", "limit_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._batches: deque[Batch] = deque()
+        self._dropped = 0  # how many batches ever left at the front: makes cursors stable
+        self.bytes = 0
+        self.limit_bytes = limit_bytes
+
+    def append(self, batch: Batch) -> None:
+        self._batches.append(batch)
+        self.bytes += len(batch.frame)
+
+    def trim(self, needed_from: int) -> None:
+        """Drop leading batches that end before offset ``needed_from``, while the window is over its limit."""
+        batches = self._batches
+        while self.bytes > self.limit_bytes and batches and batches[0].last < needed_from:
+            self.bytes -= len(batches.popleft().frame)
+            self._dropped += 1
+
+    def cut(self, offset: int) -> None:
+        """Drop batches that end after ``offset``. Cuts fall between batches (see ``ha``), or before the window."""
+        batches = self._batches
+        while batches and batches[-1].last > offset:
+            self.bytes -= len(batches.pop().frame)
+
+    def clear(self) -> None:
+        self._dropped += len(self._batches)
+        self._batches.clear()
+        self.bytes = 0
+
+    @property
+    def first(self) -> int | None:
+        """Offset of the first record in the window; None when it is empty."""
+        return self._batches[0].first if self._batches else None
+
+    def reaches(self, offset: int, end: int) -> bool:
+        """Whether everything after ``offset`` up to the log's ``end`` is here."""
+        return offset >= end or (bool(self._batches) and self._batches[0].first <= offset + 1)
+
+    def cursor(self, offset: int) -> int:
+        """A number for :meth:`since`: the first batch that holds a record after ``offset``."""
+        return self._dropped + bisect_left(self._batches, offset + 1, key=lambda batch: batch.last)
+
+    def since(self, cursor: int) -> Iterator[Batch]:
+        """Batches from ``cursor`` on, oldest first.
+
+        Raises:
+            IndexError: they have been trimmed: the backup needs a catch-up.
+        """
+        start = cursor - self._dropped
+        if start < 0:
+            raise IndexError(f"batch {cursor} has left the kept log, which begins at batch {self._dropped}")
+        batches = self._batches
+        for i in range(start, len(batches)):
+            yield batches[i]
+
+    @property
+    def next_cursor(self) -> int:
+        """The cursor of the batch that will be appended next."""
+        return self._dropped + len(self._batches)

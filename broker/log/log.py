@@ -1,0 +1,168 @@
+"""The in-memory end of the log: what was appended, what is durable here, what is stable, what waits to be applied.
+
+The same object serves a primary, which appends records (``append``) and closes them into batches once a turn, and a
+backup, which receives closed batches (``receive``). On both, a record that changes queues is put on ``pending`` with the
+function that applies it, and nothing is applied before the stable position has passed it: so nothing applied is ever
+undone, and cutting a tail never touches a queue (DESIGN 3).
+
+``pending`` holds (offset, apply, argument). ``apply`` returns False to say "not yet" (a backup that meets a PREPARE
+before it knows the decision); the log then stops there and tries again later.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from understudy.broker.log import frame, record
+from understudy.broker.log.kept_log import Batch, KeptLog
+from understudy.broker.log.position import EpochHistory, Position
+
+Apply = Callable[[Any], bool | None]
+
+TRANSIENT_BATCH = 1
+"""Batch flag: holds transient records; a journal writes :func:`journal_form` instead."""
+
+
+class Log:
+    """One broker's view of the group's log.
+
+    Attributes:
+        end: the last offset.
+        closed_end: the last offset of the last closed batch.
+        durable, stable, applied: up to where it is so.
+
+    Invariant: ``applied <= stable <= end`` and ``applied <= durable <= end``, except that a backup may be told of a
+    stable position beyond its own end (it then applies up to its end). ``stable`` never goes back within an epoch.
+    """
+
+    def __init__(self, kept_bytes: int) -> None:
+        self.epoch = 0
+        self.end = 0
+        self.durable = 0
+        self.stable = 0
+        self.applied = 0
+        self.start = 0
+        self.epochs = EpochHistory()
+        self.kept = KeptLog(kept_bytes)
+        self.pending: deque[tuple[int, Apply, Any]] = deque()
+        self._chunks: list[bytes] = []
+        self.closed_end = 0
+        self._transient = False
+
+    # -- primary --------------------------------------------------------------------------------------------------
+
+    def begin_epoch(self, epoch: int) -> None:
+        """From the next record on, this broker writes ``epoch``. The open batch must have been closed."""
+        assert not self._chunks, "an epoch begins between batches"
+        self.epochs.begin(epoch, self.end + 1)
+        self.epoch = epoch
+
+    def append(self, *chunks: bytes) -> int:
+        """Append one record given as consecutive pieces; returns its offset."""
+        if chunks[0][0] & record.TRANSIENT:
+            self._transient = True
+        self._chunks += chunks
+        self.end += 1
+        return self.end
+
+    def close_batch(self) -> Batch | None:
+        """Everything appended since the last call as one batch, or None. It is also kept for links."""
+        if not self._chunks:
+            return None
+        first = self.closed_end + 1
+        flags = TRANSIENT_BATCH if self._transient else 0
+        data = frame.encode_batch(self.epoch, first, self.end - self.closed_end, self.stable, self._chunks, flags)
+        self._chunks = []
+        self._transient = False
+        self.closed_end = self.end
+        batch = Batch(first, self.end, self.epoch, data)
+        self.kept.append(batch)
+        return batch
+
+    # -- backup ---------------------------------------------------------------------------------------------------
+
+    def receive(self, batch: Batch) -> None:
+        """Take a closed batch that continues this log (its records are decoded by the caller)."""
+        assert batch.first <= self.end + 1 <= batch.last, (
+            f"batch {batch.first}..{batch.last} does not follow {self.end}"
+        )
+        self.epochs.begin(batch.epoch, self.end + 1)
+        self.epoch = batch.epoch
+        self.end = self.closed_end = batch.last
+        self.kept.append(batch)
+
+    def cut(self, offset: int) -> None:
+        """Drop everything after ``offset`` (the last position shared with the primary).
+
+        Raises:
+            AssertionError: an applied record would be undone, which the protocol excludes.
+        """
+        assert offset >= self.applied, f"cutting at {offset} would undo what was applied up to {self.applied}"
+        pending = self.pending
+        while pending and pending[-1][0] > offset:
+            pending.pop()
+        self.kept.cut(offset)
+        self.epochs.cut(offset)
+        self.end = self.closed_end = min(self.end, offset)
+        self.durable = min(self.durable, offset)
+        self.stable = min(self.stable, offset)
+        self._chunks = []
+        self._transient = False
+
+    def restart_at(self, base: int, epochs: list[tuple[int, int]]) -> None:
+        """Forget the log and go on after ``base``: the start of a catch-up."""
+        self.pending.clear()
+        self.kept.clear()
+        self.epochs = EpochHistory(epochs)
+        self.epoch = self.epochs.newest
+        self.start = self.end = self.closed_end = self.durable = self.stable = self.applied = base
+        self._chunks = []
+        self._transient = False
+
+    def skip_to(self, offset: int) -> None:
+        """Recovery: the records up to ``offset`` were dropped with their segments; nothing of them lives."""
+        self.end = self.closed_end = offset
+
+    # -- both -----------------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """The last record appended."""
+        return Position(self.epochs.epoch_at(self.end), self.end)
+
+    def note_durable(self, offset: int) -> None:
+        if offset > self.durable:
+            self.durable = min(offset, self.end)
+
+    def apply_up_to(self, stable: int) -> bool:
+        """Raise the stable position and apply what it now covers. Returns whether anything was applied.
+
+        An apply function may append to the log and to ``pending``; what it appends is beyond ``stable`` and waits.
+        """
+        if stable > self.stable:
+            self.stable = stable
+        limit = min(self.stable, self.end)
+        pending = self.pending
+        if limit <= self.applied and not (pending and pending[0][0] <= self.applied):
+            return False
+        limit = max(limit, self.applied)
+        while pending and pending[0][0] <= limit:
+            offset, apply, argument = pending[0]
+            if apply(argument) is False:
+                before = self.applied
+                self.applied = max(before, offset - 1)
+                return self.applied > before
+            pending.popleft()
+        self.applied = limit
+        return True
+
+
+def journal_form(batch: Batch) -> bytes:
+    """The bytes a journal writes for ``batch``: the same, unless it holds transient records."""
+    if not batch.frame[frame.BATCH_FLAGS_AT] & TRANSIENT_BATCH:
+        return batch.frame
+    header = frame.decode_batch_header(batch.frame, 0)
+    payload = record.without_transients(batch.frame[frame.BATCH_HEADER_BYTES :])
+    return frame.encode_batch(header.epoch, header.first_offset, header.count, header.stable, [payload], 0)

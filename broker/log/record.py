@@ -1,0 +1,508 @@
+"""Record kinds and their bytes: format version 1.
+
+A record is ``kind u8 | payload length u32 | payload``; everything is big-endian. Records stand in batches (``frame``);
+a batch gives them their offsets, so a record does not repeat its own. The top bit of the kind marks a *transient* record:
+it travels to the backups like any other, but a journal keeps only its place (a HOLE), for transient messages and
+non-durable queues must not outlive the group (DESIGN 1).
+
+A message and the queues it goes to are ONE record, with one small entry per queue inside: the body is there once (P-39),
+each queue's entry is visible to ``journal dump`` (P-26), and a message routed to five queues can never be cut in two.
+See ``docs/decisions/0001-one-record-per-message.md``.
+
+Encoders return the head only where a body follows, so that a body is copied once, by the batch's join. The digest of a
+transaction chains over those heads (ids, queues, names, lengths); bodies are covered by the batch's CRC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
+from typing import Final
+
+from understudy.broker.message import Message
+
+FORMAT_VERSION: Final = 1
+"""What this code writes, and the newest that it reads."""
+OLDEST_FORMAT_VERSION: Final = 1
+"""The oldest that it reads."""
+
+HOLE: Final = 0
+EPOCH: Final = 1
+QUEUE_DECLARE: Final = 2
+QUEUE_DELETE: Final = 3
+EXCHANGE_DECLARE: Final = 4
+EXCHANGE_DELETE: Final = 5
+BIND: Final = 6
+UNBIND: Final = 7
+ENQUEUE: Final = 8
+DEQUEUE: Final = 9
+TX_ENQUEUE: Final = 10
+TX_DEQUEUE: Final = 11
+PREPARE: Final = 12
+COMMIT: Final = 13
+ROLLBACK: Final = 14
+OUTCOME: Final = 15
+OUTCOMES_TRIMMED: Final = 16
+BARRIER: Final = 17
+DTX_OPEN: Final = 18
+DTX_DECIDED: Final = 19
+DTX_FORGET: Final = 20
+MOVE: Final = 21
+TRANSIENT: Final = 0x80
+
+TOPOLOGY: Final = frozenset((QUEUE_DECLARE, QUEUE_DELETE, EXCHANGE_DECLARE, EXCHANGE_DELETE, BIND, UNBIND))
+KIND_NAMES: Final = {
+    HOLE: "hole",
+    EPOCH: "epoch",
+    QUEUE_DECLARE: "queue-declare",
+    QUEUE_DELETE: "queue-delete",
+    EXCHANGE_DECLARE: "exchange-declare",
+    EXCHANGE_DELETE: "exchange-delete",
+    BIND: "bind",
+    UNBIND: "unbind",
+    ENQUEUE: "enqueue",
+    DEQUEUE: "dequeue",
+    TX_ENQUEUE: "tx-enqueue",
+    TX_DEQUEUE: "tx-dequeue",
+    PREPARE: "prepare",
+    COMMIT: "commit",
+    ROLLBACK: "rollback",
+    OUTCOME: "outcome",
+    OUTCOMES_TRIMMED: "outcomes-trimmed",
+    BARRIER: "barrier",
+    DTX_OPEN: "dtx-open",
+    DTX_DECIDED: "dtx-decided",
+    DTX_FORGET: "dtx-forget",
+    MOVE: "move",
+}
+
+# Why a message left its queue.
+ACKNOWLEDGED: Final = 1
+EXPIRED: Final = 2
+PURGED: Final = 3
+REJECTED: Final = 4
+REASON_NAMES: Final = {ACKNOWLEDGED: "acknowledged", EXPIRED: "expired", PURGED: "purged", REJECTED: "rejected"}
+
+HEAD: Final = Struct(">BI")
+_U16: Final = Struct(">H")
+_U32: Final = Struct(">I")
+_U64: Final = Struct(">Q")
+_DEQUEUE_HEAD: Final = Struct(">BIBI")
+_TX_DEQUEUE_HEAD: Final = Struct(">BIQI")
+_GROUP: Final = Struct(">QI")
+_PREPARE_HEAD: Final = Struct(">QQBQIIII")
+_PREPARE_QUEUE: Final = Struct(">QQI")
+_COMMIT: Final = Struct(">BIQQQ")
+_ROLLBACK: Final = Struct(">QQ")
+_EPOCH: Final = Struct(">IBQ")
+_OUTCOME: Final = Struct(">BQ")
+
+Target = tuple[int, int, int]
+"""ENQUEUE: (queue id, replication id, deadline ms). TX_ENQUEUE: (queue id, place within the transaction, deadline ms)."""
+Group = tuple[int, tuple[int, ...]]
+"""(queue id, replication ids)."""
+
+_TX_TARGETS: Final = [Struct(">BIQH" + "QIQ" * n) for n in range(9)]
+_TARGETS: Final = [Struct(">BIH" + "QQQ" * n) for n in range(9)]
+_MESSAGE_HEADS: dict[tuple[str, str, bool, int], bytes] = {}
+_MESSAGE_HEADS_LIMIT: Final = 4096
+
+
+class RecordError(Exception):
+    """A record's bytes do not follow the format; names kind and place."""
+
+
+def short(text: str) -> bytes:
+    """A string of at most 255 bytes (utf-8), preceded by its length."""
+    raw = text.encode("utf-8", "surrogateescape")
+    if len(raw) > 255:
+        raise RecordError(f"{text[:40]!r}... is {len(raw)} bytes long, 255 is the most")
+    return bytes((len(raw),)) + raw
+
+
+def read_short(buf: bytes, at: int) -> tuple[str, int]:
+    """The short string at ``at``, and where it ends."""
+    end = at + 1 + buf[at]
+    return buf[at + 1 : end].decode("utf-8", "surrogateescape"), end
+
+
+def _message_head(message: Message) -> bytes:
+    """Flags, names, and the length of the properties, which follow."""
+    size = len(message.properties)
+    key = (message.exchange, message.routing_key, message.persistent, size)
+    head = _MESSAGE_HEADS.get(key)
+    if head is None:
+        if len(_MESSAGE_HEADS) >= _MESSAGE_HEADS_LIMIT:
+            _MESSAGE_HEADS.clear()
+        names = short(message.exchange) + short(message.routing_key)
+        head = _MESSAGE_HEADS[key] = bytes((message.persistent,)) + names + _U32.pack(size)
+    return head
+
+
+def encode_enqueue(targets: Sequence[Target], message: Message, transient: bool) -> bytes:
+    """The head of an ENQUEUE; the record is this, then ``message.properties``, then ``message.body``."""
+    tail = _message_head(message)
+    n = len(targets)
+    layout = _TARGETS[n] if n < 9 else Struct(">BIH" + "QQQ" * n)
+    length = layout.size - 5 + len(tail) + len(message.properties) + len(message.body)
+    kind = ENQUEUE | TRANSIENT if transient else ENQUEUE
+    if n == 1:
+        return layout.pack(kind, length, 1, *targets[0]) + tail
+    return layout.pack(kind, length, n, *[number for target in targets for number in target]) + tail
+
+
+def encode_tx_enqueue(tx_id: int, targets: Sequence[Target], message: Message, transient: bool) -> bytes:
+    """The head of a TX_ENQUEUE; properties and body follow as in :func:`encode_enqueue`."""
+    tail = _message_head(message)
+    n = len(targets)
+    layout = _TX_TARGETS[n] if n < 9 else Struct(">BIQH" + "QIQ" * n)
+    length = layout.size - 5 + len(tail) + len(message.properties) + len(message.body)
+    kind = TX_ENQUEUE | TRANSIENT if transient else TX_ENQUEUE
+    if n == 1:
+        return layout.pack(kind, length, tx_id, 1, *targets[0]) + tail
+    return layout.pack(kind, length, tx_id, n, *[number for target in targets for number in target]) + tail
+
+
+def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
+    """The message whose head starts at ``at`` and whose body ends at ``end``; and where the head ends."""
+    persistent = bool(buf[at])
+    exchange_end = at + 2 + buf[at + 1]
+    key_end = exchange_end + 1 + buf[exchange_end]
+    exchange, routing_key = _names(buf[at + 1 : key_end])
+    head_end = key_end + 4
+    properties_end = head_end + _U32.unpack_from(buf, key_end)[0]
+    if properties_end > end:
+        raise RecordError(f"message at byte {at}: properties end at {properties_end}, the record at {end}")
+    return Message(exchange, routing_key, buf[head_end:properties_end], buf[properties_end:end], persistent), head_end
+
+
+_NAMES: dict[bytes, tuple[str, str]] = {}
+
+
+def _names(raw: bytes) -> tuple[str, str]:
+    names = _NAMES.get(raw)
+    if names is None:
+        if len(_NAMES) >= _MESSAGE_HEADS_LIMIT:
+            _NAMES.clear()
+        exchange, at = read_short(raw, 0)
+        names = _NAMES[raw] = (exchange, read_short(raw, at)[0])
+    return names
+
+
+def decode_enqueue(buf: bytes, at: int, end: int) -> tuple[list[Target], Message]:
+    """``at`` and ``end`` bound the payload."""
+    n = _U16.unpack_from(buf, at)[0]
+    flat = _numbers("QQQ", n).unpack_from(buf, at + 2)
+    message, _ = decode_message(buf, at + 2 + 24 * n, end)
+    return [flat[i : i + 3] for i in range(0, 3 * n, 3)], message
+
+
+def decode_tx_enqueue(buf: bytes, at: int, end: int) -> tuple[int, list[Target], Message, int]:
+    """Transaction id, targets, message, and where the record's head ends (for the digest)."""
+    tx_id = _U64.unpack_from(buf, at)[0]
+    n = _U16.unpack_from(buf, at + 8)[0]
+    if n == 1:
+        message, head_end = decode_message(buf, at + 30, end)
+        return tx_id, [_ONE_TARGET.unpack_from(buf, at + 10)], message, head_end
+    flat = _numbers("QIQ", n).unpack_from(buf, at + 10)
+    message, head_end = decode_message(buf, at + 10 + 20 * n, end)
+    return tx_id, [flat[i : i + 3] for i in range(0, 3 * n, 3)], message, head_end
+
+
+_ONE_TARGET: Final = Struct(">QIQ")
+_LAYOUTS: dict[tuple[str, int], Struct] = {}
+
+
+def _numbers(shape: str, count: int) -> Struct:
+    layout = _LAYOUTS.get((shape, count))
+    if layout is None:
+        if len(_LAYOUTS) >= _MESSAGE_HEADS_LIMIT:
+            _LAYOUTS.clear()
+        layout = _LAYOUTS[(shape, count)] = Struct(">" + shape * count)
+    return layout
+
+
+def _encode_groups(groups: Iterable[Group]) -> bytes:
+    return b"".join([_GROUP.pack(queue_id, len(ids)) + _numbers("Q", len(ids)).pack(*ids) for queue_id, ids in groups])
+
+
+def _decode_groups(buf: bytes, at: int, count: int) -> list[Group]:
+    groups: list[Group] = []
+    for _ in range(count):
+        queue_id, n = _GROUP.unpack_from(buf, at)
+        groups.append((queue_id, _numbers("Q", n).unpack_from(buf, at + 12)))
+        at += 12 + 8 * n
+    return groups
+
+
+def encode_dequeue(reason: int, groups: Sequence[Group]) -> bytes:
+    """A whole DEQUEUE: these ids leave these queues."""
+    body = _encode_groups(groups)
+    return _DEQUEUE_HEAD.pack(DEQUEUE, 5 + len(body), reason, len(groups)) + body
+
+
+def decode_dequeue(buf: bytes, at: int) -> tuple[int, list[Group]]:
+    return buf[at], _decode_groups(buf, at + 5, _U32.unpack_from(buf, at + 1)[0])
+
+
+def encode_tx_dequeue(tx_id: int, groups: Sequence[Group]) -> bytes:
+    body = _encode_groups(groups)
+    return _TX_DEQUEUE_HEAD.pack(TX_DEQUEUE, 12 + len(body), tx_id, len(groups)) + body
+
+
+def decode_tx_dequeue(buf: bytes, at: int) -> tuple[int, list[Group]]:
+    return _U64.unpack_from(buf, at)[0], _decode_groups(buf, at + 12, _U32.unpack_from(buf, at + 8)[0])
+
+
+LOCAL_TX: Final = 0
+DTX_BRANCH: Final = 1
+
+
+class Prepare:
+    """The content of a PREPARE record.
+
+    ``first_ids`` maps queue id to (first replication id, how many); the event with place ``i`` of that queue gets
+    first + i. ``events`` and ``digest`` speak of all events of the tx-queue, ``durable_events`` and ``durable_digest`` of
+    those that a journal keeps: what a broker that restarted in the middle of the transaction can still hold.
+    """
+
+    __slots__ = (
+        "csn",
+        "digest",
+        "durable_digest",
+        "durable_events",
+        "events",
+        "first_ids",
+        "kind",
+        "name",
+        "time_ms",
+        "tx_id",
+    )
+
+    def __init__(
+        self,
+        tx_id: int,
+        csn: int,
+        name: str,
+        time_ms: int,
+        first_ids: dict[int, tuple[int, int]],
+        events: int,
+        digest: int,
+        durable_events: int,
+        durable_digest: int,
+        kind: int = LOCAL_TX,
+    ) -> None:
+        self.tx_id = tx_id
+        self.csn = csn
+        self.kind = kind
+        self.name = name
+        self.time_ms = time_ms
+        self.first_ids = first_ids
+        self.events = events
+        self.digest = digest
+        self.durable_events = durable_events
+        self.durable_digest = durable_digest
+
+
+def encode_prepare(prepare: Prepare, transient: bool) -> bytes:
+    body = b"".join(
+        [
+            _PREPARE_HEAD.pack(
+                prepare.tx_id,
+                prepare.csn,
+                prepare.kind,
+                prepare.time_ms,
+                prepare.events,
+                prepare.digest,
+                prepare.durable_events,
+                prepare.durable_digest,
+            ),
+            short(prepare.name) if prepare.name else b"\0",
+            _U16.pack(len(prepare.first_ids)),
+            *[_PREPARE_QUEUE.pack(queue, first, count) for queue, (first, count) in prepare.first_ids.items()],
+        ]
+    )
+    return HEAD.pack(PREPARE | TRANSIENT if transient else PREPARE, len(body)) + body
+
+
+def decode_prepare(buf: bytes, at: int) -> Prepare:
+    tx_id, csn, kind, time_ms, events, digest, durable_events, durable_digest = _PREPARE_HEAD.unpack_from(buf, at)
+    at += _PREPARE_HEAD.size
+    if buf[at]:
+        name, at = read_short(buf, at)
+    else:  # as good as always
+        name, at = "", at + 1
+    count = _U16.unpack_from(buf, at)[0]
+    first_ids = {}
+    for i in range(count):
+        queue_id, first, n = _PREPARE_QUEUE.unpack_from(buf, at + 2 + 20 * i)
+        first_ids[queue_id] = (first, n)
+    return Prepare(tx_id, csn, name, time_ms, first_ids, events, digest, durable_events, durable_digest, kind)
+
+
+def encode_commit(tx_id: int, csn: int, time_ms: int, transient: bool) -> bytes:
+    return _COMMIT.pack(COMMIT | TRANSIENT if transient else COMMIT, 24, tx_id, csn, time_ms)
+
+
+def decode_commit(buf: bytes, at: int) -> tuple[int, int, int]:
+    """(transaction id, CSN, wall-clock ms)."""
+    return _THREE.unpack_from(buf, at)
+
+
+_THREE: Final = Struct(">QQQ")
+
+
+def encode_rollback(tx_id: int, time_ms: int, name: str, reason: str) -> bytes:
+    body = _ROLLBACK.pack(tx_id, time_ms) + short(name) + short(reason[:200])
+    return HEAD.pack(ROLLBACK, len(body)) + body
+
+
+def decode_rollback(buf: bytes, at: int) -> tuple[int, int, str, str]:
+    """(transaction id, wall-clock ms, client's name or "", reason)."""
+    tx_id, time_ms = _ROLLBACK.unpack_from(buf, at)
+    name, at = read_short(buf, at + _ROLLBACK.size)
+    return tx_id, time_ms, name, read_short(buf, at)[0]
+
+
+def encode_epoch(epoch: int, primary: str, transients_lost: bool, time_ms: int) -> bytes:
+    body = _EPOCH.pack(epoch, transients_lost, time_ms) + short(primary)
+    return HEAD.pack(EPOCH, len(body)) + body
+
+
+def decode_epoch(buf: bytes, at: int) -> tuple[int, str, bool, int]:
+    """(epoch, primary's broker id, whether transient messages ended here, wall-clock ms)."""
+    epoch, lost, time_ms = _EPOCH.unpack_from(buf, at)
+    return epoch, read_short(buf, at + _EPOCH.size)[0], bool(lost), time_ms
+
+
+# -- topology -----------------------------------------------------------------------------------------------------
+
+DURABLE: Final = 1
+AUTO_DELETE: Final = 2
+INTERNAL: Final = 4
+
+
+def encode_queue_declare(queue_id: int, vhost: str, name: str, flags: int, arguments: bytes) -> bytes:
+    """``arguments`` is an encoded field table. A non-durable queue's record is transient."""
+    body = _U64.pack(queue_id) + bytes((flags,)) + short(vhost) + short(name) + arguments
+    return HEAD.pack(QUEUE_DECLARE if flags & DURABLE else QUEUE_DECLARE | TRANSIENT, len(body)) + body
+
+
+def decode_queue_declare(buf: bytes, at: int, end: int) -> tuple[int, str, str, int, bytes]:
+    """(queue id, vhost, name, flags, encoded arguments)."""
+    queue_id = _U64.unpack_from(buf, at)[0]
+    flags = buf[at + 8]
+    vhost, at = read_short(buf, at + 9)
+    name, at = read_short(buf, at)
+    return queue_id, vhost, name, flags, buf[at:end]
+
+
+def encode_queue_delete(queue_id: int, durable: bool) -> bytes:
+    return HEAD.pack(QUEUE_DELETE if durable else QUEUE_DELETE | TRANSIENT, 8) + _U64.pack(queue_id)
+
+
+def decode_queue_delete(buf: bytes, at: int) -> int:
+    return int(_U64.unpack_from(buf, at)[0])
+
+
+def encode_exchange_declare(vhost: str, name: str, kind: str, flags: int, arguments: bytes) -> bytes:
+    body = bytes((flags,)) + short(vhost) + short(name) + short(kind) + arguments
+    return HEAD.pack(EXCHANGE_DECLARE if flags & DURABLE else EXCHANGE_DECLARE | TRANSIENT, len(body)) + body
+
+
+def decode_exchange_declare(buf: bytes, at: int, end: int) -> tuple[str, str, str, int, bytes]:
+    """(vhost, name, type, flags, encoded arguments)."""
+    flags = buf[at]
+    vhost, at = read_short(buf, at + 1)
+    name, at = read_short(buf, at)
+    kind, at = read_short(buf, at)
+    return vhost, name, kind, flags, buf[at:end]
+
+
+def encode_exchange_delete(vhost: str, name: str, durable: bool) -> bytes:
+    body = short(vhost) + short(name)
+    return HEAD.pack(EXCHANGE_DELETE if durable else EXCHANGE_DELETE | TRANSIENT, len(body)) + body
+
+
+def decode_exchange_delete(buf: bytes, at: int) -> tuple[str, str]:
+    vhost, at = read_short(buf, at)
+    return vhost, read_short(buf, at)[0]
+
+
+def encode_bind(
+    remove: bool, vhost: str, exchange: str, queue_id: int, routing_key: str, arguments: bytes, durable: bool
+) -> bytes:
+    body = _U64.pack(queue_id) + short(vhost) + short(exchange) + short(routing_key) + arguments
+    kind = UNBIND if remove else BIND
+    return HEAD.pack(kind if durable else kind | TRANSIENT, len(body)) + body
+
+
+def decode_bind(buf: bytes, at: int, end: int) -> tuple[str, str, int, str, bytes]:
+    """(vhost, exchange, queue id, routing key, encoded arguments)."""
+    queue_id = _U64.unpack_from(buf, at)[0]
+    vhost, at = read_short(buf, at + 8)
+    exchange, at = read_short(buf, at)
+    routing_key, at = read_short(buf, at)
+    return vhost, exchange, queue_id, routing_key, buf[at:end]
+
+
+# -- outcomes -----------------------------------------------------------------------------------------------------
+
+
+def encode_outcome(name: str, outcome: int, time_ms: int) -> bytes:
+    """Bar ``name``: whatever transaction comes under it later is refused."""
+    body = _OUTCOME.pack(outcome, time_ms) + short(name)
+    return HEAD.pack(OUTCOME, len(body)) + body
+
+
+def decode_outcome(buf: bytes, at: int) -> tuple[str, int, int]:
+    outcome, time_ms = _OUTCOME.unpack_from(buf, at)
+    return read_short(buf, at + _OUTCOME.size)[0], outcome, time_ms
+
+
+def encode_outcomes_trimmed(upto_offset: int, low_water: int) -> bytes:
+    """Outcomes decided at or before ``upto_offset`` are forgotten; ids up to ``low_water`` are "expired" from now on."""
+    return HEAD.pack(OUTCOMES_TRIMMED, 16) + _U64.pack(upto_offset) + _U64.pack(low_water)
+
+
+def decode_outcomes_trimmed(buf: bytes, at: int) -> tuple[int, int]:
+    return _U64.unpack_from(buf, at)[0], _U64.unpack_from(buf, at + 8)[0]
+
+
+BARRIER_RECORD: Final = HEAD.pack(BARRIER | TRANSIENT, 0)
+
+
+def encode_holes(count: int) -> bytes:
+    """``count`` consecutive places of the log whose records this journal does not keep."""
+    return HEAD.pack(HOLE, 4) + _U32.pack(count)
+
+
+def records_of(buf: bytes, at: int) -> Iterator[tuple[int, int, int]]:
+    """(kind with the transient bit, where its payload begins, where it ends) of each record from ``at`` to the end of ``buf``."""
+    size = len(buf)
+    while at < size:
+        kind, length = HEAD.unpack_from(buf, at)
+        end = at + 5 + length
+        yield kind, at + 5, end
+        at = end
+
+
+def without_transients(payload: bytes) -> bytes:
+    """The same records with each run of transient ones replaced by a HOLE: what a journal keeps of a mixed batch."""
+    chunks: list[bytes] = []
+    holes = 0
+    at = 0
+    while at < len(payload):
+        kind, length = HEAD.unpack_from(payload, at)
+        end = at + 5 + length
+        if kind & TRANSIENT:
+            holes += 1
+        else:
+            if holes:
+                chunks.append(encode_holes(holes))
+                holes = 0
+            chunks.append(payload[at:end])
+        at = end
+    if holes:
+        chunks.append(encode_holes(holes))
+    return b"".join(chunks)

@@ -1,0 +1,122 @@
+"""The plugin API: what a plugin may hook, and how plugins are found.
+
+A plugin is a class named by an entry point of the group ``understudy.plugins`` and switched on in the configuration
+(``[plugins] ha = true``). Hooks are synchronous and short; they run inside the broker's turn. None of them can fail a
+transaction that has been decided: what a commit hook raises is an error of the plugin and ends the process (DESIGN 9).
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Protocol
+
+from understudy.broker.errors import UnderstudyError
+from understudy.broker.log.kept_log import Batch
+
+if TYPE_CHECKING:
+    from understudy.broker.core.broker import Broker
+    from understudy.broker.core.queue import Queue
+    from understudy.broker.core.state import BrokerState
+    from understudy.broker.log.journal_gate import JournalGate
+    from understudy.broker.log.record import Group
+    from understudy.broker.message import Message
+    from understudy.broker.transactions.tx_buffer import TxBuffer
+
+API_VERSION = 1
+ENTRY_POINT_GROUP = "understudy.plugins"
+
+
+class PluginError(UnderstudyError):
+    """A plugin cannot be loaded: unknown name, wrong API version, or it refused its configuration."""
+
+
+class TransactionObserver(Protocol):
+    """Sees one transaction on the primary, in the order of the client's operations (H-09)."""
+
+    def publish(self, tx: TxBuffer, queues: list[Queue], deadlines_ms: list[int], message: Message) -> None:
+        """The transaction enqueues ``message`` on ``queues``, all of them replicated."""
+
+    def accept(self, tx: TxBuffer, groups: list[Group]) -> None:
+        """The transaction dequeues these replication ids (already translated from delivery tags, H-10)."""
+
+    def prepare(self, tx: TxBuffer) -> None:
+        """The transaction closes; called under prepare_ordered, in commit order, before its PREPARE is appended."""
+
+    def commit(self, tx: TxBuffer) -> None:
+        """Decided: committed, and applied to all queues."""
+
+    def rollback(self, tx: TxBuffer) -> None:
+        """Decided: rolled back."""
+
+
+class TransactionObserverFactory(Protocol):
+    """Makes an observer for each transaction (H-08)."""
+
+    def create(self, tx: TxBuffer) -> TransactionObserver:
+        """Called at the first operation of ``tx``."""
+
+
+class Stability(Protocol):
+    """Decides how far the log is stable: what may be applied and answered.
+
+    Alone, that is what is fsynced here. A plugin may ask for more.
+    """
+
+    def stable_offset(self) -> int:
+        """The highest offset that may be applied now. Never goes back while this broker leads."""
+
+    def batch_closed(self, batch: Batch) -> None:
+        """A batch was closed and handed to the journal; links may send it."""
+
+
+class CoreExtension(Protocol):
+    """The deciding part of a plugin, inside one :class:`~understudy.broker.core.node.BrokerNode`.
+
+    A node is dropped and made anew when its broker steps down; so is its extension.
+    """
+
+    def attach(self, state: BrokerState) -> None:
+        """The empty state, before recovery."""
+
+    def replay_note(self, kind: int, payload: bytes) -> None:
+        """Recovery: a note that this extension wrote."""
+
+    def replay_extras(self, payload: bytes, at: int) -> None:
+        """Recovery: what :meth:`extras` gave to a checkpoint."""
+
+    def extras(self) -> bytes:
+        """What a checkpoint keeps of this extension."""
+
+    def opened(self, broker: Broker, gate: JournalGate) -> None:
+        """Recovery is over; the broker begins to run. The extension decides whether it leads."""
+
+    def durable(self) -> None:
+        """More of the journal is on disk."""
+
+    def disk_low(self, reason: str) -> None:
+        """The disk is nearly full, and why ("": there is room again). May be said again and again."""
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes."""
+
+    def end_turn(self, flush: bool) -> bool:
+        """After the broker's end of turn; see ``BrokerNode.end_turn``."""
+
+
+def find_plugins(enabled: list[str]) -> list[Any]:
+    """The classes of the enabled plugins, in the order given.
+
+    Raises:
+        PluginError: no such plugin is installed, or it was made for another API version.
+    """
+    found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    classes = []
+    for name in enabled:
+        if name not in found:
+            raise PluginError(f"plugin {name!r} is not installed; installed are: {', '.join(sorted(found)) or 'none'}")
+        plugin = found[name].load()
+        version = getattr(plugin, "api_version", None)
+        if version != API_VERSION:
+            raise PluginError(f"plugin {name!r} is made for plugin API {version}, this broker has {API_VERSION}")
+        classes.append(plugin)
+    return classes

@@ -1,0 +1,246 @@
+"""BrokerServer: one broker process, from its ports to its last byte.
+
+The start: ports (so that one in use stops it before anything is touched), the data directory's lock, HTTP, plugins,
+``ports.json``, recovery, and only then clients. The end, for SIGTERM or SIGINT: no new clients, no new work, what is stable is
+answered, clients get connection.close 320, links and journal are closed; all within ``shutdown.grace_s``.
+
+In between it waits for one of three wishes: stop, restart the core (a plugin's, DESIGN 3), refuse to run (a plugin's).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from understudy.broker.config import Config
+from understudy.broker.errors import UnderstudyError
+from understudy.broker.server import fatal
+from understudy.broker.server.client_session import ClientSession
+from understudy.broker.server.edge_plugin import EdgePlugin, Endpoints, make_plugins
+from understudy.broker.server.exit_codes import ExitCode
+from understudy.broker.server.file_storage import FileStorage
+from understudy.broker.server.http_server import HttpSession
+from understudy.broker.server.listener import Listener, tls_context
+from understudy.broker.server.node_driver import FAREWELL_S, NodeDriver
+from understudy.broker.server.ports_file import write_ports
+from understudy.broker.server.status_report import StatusReport
+
+SHUTDOWN_TEXT: Final = "the broker is shutting down"
+LATE_S: Final = 0.5
+
+_log: Final = structlog.get_logger()
+
+
+class RefusedToRunError(UnderstudyError):
+    """A plugin found that this broker must not run: its data and the group's store contradict each other."""
+
+
+class _Wish(Enum):
+    STOP = "stop"
+    RESTART = "restart"
+    REFUSE = "refuse"
+
+
+class _Wanted(NamedTuple):
+    wish: _Wish
+    reason: str
+
+
+class BrokerServer:
+    """Implements ``EdgeHost`` for its plugins.
+
+    Args:
+        config: of this broker.
+        supervised: somebody reads our standard output, a JSON object for each change of the status, and the end of our standard
+            input means that he is gone.
+    """
+
+    def __init__(self, config: Config, *, supervised: bool = False) -> None:
+        self._config = config
+        self._supervised = supervised
+        self._wanted: asyncio.Queue[_Wanted] = asyncio.Queue()
+        self._starting = True
+        self._told: dict[str, Any] = {}
+        self._amqp: Listener | None = None
+        self._http: Listener | None = None
+        self._plugins: list[EdgePlugin] = []
+        self._driver: NodeDriver | None = None
+        self._report: StatusReport | None = None
+
+    async def run(self) -> None:
+        """Serve until asked to stop.
+
+        Raises:
+            UnderstudyError, OSError: the start was refused; nothing was changed.
+        """
+        loop = asyncio.get_running_loop()
+        fatal.watch_loop(loop)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number)
+        async with contextlib.AsyncExitStack() as stack:
+            await self._start(stack)
+            while (wanted := await self._wanted.get()).wish is not _Wish.STOP:
+                if wanted.wish is _Wish.REFUSE:
+                    raise RefusedToRunError(wanted.reason)
+                await self._restart(wanted.reason)
+            await self._shut_down(wanted.reason)
+
+    # -- the start ------------------------------------------------------------------------------------------------
+
+    async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        config = self._config
+        started = time.monotonic()
+        tls = tls_context("amqp.tls", config.amqp.tls) if config.amqp.tls is not None else None
+        self._amqp = amqp = Listener("amqp", config.amqp.host, config.amqp.port)
+        stack.callback(amqp.close)
+        self._http = http = Listener("http", config.http.host, config.http.port)
+        stack.callback(http.close)
+        storage = FileStorage(config.broker.data)
+        stack.callback(storage.close)
+        self._plugins = make_plugins(config)
+        for plugin in self._plugins:
+            stack.push_async_callback(plugin.stop)
+            await plugin.start(self)
+        ports = self._ports(amqp, http)
+        self._report = report = StatusReport(config, ports, self._plugins)
+        pages = {"/status": report.status, "/livez": report.livez, "/readyz": report.readyz, "/digest": report.digest}
+        await http.accept(lambda: HttpSession(pages))
+        write_ports(config.broker.data, ports)
+        self._driver = driver = NodeDriver(config, storage, self._plugins)
+        stack.callback(driver.users.close)
+        report.driver = driver
+        if self._supervised:
+            self._watch_supervisor()
+            driver.on_tick = self._announce
+            self._announce()
+        await self._open(driver)
+        while not self._plugins and not driver.broker.answering:  # the EPOCH record of this start is being fsynced
+            await driver.turned()
+        await amqp.accept(lambda: ClientSession(driver), tls)
+        _log.info("serving", **{key: ports[key] for key in ports if key not in ("broker", "group", "started")},
+                  seconds=round(time.monotonic() - started, 3))  # fmt: skip
+
+    def _ports(self, amqp: Listener, http: Listener) -> dict[str, Any]:
+        ports: dict[str, Any] = {
+            "broker": self._config.broker.id,
+            "group": self._config.broker.group,
+            "pid": os.getpid(),
+            "started": round(time.time(), 3),
+            "host": self._config.amqp.host,
+            "amqp": amqp.port,
+            "http": http.port,
+            "http_host": http.host,
+        }
+        for plugin in self._plugins:
+            ports |= plugin.ports()
+        return ports
+
+    async def _open(self, driver: NodeDriver) -> None:
+        self._starting = True
+        await driver.open()
+        self._starting = False
+
+    # -- EdgeHost -------------------------------------------------------------------------------------------------
+
+    @property
+    def endpoints(self) -> Endpoints:
+        assert self._amqp is not None
+        assert self._http is not None
+        return Endpoints(amqp=self._amqp.endpoint, http=self._http.endpoint)
+
+    def turn(self) -> None:
+        if self._driver is not None:
+            self._driver.request_turn()
+
+    def restart_core(self, reason: str) -> None:
+        self._wanted.put_nowait(_Wanted(_Wish.RESTART, reason))
+
+    def refuse_to_run(self, reason: str) -> None:
+        self._wanted.put_nowait(_Wanted(_Wish.REFUSE, reason))
+
+    def crashed(self, event: str, error: BaseException) -> None:
+        fatal.crashed(event, error)
+
+    # -- wishes ---------------------------------------------------------------------------------------------------
+
+    async def _restart(self, reason: str) -> None:
+        driver = self._driver
+        assert driver is not None
+        _log.warning("the core steps down and is recovered anew", reason=reason)
+        await driver.close(driver.broker.refusal_name, reason)
+        await self._open(driver)
+
+    async def _shut_down(self, reason: str) -> None:
+        """Flush, answer what is stable, say goodbye."""
+        driver = self._driver
+        assert driver is not None
+        assert self._amqp is not None
+        deadline = time.monotonic() + self._config.shutdown.grace_s
+        asyncio.get_running_loop().call_later(self._config.shutdown.grace_s + LATE_S, _grace_is_over)
+        _log.info("stopping", reason=reason, clients=len(driver.sessions))
+        driver.stopping = True
+        self._stopping("stopping")
+        self._amqp.close()
+        for session in list(driver.sessions):
+            session.stop_reading()
+        stable = await driver.drained(deadline - FAREWELL_S)
+        self._stopping("stopped")
+        await driver.close("CONNECTION_FORCED", SHUTDOWN_TEXT)
+        await driver.clients_gone(deadline)
+        _log.info("stopped", all_answered=stable)
+
+    def _stopping(self, phase: str) -> None:
+        assert self._report is not None
+        self._report.stopping = phase
+        if self._supervised:
+            self._announce()
+
+    def _signalled(self, number: int) -> None:
+        reason = signal.Signals(number).name
+        if self._starting:
+            # Nothing has been answered, and recovery may be interrupted anywhere: to wait for a long journal helps nobody.
+            _log.info("stopped before it had started", reason=reason)
+            os._exit(ExitCode.OK)
+        if self._report is not None and self._report.stopping:
+            _log.warning("stopped without waiting any longer", reason=reason)
+            os._exit(ExitCode.OK)
+        self._wanted.put_nowait(_Wanted(_Wish.STOP, reason))
+
+    # -- the supervisor -------------------------------------------------------------------------------------------
+
+    def _watch_supervisor(self) -> None:
+        loop = asyncio.get_running_loop()
+        descriptor = sys.stdin.fileno()
+
+        def readable() -> None:
+            if not os.read(descriptor, 4096):
+                loop.remove_reader(descriptor)
+                self._wanted.put_nowait(_Wanted(_Wish.STOP, "the supervisor is gone"))
+
+        loop.add_reader(descriptor, readable)
+
+    def _announce(self) -> None:
+        """Tell the supervisor, if anything that he shows has changed."""
+        assert self._report is not None
+        if self._told.get("status") == "stopped":
+            return  # what is taken apart from here on is nobody's concern
+        brief = self._report.brief()
+        if brief != self._told:
+            self._told = brief
+            with contextlib.suppress(OSError):  # he is gone: the end of our standard input will say so
+                print(json.dumps(brief), flush=True)  # noqa: T201  # this is what he reads
+
+
+def _grace_is_over() -> None:
+    """A disk, a peer or a plugin does not let go. Everything that was ever answered is on the disk: that is what counts."""
+    _log.warning("shutdown.grace_s is over, stopped without waiting any longer")
+    os._exit(ExitCode.OK)

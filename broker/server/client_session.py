@@ -1,0 +1,173 @@
+"""ClientSession: the socket of one AMQP client, between the event loop and a core connection.
+
+What arrives goes to the core at once; what the core says is collected and written once, when the turn ends. Three things hold
+bytes back: the core asks not to read (``paused``, a bound is reached), the client does not take what we write (``congested``),
+and the connection is ``finished``: then the rest is written, our half is closed, and the client has half a second to read it
+before the socket is torn down. Without that pause the kernel answers whatever the client still sends with a reset, and
+the reset overtakes the connection.close that says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from understudy.broker.config import is_loopback_host
+from understudy.broker.core.connection import Connection
+
+if TYPE_CHECKING:
+    from understudy.broker.server.node_driver import NodeDriver
+
+LINGER_S: Final = 0.5
+JOIN_BYTES: Final = 256 << 10
+"""Up to here one copy and one buffer are cheaper than many buffers; above it the copy is what costs."""
+
+
+class ClientSession(asyncio.Protocol):
+    """Made by the listener for each accepted socket.
+
+    Attributes:
+        connection: the core's half; there from ``connection_made`` on.
+    """
+
+    __slots__ = (
+        "_closing",
+        "_driver",
+        "_ends",
+        "_full",
+        "_generation",
+        "_reading",
+        "_transport",
+        "connection",
+        "woken",
+    )
+
+    connection: Connection
+
+    def __init__(self, driver: NodeDriver) -> None:
+        self._driver = driver
+        self._transport: asyncio.Transport | None = None
+        self._reading = True
+        self._closing = False
+        self._full = False
+        self._ends: asyncio.TimerHandle | None = None
+        self.woken = False
+        self._generation = driver.garbage.generation
+
+    # -- the event loop's side ------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = stream = cast("asyncio.Transport", transport)
+        driver = self._driver
+        stream.set_write_buffer_limits(high=driver.limits.outgoing_bytes_per_client)
+        raw: socket.socket | None = stream.get_extra_info("socket")
+        if raw is not None:
+            with contextlib.suppress(OSError):  # it is gone already: connection_lost will say so
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        peer: Any = stream.get_extra_info("peername")
+        host, port = (peer[0], peer[1]) if peer else ("", 0)
+        name = f"{host}:{port}"
+        self.connection = Connection(driver.broker, driver.users, self, name, bool(host) and is_loopback_host(host))
+        driver.sessions.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        try:
+            self.connection.receive(data)
+        except Exception as error:  # noqa: BLE001  # a peer's errors are caught below this: what comes here is ours
+            phase = self.connection.phase.value
+            self._driver.crashed(f"{len(data)} bytes from client {self.connection.name}, {phase}: {data[:64]!r}", error)
+        self._driver.request_turn()
+
+    def eof_received(self) -> None:
+        """The client has closed its half; the transport closes the rest."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._ends is not None:
+            self._ends.cancel()
+        driver = self._driver
+        driver.sessions.discard(self)
+        driver.garbage.ended(self._generation)
+        reason = f"{type(exc).__name__}: {exc}" if exc is not None else "the client closed the socket"
+        try:
+            self.connection.lost(reason)
+        except Exception as error:  # noqa: BLE001  # as in data_received
+            driver.crashed(f"client {self.connection.name} is lost: {reason}", error)
+        driver.request_turn()
+
+    def pause_writing(self) -> None:
+        """More than ``limits.outgoing_bytes_per_client`` wait for the client: no more deliveries to it."""
+        self._full = True
+        self.connection.set_congested(True)
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self.connection.set_congested(False)
+        self._driver.request_turn()
+
+    # -- the core's side ------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """``connection.Transport``: there is something to look at when the turn ends."""
+        if not self.woken:
+            self.woken = True
+            self._driver.woken(self)
+
+    # -- the driver's side ----------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """The turn has ended: write, read or stop reading, close."""
+        self.woken = False
+        transport = self._transport
+        connection = self.connection
+        output = connection.take_output()
+        if transport is None or self._closing:
+            return
+        if output:
+            if len(output) == 1:
+                transport.write(output[0])
+            elif sum(map(len, output)) <= JOIN_BYTES:
+                transport.write(b"".join(output))
+            else:
+                transport.writelines(output)
+        if connection.congested and not self._full:
+            connection.set_congested(False)  # only this turn's output was large, and the client takes it
+            self._driver.request_turn()
+        if connection.finished:
+            self.close(LINGER_S)
+        elif connection.paused is self._reading and not self._driver.stopping:
+            self._reading = not connection.paused
+            if self._reading:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+
+    def close(self, linger_s: float) -> None:
+        """Nothing more will be written. What is buffered goes out; after ``linger_s`` the socket is gone in any case."""
+        transport = self._transport
+        if transport is None or self._closing:
+            return
+        self._closing = True
+        if transport.can_write_eof():
+            transport.write_eof()
+            if not self._reading:
+                transport.resume_reading()  # and throw it away, until the client closes
+        else:
+            transport.close()  # TLS has its own farewell
+        self._ends = asyncio.get_running_loop().call_later(linger_s, self.abort)
+
+    def stop_reading(self) -> None:
+        """The broker is stopping: no new work from this client."""
+        if self._transport is not None and self._reading and not self._closing:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def abort(self) -> None:
+        """Tear the socket down now."""
+        if self._transport is not None:
+            self._transport.abort()

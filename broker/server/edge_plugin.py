@@ -1,0 +1,99 @@
+"""What a plugin brings to the edge of a broker process: its sockets, its store, and the extension of each core it recovers.
+
+``broker.plugin.CoreExtension`` is the deciding half of a plugin and lives as long as one core. The half in this file lives as
+long as the process: a core that steps down is dropped, and the next one finds the same listeners and the same session.
+
+The server knows the protocols below and no plugin; the classes are found by entry point (``broker.plugin.find_plugins``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
+import attrs
+
+from understudy.broker.config import Config
+from understudy.broker.plugin import CoreExtension, PluginError, find_plugins
+
+
+@attrs.frozen(kw_only=True)
+class Endpoints:
+    """Where this broker listens, as ``host:port``; what a plugin publishes of it."""
+
+    amqp: str
+    http: str
+
+
+class EdgeHost(Protocol):
+    """The process around a plugin. Everything is called, and calls back, on the event loop's thread."""
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Bound before any plugin starts."""
+
+    def turn(self) -> None:
+        """Something was fed to the core: end the turn soon. Many calls make one turn."""
+
+    def restart_core(self, reason: str) -> None:
+        """Turn the clients away, drop this core, recover a new one from the journal; when this turn has ended."""
+
+    def refuse_to_run(self, reason: str) -> None:
+        """End the process: ``reason`` on stderr, exit code 1."""
+
+    def crashed(self, event: str, error: BaseException) -> None:
+        """The core raised what it should not, at ``event``. Ends the process at once, exit code 70; does not return."""
+
+
+class EdgePlugin(Protocol):
+    """One plugin of one process. Made with the configuration; nothing is opened before :meth:`start`."""
+
+    api_version: ClassVar[int]
+
+    async def start(self, host: EdgeHost) -> None:
+        """Bind ports, open stores. Nothing may be fed to a core before :meth:`opened`.
+
+        Raises:
+            UnderstudyError: it cannot run; the message names the object and the value.
+        """
+
+    def ports(self) -> Mapping[str, int]:
+        """Ports it listens on, by name, for ``ports.json``. Asked after :meth:`start`."""
+
+    def create_extension(self) -> CoreExtension | None:
+        """The deciding part for a core that is about to be recovered; None if it needs none."""
+
+    def opened(self) -> None:
+        """That core runs: whatever came meanwhile may be fed to it."""
+
+    def dropped(self, reason: str) -> None:
+        """That core is to be recovered anew, or the process stops: close links, feed nothing more."""
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes, whether a core runs or not."""
+
+    def flush(self) -> None:
+        """The turn has ended and its batch is with the journal: send."""
+
+    def status(self) -> Mapping[str, Any]:
+        """What it adds to ``/status``; may set role, status, epoch, primary, in_sync, min_insync, blockers, lag."""
+
+    async def stop(self) -> None:
+        """Close everything. Called once, after the last :meth:`dropped`; also if :meth:`start` failed."""
+
+    @staticmethod
+    def read_store(config: Config) -> Mapping[str, Any] | None:
+        """What the group's store says while no broker runs: epoch, primary, in_sync, min_insync. None if it cannot be read."""
+
+
+def make_plugins(config: Config) -> list[EdgePlugin]:
+    """One object for each plugin that the configuration switches on.
+
+    Raises:
+        PluginError: not installed, made for another API version, or more than one wants to extend the core.
+    """
+    enabled = [name for name, switched_on in config.plugins.items() if switched_on]
+    plugins: list[EdgePlugin] = [plugin(config) for plugin in find_plugins(enabled)]
+    if len(plugins) > 1:
+        raise PluginError(f"one plugin at a time can extend the core, plugins switches on {', '.join(enabled)}")
+    return plugins

@@ -1,0 +1,59 @@
+"""The two ways in which a broker process ends at once (DESIGN 9): the disk failed (74), or we are wrong ourselves (70).
+
+Neither unwinds anything. After a failed fsync nobody knows what is on the disk, and a core that has raised in the middle of a
+step is in no state to be flushed: every further step could answer for something that is not so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import traceback
+from typing import Any, Final, NoReturn
+
+import structlog
+
+from understudy.broker.server.exit_codes import ExitCode
+
+_log: Final = structlog.get_logger()
+
+
+def crashed(event: str, error: BaseException) -> NoReturn:
+    """An exception came out of the core: say at which event, and end with code 70."""
+    report = "".join(traceback.format_exception(error))
+    _log.critical("internal error, the broker stops", exit_code=int(ExitCode.INTERNAL), during=event, traceback=report)
+    _end(ExitCode.INTERNAL)
+
+
+def disk_failed(directory: object, error: BaseException) -> NoReturn:
+    """A write or an fsync failed: end with code 74. It is never tried again."""
+    _log.critical(
+        "the disk failed, the broker stops",
+        exit_code=int(ExitCode.DISK),
+        directory=str(directory),
+        error=f"{type(error).__name__}: {error}",
+    )
+    _end(ExitCode.DISK)
+
+
+def _end(code: ExitCode) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # whoever read it is gone
+            stream.flush()
+    os._exit(code)
+
+
+def watch_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """What nobody caught in a callback is a mistake of ours, unless it is the network's."""
+    loop.set_exception_handler(_loop_exception)
+
+
+def _loop_exception(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    message = str(context.get("message", "in a callback"))
+    if error is None or isinstance(error, OSError | EOFError):  # ssl.SSLError is an OSError: a peer's broken handshake
+        _log.warning(message, error=f"{type(error).__name__}: {error}" if error else "")
+        return
+    crashed(message, error)

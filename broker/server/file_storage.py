@@ -1,0 +1,273 @@
+"""A directory of the file system as the journal's `Storage`.
+
+Linux is what this is written for: fdatasync, pwritev, posix_fallocate and flock mean what they mean there. The
+directory is locked for as long as the object lives, by a lock that the kernel drops with the process; the pid in the
+lock file is for the message only.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final
+
+from understudy.broker.errors import UnderstudyError
+from understudy.broker.log.storage import LOCK_NAME, Chunk, NotWantedError, StorageFullError
+
+_IOV_MAX: Final = os.sysconf("SC_IOV_MAX") if os.sysconf("SC_IOV_MAX") > 0 else 16
+PAGE_BYTES: Final = 4096
+DIRECT_BYTES: Final = 64 << 10
+_NOT_TRIED: Final = -2
+_NONE: Final = -1
+_FILL_BYTES: Final = 1 << 20
+_GENTLE_FILL_BYTES: Final = 256 << 10
+_GENTLE_PAUSE_SECONDS: Final = 0.001
+_FILE_MODE: Final = 0o600
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class DirectoryLockedError(UnderstudyError):
+    """Another process has the directory open.
+
+    Attributes:
+        directory: which.
+        pid: who, if it could be read.
+    """
+
+    retriable = True
+
+    def __init__(self, directory: Path, pid: str) -> None:
+        self.directory = directory
+        self.pid = pid
+        super().__init__(f"data directory {directory} is in use by process {pid or '(unknown)'}")
+
+
+class DiskFile:
+    """An open file.
+
+    A write of whole pages within the file, and of no more than `DIRECT_BYTES`, bypasses the page cache and is on the disk when
+    it returns (O_DIRECT and O_DSYNC); `sync` then has nothing left to do. That is what a small group of the journal is, and its
+    clients wait for it. Any other write, and all of them where the file system knows no O_DIRECT, waits for `sync`.
+    """
+
+    __slots__ = ("_buffer", "_direct", "_fd", "_unsynced", "name", "size")
+
+    def __init__(self, fd: int, name: str) -> None:
+        self._fd = fd
+        self._direct = _NOT_TRIED
+        self._buffer: memoryview | None = None
+        self._unsynced = True  # somebody may have written through another handle
+        self.name = name
+        self.size = os.fstat(fd).st_size
+
+    def write(self, chunks: Sequence[Chunk], at: int) -> None:
+        length = sum(map(len, chunks))
+        end = at + length
+        if length <= DIRECT_BYTES and not (at | length) % PAGE_BYTES and end <= self.size and self._direct != _NONE:
+            written = self._write_direct(chunks, at, length)
+            if written == length:
+                return
+            chunks = [b"".join(chunks)[written:]]
+            at += written
+        self._unsynced = True
+        if len(chunks) > _IOV_MAX:
+            for start in range(0, len(chunks), _IOV_MAX):
+                piece = chunks[start : start + _IOV_MAX]
+                self._write_cached(piece, at, at + sum(map(len, piece)))
+                at += sum(map(len, piece))
+        else:
+            self._write_cached(chunks, at, end)
+        if end > self.size:
+            self.size = end
+
+    def _write_direct(self, chunks: Sequence[Chunk], at: int, length: int) -> int:
+        """How many bytes of `chunks` have been written to the disk; 0 if it cannot be done like that."""
+        buffer = self._buffer
+        if buffer is None:
+            buffer = self._open_direct()
+            if buffer is None:
+                return 0
+        buffer[:length] = b"".join(chunks)
+        try:
+            return os.pwrite(self._direct, buffer[:length], at)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._close_direct()  # pages are not what this device wants
+            return 0
+
+    def _open_direct(self) -> memoryview | None:
+        """A second handle, and a buffer that begins with a page."""
+        try:
+            flags = os.O_WRONLY | os.O_DIRECT | os.O_DSYNC | os.O_CLOEXEC
+            self._direct = os.open(f"/proc/self/fd/{self._fd}", flags)
+        except (OSError, AttributeError):  # the file system, or the system, has no such thing
+            self._direct = _NONE
+            return None
+        self._buffer = memoryview(mmap.mmap(-1, DIRECT_BYTES))
+        return self._buffer
+
+    def _close_direct(self) -> None:
+        direct, self._direct = self._direct, _NONE
+        self._buffer = None
+        if direct >= 0:
+            os.close(direct)
+
+    def _write_cached(self, chunks: Sequence[Chunk], at: int, end: int) -> None:
+        at += os.pwritev(self._fd, chunks, at)
+        if at < end:
+            self._write_rest(chunks, at, end)
+
+    def _write_rest(self, chunks: Sequence[Chunk], at: int, end: int) -> None:
+        """Rare: the kernel takes at most 2 GiB at once, and stops early at a signal or a full disk."""
+        rest = memoryview(b"".join(chunks))[at - end :]
+        while rest:
+            written = os.pwrite(self._fd, rest, at)
+            at += written
+            rest = rest[written:]
+
+    def read(self, at: int, length: int) -> bytes:
+        data = os.pread(self._fd, length, at)
+        if len(data) == length or not data:
+            return data
+        pieces = [data]
+        while data and (length := length - len(data)):
+            at += len(data)
+            data = os.pread(self._fd, length, at)
+            pieces.append(data)
+        return b"".join(pieces)
+
+    def sync(self) -> None:
+        if self._unsynced:
+            os.fdatasync(self._fd)
+            self._unsynced = False
+
+    def close(self) -> None:
+        self._close_direct()
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class FileStorage:
+    """A data directory, locked.
+
+    Args:
+        directory: made if it is missing, with its parents.
+        read_only: take no lock, change nothing: for looking at the directory of a live broker.
+
+    Raises:
+        DirectoryLockedError: somebody else has it.
+        OSError: it cannot be made or opened.
+    """
+
+    def __init__(self, directory: Path | str, *, read_only: bool = False) -> None:
+        self.directory = Path(directory)
+        self._read_only = read_only
+        self._lock_fd = -1
+        if not read_only and not self.directory.is_dir():
+            self.directory.mkdir(mode=0o700, parents=True)
+            _sync_directory(self.directory.parent)
+        self._fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        if not read_only:
+            try:
+                self._take_lock()
+            except BaseException:
+                self.close()
+                raise
+
+    def __str__(self) -> str:
+        return str(self.directory)
+
+    def _take_lock(self) -> None:
+        self._lock_fd = fd = os.open(LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE, dir_fd=self._fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+            raise DirectoryLockedError(self.directory, pid) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+
+    def close(self) -> None:
+        """Give up the lock. Files that are open stay so."""
+        for fd in (self._lock_fd, self._fd):
+            if fd >= 0:
+                os.close(fd)
+        self._lock_fd = self._fd = -1
+
+    # -- the port -----------------------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        names = os.listdir(self._fd)  # noqa: PTH208  # by descriptor, like everything here: the lock is on this inode
+        return [name for name in names if name != LOCK_NAME]
+
+    def create(
+        self, name: str, size_bytes: int, *, zeroed: bool = True, wanted: Callable[[], bool] | None = None
+    ) -> DiskFile:
+        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE, dir_fd=self._fd)
+        try:
+            os.posix_fallocate(fd, 0, size_bytes)
+            if zeroed:
+                _fill(fd, size_bytes, wanted)
+            os.fsync(fd)
+        except (OSError, NotWantedError) as error:
+            os.close(fd)
+            os.unlink(name, dir_fd=self._fd)
+            if isinstance(error, OSError) and error.errno in _NO_ROOM:
+                raise StorageFullError(
+                    f"{self.directory}: no room for {name} of {size_bytes} bytes: {error}"
+                ) from error
+            raise
+        return DiskFile(fd, name)
+
+    def open(self, name: str) -> DiskFile:
+        flags = (os.O_RDONLY if self._read_only else os.O_RDWR) | os.O_CLOEXEC
+        return DiskFile(os.open(name, flags, dir_fd=self._fd), name)
+
+    def remove(self, name: str) -> None:
+        os.unlink(name, dir_fd=self._fd)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def sync_directory(self) -> None:
+        os.fsync(self._fd)
+
+    def free_bytes(self) -> int:
+        stat = os.fstatvfs(self._fd)
+        return stat.f_bavail * stat.f_frsize
+
+    def lock(self) -> AbstractContextManager[Any]:
+        return threading.Lock()
+
+
+def _fill(fd: int, size_bytes: int, wanted: Callable[[], bool] | None) -> None:
+    """Write zeros; without haste: never more than a small piece on its way to the disk, and a pause after each."""
+    zeros = memoryview(bytes(_FILL_BYTES if wanted is None else _GENTLE_FILL_BYTES))
+    at = 0
+    while at < size_bytes:
+        at += os.pwrite(fd, zeros[: size_bytes - at], at)
+        if wanted is not None:
+            os.fdatasync(fd)
+            time.sleep(_GENTLE_PAUSE_SECONDS)
+            if not wanted():
+                raise NotWantedError("a file that was being filled with zeros")
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,127 @@
+"""Ports: bound early, so that one that is in use stops the start before anything is touched; accepted from when there is a core.
+
+Between the two the kernel queues clients: who connects while a long journal is read waits instead of being refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from understudy.broker.config import TlsConfig
+from understudy.broker.errors import UnderstudyError
+
+BACKLOG: Final = 1024
+
+
+class PortError(UnderstudyError):
+    """A port cannot be listened on.
+
+    Attributes:
+        host, port: which.
+    """
+
+    retriable = True
+
+    def __init__(self, what: str, host: str, port: int, reason: str) -> None:
+        self.host = host
+        self.port = port
+        super().__init__(f"{what} cannot listen on {host}:{port}: {reason}")
+
+
+class TlsError(UnderstudyError):
+    """Certificate, key or CA of the configuration cannot be used; the message names the key and the file."""
+
+
+class Listener:
+    """One name and port, on every address that the name stands for.
+
+    Args:
+        what: the section of the configuration, for messages.
+        host: a name or an address.
+        port: 0 for any free one.
+
+    Attributes:
+        port: the one that was bound.
+
+    Raises:
+        PortError: in use, not allowed, or the host is unknown here.
+    """
+
+    def __init__(self, what: str, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+        self._sockets: list[socket.socket] = []
+        self._servers: list[asyncio.Server] = []
+        try:
+            addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, kind, protocol, _, address in addresses:
+                self._bind(socket.socket(family, kind, protocol), address)
+        except OSError as error:
+            self.abandon()
+            raise PortError(what, host, self.port, error.strerror or str(error)) from error
+
+    def _bind(self, bound: socket.socket, address: tuple[object, ...]) -> None:
+        self._sockets.append(bound)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if bound.family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.setblocking(False)
+        bound.bind((address[0], self.port, *address[2:]))  # the second address gets the port that the first one got
+        bound.listen(BACKLOG)
+        self.port = bound.getsockname()[1]
+
+    @property
+    def endpoint(self) -> str:
+        """``host:port``, with brackets around an IPv6 address."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    async def accept(self, protocol: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None = None) -> None:
+        """From now on each connection gets a ``protocol()``."""
+        loop = asyncio.get_running_loop()
+        for bound in self._sockets:
+            self._servers.append(await loop.create_server(protocol, sock=bound, ssl=tls, backlog=BACKLOG))
+
+    def close(self) -> None:
+        """Accept nothing more; what was accepted stays."""
+        for server in self._servers:
+            server.close()
+        if not self._servers:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Release sockets that were never accepted from."""
+        for bound in self._sockets:
+            bound.close()
+
+
+def tls_context(section: str, config: TlsConfig) -> ssl.SSLContext:
+    """The server's side of TLS 1.2 or later.
+
+    Args:
+        section: of the configuration, for messages, such as ``amqp.tls``.
+        config: with ``ca``, clients must show a certificate.
+
+    Raises:
+        TlsError: a file is missing, or is not what it should be.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(config.cert, config.key)
+    except OSError as error:
+        raise TlsError(f"{section}: cert {config.cert} and key {config.key} cannot be used: {_why(error)}") from error
+    if config.ca is not None:
+        try:
+            context.load_verify_locations(config.ca)
+        except OSError as error:
+            raise TlsError(f"{section}: ca {config.ca} cannot be used: {_why(error)}") from error
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -1,0 +1,51 @@
+"""The log of a broker process: structlog to stderr, for people or as JSON, a line per event of the broker and none per message."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, Final, Literal
+
+import structlog
+
+LogFormat = Literal["text", "json"]
+LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+_REPORT_KEYS: Final = ("traceback", "event_input")
+
+
+def configure_logging(log_format: LogFormat, level: str, **always: Any) -> None:
+    """Send everything at ``level`` and above to stderr.
+
+    Args:
+        log_format: text for people, json for machines: one object a line.
+        level: a key of ``LEVELS``.
+        always: stands in every line, such as the broker's id.
+    """
+    as_json = structlog.processors.JSONRenderer(default=str)
+    renderer: structlog.typing.Processor = as_json if log_format == "json" else _render_text
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(**always)
+
+
+def _render_text(_: Any, __: str, event: structlog.typing.EventDict) -> str:
+    """``time level event key=value ...``; what has several lines follows. structlog's own renderer looks for a terminal."""
+    blocks = [str(event.pop(key)).rstrip() for key in _REPORT_KEYS if key in event]
+    head = f"{event.pop('timestamp')} {event.pop('level'):7} {event.pop('event')}"
+    values = [f"{key}={_shown(value)}" for key, value in event.items()]
+    return "\n".join([" ".join([head, *values]), *blocks])
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return repr(text) if " " in text or "\n" in text or not text else text

@@ -1,0 +1,38 @@
+"""``ports.json``: where the broker that owns a data directory listens, for whoever only knows the directory.
+
+Written when the ports are bound, replaced as a whole, and left behind when the process ends: the AMQP port of a dead broker is
+worth knowing. Whether somebody is there only the HTTP port tells, and its answer must carry the same broker and pid: another
+process may have the port by now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+PORTS_NAME: Final = "ports.json"
+READY_STATUSES: Final = frozenset({"active", "ready", "standalone"})
+"""A broker that says one of these has got where it should; stands here because supervisors import no broker."""
+
+
+def write_ports(directory: Path, ports: dict[str, Any]) -> None:
+    """Replace the file atomically.
+
+    Args:
+        directory: of the broker's data; its lock is held.
+        ports: broker, group, pid, started (seconds since 1970), host, amqp, http, and what plugins add (link).
+    """
+    temporary = directory / f"{PORTS_NAME}.{os.getpid()}"
+    temporary.write_text(json.dumps(ports, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(directory / PORTS_NAME)
+
+
+def read_ports(directory: Path) -> dict[str, Any] | None:
+    """What the file says; None if there is none, or none that can be read."""
+    try:
+        ports = json.loads((directory / PORTS_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return ports if isinstance(ports, dict) else None

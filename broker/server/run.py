@@ -1,0 +1,52 @@
+"""From a configuration file to an exit code: what ``understudy serve`` and ``python -m understudy.broker.server`` do."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import uvloop
+
+from understudy.broker.config import ConfigError, load
+from understudy.broker.core.recovery import UnknownNoteError
+from understudy.broker.errors import UnderstudyError
+from understudy.broker.plugin import PluginError
+from understudy.broker.server import fatal
+from understudy.broker.server.broker_server import BrokerServer
+from understudy.broker.server.exit_codes import ExitCode
+from understudy.broker.server.listener import TlsError
+from understudy.broker.server.log_setup import LogFormat, configure_logging
+
+SWITCH_INTERVAL_S = 0.0005
+"""The sync thread must not wait Python's usual 5 ms for the interpreter to say that a group is on the disk."""
+
+_CONFIG_ERRORS = (ConfigError, PluginError, TlsError, UnknownNoteError)
+
+
+def serve(path: Path, *, log_format: LogFormat = "text", log_level: str = "info", supervised: bool = False) -> ExitCode:
+    """Run the broker that the file at ``path`` describes until it is asked to stop.
+
+    Returns:
+        OK after SIGTERM or SIGINT; REFUSED or CONFIG with one line on stderr if it did not start. INTERNAL and DISK never come
+        back: they end the process where they happen.
+    """
+    try:
+        config = load(path)
+        configure_logging(log_format, log_level, broker=config.broker.id)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(BrokerServer(config, supervised=supervised).run())
+    except _CONFIG_ERRORS as error:
+        return _refused(error, ExitCode.CONFIG)
+    except (UnderstudyError, OSError) as error:
+        return _refused(error, ExitCode.REFUSED)
+    except Exception as error:  # noqa: BLE001  # no error of an operator's or of the machine: ours
+        fatal.crashed("start or stop", error)
+    return ExitCode.OK
+
+
+def _refused(error: Exception, code: ExitCode) -> ExitCode:
+    text = str(error) if isinstance(error, UnderstudyError) else f"{type(error).__name__}: {error}"
+    print(f"understudy: {text}", file=sys.stderr, flush=True)  # noqa: T201  # the one line that says why
+    return code

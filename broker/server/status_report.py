@@ -1,0 +1,148 @@
+"""What ``/status``, ``/livez``, ``/readyz`` and ``/digest`` say, and the line that a supervisor is told when it changes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from understudy.broker.config import Config
+from understudy.broker.core.broker import Broker
+from understudy.broker.core.digest import queue_digests
+from understudy.broker.core.node import BrokerNode
+from understudy.broker.server.edge_plugin import EdgePlugin
+from understudy.broker.server.http_server import Page
+from understudy.broker.server.node_driver import NodeDriver
+from understudy.broker.server.ports_file import READY_STATUSES
+
+MAX_QUEUES: Final = 10_000
+
+_BRIEF: Final = ("broker", "pid", "port", "role", "status", "epoch", "primary", "in_sync", "blockers")
+
+
+class StatusReport:
+    """Reads the driver and the plugins; changes nothing.
+
+    Args:
+        config: whose ids are shown.
+        ports: as in ``ports.json``.
+
+    Attributes:
+        driver: None until the data directory is open.
+        stopping: "" while the broker runs; ``stopping``, then ``stopped`` when nothing more will be answered.
+    """
+
+    def __init__(self, config: Config, ports: Mapping[str, Any], plugins: list[EdgePlugin]) -> None:
+        self._config = config
+        self._ports = ports
+        self._plugins = plugins
+        self._started = time.monotonic()
+        self.driver: NodeDriver | None = None
+        self.stopping = ""
+
+    def row(self) -> dict[str, Any]:
+        """What a broker is, without what it holds: cheap."""
+        node = self.driver.node if self.driver is not None else None
+        row: dict[str, Any] = {
+            "broker": self._config.broker.id,
+            "group": self._config.broker.group,
+            "pid": os.getpid(),
+            "port": self._ports["amqp"],
+            "role": None,
+            "status": "starting",
+            "epoch": node.state.log.epochs.newest if node is not None else 0,
+            "primary": None,
+            "in_sync": [],
+            "min_insync": 1,
+            "blockers": [],
+            "lag": {},
+        }
+        if node is None:
+            row["blockers"] = ["the journal is being read"]
+        elif not self._plugins:
+            self._alone(row, node.broker)
+        else:
+            for plugin in self._plugins:
+                row |= plugin.status()
+        if self.stopping:
+            row |= {"status": self.stopping, "blockers": ["the broker is shutting down"]}
+        return row
+
+    def _alone(self, row: dict[str, Any], broker: Broker) -> None:
+        me = self._config.broker.id
+        row |= {"role": "standalone", "primary": me, "in_sync": [me]}
+        if broker.answering:
+            row["status"] = "standalone"
+        else:
+            row["blockers"] = ["the first record of this start is not durable yet"]
+
+    def brief(self) -> dict[str, Any]:
+        """The part of :meth:`row` that a supervisor is told when it changes."""
+        row = self.row()
+        return {key: row[key] for key in _BRIEF}
+
+    def status(self) -> Page:
+        """Everything."""
+        page = self.row()
+        page["uptime_s"] = round(time.monotonic() - self._started, 1)
+        page["ports"] = dict(self._ports)
+        driver = self.driver
+        node = driver.node if driver is not None else None
+        if driver is not None and node is not None:
+            page |= self._core(driver, node)
+        return Page(200, page)
+
+    def _core(self, driver: NodeDriver, node: BrokerNode) -> dict[str, Any]:
+        log = node.state.log
+        queues = list(node.state.registry.queues())
+        core: dict[str, Any] = {
+            "log": {
+                "position": str(log.position),
+                "end": log.end,
+                "durable": log.durable,
+                "stable": log.stable,
+                "applied": log.applied,
+                "kept_bytes": log.kept.bytes,
+            },
+            "queues": [attrs.asdict(queue.statistics()) for queue in queues[:MAX_QUEUES]],
+            "queues_left_out": max(0, len(queues) - MAX_QUEUES),
+            "transactions": {
+                "open": sum(tx.prepare is None for tx in node.state.transactions.values()),
+                "undecided": sum(tx.prepare is not None for tx in node.state.transactions.values()),
+            },
+            "counters": {**node.broker.counters, "cores": driver.cores},
+            "clients": {"sockets": len(driver.sessions), "open": len(node.broker.connections)},
+            "refuses_work": node.broker.work_refused,
+        }
+        if driver.journal is not None and driver.journal_driver is not None:
+            core["journal"] = {
+                **attrs.asdict(driver.journal.statistics(), value_serializer=_plain),
+                "sync_times": attrs.asdict(driver.journal_driver.times()),
+            }
+        return core
+
+    def livez(self) -> Page:
+        """The loop turns; nothing else is asked."""
+        return Page(200, {"status": "alive", "broker": self._config.broker.id, "pid": os.getpid()})
+
+    def digest(self) -> Page:
+        """A digest of each replicated queue's content: equal on all brokers that have applied the same log."""
+        driver = self.driver
+        node = driver.node if driver is not None else None
+        if node is None:
+            return Page(503, {"error": "the core is being recovered"})
+        queues = [attrs.asdict(digest) for digest in queue_digests(node.state)]
+        return Page(200, {"broker": self._config.broker.id, "applied": node.state.log.applied, "queues": queues})
+
+    def readyz(self) -> Page:
+        """200 if a client, or a promotion, finds what it needs here; else 503 and why not."""
+        row = self.row()
+        page = {"broker": row["broker"], "status": row["status"], "blockers": row["blockers"]}
+        return Page(200 if row["status"] in READY_STATUSES else 503, page)
+
+
+def _plain(_: Any, __: Any, value: Any) -> Any:
+    return getattr(value, "value", value)

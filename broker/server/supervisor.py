@@ -1,0 +1,219 @@
+"""Supervisor: keeps the broker processes of one host running, and says what becomes of them.
+
+It waits and does nothing else: a broker writes a line to its standard output when its status changes (``serve`` with
+``--supervised``), the kernel says when it ends. So an idle cluster costs no CPU here. A broker whose supervisor is gone reads the
+end of its standard input and stops.
+
+Stopping: the primary first, while its backups are there to acknowledge what it still has to answer; when it has said
+``stopped`` (or has ended), the others, before they could think of a promotion.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, Final
+
+import attrs
+
+from understudy.broker.server.exit_codes import ExitCode
+from understudy.broker.server.ports_file import READY_STATUSES
+
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 5.0
+KILL_AFTER_S: Final = 15.0
+LOG_TAIL_BYTES: Final = 2000
+
+_NOT_AGAIN: Final = frozenset({ExitCode.OK, ExitCode.REFUSED, ExitCode.DISK, ExitCode.CONFIG})
+"""Exit codes after which the same broker would only end again, or was meant to; a human looks first."""
+
+Change = dict[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class SupervisedBroker:
+    """One broker to run.
+
+    Attributes:
+        broker: its id.
+        config: its TOML file.
+        log: where its standard error goes, appended.
+    """
+
+    broker: str
+    config: Path
+    log: Path
+
+
+class _Running:
+    """One broker's process and what it last said of itself."""
+
+    def __init__(self, about: SupervisedBroker) -> None:
+        self.about = about
+        self.process: asyncio.subprocess.Process | None = None
+        self.told: Change = {}
+        self.steady = False  # this process got as far as it should: what ended it was no mistake at its start
+        self.quiet = asyncio.Event()  # it has answered all it could, or has ended
+
+    @property
+    def leads(self) -> bool:
+        return self.process is not None and self.told.get("role") in ("primary", "standalone")
+
+    def signal(self, number: int) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.send_signal(number)
+
+
+class Supervisor:
+    """Runs brokers until SIGINT or SIGTERM, or until none is left that may run.
+
+    Args:
+        brokers: all of them; started together.
+        restart: start a broker again that was killed or had an internal error.
+        report: told each change: a broker's status, or (``event`` exit) its end.
+    """
+
+    def __init__(self, brokers: list[SupervisedBroker], *, restart: bool, report: Callable[[Change], None]) -> None:
+        self._brokers = [_Running(broker) for broker in brokers]
+        self._restart = restart
+        self._report = report
+        self._stopping = asyncio.Event()
+        self._signals = 0
+        self._exit_code = ExitCode.OK
+
+    async def run(self) -> ExitCode:
+        """Returns OK when it was asked to stop; the first bad exit code if the brokers ended by themselves."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._signalled)
+        async with asyncio.TaskGroup() as group:
+            stopper = group.create_task(self._stop_when_asked())
+            async with asyncio.TaskGroup() as keepers:
+                for broker in self._brokers:
+                    keepers.create_task(self._keep(broker))
+            stopper.cancel()
+        return ExitCode.OK if self._signals else self._exit_code
+
+    # -- running --------------------------------------------------------------------------------------------------
+
+    async def _keep(self, running: _Running) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            code = await self._once(running)
+            again = self._restart and code not in _NOT_AGAIN and not self._stopping.is_set()
+            self._report_exit(running, code, again)
+            if not again:
+                self._gave_up(running, code)
+                return
+            pause_s = FIRST_PAUSE_S if running.steady else min(2 * pause_s, LONGEST_PAUSE_S)
+            try:
+                await asyncio.wait_for(self._stopping.wait(), pause_s)
+            except TimeoutError:
+                continue
+
+    async def _once(self, running: _Running) -> int:
+        about = running.about
+        with about.log.open("ab") as log:
+            running.process = process = await self._start(about, log)
+        running.quiet.clear()
+        running.steady = False
+        assert process.stdout is not None
+        async for line in process.stdout:
+            self._told(running, line)
+        code = await process.wait()
+        running.process = None
+        running.told = {}
+        running.quiet.set()
+        return code
+
+    @staticmethod
+    async def _start(about: SupervisedBroker, log: IO[bytes]) -> asyncio.subprocess.Process:
+        # A session of its own: Ctrl-C in the terminal is for the supervisor, who stops the brokers in order.
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "understudy.broker.server",
+            "--config",
+            str(about.config),
+            "--supervised",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+
+    def _told(self, running: _Running, line: bytes) -> None:
+        try:
+            change: Change = json.loads(line)
+        except ValueError:
+            return  # cut short by its death
+        running.told = change
+        running.steady = running.steady or change.get("status") in READY_STATUSES
+        if change.get("status") == "stopped":
+            running.quiet.set()
+        self._report({"time": round(time.time(), 3), "event": "status", **change})
+
+    def _report_exit(self, running: _Running, code: int, again: bool) -> None:
+        change: Change = {
+            "time": round(time.time(), 3),
+            "event": "exit",
+            "broker": running.about.broker,
+            "pid": None,
+            "status": "down",
+            "code": code,
+            "restarts": again,
+        }
+        if code > 0:
+            change["log"] = _tail(running.about.log)
+        self._report(change)
+
+    def _gave_up(self, running: _Running, code: int) -> None:
+        """This broker stays down. One that could not even start takes the others with it: the command itself was wrong."""
+        if self._stopping.is_set():
+            return
+        if code not in (ExitCode.OK, ExitCode.DISK) and self._exit_code is ExitCode.OK:
+            self._exit_code = ExitCode(code) if code in _NOT_AGAIN else ExitCode.INTERNAL
+        if code in (ExitCode.REFUSED, ExitCode.CONFIG):
+            self._stopping.set()
+
+    # -- stopping -------------------------------------------------------------------------------------------------
+
+    def _signalled(self) -> None:
+        self._signals += 1
+        self._stopping.set()
+        if self._signals > 1:
+            for running in self._brokers:
+                running.signal(signal.SIGKILL)
+
+    async def _stop_when_asked(self) -> None:
+        await self._stopping.wait()
+        try:
+            async with asyncio.timeout(KILL_AFTER_S):
+                for running in sorted(self._brokers, key=lambda each: not each.leads):
+                    leads = running.leads
+                    running.signal(signal.SIGTERM)
+                    if leads:
+                        await running.quiet.wait()
+                await asyncio.sleep(KILL_AFTER_S)
+        except TimeoutError:
+            for running in self._running():
+                running.signal(signal.SIGKILL)
+
+    def _running(self) -> Iterator[_Running]:
+        return (running for running in self._brokers if running.process is not None)
+
+
+def _tail(log: Path) -> str:
+    """The last line of a broker's log: why it ended, if it could say."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""

@@ -1,0 +1,129 @@
+"""The outcome query (G8): messages to the reserved exchange ``understudy.tx``.
+
+``id`` asks for the id of this channel's transaction. ``outcome <id>`` asks, from any connection, what became of one: the id
+is an own id (``epoch.sequence``) or a name that the client gave in the header ``x-understudy-tx``. The answer is a message
+to the queue named in reply-to, with the same correlation id: committed, rolled back, pending, expired, or ``error: ...``.
+
+An answer leaves only after a record appended since the question is stable: every listed member has acknowledged in this
+epoch by then, so no higher epoch has begun there, and an ex-primary cannot answer. A name that nobody knows is settled by
+asking: an OUTCOME record bars it, and a late commit under it is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from understudy.broker.amqp.properties import correlation_id, encode_properties, reply_to
+from understudy.broker.errors import PreconditionFailedError
+from understudy.broker.log import record
+from understudy.broker.log.position import ID_EPOCH_SHIFT
+from understudy.broker.message import Message
+from understudy.broker.transactions.outcomes import Outcome
+
+if TYPE_CHECKING:
+    from understudy.broker.core.broker import Broker
+
+OUTCOME_EXCHANGE = "understudy.tx"
+SEQUENCE_MASK = (1 << ID_EPOCH_SHIFT) - 1
+
+
+def tx_id_text(tx_id: int) -> str:
+    """``epoch.sequence``: how an own transaction id is written for people and in queries."""
+    return f"{tx_id >> ID_EPOCH_SHIFT}.{tx_id & SEQUENCE_MASK}"
+
+
+def is_own_id(text: str) -> bool:
+    """Whether ``text`` has the form of an own id, and so cannot be a client's name."""
+    epoch, dot, sequence = text.partition(".")
+    return bool(dot) and all(part.isascii() and part.isdigit() for part in (epoch, sequence))
+
+
+def parse_tx_id(text: str) -> int:
+    epoch, _, sequence = text.partition(".")
+    return int(epoch) << ID_EPOCH_SHIFT | int(sequence) & SEQUENCE_MASK
+
+
+class _Reply:
+    """Where an answer goes."""
+
+    __slots__ = ("_broker", "_correlation", "_queue", "_vhost", "subject")
+
+    def __init__(self, broker: Broker, vhost: str, properties: bytes, subject: str) -> None:
+        queue = reply_to(properties)
+        if not queue:
+            raise PreconditionFailedError(f"a message to exchange '{OUTCOME_EXCHANGE}' needs reply-to")
+        self._broker = broker
+        self._vhost = vhost
+        self._queue = queue
+        self._correlation = correlation_id(properties)
+        self.subject = subject
+
+    def send(self, text: str) -> None:
+        broker = self._broker
+        queue = broker.state.registry.vhost(self._vhost).queues.get(self._queue)
+        if queue is None:
+            return
+        fields = {"correlation_id": self._correlation} if self._correlation is not None else {}
+        message = Message("", self._queue, encode_properties(fields), text.encode(), False)
+        broker.publish([queue], message, None)
+        broker.schedule(queue)
+
+
+def answer_query(broker: Broker, vhost: str, own_id: int, properties: bytes, body: bytes) -> None:
+    """Take one question.
+
+    ``own_id`` is the asking channel's transaction id, 0 if the channel is not transactional.
+
+    Raises:
+        PreconditionFailedError: no reply-to, or a question that is none.
+    """
+    text = body.decode("utf-8", "replace").strip()
+    verb, _, subject = text.partition(" ")
+    subject = subject.strip()
+    reply = _Reply(broker, vhost, properties, subject)
+    if verb == "id" and not subject:
+        reply.send(tx_id_text(own_id) if own_id else "error: the channel is not transactional")
+    elif verb == "outcome" and subject and len(subject.encode()) <= 64:
+        _ask(broker, reply)
+    else:
+        raise PreconditionFailedError(f"{text[:80]!r} is no question: 'id' and 'outcome <id or name>' are")
+
+
+def _ask(broker: Broker, reply: _Reply) -> None:
+    subject = reply.subject
+    unknown_name = (
+        not is_own_id(subject)
+        and broker.state.outcomes.named(subject) is None
+        and broker.transaction_named(subject) is None
+        and subject not in broker.barred_names
+    )
+    if unknown_name:
+        raw = record.encode_outcome(subject, Outcome.ROLLED_BACK, broker.wall_ms)
+        broker.barred_names[subject] = broker.append_record(raw)
+    else:
+        broker.barrier()
+    broker.complete(broker.log.end, lambda r: _answer(broker, r), reply)
+
+
+def _answer(broker: Broker, reply: _Reply) -> None:
+    subject = reply.subject
+    if is_own_id(subject):
+        reply.send(_own_outcome(broker, parse_tx_id(subject)))
+        return
+    outcome = broker.state.outcomes.named(subject)
+    if outcome is None:  # open or closed when asked, and still: a barred name would be known by now
+        outcome = Outcome.PENDING if broker.transaction_named(subject) is not None else Outcome.ROLLED_BACK
+        if outcome is Outcome.ROLLED_BACK:
+            _ask(broker, reply)  # it ended meanwhile without an outcome under its name: bar the name first
+            return
+    else:
+        broker.barred_names.pop(subject, None)
+    reply.send(outcome.text)
+
+
+def _own_outcome(broker: Broker, tx_id: int) -> str:
+    tx = broker.state.transactions.get(tx_id)
+    if tx_id in broker.open_tx_ids or (tx is not None and tx.closed_undecided):
+        return Outcome.PENDING.text
+    outcome = broker.state.outcomes.of_id(tx_id, broker.newest_tx_id)
+    return outcome.text if outcome is not None else f"error: transaction {tx_id_text(tx_id)} was never opened"

@@ -1,0 +1,130 @@
+"""What became of transactions, kept so that a client whose commit went unanswered can ask (G8).
+
+Outcomes are part of the log: a COMMIT or ROLLBACK record carries one, an OUTCOME record bars a client-made name. Every
+broker therefore holds the same table. Of own ids only commits are kept: ids are ordered and carry the epoch that opened
+them, so an id that is not here, not open and above the low-water mark was rolled back.
+"""
+
+from __future__ import annotations
+
+import enum
+from struct import Struct
+from typing import Final
+
+from understudy.broker.log.record import read_short, short
+
+
+class Outcome(enum.IntEnum):
+    """The answers of the outcome query. PENDING and EXPIRED are never stored."""
+
+    COMMITTED = 1
+    ROLLED_BACK = 2
+    PENDING = 3
+    EXPIRED = 4
+
+    @property
+    def text(self) -> str:
+        return self.name.lower().replace("_", " ")
+
+
+_ID: Final = Struct(">QQ")
+_NAME: Final = Struct(">BQQ")
+_COUNTS: Final = Struct(">QII")
+
+
+class Outcomes:
+    """Outcomes by transaction id and by client-made name, oldest first."""
+
+    def __init__(self) -> None:
+        self.low_water = 0
+        self._committed: dict[int, int] = {}
+        self._named: dict[str, tuple[Outcome, int, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._committed) + len(self._named)
+
+    def committed(self, tx_id: int, name: str, offset: int) -> None:
+        """``offset`` is that of the record that decided it, here and everywhere."""
+        self._committed.setdefault(tx_id, offset)
+        if name:
+            self._named.setdefault(name, (Outcome.COMMITTED, tx_id, offset))
+
+    def rolled_back(self, tx_id: int, name: str, offset: int) -> None:
+        """``tx_id`` 0: the name was barred before any transaction of that name closed."""
+        if name:
+            self._named.setdefault(name, (Outcome.ROLLED_BACK, tx_id, offset))
+
+    def named(self, name: str) -> Outcome | None:
+        """The outcome under a client-made name, None if nothing is known."""
+        found = self._named.get(name)
+        return found[0] if found is not None else None
+
+    def of_id(self, tx_id: int, newest_id: int) -> Outcome | None:
+        """The outcome of an own id that is not open; None for an id above ``newest_id``, which nobody has given out."""
+        if tx_id in self._committed:
+            return Outcome.COMMITTED
+        if tx_id > newest_id:
+            return None
+        return Outcome.EXPIRED if tx_id <= self.low_water else Outcome.ROLLED_BACK
+
+    def trim_point(self, upto_offset: int, limit: int) -> tuple[int, int] | None:
+        """(offset, low-water id) of the trim that is due, None if none is.
+
+        Args:
+            upto_offset: outcomes decided at or before it have been kept long enough. An offset, not a time: a clock that
+                jumps must not make an outcome unknown.
+            limit: no more than this many are kept, however young.
+        """
+        surplus = len(self) - limit
+        if surplus > 0:
+            offsets = sorted([*self._committed.values(), *[found[2] for found in self._named.values()]])
+            upto_offset = max(upto_offset, offsets[surplus - 1])
+        low_water = 0
+        for tx_id, offset in self._committed.items():
+            if offset <= upto_offset:
+                low_water = max(low_water, tx_id)
+        if not low_water and not any(found[2] <= upto_offset for found in self._named.values()):
+            return None
+        return upto_offset, max(low_water, self.low_water)
+
+    def trim(self, upto_offset: int, low_water: int) -> None:
+        """Apply an OUTCOMES_TRIMMED record."""
+        self.low_water = max(self.low_water, low_water)
+        self._committed = {tx_id: offset for tx_id, offset in self._committed.items() if offset > upto_offset}
+        self._named = {name: found for name, found in self._named.items() if found[2] > upto_offset}
+
+    def add(self, later: Outcomes) -> None:
+        """Add what another table of the same log knows of later records."""
+        self.low_water = max(self.low_water, later.low_water)
+        for tx_id, offset in later._committed.items():
+            self._committed.setdefault(tx_id, offset)
+        for name, found in later._named.items():
+            self._named.setdefault(name, found)
+
+    # -- snapshots ------------------------------------------------------------------------------------------------
+
+    def encode(self) -> bytes:
+        """The table as bytes, for checkpoints and catch-ups."""
+        return b"".join(
+            [
+                _COUNTS.pack(self.low_water, len(self._committed), len(self._named)),
+                *[_ID.pack(tx_id, offset) for tx_id, offset in self._committed.items()],
+                *[_NAME.pack(o, tx_id, offset) + short(name) for name, (o, tx_id, offset) in self._named.items()],
+            ]
+        )
+
+    @classmethod
+    def decode(cls, buf: bytes, at: int = 0) -> tuple[Outcomes, int]:
+        """The table at ``at``, and where it ends."""
+        table = cls()
+        table.low_water, ids, names = _COUNTS.unpack_from(buf, at)
+        at += _COUNTS.size
+        for _ in range(ids):
+            tx_id, offset = _ID.unpack_from(buf, at)
+            table._committed[tx_id] = offset
+            at += _ID.size
+        for _ in range(names):
+            outcome, tx_id, offset = _NAME.unpack_from(buf, at)
+            name, at = read_short(buf, at + _NAME.size)
+            table._named[name] = (Outcome(outcome), tx_id, offset)
+        return table, at

@@ -1,0 +1,90 @@
+"""Writes the records of a transaction: the persister's side of it (P-21, P-22).
+
+An enqueue or dequeue is recorded when the client makes it, not at commit, so that a commit writes one small PREPARE
+whatever the size of the transaction. Nothing here waits: records go to the open batch.
+"""
+
+from __future__ import annotations
+
+from understudy.broker.core.queue import Queue
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log import record
+from understudy.broker.log.record import Group, Prepare
+from understudy.broker.message import Message
+from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+
+
+class TransactionRecorder:
+    """Appends transaction records to the log of one (primary) broker."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    def enqueue(self, tx: TxBuffer, queues: list[Queue], deadlines_ms: list[int], message: Message) -> None:
+        """Record that ``message`` is to go to ``queues`` (all of them in the log) if ``tx`` commits."""
+        state = self._state
+        if len(queues) == 1:  # by far the most frequent
+            queue = queues[0]
+            targets = [(queue.id, tx.place(queue.id), deadlines_ms[0])]
+            transient = not (message.persistent and queue.durable)
+        else:
+            place = tx.place
+            targets = [
+                (queue.id, place(queue.id), deadline) for queue, deadline in zip(queues, deadlines_ms, strict=True)
+            ]
+            transient = not message.persistent or not any(queue.durable for queue in queues)
+        head = record.encode_tx_enqueue(tx.tx_id, targets, message, transient)
+        offset = message.offset = state.log.append(head, message.properties, message.body)
+        if not tx.first_offset:
+            state.transactions[tx.tx_id] = tx
+        tx.add(offset, message, targets, head, transient)
+        for queue in queues:
+            queue.uncommitted += 1
+
+    def dequeue(self, tx: TxBuffer, groups: list[Group]) -> None:
+        """Record that these ids leave these queues if ``tx`` commits."""
+        state = self._state
+        raw = record.encode_tx_dequeue(tx.tx_id, groups)
+        offset = state.log.append(raw)
+        if not tx.first_offset:
+            state.transactions[tx.tx_id] = tx
+        tx.add(offset, None, groups, raw, False)
+
+    def prepare(self, tx: TxBuffer, csn: int, time_ms: int) -> int:
+        """Close: give each enqueue its replication id and append PREPARE. Returns PREPARE's offset.
+
+        The ids of one queue are consecutive, in the client's order, because nothing else is appended meanwhile.
+        """
+        state = self._state
+        first_ids: dict[int, tuple[int, int]] = {}
+        for queue_id, count in tx.enqueue_counts().items():
+            queue = state.queues.get(queue_id)
+            if queue is None:  # deleted, and the deletion is stable
+                continue
+            first_ids[queue_id] = (queue.newest_id + 1, count)
+            queue.newest_id += count
+        prepare = Prepare(
+            tx.tx_id,
+            csn,
+            tx.name,
+            time_ms,
+            first_ids,
+            tx.logged_events,
+            tx.digest,
+            tx.durable_events,
+            tx.durable_digest,
+        )
+        if not tx.first_offset:  # it concerns only queues of connections, but its outcome may be asked for
+            state.transactions[tx.tx_id] = tx
+        offset = state.log.append(record.encode_prepare(prepare, tx.durable_events == 0))
+        state.close_transaction(tx, prepare, offset)
+        return offset
+
+    def rollback(self, tx: TxBuffer, time_ms: int, reason: str) -> int:
+        """Append ROLLBACK; its effects come when it is stable. Returns its offset."""
+        state = self._state
+        raw = record.encode_rollback(tx.tx_id, time_ms, tx.name, reason)
+        tx.reason = reason
+        offset = state.append_record(raw)
+        assert tx.outcome is TxState.ROLLED_BACK
+        return offset

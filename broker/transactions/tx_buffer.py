@@ -1,0 +1,201 @@
+"""TxBuffer: the content of one transaction, the same object on the primary and on every backup.
+
+On the primary a channel fills it; on a backup the tx-queue's records do. Its events stand in the order in which the
+client made them. Digest and counts are what PREPARE states and a backup checks: they chain over the heads of the event
+records, so two buffers with the same digest hold the same events for the same queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from understudy.broker.message import Message
+
+if TYPE_CHECKING:
+    from understudy.broker.log.record import Group, Prepare, Target
+
+
+class TxState(Enum):
+    """OPEN: events still come. CLOSED: a PREPARE stands in the log. The rest are outcomes."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled-back"
+
+
+Event = tuple[int, Message | None, Any]
+"""(offset, message, targets) for an enqueue; (offset, None, groups) for a dequeue. Offset 0: never logged, because it
+concerns only queues that belong to a connection."""
+
+
+class TxBuffer:
+    """One transaction's events, its PREPARE if it has one, and its outcome.
+
+    ``decided`` is called once, with the outcome, when that has been applied (primary: the channel that waits).
+    ``outcome_offset`` is the offset of the COMMIT or ROLLBACK record that this log holds, 0 for none: a cut may take it
+    away again.
+    """
+
+    __slots__ = (
+        "_counts",
+        "_marks",
+        "decided",
+        "digest",
+        "durable_digest",
+        "durable_events",
+        "events",
+        "first_offset",
+        "logged_events",
+        "name",
+        "observer",
+        "opened_ms",
+        "outcome",
+        "outcome_offset",
+        "prepare",
+        "prepare_offset",
+        "reason",
+        "size_bytes",
+        "state",
+        "tx_id",
+    )
+
+    def __init__(self, tx_id: int, name: str = "", may_be_cut: bool = False) -> None:
+        """``may_be_cut``: a backup's; it keeps what :meth:`cut` needs to go back to any event."""
+        self.tx_id = tx_id
+        self.name = name
+        self.state = TxState.OPEN
+        self.events: list[Event] = []
+        self.first_offset = 0
+        self.logged_events = 0
+        self.durable_events = 0
+        self.digest = 0
+        self.durable_digest = 0
+        self.size_bytes = 0
+        self.opened_ms = 0
+        self.prepare: Prepare | None = None
+        self.prepare_offset = 0
+        self.outcome = TxState.OPEN
+        self.outcome_offset = 0
+        self.reason = ""
+        self.observer: Any = None
+        self.decided: Callable[[TxBuffer], None] | None = None
+        self._counts: dict[int, int] = {}
+        self._marks: list[tuple[int, int, int, int, int]] | None = [] if may_be_cut else None
+
+    # -- filling --------------------------------------------------------------------------------------------------
+
+    def place(self, queue_id: int) -> int:
+        """The place within this transaction of the next enqueue to that queue: 0, 1, 2, ..."""
+        count = self._counts.get(queue_id, 0)
+        self._counts[queue_id] = count + 1
+        return count
+
+    def add(self, offset: int, message: Message | None, content: Any, head: bytes, transient: bool) -> None:
+        """Append a logged event; ``head`` is what the digest covers."""
+        if not self.first_offset:
+            self.first_offset = offset
+        self.events.append((offset, message, content))
+        self.logged_events += 1
+        self.digest = crc32(head, self.digest)
+        if not transient:
+            self.durable_events += 1
+            self.durable_digest = crc32(head, self.durable_digest)
+        if self._marks is not None:
+            self._marks.append((offset, self.logged_events, self.digest, self.durable_events, self.durable_digest))
+        if message is not None:
+            self.size_bytes += len(message.body) + len(message.properties)
+
+    def add_unlogged(self, message: Message | None, content: Any) -> None:
+        """Append an event that concerns only queues outside the log."""
+        self.events.append((0, message, content))
+
+    def note_counts(self, targets: list[Target]) -> None:
+        """A backup's way to keep the places: the record names them."""
+        counts = self._counts
+        for queue_id, place, _ in targets:
+            if place >= counts.get(queue_id, 0):
+                counts[queue_id] = place + 1
+
+    def cut(self, offset: int) -> list[Event]:
+        """Drop what stands in the log after ``offset``; returns the events that went."""
+        if self.outcome_offset > offset:
+            self.outcome_offset = 0
+            self.outcome = TxState.OPEN
+        if self.prepare_offset > offset:
+            self.prepare = None
+            self.prepare_offset = 0
+        self.state = TxState.CLOSED if self.prepare is not None else TxState.OPEN
+        kept = [event for event in self.events if event[0] <= offset]
+        gone = self.events[len(kept) :]
+        if gone:
+            self.events = kept
+            marks = self._marks or []
+            while marks and marks[-1][0] > offset:
+                marks.pop()
+            _, self.logged_events, self.digest, self.durable_events, self.durable_digest = (
+                marks[-1] if marks else (0, 0, 0, 0, 0)
+            )
+            self._counts.clear()
+            for _, message, content in kept:
+                if message is not None:
+                    self.note_counts(content)
+            self.size_bytes = sum(len(m.body) + len(m.properties) for _, m, _ in kept if m is not None)
+        return gone
+
+    # -- asking ---------------------------------------------------------------------------------------------------
+
+    @property
+    def closed_undecided(self) -> bool:
+        """PREPARE stands, no outcome record follows it in this log."""
+        return self.prepare is not None and not self.outcome_offset
+
+    def enqueue_counts(self) -> dict[int, int]:
+        """Queue id to the number of enqueues, queues in order of first use: the participants that gain messages."""
+        return self._counts
+
+    def participants(self) -> set[int]:
+        """Ids of all queues that an event of this transaction touches (P-11)."""
+        queues: set[int] = set()
+        for _, message, content in self.events:
+            queues.update(item[0] for item in content)
+            if message is None:
+                continue
+        return queues
+
+    def missing_for(self, prepare: Prepare, may_lack_transients: bool) -> str:
+        """Why this buffer is not the transaction that ``prepare`` closes; "" if it is (the vote is yes).
+
+        A broker that restarted in the middle may lack transient events (they were never journaled); it is then held to
+        the durable ones only.
+        """
+        if self.logged_events == prepare.events and self.digest == prepare.digest:
+            return ""
+        if may_lack_transients:
+            if self.durable_events == prepare.durable_events and self.durable_digest == prepare.durable_digest:
+                return ""
+            held, stated = self.durable_events, prepare.durable_events
+        else:
+            held, stated = self.logged_events, prepare.events
+        if held != stated:
+            return f"holds {held} of {stated} events"
+        return f"digest differs: holds {self.digest:08x}, prepare states {prepare.digest:08x}"
+
+    def messages(self) -> list[Message]:
+        """The messages of its enqueue events."""
+        return [message for _, message, _ in self.events if message is not None]
+
+
+def groups_of(dequeues: list[tuple[int, int]]) -> list[Group]:
+    """(queue id, replication id) pairs as one group a queue, queues in order of first use."""
+    by_queue: dict[int, list[int]] = {}
+    for queue_id, entry_id in dequeues:
+        ids = by_queue.get(queue_id)
+        if ids is None:
+            by_queue[queue_id] = [entry_id]
+        else:
+            ids.append(entry_id)
+    return [(queue_id, tuple(ids)) for queue_id, ids in by_queue.items()]
