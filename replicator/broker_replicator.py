@@ -1,0 +1,414 @@
+"""BrokerReplicator: the backup's end of the conversation.
+
+It appends what the primary sends, keeps it durable, acknowledges, applies what is stable, and says no where it must. It
+decides nothing about roles: ``ha.backup`` does, and hands it the messages of the one link that counts.
+
+What must be durable before what is said:
+
+=========================  =====================================================================
+said                       durable before
+=========================  =====================================================================
+ACK of an offset           every record up to it (and the epoch of the link)
+NO                         the note of it
+PIECE_ACK                  the pieces' notes
+(cutting its log)          the epoch under which it cuts
+=========================  =====================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from understudy.broker.core.meta import Meta
+from understudy.broker.core.queue import Queue
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log import frame, journal_gate, record
+from understudy.broker.log.journal_gate import JournalGate
+from understudy.broker.log.kept_log import Batch
+from understudy.broker.log.log import journal_form
+from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+from understudy.replicator import snapshot, wire
+from understudy.replicator.queue_replicator import QueueReplicator
+from understudy.replicator.transaction_replicator import TransactionReplicator, Vote
+
+_U32: Final = Struct(">I")
+_NO: Final = Struct(">QQ")
+_EXTRAS: Final = Struct(">IQB")
+
+
+class BrokerReplicator:
+    """Holds what a broker knows as a backup, over links and restarts.
+
+    Attributes:
+        epoch_seen: the highest epoch this broker has seen, durably.
+        log_start: its log holds everything after this offset.
+        part: a catch-up is unfinished: what is held is no state of the group.
+        fresh: transient messages may be missing since this process started.
+        noes: standing noes: transaction id to (offset of its PREPARE, reason).
+    """
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._gate: JournalGate | None = None
+        self._send: Callable[[bytes], None] | None = None
+        self.epoch_seen = 0
+        self.log_start = 0
+        self.part = False
+        self.fresh = True
+        self.restarted_after = 0
+        self.founding = False
+        self.noes: dict[int, tuple[int, str]] = {}
+        self.corrupt_vote: Callable[[TxBuffer], str] | None = None
+        self._link_epoch = 0
+        self._link_number = 0
+        self._acked = -1
+        self._pieces = 0
+        self._pieces_acked = 0
+        state.on_applied_tx = self._applied
+        state.refused = self.noes
+
+    # -- recovery ---------------------------------------------------------------------------------------------------
+
+    def replay_note(self, kind: int, payload: bytes) -> None:
+        """Recovery: take a note that this class wrote."""
+        if kind == journal_gate.EPOCH_SEEN:
+            self.epoch_seen = max(self.epoch_seen, _U32.unpack(payload)[0])
+        elif kind == journal_gate.NO:
+            tx_id, offset = _NO.unpack_from(payload, 0)
+            self.noes[tx_id] = (offset, payload[_NO.size :].decode())
+        elif kind == journal_gate.NO_ENDED:
+            self.noes.pop(_NO.unpack_from(payload, 0)[0], None)
+        elif kind == journal_gate.FOUNDING:
+            self.founding = True
+        elif kind == journal_gate.PIECE:
+            self._take_piece(payload)
+
+    def extras(self) -> bytes:
+        """What a checkpoint must keep of this class, for the notes before it may be dropped."""
+        noes = b"".join([_NO.pack(tx, at) + record.short(why) for tx, (at, why) in self.noes.items()])
+        return _EXTRAS.pack(self.epoch_seen, self.log_start, self.part) + _U32.pack(len(self.noes)) + noes
+
+    def replay_extras(self, buf: bytes, at: int) -> None:
+        epoch_seen, log_start, part = _EXTRAS.unpack_from(buf, at)
+        self.epoch_seen = max(self.epoch_seen, epoch_seen)
+        self.log_start = max(self.log_start, log_start)
+        self.part = bool(part)
+        at += _EXTRAS.size
+        (count,) = _U32.unpack_from(buf, at)
+        at += 4
+        for _ in range(count):
+            tx_id, offset = _NO.unpack_from(buf, at)
+            reason, at = record.read_short(buf, at + _NO.size)
+            self.noes[tx_id] = (offset, reason)
+
+    def recovered(self, gate: JournalGate) -> None:
+        """Recovery is over: from now on notes are written to ``gate``."""
+        self._gate = gate
+        self.fresh = True  # whatever an earlier catch-up, replayed just now, had brought of transient messages
+        self.restarted_after = self._state.log.end
+        self.epoch_seen = max(self.epoch_seen, self._state.log.epochs.newest)
+        self._state.on_prepare = self._vote
+        self._drop_fallen_noes()
+
+    # -- linking ----------------------------------------------------------------------------------------------------
+
+    def sync(self) -> wire.Sync:
+        """What to say first on a new link."""
+        log = self._state.log
+        return wire.Sync(
+            epoch_seen=self.epoch_seen,
+            log_start=self.log_start,
+            end=log.end,
+            starts=tuple(log.epochs.starts()),
+            fresh=self.fresh,
+            part=self.part,
+            noes=tuple((tx_id, offset) for tx_id, (offset, _) in self.noes.items()),
+        )
+
+    def link(self, send: Callable[[bytes], None]) -> None:
+        """A link to the primary is up; what is said goes to ``send``."""
+        self._send = send
+        self._link_epoch = 0
+        self._link_number += 1  # what becomes durable later says so on the link that it came by, or not at all
+        self._acked = -1
+        self._pieces = self._pieces_acked = 0
+
+    def unlink(self) -> None:
+        """The link is gone: nothing is acknowledged any more."""
+        self._send = None
+        self._link_epoch = 0
+
+    @property
+    def linked(self) -> bool:
+        """Whether a primary has accepted this broker on the present link."""
+        return self._send is not None and self._link_epoch > 0
+
+    def note_founding(self) -> None:
+        """This broker is about to found its group: a durable fact, since an answer may be lost and a process may die."""
+        assert self._gate is not None
+        if not self.founding:
+            self._gate.append_note(journal_gate.FOUNDING, b"")
+            self._gate.sync_now()
+            self.founding = True
+
+    def note_epoch(self, epoch: int) -> None:
+        """Make ``epoch`` durable before anything is cut, acknowledged or sent under it."""
+        if epoch > self.epoch_seen:
+            assert self._gate is not None
+            self._gate.append_note(journal_gate.EPOCH_SEEN, _U32.pack(epoch))
+            self._gate.sync_now()
+            self.epoch_seen = epoch
+
+    def take(self, message: bytes) -> None:
+        """One message of the primary.
+
+        Raises:
+            WireError, RecordError, CorruptFrameError: this link cannot go on.
+        """
+        kind = message[0]
+        if kind == wire.BATCH:
+            self._take_batch(wire.decode_number(message), message[9:])
+        elif kind == wire.STABLE:
+            self._require_link()
+            self._told_stable(wire.decode_number(message))
+        elif kind == wire.RESUME:
+            epoch, common, _ = wire.decode_resume(message)
+            self._resume(epoch, common)
+        elif kind == wire.CATCH_UP:
+            self._begin_catch_up(wire.decode_catch_up(message))
+        elif kind in (wire.BASE, wire.DROP, wire.TRANSACTION, wire.QUEUE, wire.CAUGHT_UP):
+            self._require_link()
+            self._piece(message)
+        else:
+            raise wire.WireError(f"message of kind {kind} is not for a backup")
+
+    def _require_link(self) -> None:
+        if not self._link_epoch:
+            raise wire.WireError("the primary sends before RESUME or CATCH_UP")
+
+    def _accept_epoch(self, epoch: int) -> None:
+        if epoch < self.epoch_seen:
+            raise wire.WireError(f"primary of epoch {epoch} is fenced: this broker has seen epoch {self.epoch_seen}")
+        self.note_epoch(epoch)
+        self._link_epoch = epoch
+
+    def _resume(self, epoch: int, common: int) -> None:
+        """Cut the log after the last common position; go on from the primary's."""
+        log = self._state.log
+        if not self.log_start <= common <= log.end:
+            raise wire.WireError(f"the primary resumes after {common}, this log holds {self.log_start}..{log.end}")
+        if common < log.applied:  # an unclean promotion: what was confirmed once is not in the group's log any more
+            self.part = True
+            raise wire.WireError(
+                f"what is applied here up to {log.applied} is not the group's, which goes on after {common}: "
+                "this broker has to be caught up"
+            )
+        self._accept_epoch(epoch)
+        self.cut(common)
+        if self.noes:
+            assert self._gate is not None
+            self._gate.sync_now()  # the newest may not be on disk yet, and what is said must be
+        for tx_id, (offset, reason) in self.noes.items():
+            self._say(wire.encode_no(tx_id, offset, reason))
+        self.acknowledge()
+
+    def cut(self, offset: int) -> None:
+        """Drop what stands after ``offset``, durably."""
+        log = self._state.log
+        if offset < log.end:
+            assert self._gate is not None
+            self._gate.cut(offset)
+            self._state.cut(offset)
+            self._drop_fallen_noes()
+
+    # -- the log ----------------------------------------------------------------------------------------------------
+
+    def _take_batch(self, stable: int, data: bytes) -> None:
+        self._require_link()
+        header = frame.verify_batch(data, place="link")
+        if header.epoch > self.epoch_seen:
+            raise wire.WireError(f"batch of epoch {header.epoch} on a link of epoch {self._link_epoch}")
+        log = self._state.log
+        last = header.first_offset + header.count - 1
+        if not header.first_offset <= log.end + 1 <= last:
+            raise wire.WireError(f"batch {header.first_offset}..{last} does not follow {log.end}")
+        self._state.receive_batch(data)
+        assert self._gate is not None
+        batch = Batch(header.first_offset, last, header.epoch, data)
+        self._gate.append_batch(journal_form(batch), last)
+        # What recovery would apply of this batch is applied now: after a restart this broker must hold what it said it holds.
+        self._told_stable(max(stable, header.stable))
+
+    def _told_stable(self, stable: int) -> None:
+        self._state.log.apply_up_to(stable)
+        self._state.log.kept.trim(self._state.log.stable)
+
+    def durable(self) -> None:
+        """More of the journal is on disk."""
+        assert self._gate is not None
+        self._state.log.note_durable(self._gate.durable_offset)
+        self.acknowledge()
+
+    def acknowledge(self) -> None:
+        """Say how far this broker is durable, under the epoch of the link; never past a PREPARE it says no to."""
+        if not self._link_epoch:
+            return
+        upto = self._state.log.durable
+        for tx_id, (offset, _) in self.noes.items():
+            if self._stands(tx_id, offset):
+                upto = min(upto, offset - 1)
+        if upto > self._acked:
+            self._acked = upto
+            self._say(wire.encode_ack(upto))
+
+    def _say(self, message: bytes) -> None:
+        if self._send is not None:
+            self._send(message)
+
+    # -- votes ------------------------------------------------------------------------------------------------------
+
+    def _vote(self, tx: TxBuffer) -> None:
+        vote, why = TransactionReplicator.vote(tx, self.restarted_after, self._state.holes)
+        if self.corrupt_vote is not None and vote is Vote.PREPARED:
+            why = self.corrupt_vote(tx)
+            vote = Vote.FAILED if why else vote
+        if vote is Vote.FAILED:
+            self.say_no(tx, why)
+
+    def say_no(self, tx: TxBuffer, reason: str) -> None:
+        """Refuse a transaction; the refusal is durable before it is said, and stands until its ROLLBACK is stable."""
+        assert self._gate is not None
+        offset = tx.prepare_offset
+        self.noes[tx.tx_id] = (offset, reason)
+        payload = _NO.pack(tx.tx_id, offset) + reason.encode()[:200]
+        said = wire.encode_no(tx.tx_id, offset, reason)
+        link = self._link_number
+
+        def then() -> None:
+            if self._link_number == link and tx.tx_id in self.noes:
+                self._say(said)
+
+        self._gate.append_note(journal_gate.NO, payload, then)
+
+    def _stands(self, tx_id: int, prepare_offset: int) -> bool:
+        """A no stands as long as its PREPARE is in this log and no ROLLBACK follows it there."""
+        tx = self._state.transactions.get(tx_id)
+        return (
+            tx is not None
+            and tx.prepare is not None
+            and tx.prepare_offset == prepare_offset
+            and not (tx.outcome_offset and tx.outcome is TxState.ROLLED_BACK)
+        )
+
+    def standing_noes(self) -> list[TxBuffer]:
+        """Transactions that a promotion of this broker must roll back."""
+        return [self._state.transactions[tx] for tx, (offset, _) in self.noes.items() if self._stands(tx, offset)]
+
+    def _drop_fallen_noes(self) -> None:
+        """A no whose PREPARE is not in this log any more has ended."""
+        for tx_id, (offset, _) in list(self.noes.items()):
+            tx = self._state.transactions.get(tx_id)
+            if tx is None or tx.prepare_offset != offset:
+                self._end_no(tx_id)
+
+    def _end_no(self, tx_id: int) -> None:
+        offset, _ = self.noes.pop(tx_id)
+        if self._gate is not None:
+            self._gate.append_note(journal_gate.NO_ENDED, _NO.pack(tx_id, offset))
+
+    def _applied(self, tx: TxBuffer) -> None:
+        if tx.tx_id in self.noes:
+            self._end_no(tx.tx_id)
+
+    # -- catch-up -----------------------------------------------------------------------------------------------------
+
+    def _begin_catch_up(self, epoch: int) -> None:
+        self._accept_epoch(epoch)
+        held = [
+            (queue.id, QueueReplicator(self._state, queue).held())
+            for queue in self._state.queues.values()
+            if queue.logged
+        ]
+        self._say(wire.encode_ids(held))
+
+    def _piece(self, message: bytes) -> None:
+        assert self._gate is not None
+        self._pieces += 1
+        number = self._pieces
+        link = self._link_number
+
+        def durable() -> None:
+            if self._link_number == link and self._link_epoch:
+                self._pieces_durable(number)
+
+        if message[0] == wire.BASE and not message[1]:
+            # Noted before it is taken: a checkpoint that the journal asks for here must describe the log that ends.
+            Meta.decode(message, 2)
+            self._gate.append_restart(self._state.log.stable)
+            self._gate.append_note(journal_gate.PIECE, message, durable)
+            self._take_piece(message)
+            return
+        self._take_piece(message)
+        if message[0] == wire.QUEUE and snapshot.is_transient(message):
+            self._pieces_durable(number)
+        else:
+            self._gate.append_note(journal_gate.PIECE, message, durable)
+
+    def _pieces_durable(self, number: int) -> None:
+        if number > self._pieces_acked:
+            self._pieces_acked = number
+            self._say(wire.encode_piece_ack(number))
+            self.acknowledge()
+
+    def _take_piece(self, message: bytes) -> None:
+        kind = message[0]
+        state = self._state
+        if kind == wire.BASE:
+            self._take_base(message)
+        elif kind == wire.DROP:
+            queue_id, ids = wire.decode_drop(message)
+            queue = state.queues.get(queue_id)
+            if queue is not None:
+                QueueReplicator(state, queue).drop(ids)
+        elif kind == wire.TRANSACTION:
+            records = snapshot.decode_transaction_piece(message)
+            if records:
+                tx_id = int.from_bytes(records[0][1][5:13], "big")
+                tx_queue = Queue(
+                    tx_id, "", f"tx:{tx_id}", durable=True, auto_delete=True, arguments={}, live=state.live
+                )
+                TransactionReplicator(state, tx_id, tx_queue).take_records(records)
+        elif kind == wire.QUEUE:
+            queue_id, transient, entries = snapshot.decode_queue_piece(message)
+            queue = state.queues.get(queue_id)
+            if queue is not None:
+                QueueReplicator(state, queue).take(entries, transient)
+        else:
+            self._caught_up()
+
+    def _take_base(self, message: bytes) -> None:
+        """The catch-up begins: log and transactions start anew after the primary's applied position."""
+        meta, at = Meta.decode(message, 2)
+        state = self._state
+        if message[1]:  # a refill: the log goes on, only topology of non-durable queues is added
+            for raw in meta.topology:
+                state.declare_missing(raw, meta.starts[-1][0])
+            state.rebuild_registry()  # what the log brought for these queues meanwhile was passed over
+            return
+        self.part = True
+        self.noes.clear()
+        state.drop_transactions()
+        state.log.restart_at(meta.offset, list(meta.starts))
+        state.put_before_log()
+        meta.install(state)
+        self.log_start = meta.offset
+        self._acked = -1
+        assert at <= len(message)
+
+    def _caught_up(self) -> None:
+        for queue in self._state.queues.values():
+            queue.sort()
+        self.part = False
+        self.fresh = False

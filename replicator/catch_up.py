@@ -1,0 +1,151 @@
+"""CatchUp: the primary's side of bringing up one backup that its kept log does not reach.
+
+First the base (everything that is not a message, as it is applied now), what to drop, and the content of all undecided
+transactions; only then does the log begin to flow, from the base on, and the queues' pieces between its batches, bounded
+in flight. A broker that merely restarted gets the same as a *refill*: only what is transient, since its journal kept the
+rest, and only when the primary has applied everything that this broker will not be sent again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from understudy.broker.core.meta import Meta
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log import record
+from understudy.replicator import wire
+from understudy.replicator.id_set import IdSet
+from understudy.replicator.replicating_subscription import ReplicatingSubscription
+from understudy.replicator.tx_replicating_subscription import TxReplicatingSubscription
+
+PIECE_BYTES = 256 << 10
+PIECES_IN_FLIGHT = 8
+
+
+class CatchUp:
+    """One catch-up on one link.
+
+    Attributes:
+        base: the log position after which the log flows to this backup.
+        unsent_transactions: transaction id to the number of the piece that completes it at the backup; gone when that
+            piece is acknowledged. While one is here the backup does not hold that whole tx-queue.
+    """
+
+    def __init__(self, state: BrokerState, held: dict[int, IdSet], refill_after: int | None = None) -> None:
+        """Fix what is to be sent.
+
+        Args:
+            state: the primary's.
+            held: the ids that the backup holds, by queue.
+            refill_after: for a refill, the offset after which the backup resumes the log.
+        """
+        self._state = state
+        self.refill = refill = refill_after is not None
+        self.base = state.log.applied if refill_after is None else refill_after
+        self._sent = 0
+        self._acked = 0
+        self._ended_at = 0
+        self._ready: deque[bytes] = deque()
+        self.unsent_transactions: dict[int, int] = {}
+        self._queues: deque[ReplicatingSubscription] = deque()
+        self._pieces = 0
+        self._described = False
+        if not refill:
+            self._describe(held)
+        for tx in state.transactions.values():
+            if self.refill and 0 < tx.prepare_offset <= self.base:
+                continue  # closed within the log that the backup keeps: it may have applied it already
+            self._put_transaction(TxReplicatingSubscription(state, tx, self.base))
+
+    def _describe(self, held: dict[int, IdSet]) -> None:
+        """Put the base, and see what each queue lacks: all of it as it is applied now."""
+        self._described = True
+        state = self._state
+        self._put(bytes((wire.BASE, self.refill)) + self._meta())
+        for queue in state.queues.values():
+            if not queue.logged or queue.id not in state.image.queues:
+                continue
+            subscription = ReplicatingSubscription(queue, held.get(queue.id, IdSet()), self.refill)
+            if not self.refill:
+                extra = subscription.extra_ids()
+                if len(extra):
+                    self._put(wire.encode_drop(queue.id, extra))
+            if subscription.left:
+                self._queues.append(subscription)
+
+    def _meta(self) -> bytes:
+        meta = Meta.of(self._state)
+        if not self.refill:
+            return meta.encode()
+        topology = []
+        for raw in meta.topology:
+            if raw[0] == record.QUEUE_DECLARE and not record.decode_queue_declare(raw, 5, len(raw))[3] & record.DURABLE:
+                topology.append(raw)
+            elif raw[0] == record.EXCHANGE_DECLARE:
+                if not record.decode_exchange_declare(raw, 5, len(raw))[3] & record.DURABLE:
+                    topology.append(raw)
+            elif raw[0] == record.BIND:
+                topology.append(raw)
+        # The epoch in which this was applied: an EPOCH of a later one, which may come after it, ends what is sent here.
+        applied = self._state.log.applied
+        starts = ((self._state.log.epochs.epoch_at(applied), applied),)
+        return Meta(offset=0, csn=0, starts=starts, topology=tuple(topology), outcomes=type(meta.outcomes)()).encode()
+
+    def _put(self, message: bytes) -> None:
+        self._ready.append(message)
+        self._pieces += 1
+
+    def _put_transaction(self, subscription: TxReplicatingSubscription) -> None:
+        piece = subscription.next_piece(PIECE_BYTES)
+        while piece is not None:
+            self._put(piece)
+            self.unsent_transactions[subscription.tx.tx_id] = self._pieces
+            piece = subscription.next_piece(PIECE_BYTES)
+
+    def opening(self) -> list[bytes]:
+        """What must be sent before the first batch of the log: base, drops, transactions."""
+        messages = list(self._ready)
+        self._ready.clear()
+        self._sent = self._pieces
+        return messages
+
+    def next_message(self) -> bytes | None:
+        """The next piece, if one may be sent now; CAUGHT_UP after the last."""
+        if self._ended_at or self._sent - self._acked >= PIECES_IN_FLIGHT:
+            return None
+        if not self._described:
+            # The backup's journal kept no transient record, the ones that we have not applied ourselves neither.
+            if self._state.log.applied < self.base:
+                return None
+            self._describe({})
+        if self._ready:
+            self._sent += 1
+            return self._ready.popleft()
+        while self._queues:
+            piece = self._queues[0].next_piece(PIECE_BYTES)
+            if piece is not None:
+                self._sent += 1
+                return piece
+            self._queues.popleft()
+        self._sent += 1
+        self._ended_at = self._sent
+        return bytes((wire.CAUGHT_UP,))
+
+    def acknowledged(self, count: int) -> list[int]:
+        """The backup holds the first ``count`` pieces durably; returns transactions that it now holds whole."""
+        if count > self._sent:
+            raise wire.WireError(f"{count} pieces are acknowledged, {self._sent} were sent")
+        self._acked = max(self._acked, count)
+        whole = [tx_id for tx_id, piece in self.unsent_transactions.items() if piece <= self._acked]
+        for tx_id in whole:
+            del self.unsent_transactions[tx_id]
+        return whole
+
+    @property
+    def finished(self) -> bool:
+        """Everything is sent and held."""
+        return self._ended_at > 0 and self._acked >= self._ended_at
+
+    def blockers(self) -> list[tuple[str, int]]:
+        """(queue name, messages left), for status."""
+        return [(subscription.queue.name, subscription.left) for subscription in self._queues]

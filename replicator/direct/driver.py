@@ -1,0 +1,409 @@
+"""DirectFabric: links over TCP, and over Unix sockets on one machine (``unix_socket``), on asyncio or uvloop.
+
+One ``asyncio.Protocol`` object is one link: no task, no stream, no queue a message. A read is cut into messages by the
+session, all of them are handed to the listener, then the owner's ``turn`` is called, once; what the core wanted to say in that
+turn goes out when the owner calls :meth:`DirectFabric.flush`, with one write a link.
+
+A dialer that finds the other broker's Unix socket uses that, and TCP otherwise.
+
+``gone`` is the fact that lets a backup promote itself without waiting for a lease to end, so it is said in one case only:
+every address of the host answered the connect with ECONNREFUSED. A time-out, a reset, an unreachable network, a refused
+handshake are no proof of anything. A connection that reached *itself* is one: on loopback, a dial from port P to port P
+succeeds when nobody listens there and the kernel happens to choose P for the near end.
+
+What a listener raises is not caught here. From a read, asyncio hands it to the loop's exception handler, from a dial it ends
+the task group; in both the owner ends the process (DESIGN 9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from secrets import token_bytes
+from time import monotonic_ns
+from typing import Final, cast
+
+import attrs
+import structlog
+
+from understudy.replicator.direct import unix_socket
+from understudy.replicator.direct.link import DirectLink, LinkListener
+from understudy.replicator.direct.session import MAX_MESSAGE_BYTES, LinkSession, LinkStatistics
+
+__all__ = ["DirectFabric", "DirectLink", "FabricStatistics", "LinkListener", "LinkSettings", "LinkStatistics"]
+
+MAX_HANDSHAKES: Final = 64
+"""How many accepted connections may be unauthenticated at once; further ones are closed."""
+MAX_REFUSALS_KNOWN: Final = 256
+"""How many refusals (host and reason) are remembered, so that a broker that keeps trying is logged once."""
+
+_NONCE_BYTES: Final = 32
+_TCP: Final = frozenset({socket.AF_INET, socket.AF_INET6})
+
+_log = structlog.get_logger("understudy.link")
+
+
+def monotonic_ms() -> int:
+    return monotonic_ns() // 1_000_000
+
+
+@attrs.frozen(kw_only=True)
+class LinkSettings:
+    """What all links of one broker share.
+
+    Attributes:
+        group, broker: ids of this end.
+        secret: the group's; empty for none.
+        agreed: settings that must be the same at both ends.
+        heartbeat_ms, dead_after_ms, handshake_timeout_ms: see :class:`LinkSession`. A dial may take ``handshake_timeout_ms``
+            to connect and as long again to authenticate. ``dead_after_ms`` is also how long a link that has ended may take
+            to get rid of its last words.
+        max_message_bytes: the longest message.
+        unix: dial over a Unix socket where there is one.
+        server_tls, client_tls: for accepting and for dialing; both or neither.
+    """
+
+    group: str
+    broker: str
+    secret: bytes = attrs.field(repr=False)
+    agreed: Mapping[str, str] = attrs.field(factory=dict)
+    heartbeat_ms: int = 1_000
+    dead_after_ms: int = 5_000
+    handshake_timeout_ms: int = 10_000
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    unix: bool = True
+    server_tls: ssl.SSLContext | None = None
+    client_tls: ssl.SSLContext | None = None
+
+    def session(self, peer: str, now_ms: int) -> LinkSession:
+        """A new one: dialing ``peer``, or accepting if it is ""."""
+        return LinkSession(
+            dialing=bool(peer),
+            group=self.group,
+            broker=self.broker,
+            peer=peer,
+            secret=self.secret,
+            nonce=token_bytes(_NONCE_BYTES),
+            agreed=self.agreed,
+            now_ms=now_ms,
+            heartbeat_ms=self.heartbeat_ms,
+            dead_after_ms=self.dead_after_ms,
+            handshake_timeout_ms=self.handshake_timeout_ms,
+            max_message_bytes=self.max_message_bytes,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class FabricStatistics:
+    """Counts since the fabric was made, and the open links. ``refused`` counts handshakes of accepted connections."""
+
+    dials: int
+    dials_failed: int
+    accepted: int
+    refused: int
+    lost: int
+    links: tuple[LinkStatistics, ...]
+
+
+class DirectFabric:
+    """All links of one broker. Implements ``replicator.fabric.Fabric``.
+
+    Args:
+        settings: what the links share.
+        listener: who is told; may be replaced, together with :meth:`drop_links`, when a new core takes over.
+        turn: called after each read, or other event, of which the listener was told something. Must call :meth:`flush`.
+        tasks: the group that a dial's task belongs to.
+        now_ms: the clock; that of :meth:`tick`.
+
+    Attributes:
+        port: the port that is listened on, 0 before.
+    """
+
+    def __init__(
+        self,
+        settings: LinkSettings,
+        listener: LinkListener,
+        turn: Callable[[], None],
+        tasks: asyncio.TaskGroup,
+        now_ms: Callable[[], int] = monotonic_ms,
+    ) -> None:
+        self.settings = settings
+        self.listener = listener
+        self.turn = turn
+        self.now_ms = now_ms
+        self.port = 0
+        self._tasks = tasks
+        self._loop = asyncio.get_running_loop()
+        self._servers: list[asyncio.AbstractServer] = []
+        self._unix: unix_socket.UnixAddress | None = None
+        self._closed = False
+        self._links: set[DirectLink] = set()
+        self._dirty: list[DirectLink] = []
+        self._dialing: set[asyncio.Task[None]] = set()
+        self._refusals: dict[tuple[str, str], None] = {}
+        self._emptied = asyncio.Event()
+        self._dials = self._dials_failed = self._accepted = self._refused = self._lost = 0
+
+    # -- the owner's side -----------------------------------------------------------------------------------------------
+
+    async def listen(self, host: str, port: int) -> int:
+        """Accept links at ``host``; returns the port, which is a free one if ``port`` is 0.
+
+        Raises:
+            OSError: the address cannot be listened on.
+        """
+        tls = self.settings.server_tls
+        timeout_s = None if tls is None else self.settings.handshake_timeout_ms / 1_000
+        server = await self._loop.create_server(
+            lambda: self._connection("", ""), host, port, ssl=tls, ssl_handshake_timeout=timeout_s
+        )
+        self._servers.append(server)
+        self.port = int(server.sockets[0].getsockname()[1])
+        return self.port
+
+    async def listen_unix(self, path: Path) -> bool:
+        """Accept links from this machine at ``path`` too; False, and a word in the log, if that cannot be."""
+        try:
+            sock, address = unix_socket.bind(path)
+        except OSError as error:
+            _log.info("links of this machine go over TCP", broker=self.settings.broker, reason=str(error))
+            return False
+        tls = self.settings.server_tls
+        timeout_s = None if tls is None else self.settings.handshake_timeout_ms / 1_000
+        here = f"unix:{address.path}"
+        server = await self._loop.create_unix_server(
+            lambda: self._connection("", here), sock=sock, ssl=tls, ssl_handshake_timeout=timeout_s
+        )
+        self._servers.append(server)
+        self._unix = address
+        return True
+
+    def address(self, host: str) -> str:
+        """What others dial, this broker being known as ``host``: :meth:`dial` of their fabric understands it."""
+        tcp = f"{host}:{self.port}"
+        return tcp if self._unix is None else self._unix.joined_to(tcp)
+
+    def dial(self, broker: str, address: str) -> None:
+        """Connect to ``broker`` at ``address``: host:port (an IPv6 host in brackets), or what its :meth:`address` says."""
+        if self._closed:
+            return
+        self._dials += 1
+        task = self._tasks.create_task(self._dial(broker, address), name=f"dial {broker} at {address}")
+        self._dialing.add(task)
+        task.add_done_callback(self._dialing.discard)
+
+    def flush(self) -> None:
+        """Write what all links have queued: the end of the owner's turn."""
+        if self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for link in dirty:
+                link.write()
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes. Call it several times per heartbeat."""
+        told = False
+        for link in list(self._links):
+            told = link.tick(now_ms) or told
+        if told:
+            self.turn()
+
+    def drop_links(self, reason: str) -> None:
+        """End all links and dials. The listener is told nothing: it is about to be replaced."""
+        for task in list(self._dialing):
+            task.cancel()
+        for link in list(self._links):
+            link.close(reason)
+        self.flush()
+
+    def close(self, reason: str = "") -> None:
+        """Listen no more, end all links. The listener is told nothing."""
+        self._closed = True
+        servers, self._servers = self._servers, []
+        for server in servers:
+            server.close()
+        if self._unix is not None:
+            unix_socket.remove(self._unix)
+            self._unix = None
+        self.drop_links(reason or f"broker {self.settings.broker} stops")
+
+    async def wait_closed(self) -> None:
+        """After :meth:`close`: wait until the last words are written, or ``dead_after_ms`` have passed."""
+        try:
+            async with asyncio.timeout(self.settings.dead_after_ms / 1_000):
+                await self._until_emptied()
+        except TimeoutError:
+            for link in list(self._links):
+                link.abort()
+            await self._until_emptied()
+
+    async def _until_emptied(self) -> None:
+        while self._links:
+            self._emptied.clear()
+            await self._emptied.wait()
+
+    def statistics(self) -> FabricStatistics:
+        return FabricStatistics(
+            dials=self._dials,
+            dials_failed=self._dials_failed,
+            accepted=self._accepted,
+            refused=self._refused,
+            lost=self._lost,
+            links=tuple(link.statistics() for link in self._links if link.open),
+        )
+
+    # -- dialing --------------------------------------------------------------------------------------------------------
+
+    async def _dial(self, broker: str, address: str) -> None:
+        """Connect; from then on the link speaks for itself."""
+        timeout_s = self.settings.handshake_timeout_ms / 1_000
+        address, unix = unix_socket.split_address(address)
+        try:
+            host, port = _parse(address)
+            sock = unix_socket.connect(unix) if unix is not None and self.settings.unix else None
+            if sock is not None:
+                assert unix is not None
+                address = f"unix:{unix.path}"
+            else:
+                async with asyncio.timeout(timeout_s):
+                    sock = await self._connect(host, port)
+            link = self._connection(broker, address)
+            try:
+                await self._start(link, sock, host, timeout_s)
+            except BaseException:
+                link.close("no longer wanted")
+                self.link_gone(link)  # uvloop closes a transport whose dial is cancelled without telling the protocol
+                sock.close()
+                raise
+        except ConnectionRefusedError as error:
+            self._dial_failed(f"broker {broker} at {address}: {error}", gone=True)
+        except TimeoutError:
+            self._dial_failed(f"broker {broker} at {address}: no connection after {timeout_s:g} s")
+        except (OSError, ValueError) as error:
+            self._dial_failed(f"broker {broker} at {address}: {error}")
+
+    async def _start(self, link: _Connection, sock: socket.socket, host: str, timeout_s: float) -> None:
+        """Give the connected ``sock`` to ``link``."""
+        tls = self.settings.client_tls
+        server_hostname = None if tls is None else host
+        tls_timeout_s = None if tls is None else timeout_s
+        if sock.family in _TCP:
+            await self._loop.create_connection(
+                lambda: link, sock=sock, ssl=tls, server_hostname=server_hostname, ssl_handshake_timeout=tls_timeout_s
+            )
+        else:
+            await self._loop.create_unix_connection(
+                lambda: link, sock=sock, ssl=tls, server_hostname=server_hostname, ssl_handshake_timeout=tls_timeout_s
+            )
+
+    async def _connect(self, host: str, port: int) -> socket.socket:
+        """A connected socket.
+
+        Raises:
+            ConnectionRefusedError: *every* address of ``host`` refused it.
+            OSError: none could be reached, and not all because they refused.
+        """
+        failure: OSError | None = None
+        for family, kind, protocol, _, address in await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setblocking(False)
+                await self._loop.sock_connect(sock, address)
+                if sock.getsockname() != sock.getpeername():
+                    return sock
+                sock.close()
+            except ConnectionRefusedError:
+                sock.close()
+            except OSError as error:
+                sock.close()
+                failure = error
+            except BaseException:
+                sock.close()
+                raise
+        raise failure or ConnectionRefusedError("the connection is refused: nobody listens there")
+
+    def _dial_failed(self, reason: str, *, gone: bool = False) -> None:
+        self._dials_failed += 1
+        self.listener.dial_failed(reason, gone)
+        self.turn()
+
+    # -- the links' side (`LinkOwner`) ------------------------------------------------------------------------------------
+
+    def _connection(self, wanted: str, remote: str) -> _Connection:
+        settings = self.settings
+        session = settings.session(wanted, self.now_ms())
+        return _Connection(self, session, linger_ms=settings.dead_after_ms, wanted=wanted, remote=remote)
+
+    def link_made(self, link: DirectLink) -> bool:
+        self._links.add(link)
+        shaking = sum(1 for other in self._links if other.shaking and not other.dialing)
+        if shaking > MAX_HANDSHAKES:
+            self.link_refused(link, f"{MAX_HANDSHAKES} connections are already unauthenticated")
+        return shaking <= MAX_HANDSHAKES and not self._closed
+
+    def link_gone(self, link: DirectLink) -> None:
+        self._links.discard(link)
+        if not self._links:
+            self._emptied.set()
+
+    def link_dirty(self, link: DirectLink) -> None:
+        self._dirty.append(link)
+
+    def link_established(self, link: DirectLink) -> None:
+        for refusal in [known for known in self._refusals if known[0] == link.remote_host]:
+            del self._refusals[refusal]
+        _log.info("link up", broker=self.settings.broker, peer=link.peer, remote=link.remote, dialed=link.dialing)
+        if link.dialing:
+            self.listener.dialed(link)
+        else:
+            self._accepted += 1
+            self.listener.link_accepted(link)
+
+    def link_lost(self, link: DirectLink, reason: str) -> None:
+        self._lost += 1
+        _log.info("link lost", broker=self.settings.broker, peer=link.peer, remote=link.remote, reason=reason)
+        self.listener.link_lost(link, reason)
+
+    def link_refused(self, link: DirectLink, reason: str) -> bool:
+        if not link.dialing:
+            self._refused += 1
+            self._log_refusal("peer refused", link, reason)
+            return False
+        self._dials_failed += 1
+        self._log_refusal("link refused", link, reason)
+        self.listener.dial_failed(f"broker {link.wanted} at {link.remote}: {reason}", False)
+        return True
+
+    def soon(self, call: Callable[[], None]) -> None:
+        self._loop.call_soon(call)
+
+    def _log_refusal(self, event: str, link: DirectLink, reason: str) -> None:
+        """Once, not for each of the attempts that a broker with a wrong secret makes until somebody mends it."""
+        refusal = (link.remote_host, reason)
+        if refusal in self._refusals:
+            return
+        if len(self._refusals) >= MAX_REFUSALS_KNOWN:
+            del self._refusals[next(iter(self._refusals))]
+        self._refusals[refusal] = None
+        _log.warning(event, broker=self.settings.broker, remote=link.remote, reason=reason)
+
+
+class _Connection(DirectLink, asyncio.Protocol):
+    """A link on a socket."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        sock = transport.get_extra_info("socket")
+        if sock.family in _TCP:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        name = transport.get_extra_info("peername")
+        # A peer that is gone already has no name any more; one on a Unix socket never had one.
+        self.connect(cast("asyncio.Transport", transport), f"{name[0]}:{name[1]}" if name else "unknown:0")
+
+
+def _parse(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) <= 65_535:
+        raise ValueError("the address is not host:port")
+    return host.strip("[]"), int(port)

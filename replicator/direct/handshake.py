@@ -1,0 +1,178 @@
+"""What two brokers must agree on before a link carries anything, and how each proves that it holds the group's secret.
+
+    dialer                                    acceptor
+      HELLO   what it is, a nonce       ->
+              <-  ANSWER  what it is, a nonce       (or REFUSE: the first thing in which the two differ)
+      PROOF   hmac "dialer"             ->
+              <-  WELCOME hmac "acceptor"           (or REFUSE: the secret differs)
+
+Each proof is HMAC-SHA256 over a label, the role of the one who proves, and both hellos byte for byte: identities, nonces,
+versions and values. So nothing said in the open can have been changed on the way (no downgrade), a proof is of no use in
+another conversation (the nonces), and cannot be sent back to its maker (the role). The dialer proves first: whoever can reach
+the port but lacks the secret gets nothing to try guesses on at home. An empty secret proves nothing, and is allowed by the
+configuration on loopback only.
+
+After WELCOME frames are not authenticated one by one. Against somebody who can write into the connection only TLS helps.
+
+A hello is JSON, because brokers of different versions must be able to read each other's: unknown keys are passed over, and
+the reason for a refusal can name both sides. It says nothing that is secret.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final
+
+import attrs
+import msgspec
+
+from understudy.broker.errors import UnderstudyError
+
+DIALER: Final = b"dialer"
+ACCEPTOR: Final = b"acceptor"
+MIN_NONCE_BYTES: Final = 16
+MAX_HELLO_BYTES: Final = 64 << 10
+"""The longest frame that is taken from somebody who has not proved anything."""
+
+_LABEL: Final = b"understudy link"
+_SHOWN_CHARACTERS: Final = 100
+
+
+class HandshakeError(UnderstudyError):
+    """The two ends may not be linked. The message is meant for the operators of both, and names who has what."""
+
+
+def _name(_: object, attribute: attrs.Attribute[str], value: str) -> None:
+    if not 1 <= len(value) <= 64 or not value.isprintable():
+        raise ValueError(f"{attribute.name} is not a name of 1 to 64 characters")
+
+
+def _nonce(_: object, attribute: attrs.Attribute[bytes], value: bytes) -> None:
+    if len(value) < MIN_NONCE_BYTES:
+        raise ValueError(f"{attribute.name} has {len(value)} bytes, at least {MIN_NONCE_BYTES} are wanted")
+
+
+@attrs.frozen(kw_only=True)
+class Hello:
+    """What an end says of itself.
+
+    Attributes:
+        group, broker: its ids.
+        peer: the broker that a dialer wants to reach; "" for whoever answers.
+        oldest_wire, newest_wire: the wire versions it speaks, both included.
+        record_format: version of the log's records that it writes when it leads.
+        oldest_record_format, newest_record_format: those it reads, both included; 0 (a program that does not say): only the one
+            it writes.
+        nonce: never used before.
+        agreed: settings that must be the same at both ends.
+    """
+
+    group: str = attrs.field(validator=_name)
+    broker: str = attrs.field(validator=_name)
+    peer: str = ""
+    oldest_wire: int
+    newest_wire: int
+    record_format: int
+    oldest_record_format: int = 0
+    newest_record_format: int = 0
+    nonce: bytes = attrs.field(validator=_nonce)
+    agreed: dict[str, str]
+
+    @property
+    def reads(self) -> tuple[int, int]:
+        """The record formats that it reads, both included."""
+        return self.oldest_record_format or self.record_format, self.newest_record_format or self.record_format
+
+
+_decoder: Final = msgspec.json.Decoder(Hello)
+
+
+def encode_hello(hello: Hello) -> bytes:
+    encoded = msgspec.json.encode(hello)
+    assert len(encoded) <= MAX_HELLO_BYTES, f"a hello of {len(encoded)} bytes"
+    return encoded
+
+
+def decode_hello(buf: bytes) -> Hello:
+    """Read a peer's hello.
+
+    Raises:
+        HandshakeError: these bytes are no hello.
+    """
+    try:
+        return _decoder.decode(buf)
+    except (ValueError, RecursionError) as error:
+        raise HandshakeError(f"the other end sent no hello of this protocol: {shown_text(str(error))}") from error
+
+
+def proof(secret: bytes, role: bytes, dialer_hello: bytes, acceptor_hello: bytes) -> bytes:
+    """What only who holds ``secret`` can say, in ``role``, in the conversation that began with these two hellos."""
+    mac = hmac.new(secret, digestmod="sha256")
+    for part in (_LABEL, role, dialer_hello, acceptor_hello):
+        mac.update(len(part).to_bytes(4, "big"))
+        mac.update(part)
+    return mac.digest()
+
+
+def check_proof(expected: bytes, shown: bytes) -> None:
+    """Compare in constant time.
+
+    Raises:
+        HandshakeError: they differ; where, is not told.
+    """
+    if not hmac.compare_digest(expected, shown):
+        raise HandshakeError("the shared secret (link.secret) is not the same at both ends")
+
+
+def check_agreement(dialer: Hello, acceptor: Hello) -> int:
+    """Check all that must agree, in a fixed order.
+
+    Returns:
+        The wire version to be spoken: the newest that both know.
+
+    Raises:
+        HandshakeError: the first difference, with its name and both values. The text is the same at both ends.
+    """
+    version = min(dialer.newest_wire, acceptor.newest_wire)
+    if version < max(dialer.oldest_wire, acceptor.oldest_wire):
+        raise HandshakeError(
+            f"wire versions do not meet: {dialer.broker} speaks {dialer.oldest_wire} to {dialer.newest_wire}, "
+            f"{acceptor.broker} speaks {acceptor.oldest_wire} to {acceptor.newest_wire}"
+        )
+    if dialer.group != acceptor.group:
+        raise _difference("group", dialer, dialer.group, acceptor, acceptor.group)
+    if dialer.broker == acceptor.broker:
+        raise HandshakeError(f"both ends are broker {dialer.broker!r}: an id belongs to one broker of the group")
+    if dialer.peer and dialer.peer != acceptor.broker:
+        raise HandshakeError(f"{dialer.broker} looks for broker {_shown(dialer.peer)}, and found {acceptor.broker!r}")
+    oldest, newest = dialer.reads
+    if not oldest <= acceptor.record_format <= newest:  # who dials is the backup: it takes what the other writes
+        raise HandshakeError(f"record formats do not meet: {_formats(acceptor)}, {_formats(dialer)}")
+    for key in sorted(dialer.agreed.keys() | acceptor.agreed.keys()):
+        ours, theirs = dialer.agreed.get(key), acceptor.agreed.get(key)
+        if ours != theirs:
+            raise _difference(shown_text(key), dialer, ours, acceptor, theirs)
+    return version
+
+
+def _difference(
+    key: str, dialer: Hello, dialer_value: object, acceptor: Hello, acceptor_value: object
+) -> HandshakeError:
+    return HandshakeError(
+        f"{key} differs: {dialer.broker} has {_shown(dialer_value)}, {acceptor.broker} has {_shown(acceptor_value)}"
+    )
+
+
+def _formats(hello: Hello) -> str:
+    oldest, newest = hello.reads
+    return f"{hello.broker} writes {hello.record_format} and reads {oldest} to {newest}"
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else shown_text(repr(value))
+
+
+def shown_text(text: str, limit: int = _SHOWN_CHARACTERS) -> str:
+    """Text of a peer, made fit for a log line: nothing that a terminal obeys, and not without end."""
+    plain = "".join([c if c.isprintable() else "?" for c in text[: limit + 1]])
+    return plain if len(plain) <= limit else plain[: limit - 3] + "..."

@@ -1,0 +1,341 @@
+"""LinkSession: one end of a link, without its socket, clock or chance.
+
+A driver feeds it what arrives and the time, and writes what it gives out. It authenticates both ends (``handshake``), cuts the
+stream into messages (``framing``), sends heartbeats, and notices that the other end is dead. It never raises over what a peer
+sends: it finishes, and :attr:`LinkSession.reason` says why.
+
+=========  ====  =====================  ==================================================
+frame      kind  from                   body
+=========  ====  =====================  ==================================================
+HELLO      1     dialer                 JSON
+ANSWER     2     acceptor               JSON
+PROOF      3     dialer                 32 octets
+WELCOME    4     acceptor               32 octets
+REFUSE     5     both, for good         text: why there will be no link
+MESSAGE    6     both, once open        whatever the core says
+HEARTBEAT  7     both, once open        nothing
+GOODBYE    8     both, once open        text: why the link ends
+=========  ====  =====================  ==================================================
+
+Kinds 2 and 4 are not 1 and 3 seen from the other side: a TCP connection that has, by the accident of loopback port numbers,
+reached itself, must not take its own HELLO for an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Final
+
+import attrs
+
+from understudy.broker.log.frame import MAX_FRAME_BYTES
+from understudy.broker.log.record import FORMAT_VERSION, OLDEST_FORMAT_VERSION
+from understudy.replicator.direct import handshake
+from understudy.replicator.direct.framing import HEAD_BYTES, MESSAGE, FrameReader, FramingError, frame_head
+from understudy.replicator.direct.handshake import HandshakeError, Hello, shown_text
+from understudy.replicator.wire import OLDEST_WIRE_VERSION, WIRE_VERSION
+
+HELLO: Final = 1
+ANSWER: Final = 2
+PROOF: Final = 3
+WELCOME: Final = 4
+REFUSE: Final = 5
+HEARTBEAT: Final = 7
+GOODBYE: Final = 8
+
+MAX_MESSAGE_BYTES: Final = MAX_FRAME_BYTES + (64 << 10)
+"""The largest message by default: the largest batch that a journal takes, and what a link says around it."""
+
+_MAX_REASON_CHARACTERS: Final = 1_000
+
+
+class _State(Enum):
+    """Where the conversation stands: what is waited for."""
+
+    HELLO = "a HELLO"
+    ANSWER = "an ANSWER"
+    PROOF = "a PROOF"
+    WELCOME = "a WELCOME"
+    OPEN = "messages"
+    FINISHED = "nothing"
+
+
+@attrs.frozen(kw_only=True)
+class LinkStatistics:
+    """Counts of one link since it began. ``waiting_bytes`` are queued here and not yet with the operating system."""
+
+    peer: str
+    messages_sent: int
+    messages_received: int
+    bytes_sent: int
+    bytes_received: int
+    waiting_bytes: int
+
+
+class LinkSession:
+    """One end of one link.
+
+    Args:
+        dialing: this end opened the connection.
+        group, broker: ids of this end.
+        peer: the broker that must be at the other end; only if dialing; "" for any of the group.
+        secret: the group's; empty for none.
+        nonce: at least 16 random bytes, never used before.
+        agreed: settings that must be the same at both ends.
+        now_ms: monotonic time, here and in all that follows.
+        heartbeat_ms: after so long without anything sent, a heartbeat is.
+        dead_after_ms: after so long without anything heard the link is dead.
+        handshake_timeout_ms: within which the link must be open.
+        max_message_bytes: the longest message, sent or received.
+        wire_versions: oldest and newest that this end speaks.
+        record_formats: of the log's records: oldest and newest that this end reads, and the one that it writes.
+
+    Attributes:
+        established: the other end is who it says and shares the secret; stays true when the session has finished.
+        peer: id of the other end once it is established, "" before.
+        wire_version: the newest that both ends speak, once established.
+        finished: nothing more will be received; what :meth:`take_output` still gives is the last.
+        reason: why it finished.
+        remote_reason: what the other end gave as its reason, "" if it gave none.
+        output_bytes: how much :meth:`take_output` would give.
+    """
+
+    def __init__(
+        self,
+        *,
+        dialing: bool,
+        group: str,
+        broker: str,
+        peer: str = "",
+        secret: bytes,
+        nonce: bytes,
+        agreed: Mapping[str, str],
+        now_ms: int,
+        heartbeat_ms: int = 1_000,
+        dead_after_ms: int = 5_000,
+        handshake_timeout_ms: int = 10_000,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        wire_versions: tuple[int, int] = (OLDEST_WIRE_VERSION, WIRE_VERSION),
+        record_formats: tuple[int, int, int] = (OLDEST_FORMAT_VERSION, FORMAT_VERSION, FORMAT_VERSION),
+    ) -> None:
+        assert dialing or not peer, "who accepts expects nobody"
+        self.established = False
+        self.peer = ""
+        self.wire_version = 0
+        self.finished = False
+        self.reason = ""
+        self.remote_reason = ""
+        self._dialing = dialing
+        self._secret = secret
+        self._heartbeat_ms = heartbeat_ms
+        self._dead_after_ms = dead_after_ms
+        self._handshake_timeout_ms = handshake_timeout_ms
+        self._max_message_bytes = max_message_bytes
+        self._began_ms = self._heard_ms = self._spoke_ms = now_ms
+        self._spoke = False
+        self._doubted = False
+        self._reader = FrameReader(handshake.MAX_HELLO_BYTES)
+        self._output: list[bytes] = []
+        self.output_bytes = 0
+        self._messages_sent = self._messages_received = self._bytes_taken = self._bytes_received = 0
+        self._ours = Hello(
+            group=group,
+            broker=broker,
+            peer=peer,
+            oldest_wire=wire_versions[0],
+            newest_wire=wire_versions[1],
+            record_format=record_formats[2],
+            oldest_record_format=record_formats[0],
+            newest_record_format=record_formats[1],
+            nonce=nonce,
+            agreed=dict(agreed),
+        )
+        self._our_hello = handshake.encode_hello(self._ours)
+        self._theirs: Hello | None = None
+        self._their_hello = b""
+        self._moves: dict[tuple[_State, int], Callable[[bytes], None]] = {
+            (_State.HELLO, HELLO): self._take_hello,
+            (_State.ANSWER, ANSWER): self._take_answer,
+            (_State.PROOF, PROOF): self._take_proof,
+            (_State.WELCOME, WELCOME): self._take_welcome,
+            (_State.OPEN, HEARTBEAT): self._take_heartbeat,
+            (_State.OPEN, GOODBYE): self._take_goodbye,
+        }
+        self._state = _State.ANSWER if dialing else _State.HELLO
+        if dialing:
+            self._put(HELLO, self._our_hello)
+
+    # -- what the driver calls ------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: int) -> list[bytes]:
+        """Take what has arrived, in any pieces.
+
+        Returns:
+            The messages that it completes. None comes before the session is established, and none after it has finished;
+            look at :attr:`finished` afterwards.
+        """
+        if self.finished:
+            return []
+        self._heard_ms = now_ms
+        self._doubted = False
+        self._bytes_received += len(data)
+        messages: list[bytes] = []
+        reader = self._reader
+        reader.add(data)
+        try:
+            while reader.more and (frame := reader.next_frame()) is not None:
+                if frame[0] == MESSAGE and self.established:
+                    messages.append(frame[1])
+                    continue
+                self._take(*frame)
+                if self._state is _State.FINISHED:
+                    break
+        except HandshakeError as error:
+            self._fail(str(error))
+        except FramingError as error:
+            self._fail(f"{error}{'' if self.established else ', before the other end has proved who it is'}")
+        self._messages_received += len(messages)
+        return messages
+
+    def send(self, message: bytes) -> None:
+        """Queue a message. The session must be established; after it has finished the message goes nowhere."""
+        if self.finished:
+            return
+        assert self.established, "nothing is said before the other end has proved who it is"
+        if len(message) > self._max_message_bytes:
+            self.close(f"a message of {len(message)} bytes was to be sent, at most {self._max_message_bytes} may be")
+            return
+        self._messages_sent += 1
+        self._output += (frame_head(MESSAGE, message), message) if message else (frame_head(MESSAGE, message),)
+        self.output_bytes += HEAD_BYTES + len(message)
+        self._spoke = True
+
+    def take_output(self) -> list[bytes]:
+        """What is to be written now, in order. Messages come as they were given to :meth:`send`, uncopied."""
+        output, self._output = self._output, []
+        self._bytes_taken += self.output_bytes
+        self.output_bytes = 0
+        return output
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes: send a heartbeat, or give the other end up. Call it several times per ``heartbeat_ms``."""
+        if self.finished:
+            return
+        if not self.established:
+            if now_ms - self._began_ms >= self._handshake_timeout_ms:
+                self._fail(
+                    f"the handshake was not over after {now_ms - self._began_ms} ms: still waits for {self._state.value}"
+                )
+            return
+        if self._spoke:
+            self._spoke = False
+            self._spoke_ms = now_ms
+        elif now_ms - self._spoke_ms >= self._heartbeat_ms:
+            self._spoke_ms = now_ms
+            self._put(HEARTBEAT, b"")
+            self._spoke = False
+        if now_ms - self._heard_ms >= self._dead_after_ms:
+            self._doubt(now_ms)
+
+    def _doubt(self, now_ms: int) -> None:
+        """Give up at the second tick only: a process that was itself stopped finds, at the first, what came meanwhile unread."""
+        if self._doubted:
+            self._fail(f"nothing was heard from {self.peer} for {now_ms - self._heard_ms} ms")
+        self._doubted = True
+
+    def close(self, reason: str) -> None:
+        """End the session from this side; the other end is told ``reason``. What was sent before still goes out first."""
+        if not self.finished:
+            self._fail(reason)
+
+    def statistics(self) -> LinkStatistics:
+        return LinkStatistics(
+            peer=self.peer,
+            messages_sent=self._messages_sent,
+            messages_received=self._messages_received,
+            bytes_sent=self._bytes_taken + self.output_bytes,
+            bytes_received=self._bytes_received,
+            waiting_bytes=self.output_bytes,
+        )
+
+    # -- frames ---------------------------------------------------------------------------------------------------------
+
+    def _put(self, kind: int, body: bytes) -> None:
+        self._output.append(frame_head(kind, body))
+        if body:
+            self._output.append(body)
+        self.output_bytes += HEAD_BYTES + len(body)
+        self._spoke = True
+
+    def _take(self, kind: int, body: bytes) -> None:
+        if kind == REFUSE:
+            self._take_refuse(body)
+            return
+        move = self._moves.get((self._state, kind))
+        if move is None:
+            raise HandshakeError(
+                f"the other end sent a frame of kind {kind}; what was waited for is {self._state.value}"
+            )
+        move(body)
+
+    def _take_hello(self, body: bytes) -> None:
+        self._theirs, self._their_hello = handshake.decode_hello(body), body
+        self.wire_version = handshake.check_agreement(self._theirs, self._ours)
+        self._put(ANSWER, self._our_hello)
+        self._state = _State.PROOF
+
+    def _take_answer(self, body: bytes) -> None:
+        self._theirs, self._their_hello = handshake.decode_hello(body), body
+        self.wire_version = handshake.check_agreement(self._ours, self._theirs)
+        self._put(PROOF, handshake.proof(self._secret, handshake.DIALER, self._our_hello, body))
+        self._state = _State.WELCOME
+
+    def _take_proof(self, body: bytes) -> None:
+        hellos = (self._their_hello, self._our_hello)
+        handshake.check_proof(handshake.proof(self._secret, handshake.DIALER, *hellos), body)
+        self._put(WELCOME, handshake.proof(self._secret, handshake.ACCEPTOR, *hellos))
+        self._open()
+
+    def _take_welcome(self, body: bytes) -> None:
+        expected = handshake.proof(self._secret, handshake.ACCEPTOR, self._our_hello, self._their_hello)
+        handshake.check_proof(expected, body)
+        self._open()
+
+    def _open(self) -> None:
+        assert self._theirs is not None
+        self.peer = self._theirs.broker
+        self.established = True
+        self._state = _State.OPEN
+        self._reader.limit = self._max_message_bytes
+
+    def _take_heartbeat(self, body: bytes) -> None:
+        """That it came is all that it says."""
+
+    def _take_goodbye(self, body: bytes) -> None:
+        self.remote_reason = shown_text(body.decode(errors="replace"), _MAX_REASON_CHARACTERS)
+        self._finish(f"{self.peer} ended the link: {self.remote_reason}")
+
+    def _take_refuse(self, body: bytes) -> None:
+        self.remote_reason = shown_text(body.decode(errors="replace"), _MAX_REASON_CHARACTERS)
+        self._finish(f"refused by {self._other_end}: {self.remote_reason}")
+
+    @property
+    def _other_end(self) -> str:
+        """Who it is, as far as that has been said, proved or not."""
+        return self._theirs.broker if self._theirs is not None else self._ours.peer or "the other end"
+
+    # -- the end --------------------------------------------------------------------------------------------------------
+
+    def _fail(self, reason: str) -> None:
+        """Finish, and say why to a peer that has spoken this protocol; a stranger gets no answer."""
+        if self.established:
+            self._put(GOODBYE, reason[:_MAX_REASON_CHARACTERS].encode(errors="replace"))
+        elif self._theirs is not None:
+            self._put(REFUSE, reason[:_MAX_REASON_CHARACTERS].encode(errors="replace"))
+        self._finish(reason)
+
+    def _finish(self, reason: str) -> None:
+        self.finished = True
+        self.reason = reason
+        self._state = _State.FINISHED

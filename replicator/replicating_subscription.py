@@ -1,0 +1,62 @@
+"""ReplicatingSubscription: the primary's end of one queue's catch-up to one backup."""
+
+from __future__ import annotations
+
+from understudy.broker.core.entry import Entry
+from understudy.broker.core.queue import Queue
+from understudy.replicator import snapshot, wire
+from understudy.replicator.id_set import IdSet
+
+
+class ReplicatingSubscription:
+    """Sends what one backup lacks of one queue, from the live queue, piece by piece.
+
+    Which ids to send is fixed at the start: those in the queue at the base position that the backup does not hold (its ids
+    are the *skip set*). Ids ascend in log order, so everything that comes later, transactions included, has a higher id
+    and comes with the log: nothing is sent twice. Each message is read when its piece is made; what has left the queue by
+    then is passed over (the log tells the backup of its dequeue).
+    """
+
+    def __init__(self, queue: Queue, skip: IdSet, transient_only: bool = False) -> None:
+        self.queue = queue
+        queue.sort()
+        self.skip = skip
+        self._ids = [
+            entry.id
+            for entry in queue.entries.values()
+            if entry.id not in skip and not (transient_only and entry.message.persistent and queue.durable)
+        ]
+        self._next = 0
+
+    def extra_ids(self) -> IdSet:
+        """Ids that the backup holds and the queue does not: to be dropped."""
+        entries = self.queue.entries
+        return IdSet([entry_id for entry_id in self.skip if entry_id not in entries])
+
+    @property
+    def left(self) -> int:
+        """An upper bound of the messages still to be sent."""
+        return len(self._ids) - self._next
+
+    def next_piece(self, limit_bytes: int) -> bytes | None:
+        """The next piece, of about ``limit_bytes`` at the most, or None when the queue is done.
+
+        A piece is all durable or all transient, since only the former is journaled.
+        """
+        entries = self.queue.entries
+        chosen: list[Entry] = []
+        size = 0
+        transient = False
+        while self._next < len(self._ids) and size < limit_bytes:
+            entry = entries.get(self._ids[self._next])
+            if entry is not None:
+                is_transient = not (entry.message.persistent and self.queue.durable)
+                if chosen and is_transient != transient:
+                    break
+                transient = is_transient
+                chosen.append(entry)
+                size += len(entry.message.body) + len(entry.message.properties) + 64
+            self._next += 1
+        if not chosen:
+            return None
+        return snapshot.encode_queue_piece(wire.QUEUE, self.queue.id, transient, chosen)

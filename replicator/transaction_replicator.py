@@ -1,0 +1,55 @@
+"""TransactionReplicator: the backup's end of tx-queues, and its vote."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from understudy.broker.core.queue import Queue
+from understudy.broker.core.state import BrokerState
+from understudy.broker.transactions.tx_buffer import TxBuffer
+from understudy.replicator.queue_replicator import QueueReplicator
+
+
+class Vote(Enum):
+    """What a backup has said of a closed transaction. An enum, never membership of a set: that was QPID-5275."""
+
+    PENDING = "pending"
+    PREPARED = "prepared"
+    FAILED = "failed"
+    LEFT = "left"
+
+
+class TransactionReplicator(QueueReplicator):
+    """Builds the TxBuffer of one transaction from its tx-queue.
+
+    Live records come with the log and are put into the buffer by ``BrokerState``; what stood in the log before this
+    broker's part of it begins comes through :meth:`take_records`.
+    """
+
+    def __init__(self, state: BrokerState, tx_id: int, tx_queue: Queue) -> None:
+        super().__init__(state, tx_queue)
+        self.tx_id = tx_id
+
+    def take_records(self, records: list[tuple[int, bytes]]) -> None:
+        """Take the tx-queue's records (offset, bytes), in order. Those that are here already are passed over."""
+        state = self._state
+        tx = state.transaction(self.tx_id)
+        held = {event[0] for event in tx.events}
+        for offset, raw in records:
+            if offset not in held:
+                state.take_record(raw, offset)
+        tx.events.sort(key=lambda event: event[0])
+
+    @staticmethod
+    def vote(tx: TxBuffer, restarted_after: int, holes: bool) -> tuple[Vote, str]:
+        """PREPARED if the buffer is the whole transaction, else FAILED and why.
+
+        Args:
+            tx: closed.
+            restarted_after: this process holds nothing transient that stood in the log up to this offset.
+            holes: nor what the sender of the log had lost so itself (`BrokerState.holes`).
+        """
+        assert tx.prepare is not None
+        may_lack_transients = holes or 0 < tx.first_offset <= restarted_after or (not tx.events and restarted_after > 0)
+        missing = tx.missing_for(tx.prepare, may_lack_transients)
+        return (Vote.FAILED, missing) if missing else (Vote.PREPARED, "")

@@ -1,0 +1,48 @@
+"""TxReplicatingSubscription: the primary's end of one tx-queue's catch-up to one backup (tx catch-up, K-09)."""
+
+from __future__ import annotations
+
+from understudy.broker.core.queue import Queue
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log import record
+from understudy.broker.transactions.tx_buffer import TxBuffer
+from understudy.replicator import snapshot, wire
+from understudy.replicator.id_set import IdSet
+from understudy.replicator.replicating_subscription import ReplicatingSubscription
+
+
+class TxReplicatingSubscription(ReplicatingSubscription):
+    """Sends the events of an undecided transaction that stand in the log at or before the catch-up's base.
+
+    The records are encoded again and come out with the same bytes, so the backup's digest is the one that PREPARE states.
+    """
+
+    def __init__(self, state: BrokerState, tx: TxBuffer, base: int) -> None:
+        tx_queue = Queue(tx.tx_id, "", f"tx:{tx.tx_id}", durable=True, auto_delete=True, arguments={}, live=state.live)
+        super().__init__(tx_queue, IdSet())
+        self._state = state
+        self.tx = tx
+        self._events = [event for event in tx.events if 0 < event[0] <= base]
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._events) - self._at
+
+    def next_piece(self, limit_bytes: int) -> bytes | None:
+        """The next records of the tx-queue, or None when all have been sent."""
+        records: list[tuple[int, bytes]] = []
+        size = 0
+        while self._at < len(self._events) and size < limit_bytes:
+            offset, message, content = self._events[self._at]
+            if message is None:
+                raw = record.encode_tx_dequeue(self.tx.tx_id, content)
+            else:
+                queues = [self._state.queues.get(target[0]) for target in content]
+                transient = not message.persistent or not any(queue is not None and queue.durable for queue in queues)
+                head = record.encode_tx_enqueue(self.tx.tx_id, content, message, transient)
+                raw = head + message.properties + message.body
+            records.append((offset, raw))
+            size += len(raw)
+            self._at += 1
+        return snapshot.encode_transaction_piece(wire.TRANSACTION, records) if records else None

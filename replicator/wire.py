@@ -1,0 +1,205 @@
+"""What primary and backup say to each other, and its bytes: wire version 1.
+
+A message is one octet of kind and a payload; the fabric frames it. A batch travels as the very bytes that the journal keeps,
+behind the stable position of the moment.
+
+The order of a conversation: the backup says SYNC (what it has). The primary answers RESUME (keep your log up to here, the
+rest follows) or CATCH_UP (tell me your ids), to which the backup says IDS and the primary BASE, then DROP, TRANSACTION and
+QUEUE pieces beside the log, then CAUGHT_UP. Meanwhile and ever after: BATCH and STABLE one way, ACK, PIECE_ACK and NO the
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+import attrs
+
+from understudy.broker.errors import UnderstudyError
+from understudy.broker.log.record import read_short, short
+from understudy.replicator.id_set import IdSet
+
+WIRE_VERSION: Final = 1
+"""The newest version this code speaks."""
+OLDEST_WIRE_VERSION: Final = 1
+"""The oldest one it understands: a rolling upgrade replaces backups first."""
+
+SYNC: Final = 1
+RESUME: Final = 2
+CATCH_UP: Final = 3
+IDS: Final = 4
+BASE: Final = 5
+DROP: Final = 6
+TRANSACTION: Final = 7
+QUEUE: Final = 8
+CAUGHT_UP: Final = 9
+BATCH: Final = 10
+STABLE: Final = 11
+ACK: Final = 12
+PIECE_ACK: Final = 13
+NO: Final = 14
+STATUS: Final = 15
+LOW_DISK: Final = 16
+REASON_CHARACTERS: Final = 200
+
+_SYNC: Final = Struct(">IQQBHH")
+_START: Final = Struct(">IQ")
+_NO: Final = Struct(">QQ")
+_RESUME: Final = Struct(">IQQ")
+_U64: Final = Struct(">Q")
+_U32: Final = Struct(">I")
+
+FRESH: Final = 1
+PART: Final = 2
+
+
+class WireError(UnderstudyError):
+    """The peer said something that is not of this protocol; the link closes, nobody else stops."""
+
+
+@attrs.frozen(kw_only=True)
+class Sync:
+    """What a backup holds when it links.
+
+    Attributes:
+        epoch_seen: the highest epoch it knows, durably.
+        log_start: its log holds everything after this offset (0, or the base of a catch-up).
+        end: its last offset.
+        starts: (epoch, first offset), oldest first.
+        fresh: its process is new since it last heard from a primary, so transient messages are gone.
+        part: a catch-up was broken off: what it holds is no state of the group.
+        noes: (transaction id, offset of the PREPARE it says no to).
+        low_disk: why it has no room for more, "" if it has.
+    """
+
+    epoch_seen: int
+    log_start: int
+    end: int
+    starts: tuple[tuple[int, int], ...]
+    fresh: bool
+    part: bool
+    noes: tuple[tuple[int, int], ...]
+    low_disk: str = ""
+
+
+def encode_sync(sync: Sync) -> bytes:
+    flags = (FRESH if sync.fresh else 0) | (PART if sync.part else 0)
+    return b"".join(
+        [
+            bytes((SYNC,)),
+            _SYNC.pack(sync.epoch_seen, sync.log_start, sync.end, flags, len(sync.starts), len(sync.noes)),
+            *[_START.pack(*start) for start in sync.starts],
+            *[_NO.pack(*no) for no in sync.noes],
+            short(sync.low_disk[:REASON_CHARACTERS]),
+        ]
+    )
+
+
+def decode_sync(buf: bytes) -> Sync:
+    epoch_seen, log_start, end, flags, starts, noes = _SYNC.unpack_from(buf, 1)
+    at = 1 + _SYNC.size
+    noes_at = at + _START.size * starts
+    return Sync(
+        epoch_seen=epoch_seen,
+        log_start=log_start,
+        end=end,
+        starts=tuple(_START.unpack_from(buf, at + _START.size * i) for i in range(starts)),
+        fresh=bool(flags & FRESH),
+        part=bool(flags & PART),
+        noes=tuple(_NO.unpack_from(buf, noes_at + _NO.size * i) for i in range(noes)),
+        low_disk=read_short(buf, noes_at + _NO.size * noes)[0],
+    )
+
+
+def encode_resume(epoch: int, common: int, stable: int) -> bytes:
+    """Keep your log up to ``common``; what follows is sent."""
+    return bytes((RESUME,)) + _RESUME.pack(epoch, common, stable)
+
+
+def decode_resume(buf: bytes) -> tuple[int, int, int]:
+    return _RESUME.unpack_from(buf, 1)
+
+
+def encode_catch_up(epoch: int) -> bytes:
+    """Your log cannot be continued; say which ids you hold."""
+    return bytes((CATCH_UP,)) + _U32.pack(epoch)
+
+
+def decode_catch_up(buf: bytes) -> int:
+    return int(_U32.unpack_from(buf, 1)[0])
+
+
+def encode_ids(held: Sequence[tuple[int, IdSet]]) -> bytes:
+    """(queue id, ids held) of every queue."""
+    return b"".join([bytes((IDS,)), _U32.pack(len(held)), *[_U64.pack(q) + ids.encode() for q, ids in held]])
+
+
+def decode_ids(buf: bytes) -> dict[int, IdSet]:
+    (count,) = _U32.unpack_from(buf, 1)
+    at = 5
+    held: dict[int, IdSet] = {}
+    for _ in range(count):
+        (queue_id,) = _U64.unpack_from(buf, at)
+        held[queue_id], at = IdSet.decode(buf, at + 8)
+    return held
+
+
+def encode_drop(queue_id: int, ids: IdSet) -> bytes:
+    """These ids are not in that queue any more."""
+    return bytes((DROP,)) + _U64.pack(queue_id) + ids.encode()
+
+
+def decode_drop(buf: bytes) -> tuple[int, IdSet]:
+    return _U64.unpack_from(buf, 1)[0], IdSet.decode(buf, 9)[0]
+
+
+def encode_batch(stable: int, frame: bytes) -> bytes:
+    return bytes((BATCH,)) + _U64.pack(stable) + frame
+
+
+def encode_stable(stable: int) -> bytes:
+    return bytes((STABLE,)) + _U64.pack(stable)
+
+
+def encode_ack(offset: int) -> bytes:
+    """Everything up to ``offset`` is fsynced here, under the epoch of this link."""
+    return bytes((ACK,)) + _U64.pack(offset)
+
+
+def encode_piece_ack(count: int) -> bytes:
+    """The first ``count`` pieces of this catch-up are fsynced here."""
+    return bytes((PIECE_ACK,)) + _U64.pack(count)
+
+
+def decode_number(buf: bytes) -> int:
+    """The number of a STABLE, ACK or PIECE_ACK, or the stable position of a BATCH."""
+    return int(_U64.unpack_from(buf, 1)[0])
+
+
+def encode_no(tx_id: int, prepare_offset: int, reason: str) -> bytes:
+    return bytes((NO,)) + _NO.pack(tx_id, prepare_offset) + short(reason[:REASON_CHARACTERS])
+
+
+def decode_no(buf: bytes) -> tuple[int, int, str]:
+    tx_id, prepare_offset = _NO.unpack_from(buf, 1)
+    return tx_id, prepare_offset, read_short(buf, 1 + _NO.size)[0]
+
+
+def encode_status(status: str) -> bytes:
+    """The primary tells a backup that it is listed ("ready"), or what is between it and that, for its own status page."""
+    return bytes((STATUS,)) + status.encode()
+
+
+def decode_status(buf: bytes) -> str:
+    return buf[1:].decode()
+
+
+def encode_low_disk(reason: str) -> bytes:
+    """A backup tells the primary that its disk is nearly full, and why; "": there is room again."""
+    return bytes((LOW_DISK,)) + short(reason[:REASON_CHARACTERS])
+
+
+def decode_text(buf: bytes) -> str:
+    return read_short(buf, 1)[0]
