@@ -1,0 +1,282 @@
+"""Backup: the role of every broker that does not lead. It follows the primary, and takes over when it may.
+
+Who may be promoted is decided by the stored set alone, in the compare-and-set that raises the epoch. When to try is a
+matter of speed: at once if the primary's process is plainly gone (its link was lost and its port refuses), when its lease
+or session has ended otherwise. A broker that the store names as primary but that does not lead (it has restarted) tries at
+once too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import attrs
+
+from understudy.ha.config import HaConfig
+from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
+from understudy.ha.status import BrokerStatus
+from understudy.replicator import wire
+from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.fabric import Fabric, Link
+
+
+class BackupHost(Protocol):
+    """What a backup may ask of the HaBroker around it."""
+
+    def promoted(self, group: GroupState) -> None:
+        """The store holds this broker as the primary of ``group.epoch``: lead."""
+
+    def status_changed(self) -> None:
+        """Something that readiness shows has changed."""
+
+    @property
+    def now_ms(self) -> int:
+        """Monotonic time."""
+
+
+class Backup:
+    """The role."""
+
+    def __init__(
+        self,
+        config: HaConfig,
+        replicator: BrokerReplicator,
+        coordination: Coordination,
+        fabric: Fabric,
+        host: BackupHost,
+        next_request: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._replicator = replicator
+        self._coordination = coordination
+        self._fabric = fabric
+        self._host = host
+        self._next_request = next_request
+        self.group: GroupState | None = None
+        self.brokers: dict[BrokerId, BrokerInfo] = {}
+        self.link: Link | None = None
+        self.told = ""
+        self._dialing = ""
+        self._dialed_epoch = 0
+        self._gone_epoch = 0
+        self._retry_ms = 0
+        self._backoff_ms = config.reconnect_min_ms
+        self._campaign = 0
+        self._campaign_from: GroupState | None = None
+        self._campaign_at_ms = 0
+        self._campaign_not_before_ms = -1
+        self.suspended = False
+        self.refused = ""
+        self.low_disk = ""
+
+    @property
+    def campaigning(self) -> bool:
+        """It has asked the store to lead and does not know the answer yet."""
+        return self._campaign != 0
+
+    # -- status -------------------------------------------------------------------------------------------------------
+
+    @property
+    def listed(self) -> bool:
+        return self.group is not None and self._config.broker in self.group.members
+
+    @property
+    def status(self) -> BrokerStatus:
+        if not self._replicator.linked:
+            return BrokerStatus.JOINING
+        # What the store showed last may be older than an expulsion: the primary of this link has to know it as listed too.
+        ready = self.listed and not self._replicator.part and self.told == BrokerStatus.READY.value
+        return BrokerStatus.READY if ready else BrokerStatus.CATCHUP
+
+    @property
+    def primary(self) -> BrokerId:
+        """Who leads, as far as this broker knows; "" for nobody."""
+        return self.group.primary if self.group is not None else ""
+
+    # -- the store ------------------------------------------------------------------------------------------------------
+
+    def group_changed(self, group: GroupState, brokers: dict[BrokerId, BrokerInfo]) -> None:
+        """The store as it is."""
+        before = self.group
+        self.brokers = brokers
+        if before is not None and group.version < before.version:
+            self.act()  # what is shown is older than what is known
+            return
+        self.group = group
+        if before is not None and (before.epoch, before.primary) != (group.epoch, group.primary):
+            self._campaign_not_before_ms = -1
+            self._backoff_ms = self._config.reconnect_min_ms
+            self._retry_ms = 0
+            if self.link is not None and group.epoch > self._dialed_epoch:
+                self._drop_link(f"epoch {group.epoch} has begun, led by {group.primary}")
+        self._host.status_changed()
+        self.act()
+
+    # -- links ----------------------------------------------------------------------------------------------------------
+
+    def dialed(self, link: Link) -> None:
+        """The link to the primary is up: say what this broker holds."""
+        self._dialing = ""
+        if self.group is None or link.peer != self.group.primary or self._campaign or self.link is not None:
+            link.close("no longer wanted")
+            return
+        self.link = link
+        self.told = ""
+        self._replicator.link(link.send)
+        link.send(wire.encode_sync(attrs.evolve(self._replicator.sync(), low_disk=self.low_disk)))
+
+    def dial_failed(self, reason: str, gone: bool) -> None:
+        """``gone``: the port refuses, so the primary's process is not there."""
+        self._dialing = ""
+        self.refused = reason
+        if gone and self.group is not None:
+            self._gone_epoch = self._dialed_epoch
+        self._retry_ms = self._host.now_ms + self._backoff_ms
+        self._backoff_ms = min(self._backoff_ms * 2, self._config.reconnect_max_ms)
+        self.act()
+
+    def take(self, link: Link, message: bytes) -> None:
+        """One message of the primary."""
+        if link is not self.link:
+            return
+        kind = message[0]
+        if kind == wire.STATUS:
+            self.told = wire.decode_status(message)
+            self._host.status_changed()
+            return
+        was_linked = self._replicator.linked
+        self._replicator.take(message)
+        if not was_linked and self._replicator.linked:
+            self._backoff_ms = self._config.reconnect_min_ms
+            self.refused = ""
+            self._host.status_changed()
+
+    def link_lost(self, link: Link, reason: str) -> None:
+        if link is self.link:
+            self.refused = reason
+            self._forget_link()
+            self._host.status_changed()
+            self.act()
+
+    def _drop_link(self, reason: str) -> None:
+        if self.link is not None:
+            self.link.close(reason)
+            self._forget_link()
+
+    def _forget_link(self) -> None:
+        self.link = None
+        self._retry_ms = self._host.now_ms
+        if not self._replicator.linked:  # it was taken and closed at once: not again and again
+            self._retry_ms += self._backoff_ms
+            self._backoff_ms = min(self._backoff_ms * 2, self._config.reconnect_max_ms)
+        self._replicator.unlink()
+        self._host.status_changed()
+
+    def disk_low(self, reason: str) -> None:
+        """The disk is nearly full ("": it is not any more): a disk must not hold the group up.
+
+        Unlisted, this broker leaves the primary and does not come back before there is room. Listed, it goes on, out of its
+        reserve, and tells the primary, which removes it from the set or, if it cannot do without, refuses new work.
+        """
+        self.low_disk = reason
+        if self.link is not None and self.listed:
+            self.link.send(wire.encode_low_disk(reason))
+        elif reason:
+            self._drop_link(reason)
+
+    # -- deciding what to do --------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        self.act()
+
+    def act(self) -> None:
+        """Link to the primary, or take over from one that is gone."""
+        group = self.group
+        if group is None or self.link is not None:
+            return
+        if self._campaign:
+            if self._host.now_ms - self._campaign_at_ms >= self._config.coordination_retry_ms:
+                self._read_back()
+            return
+        if self.low_disk and not self.listed:
+            self.refused = self.low_disk
+            return
+        if self._may_take_over(group):
+            self._consider_campaign(group)
+        elif not self._dialing and self._host.now_ms >= self._retry_ms and group.primary != self._config.broker:
+            info = self.brokers.get(group.primary)
+            if info is not None:
+                self._dialing = group.primary
+                self._dialed_epoch = group.epoch
+                self._fabric.dial(group.primary, info.link)
+
+    def _may_take_over(self, group: GroupState) -> bool:
+        if not self.listed or self._replicator.part or self.suspended:
+            return False
+        if self.wiped:
+            return False
+        if group.primary == self._config.broker:
+            return True
+        info = self.brokers.get(group.primary)
+        if info is not None and (not info.alive or self._holds_nothing(info)):
+            return True
+        return self._gone_epoch == group.epoch
+
+    @property
+    def wiped(self) -> bool:
+        """Listed, and with an empty data directory: this broker holds nothing of what it is listed for, and must not lead."""
+        return self.listed and self._replicator.epoch_seen == 0 and self.group is not None and self.group.epoch > 0
+
+    @staticmethod
+    def _holds_nothing(primary: BrokerInfo) -> bool:
+        """The stored primary runs, with an empty log: it came back without its data, and waits for somebody to take over."""
+        return primary.status == BrokerStatus.JOINING.value and primary.position == 0
+
+    def _consider_campaign(self, group: GroupState) -> None:
+        """Brokers try one after the other, so that they seldom meet; meeting is safe."""
+        now_ms = self._host.now_ms
+        if self._campaign_not_before_ms < 0:
+            others = [member for member in group.members if member != group.primary]
+            rank = others.index(self._config.broker) if self._config.broker in others else 0
+            self._campaign_not_before_ms = now_ms + rank * self._config.reconnect_min_ms
+        if now_ms >= self._campaign_not_before_ms:
+            self._begin_campaign(group)
+
+    def _begin_campaign(self, group: GroupState) -> None:
+        """Promotion, steps 1 to 3. Step 2, no acknowledgement of the old epoch, is that there is no link."""
+        members = group.members
+        without = tuple(member for member in members if member != group.primary)
+        if group.primary != self._config.broker and len(without) >= group.min_insync:
+            members = without
+        wanted = attrs.evolve(
+            group, epoch=group.epoch + 1, primary=self._config.broker, members=members, version=group.version + 1
+        )
+        self._campaign = self._next_request()
+        self._campaign_from = group
+        self._campaign_at_ms = self._host.now_ms
+        self._coordination.replace(self._campaign, group, wanted)
+
+    def _read_back(self) -> None:
+        self._campaign = self._next_request()
+        self._campaign_at_ms = self._host.now_ms
+        self._coordination.read(self._campaign)
+
+    def answered(self, request: int, answer: Answer, group: GroupState | None) -> None:
+        """The answer to a campaign, or to reading it back."""
+        if not self._campaign or request != self._campaign:
+            return
+        if answer is Answer.LOST or group is None:
+            return  # read back when the time has come
+        started = self._campaign_from
+        self._campaign = 0
+        self._campaign_not_before_ms = -1
+        assert started is not None
+        # An epoch that this broker has seen already was led by it in an earlier life: a campaign that began from a stale view
+        # is refused then, and finds what looks like its own success.
+        unused = group.epoch > self._replicator.epoch_seen
+        if group.primary == self._config.broker and group.epoch == started.epoch + 1 and unused:
+            self.group = group
+            self._host.promoted(group)
+            return
+        self.group_changed(group, self.brokers)

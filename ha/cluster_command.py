@@ -1,0 +1,180 @@
+"""``understudy cluster``: a whole group on this host, for trying things out, for tests, for the demo.
+
+It writes one TOML file per broker into the directory, as it would be written by hand for three hosts, and lets the supervisor run
+``understudy serve`` on each. All brokers meet in ``coordination.db`` there. The broker on ``--port`` founds the group.
+
+It is the plugin's command (entry point ``understudy.commands``): the broker does not know what a group is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from understudy.broker.errors import UnderstudyError
+from understudy.broker.server.supervisor import SupervisedBroker, Supervisor
+
+GROUP: Final = "understudy"
+SECRET_FILE: Final = "link.secret"  # noqa: S105  # the name of a file
+MAX_BROKERS: Final = 16
+
+_TOML: Final = """\
+# Made anew by `understudy cluster` at every start. To run this broker alone: understudy serve --config {path}
+# link and http take free ports; {id}/ports.json says which.
+
+[broker]
+id = "{id}"
+group = "{group}"
+data = "{id}"
+
+[amqp]
+host = "127.0.0.1"
+port = {port}
+
+[http]
+host = "127.0.0.1"
+port = 0
+
+[link]
+host = "127.0.0.1"
+port = 0
+secret = "{secret}"
+
+[ha]
+found = {founds}
+min_insync = {min_insync}
+
+[coordination]
+kind = "file"
+path = "coordination.db"
+
+[plugins]
+ha = true
+"""
+
+
+class ClusterError(UnderstudyError):
+    """The cluster cannot be laid out as asked."""
+
+
+def cluster(
+    brokers: Annotated[int, typer.Option(min=1, max=MAX_BROKERS, help="How many.")] = 3,
+    data: Annotated[Path, typer.Option(help="Directory for everything: configurations, journals, logs.")] = Path(
+        "cluster"
+    ),
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="AMQP port of the first; the others follow.")] = 5672,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line for each change.")] = False,
+    no_restart: Annotated[
+        bool, typer.Option("--no-restart", help="Leave a broker that was killed where it lies.")
+    ] = False,
+) -> None:
+    """Run a group of brokers on this host, in the foreground, until Ctrl-C.
+
+    A broker that is killed is started again (not after exit code 74: its disk failed). Clients connect as guest/guest.
+    """
+    if port + brokers - 1 > 65_535:
+        raise ClusterError(f"{brokers} brokers from port {port} on end above 65535")
+    supervised = lay_out(data, brokers, port)
+    report = _print_json if as_json else _Lines(data, port, brokers)
+    supervisor = Supervisor(supervised, restart=not no_restart, report=report)
+    raise typer.Exit(asyncio.run(supervisor.run()))
+
+
+def lay_out(directory: Path, brokers: int, port: int) -> list[SupervisedBroker]:
+    """Write what the brokers need; journals, coordination store and secret of an earlier run stay.
+
+    Raises:
+        ClusterError: the directory cannot be used.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        secret = _secret(directory / SECRET_FILE)
+        return [_write(directory, number, port, brokers, secret) for number in range(brokers)]
+    except OSError as error:
+        raise ClusterError(f"{directory} cannot be used: {error}") from error
+
+
+def _write(directory: Path, number: int, port: int, brokers: int, secret: str) -> SupervisedBroker:
+    name = f"b{number + 1}"
+    path = directory / f"{name}.toml"
+    text = _TOML.format(
+        path=path,
+        id=name,
+        group=GROUP,
+        port=port + number,
+        secret=secret,
+        founds="true" if number == 0 else "false",
+        min_insync=2 if brokers >= 3 else 1,
+    )
+    _write_private(path, text)
+    return SupervisedBroker(broker=name, config=path, log=directory / f"{name}.log")
+
+
+def _secret(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        secret = secrets.token_urlsafe(32)
+        _write_private(path, secret + "\n")
+        return secret
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Replace a file that others may not read."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    temporary.replace(path)
+
+
+def _print_json(change: dict[str, Any]) -> None:
+    _print(json.dumps(change))
+
+
+class _Lines:
+    """Changes for people: a line where something that they care for has changed."""
+
+    def __init__(self, directory: Path, port: int, brokers: int) -> None:
+        self._shown: dict[str, str] = {}
+        ports = ", ".join(f"b{number + 1} amqp://127.0.0.1:{port + number}" for number in range(brokers))
+        _print(f"understudy cluster in {directory}: {ports}; user guest, password guest; Ctrl-C stops it")
+
+    def __call__(self, change: dict[str, Any]) -> None:
+        broker = change["broker"]
+        text = _ended(change) if change["event"] == "exit" else _status(change)
+        if self._shown.get(broker) != text:
+            self._shown[broker] = text
+            _print(f"{time.strftime('%H:%M:%S')}  {broker}  {text}")
+
+
+def _status(change: dict[str, Any]) -> str:
+    text = f"{change['role'] or '-':8} {change['status']:10} epoch {change['epoch']}  pid {change['pid']}  port {change['port']}"
+    if change["role"] == "primary":
+        text += f"  in-sync {', '.join(change['in_sync'])}"
+    if change["blockers"]:
+        text += f"  ({'; '.join(change['blockers'])})"
+    return text
+
+
+def _ended(change: dict[str, Any]) -> str:
+    code = change["code"]
+    how = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    after = ", is started again" if change["restarts"] else ""
+    log = f": {change['log']}" if change.get("log") else ""
+    return f"{how}{after}{log}"
+
+
+def _print(line: str) -> None:
+    try:
+        print(line, flush=True)  # noqa: T201  # a command prints
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  # nobody reads; brokers go on

@@ -1,0 +1,27 @@
+"""Settings of the HA plugin."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class HaConfig:
+    """What the core of the plugin needs to know.
+
+    Attributes:
+        broker, group: ids, 1 to 64 characters.
+        founds: this broker may found the group, if store and data are empty.
+        min_insync: the group's minimum, used only when it is founded.
+    """
+
+    broker: str
+    group: str
+    founds: bool = False
+    min_insync: int = 2
+    backup_timeout_ms: int = 5_000
+    expected_timeout_ms: int = 10_000
+    reconnect_min_ms: int = 100
+    reconnect_max_ms: int = 2_000
+    coordination_retry_ms: int = 1_000
+    link_unacknowledged_bytes: int = 64 << 20

@@ -1,0 +1,88 @@
+"""The coordination port: the one place outside the brokers where epoch, primary and in-sync set are kept.
+
+Requests return at once; answers come to a :class:`CoordinationListener`, in the order of the requests, or never (the answer
+is lost). What is asked is idempotent or checked by (epoch, version), so a lost answer is settled by reading.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Protocol
+
+import attrs
+
+BrokerId = str
+
+
+@attrs.frozen(kw_only=True)
+class GroupState:
+    """What the store holds of a group.
+
+    Attributes:
+        epoch: raised by one at each promotion.
+        primary: who was promoted under it.
+        members: the in-sync set, sorted: who may be promoted.
+        version: raised by one at each change of anything here.
+        min_insync: the smallest set under which work is confirmed.
+    """
+
+    epoch: int
+    primary: BrokerId
+    members: tuple[BrokerId, ...]
+    version: int
+    min_insync: int
+
+
+@attrs.frozen(kw_only=True)
+class BrokerInfo:
+    """What a broker publishes of itself. ``link`` is where its backups connect; ``alive`` that its session or lease holds."""
+
+    broker: BrokerId
+    link: str
+    amqp: str
+    http: str = ""
+    status: str = ""
+    position: int = 0
+    pid: int = 0
+    blockers: str = ""
+    alive: bool = True
+
+
+class Answer(Enum):
+    """DONE: the store holds what was asked for. CONFLICT: it holds something else and was not changed. LOST: unknown."""
+
+    DONE = "done"
+    CONFLICT = "conflict"
+    LOST = "lost"
+
+
+class CoordinationListener(Protocol):
+    """Who is told. All calls come from the driver, one at a time."""
+
+    def group_changed(self, group: GroupState | None, brokers: dict[BrokerId, BrokerInfo]) -> None:
+        """The store as it is, or was a moment ago; None while no group was ever founded."""
+
+    def answered(self, request: int, answer: Answer, group: GroupState | None) -> None:
+        """The answer to one request; ``group`` is what the store then held (None with LOST)."""
+
+    def coordination_lost(self) -> None:
+        """The store cannot be reached: SUSPENDED, or the lease could not be renewed."""
+
+    def coordination_regained(self) -> None:
+        """It can be reached again."""
+
+
+class Coordination(Protocol):
+    """Requests. ``request`` is a number of the caller's, for the answer."""
+
+    def found(self, request: int, group: GroupState) -> None:
+        """Write the first state of the group; CONFLICT if there is one already."""
+
+    def replace(self, request: int, expected: GroupState, wanted: GroupState) -> None:
+        """Compare-and-set: write ``wanted`` if the store holds the epoch and version of ``expected``."""
+
+    def read(self, request: int) -> None:
+        """Answer DONE with what the store holds now."""
+
+    def publish(self, info: BrokerInfo) -> None:
+        """Say what this broker is; also keeps its session or lease alive."""

@@ -1,0 +1,375 @@
+"""HaDriver: the edge of the HA plugin in one broker process. The store's session, the links, and the core they are fed to now.
+
+Cores come and go inside one process (a primary that steps down is dropped, DESIGN 3); the session and the port stay. So what
+arrives is passed to the core that runs, and to nobody while none does. An answer of the store to a request of a core that is
+gone must not reach its successor, whose requests have the same numbers: :class:`CoreCoordination` keeps them apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from understudy.broker.config import Config, milliseconds
+from understudy.broker.config import TlsConfig as TlsSection
+from understudy.broker.errors import UnderstudyError
+from understudy.broker.server.edge_plugin import EdgeHost
+from understudy.ha.config import HaConfig
+from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
+from understudy.ha.extension import HaExtension
+from understudy.ha.ha_broker import HaBroker
+from understudy.ha.local import FileCoordination
+from understudy.ha.status import BrokerStatus
+from understudy.replicator.direct.driver import DirectFabric, LinkSettings
+from understudy.replicator.direct.unix_socket import SOCKET_NAME
+from understudy.replicator.fabric import Link
+
+__all__ = ["EdgeHost", "HaDriver", "LinkPortError"]
+
+REQUEST_SHIFT: Final = 32
+"""Requests of a core, as the store sees them: ``generation << 32 | request``."""
+
+
+class LinkPortError(UnderstudyError):
+    """The link port cannot be listened on, or its certificate cannot be used."""
+
+
+class StoreKindError(UnderstudyError):
+    """The configuration names a kind of coordination store that there is no driver for."""
+
+
+class CoreCoordination:
+    """The store as one core sees it (``Coordination``)."""
+
+    def __init__(self, coordination: Coordination, generation: int) -> None:
+        self._coordination = coordination
+        self._base = generation << REQUEST_SHIFT
+
+    def found(self, request: int, group: GroupState) -> None:
+        self._coordination.found(self._base | request, group)
+
+    def replace(self, request: int, expected: GroupState, wanted: GroupState) -> None:
+        self._coordination.replace(self._base | request, expected, wanted)
+
+    def read(self, request: int) -> None:
+        self._coordination.read(self._base | request)
+
+    def publish(self, info: BrokerInfo) -> None:
+        self._coordination.publish(info)
+
+
+class HaDriver:
+    """Implements ``HaHost`` for the core, ``LinkListener`` for the fabric, ``CoordinationListener`` for the store.
+
+    Args:
+        config: of this broker; ``plugins.ha`` is on, so ``coordination`` says where the store is.
+        host: the process around it.
+    """
+
+    def __init__(self, config: Config, host: EdgeHost) -> None:
+        self._config = config
+        self._host = host
+        self._core_config = core_config(config)
+        self._stack = contextlib.AsyncExitStack()
+        self._coordination: FileCoordination | None = None
+        self._fabric: DirectFabric | None = None
+        self._extension: HaExtension | None = None
+        self._ha: HaBroker | None = None
+        self._generation = 0
+        self._seen: tuple[GroupState | None, dict[BrokerId, BrokerInfo]] | None = None
+        self._lost = False
+
+    # -- the process's side ---------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen for links, open the store.
+
+        Raises:
+            UnderstudyError: the port, the certificate or the store cannot be used.
+        """
+        config = self._config
+        tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._fabric = fabric = DirectFabric(link_settings(config), self, self._host.turn, tasks)
+        try:
+            await fabric.listen(config.link.host, config.link.port)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise LinkPortError(f"link cannot listen on {config.link.host}:{config.link.port}: {reason}") from error
+        if config.link.unix:
+            await fabric.listen_unix(config.broker.data / SOCKET_NAME)
+        self._coordination = await self._open_store()
+
+    async def _open_store(self) -> FileCoordination:
+        section = self._config.coordination
+        if section.kind != "file":
+            raise StoreKindError(f"coordination.kind '{section.kind}' is not built yet; 'file' is")
+        assert section.path is not None  # the configuration sees to it
+        broker = self._config.broker
+        store = FileCoordination(
+            section.path, broker.group, broker.id, self, self._host.turn, lease_ms=milliseconds(section.lease_s)
+        )
+        self._stack.push_async_callback(store.stop)
+        await store.start()
+        return store
+
+    @property
+    def link_port(self) -> int:
+        return self._fabric.port if self._fabric is not None else 0
+
+    def create_extension(self) -> HaExtension:
+        """For the core that is about to be recovered."""
+        assert self._coordination is not None
+        assert self._fabric is not None
+        self._generation += 1
+        coordination = CoreCoordination(self._coordination, self._generation)
+        self._extension = HaExtension(self._core_config, coordination, self._fabric, self)
+        return self._extension
+
+    def opened(self) -> None:
+        """That core runs: show it what it has missed."""
+        assert self._extension is not None
+        self._ha = ha = self._extension.ha
+        if self._lost:
+            ha.coordination_lost()
+        if self._seen is not None:
+            self._feed("the store, as it was last seen", lambda: ha.group_changed(*self._seen_now()))
+
+    def _seen_now(self) -> tuple[GroupState | None, dict[BrokerId, BrokerInfo]]:
+        assert self._seen is not None
+        return self._seen
+
+    def dropped(self, reason: str) -> None:
+        """That core is gone."""
+        self._ha = self._extension = None
+        if self._fabric is not None:
+            self._fabric.drop_links(reason)
+
+    def tick(self, now_ms: int) -> None:
+        if self._fabric is not None:
+            self._fabric.tick(now_ms)
+
+    @property
+    def flush(self) -> Callable[[], None]:
+        """Ends a turn: writes what it has said on links."""
+        assert self._fabric is not None, "the driver has not been started"
+        return self._fabric.flush
+
+    async def stop(self) -> None:
+        """Close links and store; wait for the last words."""
+        fabric = self._fabric
+        if fabric is not None:
+            fabric.close()
+            await fabric.wait_closed()
+        await self._stack.aclose()
+
+    # -- feeding the core -----------------------------------------------------------------------------------------------
+
+    def _feed(self, event: str, call: Callable[[], None]) -> None:
+        """Tell the core something; what it raises is our own mistake and ends the process."""
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001  # what peers do wrong is caught in HaBroker
+            self._host.crashed(event, error)
+        self._host.turn()
+
+    # -- LinkListener ---------------------------------------------------------------------------------------------------
+
+    def link_accepted(self, link: Link) -> None:
+        ha = self._ha
+        if ha is None:
+            link.close(f"{self._config.broker.id} is restarting its core")
+        else:
+            self._feed(f"a link of {link.peer}", lambda: ha.link_accepted(link))
+
+    def dialed(self, link: Link) -> None:
+        ha = self._ha
+        if ha is None:
+            link.close(f"{self._config.broker.id} is restarting its core")
+        else:
+            self._feed(f"the link to {link.peer}", lambda: ha.dialed(link))
+
+    def dial_failed(self, reason: str, gone: bool) -> None:  # the port of the fabric
+        ha = self._ha
+        if ha is not None:
+            self._feed(f"a dial failed: {reason}", lambda: ha.dial_failed(reason, gone))
+
+    def link_message(self, link: Link, message: bytes) -> bool:
+        ha = self._ha
+        if ha is None:
+            return False
+        try:  # not _feed: this is the hot path, and the fabric asks for the turn
+            ha.link_message(link, message)
+        except Exception as error:  # noqa: BLE001  # as in _feed
+            self._host.crashed(f"message of {len(message)} bytes, kind {message[:1].hex()}, from {link.peer}", error)
+        primary = ha.primary
+        return primary is None or primary.due_after(message)
+
+    def link_lost(self, link: Link, reason: str) -> None:
+        ha = self._ha
+        if ha is not None:
+            self._feed(f"the link of {link.peer} is lost: {reason}", lambda: ha.link_lost(link, reason))
+
+    # -- CoordinationListener -------------------------------------------------------------------------------------------
+
+    def group_changed(self, group: GroupState | None, brokers: dict[BrokerId, BrokerInfo]) -> None:
+        self._seen = (group, brokers)
+        ha = self._ha
+        if ha is not None:
+            self._feed(f"the store shows {group}", lambda: ha.group_changed(group, brokers))
+
+    def answered(self, request: int, answer: Answer, group: GroupState | None) -> None:
+        ha = self._ha
+        if ha is None or request >> REQUEST_SHIFT != self._generation:
+            return  # asked by a core that is gone
+        number = request & ((1 << REQUEST_SHIFT) - 1)
+        self._feed(f"the store answers {answer.value}: {group}", lambda: ha.answered(number, answer, group))
+
+    def coordination_lost(self) -> None:
+        self._lost = True
+        if self._ha is not None:
+            self._feed("the store is lost", self._ha.coordination_lost)
+
+    def coordination_regained(self) -> None:
+        self._lost = False
+        if self._ha is not None:
+            self._feed("the store is back", self._ha.coordination_regained)
+
+    # -- HaHost ---------------------------------------------------------------------------------------------------------
+
+    def restart_core(self, reason: str) -> None:
+        self._host.restart_core(reason)
+
+    def refuse_to_run(self, reason: str) -> None:
+        self._host.refuse_to_run(reason)
+
+    def publish(self, status: BrokerStatus, position: int, blockers: str) -> None:
+        endpoints = self._host.endpoints
+        assert self._coordination is not None
+        assert self._fabric is not None
+        self._coordination.urgent(status is BrokerStatus.JOINING)
+        self._coordination.publish(
+            BrokerInfo(
+                broker=self._config.broker.id,
+                link=self._fabric.address(self._config.link.host),
+                amqp=endpoints.amqp,
+                http=endpoints.http,
+                status=status.value,
+                position=position,
+                pid=os.getpid(),
+                blockers=blockers,
+            )
+        )
+
+    # -- showing --------------------------------------------------------------------------------------------------------
+
+    def status(self) -> Mapping[str, Any]:
+        """Role, status, group, what blocks, how far behind each backup is."""
+        ha = self._ha
+        if ha is None:
+            return {"blockers": ["the core is being recovered"]}
+        group = ha.group
+        shown: dict[str, Any] = {
+            "role": "primary" if ha.primary is not None else "backup",
+            "status": ha.status.value,
+            "epoch": group.epoch if group is not None else ha.replicator.epoch_seen,
+            "primary": group.primary if group is not None else None,
+            "in_sync": list(group.members) if group is not None else [],
+            "min_insync": group.min_insync if group is not None else self._core_config.min_insync,
+            "blockers": ha.blockers(),
+            "coordination": "lost" if self._lost else "connected",
+            "known_brokers": self._known_brokers(),
+            "lag": {},
+        }
+        if ha.primary is not None:
+            now_ms = ha.now_ms
+            shown["lag"] = {
+                each.broker: {
+                    "records": each.lag_records,
+                    "listed": each.listed,
+                    "linked": each.linked,
+                    "catching_up": each.catching_up,
+                    "queues": [{"queue": name, "left": left} for name, left in each.queues],
+                    "transactions": [{"tx": tx, "queue": name, "left": left} for tx, name, left in each.transactions],
+                    "since_s": round((now_ms - each.since_ms) / 1000, 3),
+                    "blockers": each.blockers(),
+                }
+                for each in ha.primary.readiness()
+            }
+        return shown
+
+    def _known_brokers(self) -> dict[str, Any]:
+        brokers = self._seen[1] if self._seen is not None else {}
+        return {
+            info.broker: {
+                "amqp": info.amqp,
+                "link": info.link,
+                "http": info.http,
+                "status": info.status,
+                "pid": info.pid,
+                "alive": info.alive,
+                "blockers": info.blockers,
+            }
+            for info in brokers.values()
+        }
+
+
+# -- settings -----------------------------------------------------------------------------------------------------------
+
+
+def core_config(config: Config) -> HaConfig:
+    """What the plugin's core needs of the configuration.
+
+    ``ha.min_insync`` that is not given is 1: a broker that founds a group does not know how many will join it.
+    """
+    return HaConfig(
+        broker=config.broker.id,
+        group=config.broker.group,
+        founds=config.ha.found,
+        min_insync=config.ha.min_insync or 1,
+        backup_timeout_ms=milliseconds(config.ha.backup_timeout_s),
+        expected_timeout_ms=milliseconds(config.ha.expected_timeout_s),
+        reconnect_min_ms=milliseconds(config.ha.reconnect_min_s),
+        reconnect_max_ms=milliseconds(config.ha.reconnect_max_s),
+        link_unacknowledged_bytes=config.limits.link_unacknowledged_bytes,
+    )
+
+
+def link_settings(config: Config) -> LinkSettings:
+    """What all links of this broker share."""
+    server, client = _tls(config.link.tls) if config.link.tls is not None else (None, None)
+    return LinkSettings(
+        group=config.broker.group,
+        broker=config.broker.id,
+        secret=(config.link.secret or "").encode(),
+        # What a client finds must not depend on who leads.
+        agreed={"broker.vhosts": ", ".join(sorted(config.broker.vhosts))},
+        heartbeat_ms=milliseconds(config.link.heartbeat_s),
+        dead_after_ms=milliseconds(config.link.dead_after_s),
+        unix=config.link.unix,
+        server_tls=server,
+        client_tls=client,
+    )
+
+
+def _tls(section: TlsSection) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The two sides of a link. Who is there the shared secret proves; ``ca`` adds that its certificate is of the group."""
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    client = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    client.check_hostname = False
+    try:
+        for context in (server, client):
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.load_cert_chain(section.cert, section.key)
+            if section.ca is not None:
+                context.load_verify_locations(section.ca)
+                context.verify_mode = ssl.CERT_REQUIRED
+            else:
+                context.verify_mode = ssl.CERT_NONE
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise LinkPortError(f"link.tls: cert {section.cert} and key {section.key} cannot be used: {reason}") from error
+    return server, client

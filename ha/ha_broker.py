@@ -1,0 +1,355 @@
+"""HaBroker: the root of the plugin in one broker process. Holds the role and passes it what happens.
+
+A broker starts as a backup, whatever it was before, and becomes primary through a promotion (the founder of a group through
+founding it). There is no way back inside one core: a primary that must not lead any more asks its host to drop the core and
+recover a new one from the journal, in the same process (DESIGN 3).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Protocol
+
+from understudy.broker.core.broker import DISK, Broker
+from understudy.broker.errors import UnderstudyError
+from understudy.broker.log.journal_gate import JournalGate
+from understudy.broker.log.record import RecordError
+from understudy.ha.backup import Backup
+from understudy.ha.config import HaConfig
+from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
+from understudy.ha.primary import Primary
+from understudy.ha.status import BrokerStatus
+from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.fabric import Fabric, Link
+
+POSITION_EVERY_MS = 1_000
+"""A position that has moved is shown again after so long."""
+
+
+class HaHost(Protocol):
+    """What HaBroker asks of the process around it."""
+
+    def restart_core(self, reason: str) -> None:
+        """Close clients with 320, drop this core, recover a new one from the journal. Called once, at the end of a turn."""
+
+    def refuse_to_run(self, reason: str) -> None:
+        """The data and the store contradict each other: end the process with this message."""
+
+    def publish(self, status: BrokerStatus, position: int, blockers: str) -> None:
+        """Show the broker's status in the coordination store and elsewhere."""
+
+
+class HaBroker:
+    """One broker's part in its group.
+
+    Attributes:
+        stopped: this core must do nothing more: a new one takes its place.
+    """
+
+    def __init__(
+        self,
+        config: HaConfig,
+        broker: Broker,
+        replicator: BrokerReplicator,
+        gate: JournalGate,
+        coordination: Coordination,
+        fabric: Fabric,
+        host: HaHost,
+    ) -> None:
+        self.config = config
+        self.broker = broker
+        self.replicator = replicator
+        self._gate = gate
+        self._coordination = coordination
+        self._host = host
+        self._requests = 0
+        self._found_request = 0
+        self._first_read = 0
+        self._retry_ms = 0
+        self._shown: tuple[BrokerStatus, str] | None = None
+        self._shown_position = 0
+        self._shown_ms = 0
+        self._early: dict[Link, list[bytes]] = {}
+        self.stopped = ""
+        self.backup = Backup(config, replicator, coordination, fabric, self, self._next_request)
+        self.primary: Primary | None = None
+        broker.refusal_name = "NOT_PRIMARY"
+        broker.refusal = f"{config.broker} has not found a primary yet"
+
+    def _next_request(self) -> int:
+        self._requests += 1
+        return self._requests
+
+    @property
+    def now_ms(self) -> int:
+        return self.broker.now_ms
+
+    def start(self) -> None:
+        """Look at the store."""
+        self._first_read = self._next_request()
+        self._retry_ms = self.now_ms + 5 * self.config.coordination_retry_ms
+        self._coordination.read(self._first_read)
+
+    # -- facts from outside ---------------------------------------------------------------------------------------------
+
+    def group_changed(self, group: GroupState | None, brokers: dict[BrokerId, BrokerInfo]) -> None:
+        """The store as it is, or was a moment ago."""
+        if self.stopped:
+            return
+        if group is None or self._first_read or self._found_request:
+            self.backup.brokers = brokers  # until store and journal are known to belong together, nothing is done
+            return
+        if self.primary is not None:
+            self.backup.brokers = brokers
+            self.primary.group_changed(group, brokers)
+        else:
+            self.backup.group_changed(group, brokers)
+            self._show_refusal()
+
+    def answered(self, request: int, answer: Answer, group: GroupState | None) -> None:
+        """The answer to a request of this broker."""
+        if self.stopped:
+            return
+        if request in (self._first_read, self._found_request):
+            self._first_answer(request, answer, group)
+        elif self.primary is not None:
+            self.primary.answered(request, answer, group)
+        else:
+            self.backup.answered(request, answer, group)
+
+    def _first_answer(self, request: int, answer: Answer, group: GroupState | None) -> None:
+        """Before anything else: do store and journal belong together?"""
+        if answer is Answer.LOST:
+            self._retry_ms = self.now_ms + self.config.coordination_retry_ms
+            return
+        log = self.broker.log
+        epoch_seen = self.replicator.epoch_seen
+        if group is None:
+            if log.end or epoch_seen:
+                self._host.refuse_to_run(
+                    f"the store knows no epoch of group {self.config.group!r}, this broker's journal has seen epoch "
+                    f"{epoch_seen}: `understudy promote --unclean` repairs that, and may lose transactions"
+                )
+            elif self.config.founds and request == self._first_read:
+                self.replicator.note_founding()
+                self._first_read = 0
+                self._retry_ms = self.now_ms + 5 * self.config.coordination_retry_ms
+                self._found_request = self._next_request()
+                founding = GroupState(
+                    epoch=1,
+                    primary=self.config.broker,
+                    members=(self.config.broker,),
+                    version=1,
+                    min_insync=self.config.min_insync,
+                )
+                self._coordination.found(self._found_request, founding)
+            else:
+                self._retry_ms = self.now_ms + self.config.coordination_retry_ms
+            return
+        if group.epoch < epoch_seen:
+            self._host.refuse_to_run(
+                f"the store knows epoch {group.epoch} of group {self.config.group!r}, this broker's journal has seen epoch "
+                f"{epoch_seen}: `understudy promote --unclean` repairs that, and may lose transactions"
+            )
+            return
+        self._retry_ms = 0
+        # Its own founding, whose answer was lost or after which it died before EPOCH was on the disk, is finished now.
+        founded = (
+            self.replicator.founding and not epoch_seen and group.epoch == 1 and group.primary == self.config.broker
+        )
+        self._first_read = self._found_request = 0
+        if founded:
+            self.backup.group = group
+            self.promoted(group)
+        else:
+            self.backup.group_changed(group, self.backup.brokers)
+
+    def coordination_lost(self) -> None:
+        self.backup.suspended = True
+        if self.primary is not None:
+            self.primary.suspended = True
+
+    def coordination_regained(self) -> None:
+        self.backup.suspended = False
+        if self.primary is not None:
+            self.primary.suspended = False
+
+    def disk_low(self, reason: str) -> None:
+        """The disk is nearly full ("": it is not any more). A primary refuses new work; a backup says so, and leaves if it may.
+
+        A backup notes it for the case that it is promoted.
+        """
+        if not self.stopped:
+            self.broker.refuse_work(DISK, reason)
+            self.backup.disk_low(reason)
+
+    def link_accepted(self, link: Link) -> None:
+        """Another broker has linked to this one; it says SYNC if it takes this one for the primary."""
+        if not self.stopped and self.primary is None and self.backup.campaigning:
+            self._early[link] = []  # the others may know of our promotion before we do
+        elif self.stopped or self.primary is None:
+            link.close(f"{self.config.broker} is not the primary")
+
+    def dialed(self, link: Link) -> None:
+        if self.stopped or self.primary is not None:
+            link.close("no longer wanted")
+        else:
+            self.backup.dialed(link)
+
+    def dial_failed(self, reason: str, gone: bool) -> None:
+        if not self.stopped and self.primary is None:
+            self.backup.dial_failed(reason, gone)
+
+    def link_message(self, link: Link, message: bytes) -> None:
+        """One message of another broker. A bad one closes its link and stops nobody (DESIGN 9)."""
+        if self.stopped:
+            return
+        try:
+            if link in self._early:
+                self._early[link].append(message)
+            elif self.primary is not None:
+                self.primary.take(link, message)
+            else:
+                self.backup.take(link, message)
+        except (UnderstudyError, RecordError, struct.error, ValueError, IndexError, OverflowError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            link.close(reason)
+            self.link_lost(link, reason)
+
+    def link_lost(self, link: Link, reason: str) -> None:
+        if self.stopped or self._early.pop(link, None) is not None:
+            return
+        if self.primary is not None:
+            self.primary.link_lost(link, reason)
+        else:
+            self.backup.link_lost(link, reason)
+
+    def durable(self) -> None:
+        """More of the journal is on disk."""
+        if self.stopped:
+            return
+        if self.primary is None:
+            self.replicator.durable()
+        else:
+            self.broker.durable(self._gate.durable_offset)
+
+    def tick(self, now_ms: int) -> None:
+        if self.stopped:
+            return
+        if self._retry_ms and now_ms >= self._retry_ms and (self._first_read or self._found_request):
+            self._retry_ms = 0
+            self._found_request = 0
+            self.start()
+        if self.primary is not None:
+            self.primary.tick(now_ms)
+        else:
+            self.backup.tick(now_ms)
+            self._refuse_early()
+        self.status_changed()
+
+    def end_turn(self, flush: bool) -> bool:
+        """After the broker's own end of turn: links are served. Returns whether a stable position is still to be told."""
+        if self.stopped or self.primary is None:
+            return False
+        return self.primary.end_turn(flush)
+
+    def _refuse_early(self) -> None:
+        """Whoever linked to a campaign that came to nothing looks elsewhere."""
+        if self._early and not self.backup.campaigning:
+            early, self._early = self._early, {}
+            for link in early:
+                link.close(f"{self.config.broker} is not the primary")
+
+    # -- roles ----------------------------------------------------------------------------------------------------------
+
+    def promoted(self, group: GroupState) -> None:
+        """The store holds this broker as the primary of ``group.epoch``."""
+        replicator = self.replicator
+        noes = replicator.standing_noes()
+        transients_lost = replicator.fresh and self.broker.log.end > 0
+        replicator.unlink()
+        self.broker.state.on_prepare = None
+        replicator.epoch_seen = group.epoch  # durable with the EPOCH record, before anything is said under it
+        self.primary = Primary(self.config, self.broker, self._coordination, group, self, self._next_request)
+        self.primary.suspended = self.backup.suspended
+        self.primary.begin(noes, transients_lost)
+        early, self._early = self._early, {}
+        for link, messages in early.items():
+            for message in messages:
+                self.link_message(link, message)
+        self.status_changed()
+
+    def step_down(self, reason: str) -> None:
+        """This broker must not lead any more. It answers nothing from here on."""
+        if not self.stopped:
+            self.stopped = reason
+            self.broker.answering = False
+            self.broker.leading = False
+            self._host.restart_core(reason)
+
+    # -- showing --------------------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> BrokerStatus:
+        return self.primary.status if self.primary is not None else self.backup.status
+
+    @property
+    def group(self) -> GroupState | None:
+        return self.primary.in_sync.group if self.primary is not None else self.backup.group
+
+    def blockers(self) -> list[str]:
+        """Why this broker is not ready or active; empty if it is."""
+        if self.primary is not None:
+            return self._primary_blockers(self.primary)
+        backup = self.backup
+        if backup.status is BrokerStatus.READY:
+            return []
+        if backup.group is None:
+            return ["no group has been founded, or the store cannot be read"]
+        if not self.replicator.linked:
+            if backup.wiped and backup.primary == self.config.broker:
+                return [
+                    (
+                        f"its data directory is empty, and the store has it as primary of epoch {backup.group.epoch}: "
+                        f"another of {{{', '.join(backup.group.members)}}} has to take over"
+                    )
+                ]
+            waits = f"primary {backup.primary} is not reached"
+            if not backup.listed:
+                waits += f"; not in the in-sync set {{{', '.join(backup.group.members)}}}"
+            return [waits + (f": {backup.refused}" if backup.refused else "")]
+        if backup.told and backup.told != BrokerStatus.READY.value:
+            return [backup.told]
+        return ["catching up" if self.replicator.part else "waits to be added to the in-sync set"]
+
+    @staticmethod
+    def _primary_blockers(primary: Primary) -> list[str]:
+        if primary.status is BrokerStatus.ACTIVE:
+            return []
+        behind = [b.broker for b in primary.backups.values() if b.listed and b.acked < primary.epoch_offset]
+        found = [f"waits for {broker} to acknowledge epoch {primary.epoch}" for broker in behind]
+        if not primary.in_sync.enough:
+            found.append(f"in-sync set is below min_insync {primary.in_sync.group.min_insync}")
+        return found or [f"waits for the start of epoch {primary.epoch} to be stable"]
+
+    def status_changed(self) -> None:
+        """Show status and blockers if they are not what was shown last, and from time to time a position that is not."""
+        blockers = "; ".join(self.blockers())
+        shown = (self.status, blockers)
+        position = self.broker.log.end
+        moved = position != self._shown_position and self.now_ms - self._shown_ms >= POSITION_EVERY_MS
+        if shown != self._shown or moved:
+            self._shown = shown
+            self._shown_position = position
+            self._shown_ms = self.now_ms
+            self._host.publish(self.status, position, blockers)
+        if self.primary is None:
+            self._show_refusal()
+
+    def _show_refusal(self) -> None:
+        backup = self.backup
+        primary = backup.brokers.get(backup.primary)
+        if primary is None or backup.primary == self.config.broker:
+            self.broker.refusal = f"{self.config.broker} is a backup; there is no primary at the moment"
+        else:
+            self.broker.refusal = f"{self.config.broker} is a backup; primary is amqp://{primary.amqp}"

@@ -1,0 +1,118 @@
+"""InSyncSet: the primary's copy of the stored set, and the only code that changes it.
+
+One change at a time, by compare-and-set on (epoch, version). An add whose answer is lost counts as done, a removal as not
+done, and nothing else is tried until the set has been read back under the same epoch (DESIGN 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from understudy.ha.coordination import Answer, BrokerId, Coordination, GroupState
+
+
+@attrs.frozen
+class Change:
+    """A change under way: ``broker`` joins or leaves."""
+
+    broker: BrokerId
+    joins: bool
+
+
+class InSyncSet:
+    """Changes the stored set for one primary.
+
+    Attributes:
+        group: the store as this primary knows it.
+        change: the change whose answer is awaited, None if there is none.
+        uncertain: the answer was lost; the set is being read back.
+    """
+
+    def __init__(self, coordination: Coordination, group: GroupState, next_request: Callable[[], int]) -> None:
+        self._coordination = coordination
+        self._next_request = next_request
+        self.group = group
+        self.change: Change | None = None
+        self.uncertain = False
+        self._request = 0
+        self._asked_ms = 0
+        self._reading = False
+
+    @property
+    def busy(self) -> bool:
+        return self.change is not None
+
+    @property
+    def members(self) -> tuple[BrokerId, ...]:
+        return self.group.members
+
+    @property
+    def enough(self) -> bool:
+        """Whether the set is large enough to confirm work."""
+        return len(self.group.members) >= self.group.min_insync
+
+    def may_shrink(self) -> bool:
+        """No time-out shrinks the set below the minimum: its last members stay, and work waits."""
+        return len(self.group.members) > self.group.min_insync
+
+    def request_change(self, broker: BrokerId, joins: bool, now_ms: int) -> None:
+        """Ask the store to add or remove ``broker``."""
+        assert self.change is None
+        members = set(self.group.members)
+        members.symmetric_difference_update({broker})
+        assert (broker in members) is joins
+        self.change = Change(broker, joins)
+        self._request = self._next_request()
+        self._reading = False
+        self._asked_ms = now_ms
+        wanted = attrs.evolve(self.group, members=tuple(sorted(members)), version=self.group.version + 1)
+        self._coordination.replace(self._request, self.group, wanted)
+
+    def answered(self, request: int, answer: Answer, group: GroupState | None) -> bool:
+        """Take an answer; True if the set is settled now and ``group`` is what the store holds.
+
+        A change whose answer was lost may still be on its way to the store, and land after a read that does not show it.
+        So what is read back is not believed: a change of nothing but the version is written over it, and when that is
+        done, or refused because the other landed, nothing is on its way any more.
+        """
+        if request != self._request or self.change is None:
+            return False
+        if answer is Answer.LOST or group is None:
+            self.uncertain = True
+            return False
+        if group.epoch != self.group.epoch or group.primary != self.group.primary:
+            self.change = None
+            return True
+        known = self.group
+        self.group = group
+        if self._reading and group.version == known.version:
+            self._reading = False
+            self._request = self._next_request()
+            wanted = attrs.evolve(group, version=group.version + 1)
+            self._coordination.replace(self._request, group, wanted)
+            return False
+        self._reading = False
+        self.change = None
+        self.uncertain = False
+        return True
+
+    def observed(self, group: GroupState) -> bool:
+        """Take what the store shows; True if it changed a set that no change of ours explains.
+
+        While a change is under way only its own answer counts: what is shown may be older than that.
+        """
+        if self.change is not None or group.epoch != self.group.epoch or group.version <= self.group.version:
+            return False
+        self.group = group
+        return True
+
+    def tick(self, now_ms: int, retry_ms: int) -> None:
+        """Read the set back while the answer is lost, or has not come for long."""
+        if self.change is not None and now_ms - self._asked_ms >= retry_ms:
+            self.uncertain = True
+            self._asked_ms = now_ms
+            self._request = self._next_request()
+            self._reading = True
+            self._coordination.read(self._request)

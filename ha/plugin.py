@@ -1,0 +1,80 @@
+"""HaPlugin: the entry point ``understudy.plugins: ha``. It puts core and driver together; the broker knows no word of either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import attrs
+
+from understudy.broker.config import Config
+from understudy.ha.driver import EdgeHost, HaDriver
+from understudy.ha.extension import HaExtension
+from understudy.ha.local import StoreError, read_store
+
+
+class HaPlugin:
+    """Implements ``broker.server.edge_plugin.EdgePlugin``."""
+
+    api_version: ClassVar[int] = 1
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._driver: HaDriver | None = None
+
+    @property
+    def driver(self) -> HaDriver:
+        assert self._driver is not None, "the plugin has not been started"
+        return self._driver
+
+    async def start(self, host: EdgeHost) -> None:
+        self._driver = HaDriver(self._config, host)
+        await self._driver.start()
+
+    def ports(self) -> Mapping[str, int]:
+        return {"link": self.driver.link_port}
+
+    def create_extension(self) -> HaExtension:
+        return self.driver.create_extension()
+
+    def opened(self) -> None:
+        self.driver.opened()
+
+    def dropped(self, reason: str) -> None:
+        self.driver.dropped(reason)
+
+    def tick(self, now_ms: int) -> None:
+        self.driver.tick(now_ms)
+
+    @property
+    def flush(self) -> Callable[[], None]:
+        """The fabric's own, since it is called twice for each group of commits."""
+        return self.driver.flush
+
+    def status(self) -> Mapping[str, Any]:
+        return self.driver.status()
+
+    async def stop(self) -> None:
+        if self._driver is not None:
+            await self._driver.stop()
+
+    @staticmethod
+    def read_store(config: Config) -> Mapping[str, Any] | None:
+        """What the group's store holds, for ``understudy status`` on dead brokers."""
+        path = config.coordination.path
+        if config.coordination.kind != "file" or path is None or not path.exists():
+            return None
+        try:
+            group, brokers = read_store(path, config.broker.group)
+        except StoreError:
+            return None
+        if group is None:
+            return None
+        return {
+            "group": config.broker.group,
+            "epoch": group.epoch,
+            "primary": group.primary,
+            "in_sync": list(group.members),
+            "min_insync": group.min_insync,
+            "known_brokers": {broker: attrs.asdict(info) for broker, info in brokers.items()},
+        }

@@ -1,0 +1,447 @@
+"""Primary: the role of the broker that leads. Recovering from its promotion until every listed broker is with it, then active.
+
+It is the broker's stability rule (:meth:`stable_offset`), accepts backups, streams the log to them, guards joiners, and
+changes the in-sync set in the one safe order: **in: hold, then write; out: write, then release**.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from understudy.broker.core.broker import BACKUP_DISK, Broker
+from understudy.broker.log.kept_log import Batch
+from understudy.broker.transactions.tx_buffer import TxBuffer
+from understudy.ha.config import HaConfig
+from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
+from understudy.ha.in_sync_set import InSyncSet
+from understudy.ha.queue_guard import QueueGuard
+from understudy.ha.remote_backup import BackupReadiness, RemoteBackup
+from understudy.ha.status import BrokerStatus
+from understudy.observers.transaction_observer import HaTransactionObserverFactory
+from understudy.replicator import wire
+from understudy.replicator.catch_up import CatchUp
+from understudy.replicator.fabric import Link
+from understudy.replicator.log_sender import LogSender
+
+ACK_KIND = bytes((wire.ACK,))
+EXPLAIN_EVERY_MS = 500
+"""So often a backup that is not ready is told why, if that has changed."""
+
+
+class PrimaryHost(Protocol):
+    """What a primary may ask of the HaBroker around it."""
+
+    def step_down(self, reason: str) -> None:
+        """This broker must not lead any more."""
+
+    def status_changed(self) -> None:
+        """Something that readiness shows has changed."""
+
+
+class Primary:
+    """The role.
+
+    Attributes:
+        epoch_offset: offset of this epoch's EPOCH record.
+        backups: all backups it knows; a listed one is always here, linked or not.
+    """
+
+    def __init__(
+        self,
+        config: HaConfig,
+        broker: Broker,
+        coordination: Coordination,
+        group: GroupState,
+        host: PrimaryHost,
+        next_request: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._broker = broker
+        self._log = broker.log
+        self._host = host
+        self.epoch = group.epoch
+        self.in_sync = InSyncSet(coordination, group, next_request)
+        self.status = BrokerStatus.RECOVERING
+        self.suspended = False
+        self.epoch_offset = 0
+        self.backups: dict[BrokerId, RemoteBackup] = {}
+        self._stable = broker.log.stable
+        self._waiting_syncs: list[tuple[Link, wire.Sync]] = []
+        self._dead: set[BrokerId] = set()
+        self._explain_ms = 0
+        for member in group.members:
+            if member != config.broker:
+                self.backups[member] = RemoteBackup(member, True, broker.now_ms)
+
+    # -- promotion, steps 4 to 8 --------------------------------------------------------------------------------------
+
+    def begin(self, standing_noes: list[TxBuffer], transients_lost: bool) -> None:
+        """Append EPOCH; roll back what this broker said no to; guards for every member stand already."""
+        broker = self._broker
+        broker.stability = self
+        broker.observers = HaTransactionObserverFactory(broker.recorder, self._transaction_closing)
+        self.epoch_offset = broker.lead(self.epoch, self._config.broker, transients_lost)
+        for tx in standing_noes:
+            broker.roll_back_closed(tx, "refused by the broker that was promoted")
+        self._check_work()
+        broker.refusal = ""
+
+    def _become_active(self) -> None:
+        self.status = BrokerStatus.ACTIVE
+        self._broker.serve()
+        self._broker.end_turn()  # what gathered while recovering is answered now, not with the next event
+        self._host.status_changed()
+
+    # -- the stable position --------------------------------------------------------------------------------------------
+
+    def stable_offset(self) -> int:
+        """The highest offset that this broker has fsynced and that every listed and guarded backup has acknowledged.
+
+        It does not move while the set is below ``min_insync``, nor while this broker is alone in the set and cannot reach
+        the store.
+        """
+        if not self.in_sync.enough or (self.suspended and len(self.in_sync.members) == 1):
+            return self._stable
+        least = self._log.durable
+        for backup in self.backups.values():
+            held_from = backup.acked if backup.listed else backup.holds_back_from
+            if held_from is not None and held_from < least:
+                least = held_from
+        if least > self._stable:
+            self._stable = least
+        return self._stable
+
+    def batch_closed(self, batch: Batch) -> None:
+        """Links are served once, at the end of the turn (:meth:`end_turn`)."""
+
+    def due_after(self, message: bytes) -> bool:
+        """Whether a turn has to be ended for ``message``, which has been taken.
+
+        Of the acknowledgements of a commit only the last makes it stable; the others need not end a turn. So one does not if
+        nothing has become stable, no backup may have come nearer to the set, and nothing was held back for want of credit.
+        """
+        if message[:1] != ACK_KIND or self.status is not BrokerStatus.ACTIVE or self.stable_offset() > self._log.stable:
+            return True
+        closed_end = self._log.closed_end
+        for backup in self.backups.values():  # without a generator, since each acknowledgement comes by here
+            if not backup.listed or backup.sender is None or backup.sender.sent < closed_end:
+                return True
+        return False
+
+    def end_turn(self, flush: bool) -> bool:
+        """Consider joiners, send to every link what it may have now.
+
+        A stable position that has moved is told with the next batch, or alone when ``flush`` asks for it: backups apply a
+        moment later, and are not woken for every commit. Returns whether one is still to be told.
+        """
+        if self.status is BrokerStatus.RECOVERING:
+            self._consider_active()
+            flush = True
+        if self._waiting_syncs and self._log.durable >= self.epoch_offset:
+            waiting, self._waiting_syncs = self._waiting_syncs, []
+            for link, sync in waiting:
+                self._synchronize(link, sync)
+        untold = False
+        closed_end = self._log.closed_end
+        for backup in list(self.backups.values()):  # who has fallen too far behind is dropped meanwhile
+            sender = backup.sender
+            if sender is not None:
+                if flush or backup.catch_up is not None or sender.sent < closed_end:
+                    self._send(backup, flush)
+                untold = untold or (backup.sender is not None and backup.sender.untold)
+            if not backup.listed:
+                self._consider(backup)
+        return untold
+
+    def _consider_active(self) -> None:
+        acknowledged = all(b.acked >= self.epoch_offset for b in self.backups.values() if b.listed)
+        if acknowledged and self._log.applied >= self.epoch_offset and self.in_sync.enough:
+            self._become_active()
+
+    def _send(self, backup: RemoteBackup, flush: bool) -> None:
+        link = backup.link
+        sender = backup.sender
+        if link is None or sender is None:
+            return
+        try:
+            for message in sender.messages(flush):
+                link.send(message)
+        except IndexError as gone:
+            self._drop_link(backup, str(gone))
+            return
+        catch_up = backup.catch_up
+        if catch_up is not None:
+            message_or_none = catch_up.next_message()
+            while message_or_none is not None:
+                link.send(message_or_none)
+                message_or_none = catch_up.next_message()
+            if catch_up.refill and catch_up.finished:
+                backup.catch_up = None  # nothing asks for it any more
+
+    # -- backups come ---------------------------------------------------------------------------------------------------
+
+    def take(self, link: Link, message: bytes) -> None:
+        """One message of a backup.
+
+        Raises:
+            WireError: the link cannot go on.
+        """
+        kind = message[0]
+        backup = self.backups.get(link.peer)
+        if kind == wire.SYNC:
+            self._synced(link, wire.decode_sync(message))
+            return
+        if backup is None or backup.link is not link:
+            return  # what comes late from a link that was replaced
+        now_ms = self._broker.now_ms
+        if kind == wire.ACK:
+            offset = wire.decode_number(message)
+            if offset > self._log.closed_end:
+                raise wire.WireError(f"{backup.broker} acknowledges {offset}, the log ends at {self._log.closed_end}")
+            backup.acknowledged(offset, now_ms)
+        elif kind == wire.PIECE_ACK:
+            backup.pieces_acknowledged(wire.decode_number(message), now_ms)
+        elif kind == wire.IDS and backup.awaiting_ids:
+            self._start_catch_up(backup, CatchUp(self._broker.state, wire.decode_ids(message)))
+        elif kind == wire.NO:
+            self._refused(backup, *wire.decode_no(message))
+        elif kind == wire.LOW_DISK:
+            backup.low_disk = wire.decode_text(message)
+            self._check_disks()
+        else:
+            raise wire.WireError(f"message of kind {kind} is not for a primary")
+
+    def _synced(self, link: Link, sync: wire.Sync) -> None:
+        if sync.epoch_seen > self.epoch:
+            self._host.step_down(f"broker {link.peer} has seen epoch {sync.epoch_seen}, this primary's is {self.epoch}")
+        elif self._log.durable < self.epoch_offset:
+            self._waiting_syncs.append((link, sync))  # nothing is sent under an epoch before EPOCH is fsynced
+        else:
+            self._synchronize(link, sync)
+
+    def _synchronize(self, link: Link, sync: wire.Sync) -> None:
+        """Resume the backup's log if the kept log reaches it; else catch it up, if it is not listed."""
+        log = self._log
+        change = self.in_sync.change
+        if change is not None and change.broker == link.peer:
+            link.close(f"whether {link.peer} is in the in-sync set is being settled")  # its guard stands meanwhile
+            return
+        backup = self.backups.get(link.peer)
+        if backup is None:
+            backup = self.backups[link.peer] = RemoteBackup(link.peer, False, self._broker.now_ms)
+        if backup.link is not None and backup.link is not link:
+            backup.link.close("replaced by a newer link")
+        backup.linked(link, self._broker.now_ms)
+        backup.low_disk = sync.low_disk
+        if not backup.listed:
+            backup.guard = None
+        common = log.epochs.common_offset(log.closed_end, list(sync.starts), sync.end)
+        continues = not sync.part and common >= sync.log_start and log.kept.reaches(common, log.closed_end)
+        if backup.listed:
+            if continues and common >= log.stable:
+                self._resume(backup, sync, common)
+            else:
+                backup.must_leave = (
+                    f"its log ends at {sync.end}, common with ours up to {common}, stable is {log.stable}"
+                )
+                backup.lost_data = common < log.stable
+                link.close(f"{backup.broker} has to be removed from the in-sync set before it is caught up")
+                backup.unlinked()
+        elif continues and not sync.noes:
+            self._resume(backup, sync, common)
+        else:
+            backup.awaiting_ids = True
+            link.send(wire.encode_catch_up(self.epoch))
+        self._host.status_changed()
+
+    def _resume(self, backup: RemoteBackup, sync: wire.Sync, common: int) -> None:
+        assert backup.link is not None
+        backup.acked = 0
+        backup.link.send(wire.encode_resume(self.epoch, common, self._log.stable))
+        if sync.fresh:
+            backup.catch_up = CatchUp(self._broker.state, {}, refill_after=common)
+            for message in backup.catch_up.opening():
+                backup.link.send(message)
+        backup.sender = LogSender(self._log, common, self._config.link_unacknowledged_bytes)
+        if backup.listed:
+            self._tell(backup, BrokerStatus.READY.value)
+
+    def _start_catch_up(self, backup: RemoteBackup, catch_up: CatchUp) -> None:
+        assert backup.link is not None
+        assert not backup.listed, f"a catch-up must not touch {backup.broker}, which is listed"
+        backup.awaiting_ids = False
+        backup.catch_up = catch_up
+        for message in catch_up.opening():
+            backup.link.send(message)
+        backup.sender = LogSender(self._log, catch_up.base, self._config.link_unacknowledged_bytes)
+
+    def _transaction_closing(self, tx: TxBuffer) -> None:
+        """prepare_ordered: trackers for whoever does not hold the whole tx-queue yet (H-36)."""
+        for backup in self.backups.values():
+            if backup.catch_up is not None and tx.tx_id in backup.catch_up.unsent_transactions:
+                backup.trackers.track(tx)
+
+    def _consider(self, backup: RemoteBackup) -> None:
+        """A joiner: guard it when it has been sent everything, list it when it has passed the guard."""
+        if backup.guard is None:
+            if backup.may_be_guarded():
+                backup.guard = QueueGuard(self._log.closed_end)
+        elif backup.may_be_listed() and not self.in_sync.busy and not self.suspended:
+            self.in_sync.request_change(backup.broker, True, self._broker.now_ms)
+
+    # -- backups refuse, fall silent, go ---------------------------------------------------------------------------------
+
+    def _refused(self, backup: RemoteBackup, tx_id: int, prepare_offset: int, reason: str) -> None:
+        """An explicit no. It counts from a listed broker, before the decision; any other cuts its link."""
+        tx = self._broker.state.transactions.get(tx_id)
+        undecided = tx is not None and tx.closed_undecided and tx.prepare_offset == prepare_offset
+        if backup.listed and undecided and tx is not None and prepare_offset > self._stable:
+            backup.must_leave = f"it refused transaction {tx_id}: {reason}"
+            self._broker.roll_back_closed(tx, f"broker {backup.broker} refused it: {reason}")
+        elif not backup.listed:
+            self._drop_link(backup, f"a no to transaction {tx_id} counts only from a listed broker; rejoin by catch-up")
+        elif tx is not None and tx.outcome_offset:
+            return  # it was heard before: ROLLBACK is on its way to that backup
+        else:
+            backup.must_leave = f"it refused transaction {tx_id} after it was decided"
+            self._drop_link(backup, backup.must_leave)
+
+    def link_lost(self, link: Link, reason: str) -> None:
+        """A listed member stays in the set; a joiner starts anew when it comes back."""
+        self._waiting_syncs = [waiting for waiting in self._waiting_syncs if waiting[0] is not link]
+        backup = self.backups.get(link.peer)
+        if backup is None or backup.link is not link:
+            return
+        backup.unlinked()
+        self._forget_joiner(backup)
+        self._host.status_changed()
+
+    def _drop_link(self, backup: RemoteBackup, reason: str) -> None:
+        if backup.link is not None:
+            backup.link.close(reason)
+        backup.unlinked()
+        self._forget_joiner(backup)
+        self._host.status_changed()
+
+    def _forget_joiner(self, backup: RemoteBackup) -> None:
+        """Drop an unlisted backup and its guard, unless it may have been added to the set meanwhile."""
+        change = self.in_sync.change
+        if backup.listed or (change is not None and change.broker == backup.broker):
+            return
+        self.backups.pop(backup.broker, None)
+
+    def tick(self, now_ms: int) -> None:
+        """Expel who is silent or has no room; drop joiners that stall; settle lost answers."""
+        self._check_disks()
+        self.in_sync.tick(now_ms, self._config.coordination_retry_ms)
+        for backup in list(self.backups.values()):
+            silent_ms = backup.silent_for(self._log, now_ms)
+            limit_ms = self._config.backup_timeout_ms
+            if not backup.ever_linked:
+                limit_ms = max(limit_ms, self._config.expected_timeout_ms)
+            if backup.listed:
+                self._consider_expelling(backup, silent_ms, limit_ms)
+            elif silent_ms >= limit_ms and backup.link is not None:
+                self._drop_link(backup, f"no progress for {silent_ms} ms")
+            elif backup.link is not None and now_ms >= self._explain_ms:
+                self._tell(backup, "; ".join(backup.readiness(self._broker.state).blockers()))
+        if now_ms >= self._explain_ms:
+            self._explain_ms = now_ms + EXPLAIN_EVERY_MS
+
+    @staticmethod
+    def _tell(backup: RemoteBackup, status: str) -> None:
+        """Say READY to a listed backup, and to another what is between it and that, for its own status page."""
+        if backup.link is not None and backup.told != status:
+            backup.told = status
+            backup.link.send(wire.encode_status(status))
+
+    def _consider_expelling(self, backup: RemoteBackup, silent_ms: int, limit_ms: int) -> None:
+        """Expel a listed backup that must leave, that the store says is dead, or that is silent for too long."""
+        if backup.must_leave:
+            backup.leaving = backup.must_leave
+        elif backup.link is None and backup.broker in self._dead:
+            backup.leaving = "its link is lost, and the store says that it is not running"
+        elif silent_ms >= limit_ms:
+            backup.leaving = f"it acknowledged nothing for {silent_ms} ms"
+        else:
+            backup.leaving = backup.low_disk
+        # Who has lost what it held is no copy any more: below the minimum work waits until it has been caught up.
+        may_leave = backup.lost_data or self.in_sync.may_shrink()
+        if backup.leaving and may_leave and not self.in_sync.busy and not self.suspended:
+            self.in_sync.request_change(backup.broker, False, self._broker.now_ms)
+
+    # -- the store answers -----------------------------------------------------------------------------------------------
+
+    def answered(self, request: int, answer: Answer, group: GroupState | None) -> None:
+        """The answer to a change of the set, or to reading it back."""
+        change = self.in_sync.change
+        if not self.in_sync.answered(request, answer, group):
+            return
+        if group is None:
+            return
+        if group.epoch != self.epoch or group.primary != self._config.broker:
+            self._host.step_down(f"the store is at epoch {group.epoch}, led by {group.primary}")
+            return
+        self._adopt()
+        if change is not None and change.broker in self.backups:
+            backup = self.backups[change.broker]
+            if backup.link is None:
+                self._forget_joiner(backup)
+
+    def group_changed(self, group: GroupState, brokers: dict[BrokerId, BrokerInfo]) -> None:
+        """The store shows another state."""
+        self._dead = {name for name, info in brokers.items() if not info.alive}
+        if group.epoch > self.epoch:
+            self._host.step_down(f"the store is at epoch {group.epoch}, led by {group.primary}")
+            return
+        if self.in_sync.observed(group):
+            self._adopt()
+        if self._dead:
+            self.tick(self._broker.now_ms)
+
+    def _adopt(self) -> None:
+        """Make the backups' ``listed`` what the store holds: only now does anything stop waiting for who has left."""
+        members = set(self.in_sync.members)
+        for broker in members - {self._config.broker} - set(self.backups):
+            self.backups[broker] = RemoteBackup(broker, True, self._broker.now_ms)
+        for backup in list(self.backups.values()):
+            if backup.broker in members and not backup.listed:
+                backup.listed = True
+                backup.guard = None
+                backup.progress_ms = self._broker.now_ms
+                self._tell(backup, BrokerStatus.READY.value)
+            elif backup.broker not in members and backup.listed:
+                backup.listed = False
+                reason = f"expelled from the in-sync set: {backup.leaving or 'the store says so'}"
+                backup.must_leave = backup.leaving = ""
+                backup.lost_data = False
+                self._drop_link(backup, reason)
+        self._check_work()
+        self._host.status_changed()
+
+    def readiness(self) -> list[BackupReadiness]:
+        """Every backup this primary knows, by id, and what blocks it."""
+        return [self.backups[name].readiness(self._broker.state) for name in sorted(self.backups)]
+
+    def _check_work(self) -> None:
+        """Refuse new work before it enters the log while the set is below the minimum."""
+        in_sync = self.in_sync
+        if in_sync.enough:
+            refused = ""
+        else:
+            refused = (
+                f"in-sync set {{{', '.join(in_sync.members)}}} is below min_insync {in_sync.group.min_insync}: "
+                "nothing can be confirmed"
+            )
+        self._broker.refuse_work("in-sync set", refused)
+
+    def _check_disks(self) -> None:
+        """Refuse new work while a member has no room for it and the set cannot do without that member."""
+        low = [
+            f"{backup.broker}: {backup.low_disk}"
+            for backup in self.backups.values()
+            if backup.listed and backup.low_disk
+        ]
+        stays = self.suspended or not self.in_sync.may_shrink()
+        self._broker.refuse_work(BACKUP_DISK, f"in-sync backup {'; '.join(low)}" if low and stays else "")

@@ -1,0 +1,120 @@
+"""``understudy promote --unclean``: makes a broker that does not run the base of its group, by force.
+
+It is the plugin's command (entry point ``understudy.commands``), and the one place where the store is written over the head of a
+primary. The broker itself is promoted by its next start, in order: the store names it as the only member of a new epoch.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from understudy.broker.config import Config, load
+from understudy.broker.core.recovery import Recovery
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log.journal_recovery import scan
+from understudy.broker.log.segment import JournalIdentity
+from understudy.broker.server.file_storage import FileStorage
+from understudy.ha.coordination import BrokerId, BrokerInfo, GroupState
+from understudy.ha.local import force_epoch, forced_epochs, read_store
+from understudy.ha.unclean import PromotionRefusedError, Survivor, check, losses
+from understudy.replicator.broker_replicator import BrokerReplicator
+
+MAX_MIN_INSYNC = 64
+
+
+def promote(
+    config: Annotated[Path, typer.Option(help="The TOML file of the broker to promote. It must not run.")],
+    unclean: Annotated[bool, typer.Option("--unclean", help="Although it may lack what was confirmed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it, do not only say what would be lost.")] = False,
+    min_insync: Annotated[
+        int | None, typer.Option(min=1, max=MAX_MIN_INSYNC, help="Of the group from now on; it is kept otherwise.")
+    ] = None,
+) -> None:
+    """Make one broker the base of its group when the store, or every broker that it lists, is lost.
+
+    A broker that the store lists needs no command: it is promoted when it starts. This is for when there is none. The others join
+    as they come back; what they hold beyond this broker is dropped.
+    """
+    settings = load(config)
+    path = _store_of(settings)
+    if not unclean:
+        raise PromotionRefusedError(
+            f"a broker of the in-sync set leads by itself once it is started: understudy serve --config {config}; "
+            "to promote another one, which may lose what was confirmed: --unclean"
+        )
+    survivor = read_survivor(settings)
+    group, brokers = _read(path, survivor.group)
+    check(survivor, group, brokers)
+    for line in losses(survivor, group, brokers):
+        _print(line)
+    for epoch, broker, wall_ms in forced_epochs(path, survivor.group):
+        when = dt.datetime.fromtimestamp(wall_ms / 1_000, dt.UTC).isoformat(" ", "seconds")
+        _print(f"This was done before: epoch {epoch} for {broker}, {when}.")
+    if not yes:
+        _print("Nothing was changed. To do it, run the same command with --yes.")
+        raise typer.Exit(1)
+    wanted_min = min_insync or (settings.ha.min_insync or 1 if group is None else None)
+    state = force_epoch(
+        path,
+        survivor.group,
+        survivor.broker,
+        (survivor.broker,),
+        seen_epoch=survivor.epoch_seen,
+        expected=group,
+        min_insync=wanted_min,
+    )
+    _print(f"Epoch {state.epoch}: {survivor.broker} is the only member. Now: understudy serve --config {config}")
+    if state.min_insync > 1:
+        _print(
+            f"min_insync is {state.min_insync}: it takes work when so many brokers have joined (--min-insync changes it)."
+        )
+
+
+def read_survivor(config: Config) -> Survivor:
+    """What the journal says; nothing of it is changed.
+
+    Raises:
+        UnderstudyError: the broker runs, or its journal cannot be believed.
+        PromotionRefusedError: there is no data directory.
+    """
+    broker, data = config.broker, config.broker.data
+    if not data.is_dir():
+        raise PromotionRefusedError(f"data directory {data} of {broker.id} is not there: it has nothing to lead with")
+    state = BrokerState(0)
+    replicator = BrokerReplicator(state)
+    storage = FileStorage(data)
+    try:
+        visitor = Recovery(state, replicator.replay_note, replicator.replay_extras)
+        scan(storage, visitor, JournalIdentity(broker.group, broker.id))
+    finally:
+        storage.close()
+    log = state.log
+    return Survivor(
+        broker=broker.id,
+        group=broker.group,
+        epoch=log.position.epoch,
+        end=log.end,
+        stable=log.stable,
+        epoch_seen=max(replicator.epoch_seen, log.epochs.newest),
+        part=replicator.part,
+    )
+
+
+def _store_of(config: Config) -> Path:
+    if not config.plugins.get("ha", False):
+        raise PromotionRefusedError("plugins.ha is not switched on in this configuration: there is no group to lead")
+    if config.coordination.kind != "file" or config.coordination.path is None:
+        raise PromotionRefusedError(f"coordination.kind '{config.coordination.kind}' cannot be forced yet; 'file' can")
+    return config.coordination.path
+
+
+def _read(path: Path, group: str) -> tuple[GroupState | None, dict[BrokerId, BrokerInfo]]:
+    return read_store(path, group, hanging_too=True) if path.exists() else (None, {})
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  # a command prints

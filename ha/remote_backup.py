@@ -1,0 +1,191 @@
+"""RemoteBackup: the primary's view of one backup."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log.log import Log
+from understudy.broker.transactions.outcome_query import tx_id_text
+from understudy.ha.queue_guard import QueueGuard
+from understudy.ha.tx_tracker import TxTrackers
+from understudy.replicator.catch_up import CatchUp
+from understudy.replicator.fabric import Link
+from understudy.replicator.log_sender import LogSender
+
+NAMED_AT_MOST: Final = 3
+"""So many queues, and so many transactions, are named."""
+
+
+@attrs.frozen(kw_only=True)
+class BackupReadiness:
+    """What is between one backup and being ready, for status, the store and the feed.
+
+    Attributes:
+        lag_records: log records that it has not acknowledged.
+        queues: (queue name, messages left) of its catch-up.
+        transactions: (transaction id, queue name, ids left) that it lacks of closed transactions.
+        since_ms: monotonic time of its present link, or of losing it.
+        leaving: why it is to be expelled, "" if it is not.
+    """
+
+    broker: str
+    listed: bool
+    linked: bool
+    catching_up: bool
+    guarded: bool
+    lag_records: int
+    queues: tuple[tuple[str, int], ...]
+    transactions: tuple[tuple[str, str, int], ...]
+    since_ms: int
+    leaving: str
+
+    def blockers(self) -> list[str]:
+        """In words: what has to come before it is ready; empty if it is listed and stays so."""
+        if self.leaving:
+            return [f"is to leave the in-sync set: {self.leaving}" if self.listed else self.leaving]
+        if self.listed:
+            return []
+        found = [f"queue {name!r}: {left} messages to come" for name, left in self.queues[:NAMED_AT_MOST]]
+        if len(self.queues) > NAMED_AT_MOST:
+            rest = sum(left for _, left in self.queues[NAMED_AT_MOST:])
+            found.append(f"{len(self.queues) - NAMED_AT_MOST} more queues: {rest} messages to come")
+        found += [
+            f"transaction {tx}: {left} messages of queue {name!r} to come"
+            for tx, name, left in self.transactions[:NAMED_AT_MOST]
+        ]
+        if len(self.transactions) > NAMED_AT_MOST:
+            found.append(f"{len(self.transactions) - NAMED_AT_MOST} more queues of transactions")
+        if not found and self.catching_up:
+            found = ["catching up"]
+        if self.lag_records:
+            found.append(f"{self.lag_records} log records behind")
+        return found or ["waits to be added to the in-sync set"]
+
+
+class RemoteBackup:
+    """One backup, listed or joining.
+
+    Everything here but ``broker`` and ``listed`` belongs to one link: whoever links again starts anew, and nothing it held
+    before counts as acknowledged.
+
+    Attributes:
+        listed: it is in the stored in-sync set, or may be (an add whose answer is lost): completions wait for it.
+        acked: the log offset up to which it has acknowledged on this link.
+        guard: set on a joiner that has been sent everything: completions wait for it from there on.
+        must_leave: why it cannot stay in the set, whatever it does ("" if it can).
+        leaving: why it is to be expelled as things stand; silence is a reason that may pass.
+        lost_data: it is listed and lacks stable records: its disk was lost or replaced.
+        told: what the last STATUS on this link has said.
+        low_disk: why it is not to be listed, and had better be expelled if it is ("" if its disk has room).
+    """
+
+    def __init__(self, broker: str, listed: bool, now_ms: int) -> None:
+        self.broker = broker
+        self.listed = listed
+        self.link: Link | None = None
+        self.sender: LogSender | None = None
+        self.catch_up: CatchUp | None = None
+        self.awaiting_ids = False
+        self.acked = 0
+        self.guard: QueueGuard | None = None
+        self.trackers = TxTrackers()
+        self.must_leave = ""
+        self.leaving = ""
+        self.lost_data = False
+        self.low_disk = ""
+        self.told = ""
+        self.progress_ms = now_ms
+        self.since_ms = now_ms
+        self.ever_linked = False
+
+    def linked(self, link: Link, now_ms: int) -> None:
+        """A new link: all that belonged to the old one is forgotten."""
+        self.unlinked()
+        self.link = link
+        self.progress_ms = self.since_ms = now_ms
+        self.ever_linked = True
+
+    def unlinked(self) -> None:
+        """The link is gone. A listed backup stays listed, and what it has acknowledged stays acknowledged: it holds it."""
+        self.link = None
+        self.sender = None
+        self.catch_up = None
+        self.awaiting_ids = False
+        self.trackers = TxTrackers()
+        self.low_disk = self.told = ""
+        if not self.listed:
+            self.acked = 0
+
+    @property
+    def holds_back_from(self) -> int | None:
+        """Completions beyond this offset wait for this backup; None if they do not."""
+        if self.listed:
+            return self.acked
+        if self.guard is not None:
+            return max(self.guard.position, self.acked)
+        return None
+
+    def acknowledged(self, offset: int, now_ms: int) -> None:
+        """It is durable up to ``offset``."""
+        if offset > self.acked:
+            self.acked = offset
+            self.progress_ms = now_ms
+        if self.sender is not None:
+            self.sender.acknowledged(offset)
+
+    def pieces_acknowledged(self, count: int, now_ms: int) -> None:
+        """It holds the first ``count`` pieces of its catch-up."""
+        if self.catch_up is not None:
+            self.progress_ms = now_ms
+            for tx_id in self.catch_up.acknowledged(count):
+                self.trackers.clear(tx_id)
+
+    def silent_for(self, log: Log, now_ms: int) -> int:
+        """Milliseconds without progress while something was outstanding."""
+        if self.acked >= log.closed_end and (self.link is None or self.caught_up):
+            self.progress_ms = now_ms
+        return now_ms - self.progress_ms
+
+    @property
+    def caught_up(self) -> bool:
+        """No catch-up is under way. A refill brings nothing that readiness asks for."""
+        return self.catch_up is None or self.catch_up.refill or self.catch_up.finished
+
+    def may_be_guarded(self) -> bool:
+        """Everything closed has been sent to it in full, undecided transactions included."""
+        return self.sender is not None and self.caught_up and self.sender.at_end
+
+    def may_be_listed(self) -> bool:
+        """The guard is passed and the trackers are clear."""
+        return (
+            self.guard is not None
+            and self.sender is not None
+            and self.caught_up
+            and self.guard.passed_by(self.acked)
+            and self.trackers.all_clear
+            and not self.low_disk
+        )
+
+    def readiness(self, state: BrokerState) -> BackupReadiness:
+        """What is between this backup and being ready; ``state`` is the primary's."""
+        catching_up = self.catch_up is not None and not self.catch_up.finished
+        queues = state.queues
+
+        def name(queue_id: int) -> str:
+            return queues[queue_id].name if queue_id in queues else tx_id_text(queue_id)
+
+        return BackupReadiness(
+            broker=self.broker,
+            listed=self.listed,
+            linked=self.link is not None,
+            catching_up=catching_up or self.awaiting_ids,
+            guarded=self.guard is not None,
+            lag_records=max(0, state.log.closed_end - self.acked),
+            queues=tuple(self.catch_up.blockers()) if self.catch_up is not None and catching_up else (),
+            transactions=tuple((tx_id_text(t.tx_id), name(t.queue_id), t.left) for t in self.trackers.blockers()),
+            since_ms=self.since_ms,
+            leaving=self.must_leave or self.leaving or self.low_disk,
+        )

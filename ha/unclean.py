@@ -1,0 +1,112 @@
+"""Unclean promotion: who may be made the base of a group by force, and what is lost by it.
+
+In order a broker leads only if the store lists it, for then it holds all that was ever confirmed (DESIGN 5). When the store is
+lost, or everybody whom it lists, an operator may choose another: a consistent state of the group, at some earlier moment. Nobody
+but he can know that the others are really gone. This module says what speaks against it and what it costs; ``promote_command``
+does it. See ``docs/decisions/0009-unclean-promotion.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from understudy.broker.errors import UnderstudyError
+from understudy.broker.log.position import Position
+from understudy.ha.coordination import BrokerId, BrokerInfo, GroupState
+
+
+class PromotionRefusedError(UnderstudyError):
+    """This broker must not be promoted by force: it is not needed, or what it holds is no base."""
+
+
+@attrs.frozen(kw_only=True)
+class Survivor:
+    """What the journal of the broker to be promoted says.
+
+    Attributes:
+        broker, group: ids.
+        epoch, end: of its last record.
+        stable: how far it knows its log to have been stable.
+        epoch_seen: the highest epoch that it has heard of.
+        part: a catch-up was broken off.
+    """
+
+    broker: BrokerId
+    group: str
+    epoch: int
+    end: int
+    stable: int
+    epoch_seen: int
+    part: bool
+
+    @property
+    def position(self) -> Position:
+        return Position(self.epoch, self.end)
+
+
+def check(survivor: Survivor, group: GroupState | None, brokers: Mapping[BrokerId, BrokerInfo]) -> None:
+    """Do nothing if the promotion is not refused.
+
+    Raises:
+        PromotionRefusedError: with the reason.
+    """
+    me = survivor.broker
+    listed = {me, group.primary, *group.members} if group is not None else set(brokers)
+    for name in sorted(listed & brokers.keys()):
+        info = brokers[name]
+        if info.alive:
+            what = "runs" if name == me or group is None else "runs and is in the in-sync set"
+            raise PromotionRefusedError(
+                f"broker {name} (pid {info.pid}) {what}: stop it, or let it lead; nothing was changed"
+            )
+    if not survivor.end and not survivor.epoch_seen:
+        raise PromotionRefusedError(
+            f"the journal of {me} is empty: it has nothing to lead with (ha.found founds a group)"
+        )
+    if survivor.part:
+        raise PromotionRefusedError(
+            f"the catch-up of {me} was broken off: what it holds is no state of the group, and may be half a transaction; "
+            "choose another broker"
+        )
+
+
+def losses(survivor: Survivor, group: GroupState | None, brokers: Mapping[BrokerId, BrokerInfo]) -> Iterator[str]:
+    """What is known, and what is lost, line by line."""
+    me = survivor.broker
+    yield (
+        f"{me} holds the log up to {survivor.position} and has seen epoch {survivor.epoch_seen}; "
+        f"up to {survivor.stable} it knows that it was confirmed"
+    )
+    if group is None:
+        yield f"the store knows no group {survivor.group!r}"
+    else:
+        yield (
+            f"the store: epoch {group.epoch}, primary {group.primary}, in-sync {{{', '.join(group.members)}}}, "
+            f"min_insync {group.min_insync}"
+        )
+    for name, info in sorted(brokers.items()):
+        if name != me:
+            beyond = f", {info.position - survivor.end} records beyond {me}" if info.position > survivor.end else ""
+            state = "running" if info.alive else "down"
+            yield f"  {name}: last shown at position {info.position}{beyond}; {state}"
+    yield ""
+    yield from _verdict(survivor, group)
+
+
+def _verdict(survivor: Survivor, group: GroupState | None) -> Iterator[str]:
+    me = survivor.broker
+    if group is None or group.epoch < survivor.epoch_seen:
+        if group is not None:
+            epochs = f"epoch {group.epoch} < {survivor.epoch_seen}"
+            yield f"The store is behind this broker ({epochs}): it was restored from an older copy."
+        yield f"Whether {me} was in the in-sync set when it stopped nobody can say. If it was not, everything that was"
+        yield "confirmed after it had left is lost: commits, confirms, acknowledgements, declared queues."
+    elif me in group.members:
+        yield f"{me} is in the in-sync set: nothing that was confirmed is lost."
+        yield "If another listed broker can come back, start it instead: then no broker has to be caught up from anew."
+    else:
+        yield f"Everything that was confirmed after {me} left the in-sync set is lost: commits, confirms, acknowledgements,"
+        yield "declared queues. What was consumed since then is delivered again."
+    yield f"What other brokers hold beyond {me} is dropped when they join. Make sure that none of them runs anywhere."
