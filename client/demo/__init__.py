@@ -1,0 +1,25 @@
+"""``understudy demo``: money moves between account queues while the primary is killed again and again; then everything is counted.
+
+Three brokers run as processes on this host. Clients that know nothing but AMQP move coins between queues, in transactions of
+several publishes and acknowledgements, and each writes down what it did and what it was told. At the end every queue is read, and
+the queues must hold what the clients' logs say, to the coin: that is the proof, and it needs no word of the brokers.
+
+Who is who, in the order of one run::
+
+    command           the typer function: options in, exit code out
+    demonstration     runs it all: brokers up, accounts filled, load and kills, queues read, report
+    broker_group      `understudy cluster` as a child: what it prints, who leads, SIGKILL
+    session, mover    one client: its connection over three addresses, its transactions
+    client_log        what clients write down, a JSON object a line, flushed
+    killer            when the primary dies
+    view              what one sees meanwhile
+    read_back         the queues as a client finds them, and the digests that the brokers state over HTTP
+    ledger, verdict   pure: logs and queues in, every contradiction between them out
+    figures, report   pure: latencies and failover times; all of it as a mapping and as text
+
+Only ``session`` and ``mover`` import aio-pika (extra ``demo``), and only when the command runs.
+"""
+
+from understudy.client.demo.command import demo
+
+__all__ = ["demo"]

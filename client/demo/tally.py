@@ -1,0 +1,63 @@
+"""Tally: what the clients' logs say so far, for the live view and for the killer. The verdict does not rest on it."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Final
+
+from understudy.client.demo.client_log import BEGUN, COMMITTED, RESOLVED, ROLLED_BACK, UNKNOWN, Entry
+
+WINDOW_S: Final = 2.0
+OUTCOMES: Final = frozenset({COMMITTED, ROLLED_BACK, UNKNOWN})
+
+
+class Tally:
+    """Counts every entry, once it is written.
+
+    Attributes:
+        counts: entries by event.
+        served_s: when commit-ok first came for a transaction begun after the last kill; None until then.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.served_s: float | None = 0.0
+        self._killed_s = 0.0
+        self._begun: dict[str, float] = {}
+        self._recent: deque[float] = deque()
+
+    def take(self, entry: Entry) -> None:
+        event, now = entry["event"], entry["t"]
+        self.counts[event] += 1
+        if event == BEGUN:
+            self._begun[entry["tx"]] = now
+        elif event in OUTCOMES:
+            begun = self._begun.pop(entry["tx"], 0.0)
+            if event == COMMITTED:
+                self._recent.append(now)
+                if self.served_s is None and begun > self._killed_s:
+                    self.served_s = now
+
+    def killed(self, at_s: float) -> None:
+        self._killed_s, self.served_s = at_s, None
+
+    @property
+    def served(self) -> bool:
+        """A transaction begun after the last kill has been committed."""
+        return self.served_s is not None
+
+    @property
+    def failover_s(self) -> float | None:
+        """Of the last kill; None before the first and while it lasts."""
+        return self.served_s - self._killed_s if self.served_s and self._killed_s else None
+
+    def rate(self, now_s: float) -> float:
+        """Commits a second, of late."""
+        while self._recent and self._recent[0] < now_s - WINDOW_S:
+            self._recent.popleft()
+        return len(self._recent) / WINDOW_S
+
+    @property
+    def asking(self) -> int:
+        """How many clients are waiting to learn an outcome."""
+        return self.counts[UNKNOWN] - self.counts[RESOLVED]
