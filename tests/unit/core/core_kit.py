@@ -1,0 +1,144 @@
+"""One real core with a journal that syncs when the test says so, and clients that speak frames to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from understudy.broker.amqp.constants import PROTOCOL_HEADER
+from understudy.broker.amqp.encode import publish_frames
+from understudy.broker.amqp.frames import Event, FrameParser
+from understudy.broker.amqp.methods import (
+    CHANNEL_OPEN,
+    CONNECTION_OPEN,
+    CONNECTION_START_OK,
+    CONNECTION_TUNE_OK,
+    QUEUE_DECLARE,
+    encode_method,
+    method_name,
+)
+from understudy.broker.amqp.properties import encode_properties
+from understudy.broker.core.connection import Connection
+from understudy.broker.core.limits import Limits
+from understudy.broker.core.node import BrokerNode
+from understudy.broker.log.journal_gate import JournalPort
+
+FRAME_MAX = 131072
+PERSISTENT = encode_properties(delivery_mode=2)
+CAPABILITIES = {"capabilities": {"connection.blocked": True, "consumer_cancel_notify": True, "basic.nack": True}}
+
+
+class AnyUser:
+    """Users of these tests: everybody, everywhere."""
+
+    name = "guest"
+
+    def check(
+        self,
+        name: str,
+        password: str,
+        peer_is_loopback: bool,
+        answer: Callable[[Any], None],
+        wanted: Callable[[], bool],
+    ) -> None:
+        answer(self)
+
+    def require_vhost(self, vhost: str) -> None:
+        pass
+
+    def require(self, vhost: str, action: str, kind: str, resource: str) -> None:
+        pass
+
+
+class HeldJournal:
+    """``journal_gate.JournalPort`` that keeps nothing."""
+
+    def append(self, frame: bytes) -> None:
+        pass
+
+    def sync_now(self) -> None:
+        pass
+
+
+class Core:
+    """A standalone broker that serves; time stands still unless a test moves it."""
+
+    def __init__(self, limits: Limits | None = None, journal: JournalPort | None = None) -> None:
+        self.node = BrokerNode("b1", limits or Limits(), bytes)
+        self.node.open(journal or HeldJournal(), 0, 1_700_000_000_000)
+        self.users: Any = AnyUser()
+        self.known: Any = self.users
+        self.turn()
+        self.sync()
+        self.broker = self.node.broker
+        assert self.broker.answering
+
+    def turn(self) -> None:
+        """End a turn; what it closed is not on the disk yet."""
+        self.node.end_turn(flush=True)
+
+    def sync(self) -> None:
+        """Everything that was written is on the disk, and what follows from it is done."""
+        self.turn()
+        self.node.durable_to(self.node.gate.appended)
+        self.turn()
+
+    def client(self, channels: int = 1) -> Client:
+        """A client that has got through the handshake and has opened channels 1 to ``channels``."""
+        client = Client(self)
+        client.send(
+            PROTOCOL_HEADER,
+            encode_method(0, CONNECTION_START_OK, CAPABILITIES, "PLAIN", b"\0guest\0guest", "en_US"),
+            encode_method(0, CONNECTION_TUNE_OK, 2047, FRAME_MAX, 0),
+            encode_method(0, CONNECTION_OPEN, "/"),
+            *(encode_method(number, CHANNEL_OPEN) for number in range(1, channels + 1)),
+        )
+        assert client.heard()[-1] == "channel.open-ok"
+        return client
+
+    def queue(self, client: Client, name: str, *, exclusive: bool = False) -> None:
+        """Declare a durable queue and wait for it."""
+        client.method(QUEUE_DECLARE, name, False, True, exclusive, False, False, {})
+        self.sync()
+        assert client.heard() == ["queue.declare-ok"]
+
+
+class Client:
+    """One connection; implements the core's ``Transport``."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.wakes = 0
+        self.connection = Connection(core.node.broker, core.users, self, "test", True)
+        self._parser = FrameParser(0)
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def paused(self) -> bool:
+        """Whether the core wants this connection not to be read."""
+        return self.connection.paused
+
+    def send(self, *frames: bytes) -> None:
+        """One read brings all these frames; then the turn ends, without a sync."""
+        self.connection.receive(b"".join(frames))
+        self.core.turn()
+
+    def method(self, key: int, *args: Any, channel: int = 1) -> None:
+        self.send(encode_method(channel, key, *args))
+
+    def publish(self, queue: str, body: bytes, *, channel: int = 1) -> None:
+        self.send(publish(queue, body, channel=channel))
+
+    def events(self) -> list[Event]:
+        """What the broker has said since the last call."""
+        return self._parser.feed(b"".join(self.connection.take_output()))
+
+    def heard(self) -> list[str]:
+        """The same, as names of methods."""
+        return [method_name(event[1]) for event in self.events()]
+
+
+def publish(queue: str, body: bytes, *, channel: int = 1) -> bytes:
+    """basic.publish of a persistent message through the default exchange."""
+    return publish_frames(channel, "", queue, PERSISTENT, body, FRAME_MAX)

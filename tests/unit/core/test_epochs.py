@@ -1,0 +1,49 @@
+"""EPOCH records that end transient things: what is older than themselves, and nothing that a refill has brought."""
+
+from __future__ import annotations
+
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log import record
+from understudy.broker.log.position import ID_EPOCH_SHIFT
+from understudy.broker.message import Message
+
+EMPTY = b"\x00\x00\x00\x00"
+
+
+def id_of(epoch: int, sequence: int) -> int:
+    return epoch << ID_EPOCH_SHIFT | sequence
+
+
+def declare(queue_id: int, name: str, flags: int) -> bytes:
+    return record.encode_queue_declare(queue_id, "/", name, flags, EMPTY)
+
+
+def take_epoch(state: BrokerState, epoch: int) -> None:
+    """The record comes with the log, and is applied."""
+    state.take_record(record.encode_epoch(epoch, "b1", True, 0), state.log.end + 1)
+    state.log.end += 1
+    state.log.apply_up_to(state.log.end)
+
+
+def test_an_epoch_that_was_overtaken_by_a_refill_ends_what_is_older_only() -> None:
+    state = BrokerState()
+    durable, old, new = id_of(1, 1), id_of(1, 2), id_of(3, 1)
+    state.declare_missing(declare(durable, "durable", record.DURABLE), 3)
+    state.declare_missing(declare(old, "old", 0), 3)
+    state.declare_missing(declare(new, "new", 0), 3)
+    state.declare_missing(record.encode_exchange_declare("/", "x", "fanout", 0, EMPTY), 3)
+    queue = state.queues[durable]
+    for entry_id, persistent in ((id_of(1, 6), True), (id_of(1, 7), False), (id_of(3, 8), False)):
+        queue.enqueue(entry_id, Message("", "durable", b"\0\0", b"x", persistent), 0)
+    take_epoch(state, 2)
+    assert {queue.name for queue in state.queues.values()} == {"durable", "new"}
+    assert set(queue.entries) == {id_of(3, 8), id_of(1, 6)}
+    vhost = state.registry.vhost("/")
+    assert set(vhost.queues) == {"durable", "new"}
+    assert "x" in vhost.exchanges
+    take_epoch(state, 4)
+    assert {queue.name for queue in state.queues.values()} == {"durable"}
+    assert set(queue.entries) == {id_of(1, 6)}
+    assert set(vhost.queues) == {"durable"}
+    assert "x" not in vhost.exchanges
+    assert state.image.exchanges == {}

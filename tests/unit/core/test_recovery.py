@@ -1,0 +1,133 @@
+"""What a journal gives back when its first segments were dropped, and what did not outlive the process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.unit.core.core_kit import Core, publish
+from understudy.broker.amqp.methods import QUEUE_DECLARE, QUEUE_DELETE
+from understudy.broker.core.limits import Limits
+from understudy.broker.core.node import BrokerNode
+from understudy.broker.log import frame
+from understudy.broker.log.kept_log import Batch
+from understudy.broker.log.log import journal_form
+
+
+class KeptJournal:
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+
+    def append(self, frame: bytes) -> None:
+        self.frames.append(frame)
+
+    def sync_now(self) -> None:
+        pass
+
+
+class KeptCore(Core):
+    """A core whose journal can be read."""
+
+    def __init__(self) -> None:
+        self.journal = KeptJournal()
+        super().__init__(journal=self.journal)
+
+
+def recovered(frames: list[bytes]) -> BrokerNode:
+    """A core that has been shown these frames."""
+    node = BrokerNode("b1", Limits(), bytes)
+    for data in frames:
+        if data.startswith(frame.NOTE_MAGIC):
+            node.recovery.on_note(data[5], data[frame.NOTE_HEADER_BYTES :])
+        else:
+            node.recovery.on_batch(frame.decode_batch_header(data, 0), data)
+    node.recovery.finish()
+    return node
+
+
+def bodies(node: BrokerNode) -> dict[str, list[bytes]]:
+    return {
+        queue.name: [bytes(entry.message.body) for entry in queue.entries.values()]
+        for queue in node.state.queues.values()
+    }
+
+
+def test_messages_for_a_queue_that_was_declared_in_the_gap() -> None:
+    """The declaration stood in a segment that is gone; a checkpoint behind the messages names the queue."""
+    core = KeptCore()
+    client = core.client()
+    first = core.node.checkpoint()
+    core.queue(client, "q")
+    begun = len(core.journal.frames)
+    client.publish("q", b"one")
+    core.sync()
+    client.publish("q", b"two")
+    core.sync()
+    kept = core.journal.frames[begun:]
+    assert bodies(recovered([first, *kept, core.node.checkpoint()])) == {"q": [b"one", b"two"]}
+
+
+def test_a_queue_that_nobody_names_leaves_nothing() -> None:
+    """Declared in the gap and deleted behind it, before a checkpoint."""
+    core = KeptCore()
+    client = core.client()
+    first = core.node.checkpoint()
+    core.queue(client, "q")
+    begun = len(core.journal.frames)
+    client.publish("q", b"one")
+    core.sync()
+    client.method(QUEUE_DELETE, "q", False, False, False)
+    core.sync()
+    node = recovered([first, *core.journal.frames[begun:], core.node.checkpoint()])
+    assert bodies(node) == {}
+    assert node.state.live._buckets == {}
+
+
+def test_a_checkpoint_that_is_older_than_what_is_applied_here() -> None:
+    """What held up the broker that wrote it was transient, and not journaled: a deletion behind it has been applied here."""
+    core = KeptCore()
+    client = core.client()
+    first = core.node.checkpoint()
+    core.queue(client, "gap")
+    core.queue(client, "other")
+    begun = len(core.journal.frames)
+    core.queue(client, "late")
+    client.publish("other", b"one")
+    core.sync()
+    older = core.node.checkpoint()
+    client.method(QUEUE_DELETE, "gap", False, False, False)
+    core.sync()
+    assert client.heard() == ["queue.delete-ok"]
+    client.publish("other", b"two")
+    core.sync()
+    core.queue(client, "later")
+    kept = core.journal.frames[begun:]
+    node = recovered([first, *kept, older])
+    assert bodies(node) == {"other": [b"one", b"two"], "late": [], "later": []}
+    assert set(node.state.registry.vhost("/").queues) == {"other", "late", "later"}
+
+
+def test_non_durable_queues_do_not_outlive_the_process() -> None:
+    """A checkpoint names them; what deletes them is not journaled."""
+    core = KeptCore()
+    client = core.client()
+    core.queue(client, "durable")
+    client.method(QUEUE_DECLARE, "fleeting", False, False, False, False, False, {})
+    core.sync()
+    core.client().send(publish("durable", b"one"), publish("fleeting", b"two"))
+    core.sync()
+    checkpoint = core.node.checkpoint()
+    assert bodies(recovered([*core.journal.frames, checkpoint])) == {"durable": [b"one"]}
+    assert recovered([checkpoint]).state.image.queues.keys() == {
+        queue.id for queue in core.node.state.queues.values() if queue.durable
+    }
+
+
+def test_journal_form_keeps_a_batch_without_transients_as_it_is() -> None:
+    core = KeptCore()
+    core.queue(core.client(), "q")
+    data: Any = core.journal.frames[-1]
+    header = frame.decode_batch_header(data, 0)
+    batch = Batch(header.first_offset, header.first_offset + header.count - 1, header.epoch, data)
+    assert journal_form(batch) is data

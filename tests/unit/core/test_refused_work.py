@@ -1,0 +1,139 @@
+"""New work is refused, each cause by itself; what is under way and what makes room goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.core.core_kit import Client, Core, publish
+from understudy.broker.amqp.frames import Event
+from understudy.broker.amqp.methods import (
+    BASIC_ACK,
+    BASIC_CONSUME,
+    BASIC_GET,
+    CHANNEL_CLOSE,
+    CONFIRM_SELECT,
+    CONNECTION_BLOCKED,
+    QUEUE_DECLARE,
+    TX_COMMIT,
+    TX_SELECT,
+    encode_method,
+)
+
+LOW = "disk space in /data is below the reserve"
+
+
+@pytest.fixture
+def core() -> Core:
+    return Core()
+
+
+@pytest.fixture
+def client(core: Core) -> Client:
+    client = core.client(channels=2)
+    core.queue(client, "q")
+    return client
+
+
+def only(client: Client) -> Event:
+    events = client.events()
+    assert len(events) == 1, events
+    return events[0]
+
+
+def test_a_confirmed_publish_is_nacked_before_it_enters_the_log(core: Core, client: Client) -> None:
+    client.send(encode_method(1, CONFIRM_SELECT, False))
+    core.node.disk_low(LOW)
+    end = core.broker.log.end
+    client.send(publish("q", b"1"))
+    assert client.heard() == ["confirm.select-ok", "basic.nack"]
+    assert core.broker.log.end == end
+    core.node.disk_low("")
+    client.send(publish("q", b"1"))
+    core.sync()
+    assert client.heard() == ["basic.ack"]
+
+
+def test_who_publishes_without_confirms_is_blocked_with_the_reason_until_there_is_room(
+    core: Core, client: Client
+) -> None:
+    core.node.disk_low(LOW)
+    client.publish("q", b"1")
+    event = only(client)
+    assert (event[1], event[2]) == (CONNECTION_BLOCKED, (LOW,))
+    assert client.paused()
+    core.sync()
+    assert client.paused()
+    core.node.disk_low("")
+    assert not client.paused()
+    assert client.heard() == ["connection.unblocked"]
+
+
+def test_consumers_go_on(core: Core, client: Client) -> None:
+    publisher = core.client()
+    publisher.send(publish("q", b"1"), publish("q", b"2"))
+    core.sync()
+    core.node.disk_low(LOW)
+    client.method(BASIC_CONSUME, "q", "tag", False, False, False, False, {})
+    assert client.heard() == ["basic.consume-ok", "basic.deliver", "basic.deliver"]
+    # Frames that wait behind an answer are no reason to stop reading somebody who publishes nothing.
+    client.send(
+        encode_method(1, QUEUE_DECLARE, "other", False, True, False, False, False, {}),
+        encode_method(1, BASIC_ACK, 2, True),
+    )
+    assert not client.paused()
+    core.sync()
+    core.sync()
+    assert client.heard() == ["queue.declare-ok"]
+    assert core.node.state.registry.vhost("/").queues["q"].entries == {}
+
+
+def test_a_commit_that_brings_messages_is_refused_with_the_reason(core: Core, client: Client) -> None:
+    client.send(encode_method(1, TX_SELECT), publish("q", b"1"))
+    core.node.disk_low(LOW)
+    client.send(encode_method(1, TX_COMMIT))
+    _, event = client.events()
+    assert (event[1], event[2][:2]) == (CHANNEL_CLOSE, (506, f"RESOURCE_ERROR - {LOW}"))
+    assert core.broker.counters["rolled_back"] == 1
+
+
+def test_a_commit_that_only_takes_messages_makes_room_and_goes_on(core: Core, client: Client) -> None:
+    client.publish("q", b"1")
+    core.sync()
+    core.node.disk_low(LOW)
+    client.send(
+        encode_method(1, TX_SELECT),
+        encode_method(1, BASIC_GET, "q", False),
+        encode_method(1, BASIC_ACK, 1, False),
+        encode_method(1, TX_COMMIT),
+    )
+    core.sync()
+    assert client.heard() == ["tx.select-ok", "basic.get-ok", "tx.commit-ok"]
+
+
+def test_nothing_commits_for_a_cause_that_keeps_everything_from_becoming_stable(core: Core, client: Client) -> None:
+    client.publish("q", b"1")
+    core.sync()
+    core.node.disk_low(LOW)
+    core.broker.refuse_work("in-sync set", "too few brokers")
+    client.send(
+        encode_method(1, TX_SELECT),
+        encode_method(1, BASIC_GET, "q", False),
+        encode_method(1, BASIC_ACK, 1, False),
+        encode_method(1, TX_COMMIT),
+    )
+    event = client.events()[-1]
+    assert (event[1], event[2][:2]) == (CHANNEL_CLOSE, (506, "RESOURCE_ERROR - too few brokers"))
+
+
+def test_causes_come_and_go_by_themselves(core: Core) -> None:
+    broker = core.broker
+    broker.refuse_work("in-sync set", "too few brokers")
+    core.node.disk_low(LOW)
+    assert broker.work_refused == "too few brokers"
+    broker.refuse_work("in-sync set", "")
+    assert broker.work_refused == LOW
+    broker.refuse_work("in-sync set", "too few brokers")
+    core.node.disk_low("")
+    assert broker.work_refused == "too few brokers"
+    broker.refuse_work("in-sync set", "")
+    assert broker.work_refused == ""

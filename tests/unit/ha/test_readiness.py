@@ -1,0 +1,77 @@
+"""What a backup that is not ready is told, and shows: queue, transaction, how many are left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log import record
+from understudy.broker.log.position import ID_EPOCH_SHIFT
+from understudy.broker.transactions.tx_buffer import TxBuffer
+from understudy.ha.remote_backup import BackupReadiness, RemoteBackup
+from understudy.replicator import wire
+
+JOINER = BackupReadiness(
+    broker="b3",
+    listed=False,
+    linked=True,
+    catching_up=True,
+    guarded=False,
+    lag_records=0,
+    queues=(),
+    transactions=(),
+    since_ms=0,
+    leaving="",
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"listed": True, "catching_up": False}, []),
+        ({"listed": True, "leaving": "it is silent"}, ["is to leave the in-sync set: it is silent"]),
+        ({"leaving": "its disk is nearly full"}, ["its disk is nearly full"]),
+        ({}, ["catching up"]),
+        ({"catching_up": False, "lag_records": 7}, ["7 log records behind"]),
+        ({"catching_up": False}, ["waits to be added to the in-sync set"]),
+        (
+            {"queues": (("a", 5), ("b", 1)), "transactions": (("1.2", "a", 3),)},
+            [
+                "queue 'a': 5 messages to come",
+                "queue 'b': 1 messages to come",
+                "transaction 1.2: 3 messages of queue 'a' to come",
+            ],
+        ),
+        (
+            {"queues": tuple((f"q{n}", n) for n in range(1, 6))},
+            [
+                "queue 'q1': 1 messages to come",
+                "queue 'q2': 2 messages to come",
+                "queue 'q3': 3 messages to come",
+                "2 more queues: 9 messages to come",
+            ],
+        ),
+    ],
+)
+def test_words(changes: dict[str, Any], words: list[str]) -> None:
+    assert attrs.evolve(JOINER, **changes).blockers() == words
+
+
+def test_a_transaction_that_it_lacks_is_named_with_its_queue() -> None:
+    state = BrokerState()
+    queue_id, tx_id = 1 << ID_EPOCH_SHIFT | 4, 1 << ID_EPOCH_SHIFT | 45
+    declare = record.encode_queue_declare(queue_id, "/", "orders", record.DURABLE, b"\0\0\0\0")
+    state.declare_missing(declare, 1)
+    tx = TxBuffer(tx_id)
+    tx.add(1, None, [(queue_id, [7, 8])], b"", False)
+    backup = RemoteBackup("b3", False, 0)
+    backup.trackers.track(tx)
+    assert backup.readiness(state).blockers() == ["transaction 1.45: 2 messages of queue 'orders' to come"]
+
+
+def test_a_status_may_be_long() -> None:
+    text = "queue " + "ä" * 2000
+    assert wire.decode_status(wire.encode_status(text)) == text

@@ -1,0 +1,694 @@
+"""DirectFabric over loopback, on asyncio and on uvloop: what a listener is told, in which order, and what it is never told."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import uvloop
+
+from understudy.replicator.direct import driver
+from understudy.replicator.direct.driver import DirectFabric, LinkSettings, monotonic_ms
+from understudy.replicator.direct.link import DirectLink
+from understudy.replicator.direct.session import LinkSession
+from understudy.replicator.fabric import Fabric, Link
+
+pytestmark = pytest.mark.integration  # loopback sockets
+
+LIMIT_S = 20.0
+
+Run = Callable[[Callable[[], Awaitable[None]]], None]
+
+
+class Owner:
+    """Listener and owner of one fabric: notes all it is told, ends its turns, and lets a test wait for a fact."""
+
+    def __init__(self, name: str, tasks: asyncio.TaskGroup, **settings: Any) -> None:
+        chosen: dict[str, Any] = {"group": "g", "broker": name, "secret": b"s"} | settings
+        self.events: list[tuple[Any, ...]] = []
+        self.links: list[Link] = []
+        self.turns = 0
+        self.late_ms = 0
+        self.inside = False
+        self.on_message: Callable[[Link, bytes], None] = lambda link, message: None
+        self.fabric = DirectFabric(
+            LinkSettings(**chosen), self, self.turn, tasks, lambda: monotonic_ms() + self.late_ms
+        )
+        self._changed = asyncio.Event()
+
+    def turn(self) -> None:
+        self.turns += 1
+        self.fabric.flush()
+        self._changed.set()
+
+    def told(self, *event: Any) -> None:
+        assert not self.inside, "told from inside a call of the listener"
+        self.events.append(event)
+
+    def link_accepted(self, link: Link) -> None:
+        self.links.append(link)
+        self.told("accepted", link.peer)
+
+    def dialed(self, link: Link) -> None:
+        self.links.append(link)
+        self.told("dialed", link.peer)
+
+    def dial_failed(self, reason: str, gone: bool) -> None:
+        self.told("failed", reason, gone)
+
+    def link_message(self, link: Link, message: bytes) -> None:
+        self.told("message", message)
+        self.on_message(link, message)
+
+    def link_lost(self, link: Link, reason: str) -> None:
+        self.told("lost", reason)
+
+    def kinds(self) -> list[str]:
+        return [event[0] for event in self.events]
+
+    def told_at_least(self, count: int) -> bool:
+        return len(self.events) >= count
+
+    def messages(self) -> list[bytes]:
+        return [event[1] for event in self.events if event[0] == "message"]
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while not holds():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def until_told(self, kind: str) -> tuple[Any, ...]:
+        await self.until(lambda: kind in self.kinds())
+        return next(event for event in self.events if event[0] == kind)
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
+
+    def run_on(main: Callable[[], Awaitable[None]]) -> None:
+        async def limited() -> None:
+            async with asyncio.timeout(LIMIT_S):
+                await main()
+
+        with asyncio.Runner(loop_factory=factory) as runner:
+            problems: list[dict[str, Any]] = []
+            runner.get_loop().set_exception_handler(lambda _, context: problems.append(context))
+            runner.run(limited())
+            assert problems == []
+
+    return run_on
+
+
+@asynccontextmanager
+async def owners(*names: str, **settings: Any) -> AsyncIterator[list[Owner]]:
+    async with asyncio.TaskGroup() as tasks:
+        made = [Owner(name, tasks, **settings) for name in names]
+        for owner in made:
+            await owner.fabric.listen("127.0.0.1", 0)
+        try:
+            yield made
+        finally:
+            for owner in made:
+                owner.fabric.close()
+            for owner in made:
+                await owner.fabric.wait_closed()
+
+
+async def polled(holds: Callable[[], bool]) -> None:
+    """For what nobody is told of."""
+    while not holds():  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
+def address(owner: Owner) -> str:
+    return f"127.0.0.1:{owner.fabric.port}"
+
+
+async def link(one: Owner, other: Owner) -> tuple[Link, Link]:
+    one.fabric.dial(other.fabric.settings.broker, address(other))
+    await one.until_told("dialed")
+    await other.until_told("accepted")
+    return one.links[-1], other.links[-1]
+
+
+# ------------------------------------------------------------------------------------------------------------ messages
+
+
+def test_two_brokers_link_and_talk(run: Run) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2") as (one, other):
+            fabric: Fabric = one.fabric
+            assert fabric is one.fabric
+            mine, theirs = await link(one, other)
+            assert (mine.peer, theirs.peer) == ("b2", "b1")
+            mine.send(b"there")
+            theirs.send(b"back")
+            one.fabric.flush()
+            other.fabric.flush()
+            await other.until_told("message")
+            await one.until_told("message")
+            assert one.events == [("dialed", "b2"), ("message", b"back")]
+            assert other.events == [("accepted", "b1"), ("message", b"there")]
+
+    run(main)
+
+
+def test_long_and_many_messages_arrive_whole_and_in_order(run: Run) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2") as (one, other):
+            mine, _ = await link(one, other)
+            sent = [b"%d" % n for n in range(2_000)] + [b"z" * 20_000_000] + [b"after"]
+            for message in sent:
+                mine.send(message)
+            one.fabric.flush()
+            await other.until(lambda: len(other.messages()) == len(sent))
+            assert other.messages() == sent
+
+    run(main)
+
+
+def test_a_turn_ends_once_a_read_and_not_once_a_message(run: Run) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2") as (one, other):
+            mine, _ = await link(one, other)
+            before = other.turns
+            for n in range(500):
+                mine.send(b"%d" % n)
+            one.fabric.flush()
+            await other.until(lambda: len(other.messages()) == 500)
+            assert other.turns - before <= 3
+
+    run(main)
+
+
+def test_nothing_is_written_before_the_turn_ends(run: Run) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2") as (one, other):
+            mine, theirs = await link(one, other)
+            mine.send(b"queued")
+            assert mine.statistics().waiting_bytes > 0  # type: ignore[attr-defined]
+            theirs.send(b"goes round")
+            other.fabric.flush()
+            await one.until_told("message")  # whose turn flushes
+            await other.until_told("message")
+            assert other.messages() == [b"queued"]
+
+    run(main)
+
+
+def test_statistics_name_the_open_links(run: Run) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2") as (one, other):
+            mine, _ = await link(one, other)
+            mine.send(b"m")
+            one.fabric.flush()
+            await other.until_told("message")
+            statistics = one.fabric.statistics()
+            assert (statistics.dials, statistics.dials_failed, statistics.accepted) == (1, 0, 0)
+            assert [(counts.peer, counts.messages_sent) for counts in statistics.links] == [("b2", 1)]
+            assert other.fabric.statistics().accepted == 1
+            mine.close("done")
+            one.fabric.flush()
+            await other.until_told("lost")
+            assert one.fabric.statistics().links == other.fabric.statistics().links == ()
+            assert (one.fabric.statistics().lost, other.fabric.statistics().lost) == (0, 1)
+
+    run(main)
+
+
+# ------------------------------------------------------------------------------------------------------------- closing
+
+
+def test_a_closed_link_tells_the_peer_why_and_its_own_listener_nothing(run: Run) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2") as (one, other):
+            mine, _ = await link(one, other)
+            mine.send(b"last words")
+            mine.close("no longer wanted")
+            mine.send(b"never")
+            one.fabric.flush()
+            assert await other.until_told("lost") == ("lost", "b1 ended the link: no longer wanted")
+            assert other.messages() == [b"last words"]
+            one.fabric.close()
+            await one.fabric.wait_closed()
+            assert one.kinds() == ["dialed"]
+
+    run(main)
+
+
+def test_no_message_of_a_link_is_delivered_after_the_listener_has_closed_it(run: Run) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2") as (one, other):
+            mine, _ = await link(one, other)
+
+            def close_at_the_second(link: Link, message: bytes) -> None:
+                if message == b"2":
+                    link.close("enough")
+
+            other.on_message = close_at_the_second
+            for n in range(1, 10):
+                mine.send(b"%d" % n)
+            one.fabric.flush()
+            assert await one.until_told("lost") == ("lost", "b2 ended the link: enough")
+            assert other.events[1:] == [("message", b"1"), ("message", b"2")]
+
+    run(main)
+
+
+def test_the_reason_arrives_even_if_the_peer_is_in_the_middle_of_sending(run: Run) -> None:
+    """Closing a socket with unread data sends a reset that may overtake the last words; so one direction ends first."""
+
+    async def main() -> None:
+        async with owners("b1", "b2") as (one, other):
+            mine, _ = await link(one, other)
+            other.on_message = lambda link, message: link.close("I have heard enough")
+            for _ in range(50):
+                mine.send(b"z" * 500_000)
+            one.fabric.flush()
+            assert await one.until_told("lost") == ("lost", "b2 ended the link: I have heard enough")
+            assert len(other.messages()) == 1
+
+    run(main)
+
+
+def test_a_link_closed_as_soon_as_it_is_accepted_is_dialed_and_lost(run: Run) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2") as (one, other):
+            accepted = other.link_accepted
+
+            def refuse(link: Link) -> None:
+                accepted(link)
+                link.close("b2 is not the primary")
+
+            other.link_accepted = refuse  # type: ignore[method-assign]
+            one.fabric.dial("b2", address(other))
+            assert await one.until_told("lost") == ("lost", "b2 ended the link: b2 is not the primary")
+            assert one.kinds() == ["dialed", "lost"]
+
+    run(main)
+
+
+def test_dropped_links_are_told_to_the_peers_and_not_to_the_listener(run: Run) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2", "b3") as (one, other, third):
+            await link(one, other)
+            await link(third, one)
+            one.fabric.dial("b2", address(other))
+            one.fabric.drop_links("the core restarts")
+            before = list(one.events)
+            assert (await other.until_told("lost"))[1] == "b1 ended the link: the core restarts"
+            assert (await third.until_told("lost"))[1] == "b1 ended the link: the core restarts"
+            assert one.events == before
+            one.events.clear()
+            mine, theirs = await link(one, other)  # and it goes on working
+            mine.send(b"there")
+            other.on_message = lambda link, message: link.send(b"back")
+            one.fabric.flush()
+            await one.until_told("message")
+            assert one.kinds() == ["dialed", "message"]
+            assert theirs.peer == "b1"
+
+    run(main)
+
+
+def test_a_message_that_is_too_long_loses_the_link_but_not_inside_the_call(run: Run) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2", max_message_bytes=1_000) as (one, other):
+            mine, _ = await link(one, other)
+            one.inside = True
+            mine.send(b"z" * 1_001)
+            one.fabric.flush()
+            one.inside = False
+            reason = "a message of 1001 bytes was to be sent, at most 1000 may be"
+            assert await one.until_told("lost") == ("lost", reason)
+            assert (await other.until_told("lost"))[1] == f"b1 ended the link: {reason}"
+
+    run(main)
+
+
+def test_a_process_that_dies_loses_its_links(run: Run) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2") as (one, other):
+            mine, _ = await link(one, other)
+            assert isinstance(mine, DirectLink)
+            mine.open = False  # as if there were nobody any more
+            mine.abort()
+            assert "b1 was lost" in (await other.until_told("lost"))[1]
+
+    run(main)
+
+
+# ------------------------------------------------------------------------------------------------------------- dialing
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_gone_is_a_refused_connection(run: Run) -> None:
+    async def main() -> None:
+        async with owners("b1") as (one,):
+            port = free_port()
+            one.fabric.dial("b2", f"127.0.0.1:{port}")
+            assert one.events == []  # never from inside the call
+            _, reason, gone = await one.until_told("failed")
+            assert gone is True
+            assert f"broker b2 at 127.0.0.1:{port}" in reason
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "bad", ["nowhere", "127.0.0.1:", "127.0.0.1:0", ":5", "127.0.0.1:70000", "host.invalid:1", "x:²"]
+)
+def test_an_address_that_cannot_be_dialed_is_not_gone(run: Run, bad: str) -> None:
+    async def main() -> None:
+        async with owners("b1") as (one,):
+            one.fabric.dial("b2", bad)
+            _, reason, gone = await one.until_told("failed")
+            assert gone is False
+            assert bad in reason
+
+    run(main)
+
+
+def test_gone_needs_every_address_of_the_host_to_refuse(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with owners("b1") as (one,):
+            port = free_port()
+            refusing = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))
+            unreachable = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("255.255.255.255", port))
+
+            class Loop:
+                def __init__(self, real: asyncio.AbstractEventLoop) -> None:
+                    self.real = real
+                    self.infos: list[Any] = []
+
+                async def getaddrinfo(self, *args: Any, **kwargs: Any) -> list[Any]:
+                    return self.infos
+
+                def __getattr__(self, name: str) -> Any:
+                    return getattr(self.real, name)
+
+            loop = Loop(asyncio.get_running_loop())
+            monkeypatch.setattr(one.fabric, "_loop", loop)
+            for infos, gone in (([refusing, refusing], True), ([refusing, unreachable], False)):
+                loop.infos = infos
+                one.events.clear()
+                one.fabric.dial("b2", f"b2.example:{port}")
+                assert (await one.until_told("failed"))[2] is gone
+
+    run(main)
+
+
+def test_a_connection_that_reaches_itself_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TCP allows it: connect from a port of loopback to the same port, and nobody else is there."""
+
+    async def main() -> None:
+        async with owners("b1") as (one,):
+            loop = asyncio.get_running_loop()
+            connect = loop.sock_connect
+
+            async def connect_from_the_same_port(sock: socket.socket, to: Any) -> None:
+                sock.bind(to)
+                await connect(sock, to)
+
+            monkeypatch.setattr(loop, "sock_connect", connect_from_the_same_port)
+            one.fabric.dial("b2", f"127.0.0.1:{free_port()}")
+            assert (await one.until_told("failed"))[2] is True
+
+    asyncio.run(main())
+
+
+async def refusing_server(behave: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> Any:
+    return await asyncio.start_server(behave, "127.0.0.1", 0)
+
+
+def test_a_connection_that_is_reset_is_not_gone(run: Run) -> None:
+    async def reset(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    async def main() -> None:
+        async with owners("b1") as (one,), await refusing_server(reset) as server:
+            one.fabric.dial("b2", f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            _, reason, gone = await one.until_told("failed")
+            assert gone is False
+            assert "broker b2" in reason
+
+    run(main)
+
+
+def test_somebody_who_says_nothing_is_not_gone_and_not_waited_for(run: Run) -> None:
+    async def main() -> None:
+        greeted = asyncio.Event()
+
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            greeted.set()
+            await reader.read()
+            writer.close()
+
+        async with owners("b1") as (one,), await refusing_server(silent) as server:
+            one.fabric.dial("b2", f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            await greeted.wait()
+            one.fabric.tick(one.fabric.now_ms())
+            assert one.events == []
+            one.late_ms = 10_000
+            one.fabric.tick(one.fabric.now_ms())
+            _, reason, gone = one.events[0]
+            assert gone is False
+            assert "still waits for an ANSWER" in reason
+
+    run(main)
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+
+def test_a_wrong_secret_is_refused_told_to_the_dialer_and_logged_once(run: Run) -> None:
+    async def main() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            one, other = Owner("b1", tasks, secret=b"wrong"), Owner("b2", tasks)
+            await other.fabric.listen("127.0.0.1", 0)
+            with structlog.testing.capture_logs() as logs:
+                for attempt in range(1, 4):
+                    one.fabric.dial("b2", address(other))
+                    await one.until(partial(one.told_at_least, attempt))
+                await polled(lambda: other.fabric.statistics().refused == 3)
+            for _, reason, gone in one.events:
+                assert gone is False
+                assert "link.secret" in reason
+            assert other.events == []
+            refused = [log for log in logs if log["event"] == "peer refused"]
+            assert len(refused) == 1
+            assert "link.secret" in refused[0]["reason"]
+            assert refused[0]["log_level"] == "warning"
+            assert "wrong" not in str(logs)
+            for owner in (one, other):
+                owner.fabric.close()
+                await owner.fabric.wait_closed()
+
+    run(main)
+
+
+def test_a_broker_of_another_group_is_refused_with_both_names(run: Run) -> None:
+    async def main() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            one, other = Owner("b1", tasks, group="red"), Owner("b2", tasks, group="blue")
+            await other.fabric.listen("127.0.0.1", 0)
+            one.fabric.dial("b2", address(other))
+            _, reason, gone = await one.until_told("failed")
+            assert gone is False
+            assert "group differs: b1 has 'red', b2 has 'blue'" in reason
+            for owner in (one, other):
+                owner.fabric.close()
+                await owner.fabric.wait_closed()
+
+    run(main)
+
+
+def test_garbage_closes_its_own_connection_and_nobody_elses(run: Run) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2") as (one, other):
+            mine, _ = await link(one, other)
+            reader, writer = await asyncio.open_connection("127.0.0.1", other.fabric.port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            assert await reader.read() == b""
+            writer.close()
+            mine.send(b"still here")
+            one.fabric.flush()
+            await other.until_told("message")
+            assert other.kinds() == ["accepted", "message"]
+
+    run(main)
+
+
+def test_strangers_that_only_connect_are_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "MAX_HANDSHAKES", 3)
+
+    async def main() -> None:
+        async with owners("b1") as (one,):
+            strangers = [await asyncio.open_connection("127.0.0.1", one.fabric.port) for _ in range(3)]
+            await polled(lambda: len(one.fabric._links) == 3)
+            reader, writer = await asyncio.open_connection("127.0.0.1", one.fabric.port)
+            with suppress(ConnectionResetError):  # an abort is a reset or an end, as the kernel likes
+                assert await reader.read() == b""
+            for _, open_writer in [*strangers, (reader, writer)]:
+                open_writer.close()
+            assert one.fabric.statistics().refused >= 1
+
+    run(main)
+
+
+# ---------------------------------------------------------------------------------------------------------------- time
+
+
+def everything_has_arrived(sender: Owner, receiver: Owner) -> bool:
+    sent, received = (owner.fabric.statistics().links[0] for owner in (sender, receiver))
+    return sent.bytes_sent == received.bytes_received
+
+
+def test_silence_is_a_lost_link_and_heartbeats_are_not_silence(run: Run) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2", heartbeat_ms=100, dead_after_ms=500) as (one, other):
+            await link(one, other)
+            for _ in range(20):  # two seconds of heartbeats
+                for owner in (one, other):
+                    owner.late_ms += 100
+                    owner.fabric.tick(owner.fabric.now_ms())
+                await polled(lambda: everything_has_arrived(one, other) and everything_has_arrived(other, one))
+            assert one.fabric.statistics().links[0].messages_received == 0
+            assert one.kinds() == ["dialed"]
+            one.late_ms += 600  # and now the other end is silent
+            one.fabric.tick(one.fabric.now_ms())
+            one.late_ms += 10
+            one.fabric.tick(one.fabric.now_ms())
+            assert "nothing was heard from b2 for 6" in one.events[-1][1]
+            assert "nothing was heard" in (await other.until_told("lost"))[1]
+
+    run(main)
+
+
+# ----------------------------------------------------------------------------------------------------------------- TLS
+
+
+def test_links_over_tls(run: Run, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=localhost "
+        f"-addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {certificate}"
+    )
+    subprocess.run(command.split(), check=True, capture_output=True)
+    server_tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server_tls.load_cert_chain(certificate, key)
+    trusting = ssl.create_default_context(cafile=certificate)
+    distrusting = ssl.create_default_context()
+
+    async def main() -> None:
+        async with owners("b1", "b2", server_tls=server_tls, client_tls=trusting) as (one, other):
+            mine, _ = await link(one, other)
+            mine.send(b"z" * 1_000_000)
+            one.fabric.flush()
+            await other.until_told("message")
+            mine.close("enough")
+            one.fabric.flush()
+            assert (await other.until_told("lost"))[1] == "b1 ended the link: enough"
+
+        async with asyncio.TaskGroup() as tasks:
+            one = Owner("b1", tasks, server_tls=server_tls, client_tls=distrusting)
+            other = Owner("b2", tasks, server_tls=server_tls, client_tls=trusting)
+            await other.fabric.listen("127.0.0.1", 0)
+            one.fabric.dial("b2", address(other))
+            _, reason, gone = await one.until_told("failed")
+            assert gone is False
+            assert "certificate" in reason
+            for owner in (one, other):
+                owner.fabric.close()
+                await owner.fabric.wait_closed()
+
+    run(main)
+
+
+# ------------------------------------------------------------------------------------------ a link without a connection
+
+
+class FakeTransport:
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.written = b""
+
+    def write(self, chunk: bytes, /) -> None:
+        self.calls.append("write")
+        self.written += chunk
+
+    def writelines(self, chunks: Sequence[bytes], /) -> None:
+        self.write(b"".join(chunks))
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.calls.append("eof")
+
+    def is_closing(self) -> bool:
+        return "close" in self.calls or "abort" in self.calls
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def abort(self) -> None:
+        self.calls.append("abort")
+
+
+def test_all_that_a_turn_says_on_a_link_is_one_write_and_a_peer_that_will_not_go_is_cut_off() -> None:
+    async def main() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            one = Owner("b1", tasks)
+            transport = FakeTransport()
+            session = one.fabric.settings.session("b2", 0)
+            mine = DirectLink(one.fabric, session, linger_ms=5_000, wanted="b2", remote="there:1")
+            mine.connect(transport, "")
+            other = LinkSession(
+                dialing=False, group="g", broker="b2", secret=b"s", nonce=b"n" * 16, agreed={}, now_ms=0
+            )
+            while not mine.open:
+                other.receive(transport.written, 0)
+                transport.written = b""
+                mine.data_received(b"".join(other.take_output()))
+            transport.calls.clear()
+            for _ in range(10):
+                mine.send(b"m")
+            one.fabric.flush()
+            one.fabric.flush()
+            assert transport.calls == ["write"]
+            mine.close("enough")
+            one.fabric.flush()
+            assert transport.calls == ["write", "write", "eof"]
+            one.late_ms = 4_900
+            one.fabric.tick(one.fabric.now_ms())
+            assert "abort" not in transport.calls
+            one.late_ms = 5_000
+            one.fabric.tick(one.fabric.now_ms())
+            assert transport.calls[-1] == "abort"
+            mine.connection_lost(None)
+            assert one.kinds() == ["dialed"]
+
+    asyncio.run(main())

@@ -1,0 +1,51 @@
+"""The two sudden ends: the right code, and a line that says why. In a process of their own, since that is what they end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SETUP = """
+import asyncio
+from understudy.broker.server import fatal
+from understudy.broker.server.log_setup import configure_logging
+configure_logging("json", "info", broker="b1")
+"""
+
+
+def run(code: str) -> tuple[int, dict[str, str]]:
+    done = subprocess.run([sys.executable, "-c", SETUP + code], capture_output=True, text=True, timeout=30, check=False)
+    return done.returncode, json.loads(done.stderr.splitlines()[-1])
+
+
+def test_a_mistake_of_our_own_is_70_with_the_event() -> None:
+    code, line = run("fatal.crashed('a message of b2', AssertionError('never'))")
+    assert (code, line["during"], line["broker"]) == (70, "a message of b2", "b1")
+    assert "AssertionError: never" in line["traceback"]
+
+
+def test_a_failed_disk_is_74() -> None:
+    code, line = run("fatal.disk_failed('/data', OSError(5, 'Input/output error'))")
+    assert (code, line["directory"]) == (74, "/data")
+    assert "Input/output error" in line["error"]
+
+
+LOOP = """
+async def main():
+    loop = asyncio.get_running_loop()
+    fatal.watch_loop(loop)
+    loop.call_soon(bad)
+    await asyncio.sleep(0.01)
+    raise SystemExit(3)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("error", "expected"), [("KeyError('x')", 70), ("ConnectionResetError('gone')", 3)])
+def test_what_escapes_a_callback_is_ours_unless_it_is_the_networks(error: str, expected: int) -> None:
+    code, line = run(f"def bad():\n    raise {error}\n{LOOP}")
+    assert code == expected
+    assert error.partition("(")[0] in json.dumps(line)

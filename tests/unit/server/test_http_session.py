@@ -1,0 +1,73 @@
+"""The HTTP responder answers one request and closes, whatever it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from tests.unit.server.fakes import FakeTransport
+from understudy.broker.server.http_server import MAX_REQUEST_BYTES, HttpSession, Page
+
+pytestmark = pytest.mark.asyncio
+
+
+def broken() -> Page:
+    raise KeyError("nobody")
+
+
+PAGES = {"/status": lambda: Page(200, {"a": 1}), "/readyz": lambda: Page(503, {"why": "x"}), "/broken": broken}
+
+
+async def ask(*pieces: bytes) -> tuple[int, dict[str, object], FakeTransport]:
+    session, transport = HttpSession(PAGES), FakeTransport()
+    session.connection_made(transport)
+    for piece in pieces:
+        session.data_received(piece)
+    session.connection_lost(None)
+    await asyncio.sleep(0)
+    answer = b"".join(transport.written)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body) if body else {}, transport
+
+
+async def test_a_page() -> None:
+    status, page, transport = await ask(b"GET /status?x HTTP/1.1\r\nHost: h\r\n\r\n")
+    assert (status, page, transport.done) == (200, {"a": 1}, ["close"])
+
+
+async def test_a_head_in_pieces_is_answered_once() -> None:
+    status, page, transport = await ask(b"GET /rea", b"dyz HTTP/1.0\r\n", b"\r\n", b"GET /status HTTP/1.0\r\n\r\n")
+    assert (status, page, len(transport.written)) == (503, {"why": "x"}, 1)
+
+
+async def test_head_has_no_body() -> None:
+    status, page, transport = await ask(b"HEAD /status HTTP/1.0\r\n\r\n")
+    assert (status, page) == (200, {})
+    assert b"Content-Length: 9\r\n" in transport.written[0]
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (b"POST /status HTTP/1.0\r\n\r\n", 405),
+        (b"GET /nothing HTTP/1.0\r\n\r\n", 404),
+        (b"\r\n\r\n", 400),
+        (b"GET http://x/ HTTP/1.0\r\n\r\n", 400),
+        (b"x" * (MAX_REQUEST_BYTES + 1), 400),
+        (b"GET /broken HTTP/1.0\r\n\r\n", 500),
+    ],
+)
+async def test_what_is_not_answered_says_why(request_: bytes, expected: int) -> None:
+    status, page, transport = await ask(request_)
+    assert (status, transport.done) == (expected, ["close"])
+    assert page["error"]
+
+
+async def test_an_unfinished_head_waits() -> None:
+    session, transport = HttpSession(PAGES), FakeTransport()
+    session.connection_made(transport)
+    session.data_received(b"GET /status HTTP/1.0\r\n")
+    assert (transport.written, transport.done) == ([], [])
+    session.connection_lost(None)

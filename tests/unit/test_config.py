@@ -1,0 +1,468 @@
+"""Defaults, units, and above all: what is refused, and that the message names file, key, value, expectation and nearest key."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import attrs
+import pytest
+
+from understudy.broker import config as module
+from understudy.broker.config import Config, ConfigError, is_loopback_host, load, milliseconds, parse, structure
+from understudy.broker.security import Permissions, hash_password, verify_password
+
+HASH = hash_password("a-pass", b"0123456789abcdef", ln=1)
+
+FULL = f"""
+[broker]
+id = "b2"
+group = "payments"
+data = "store/b2"
+vhosts = ["/", "test"]
+
+[amqp]
+host = "0.0.0.0"
+port = 5673
+heartbeat_s = "30s"
+frame_max = "64KiB"
+channel_max = 100
+handshake_timeout_s = "500ms"
+tls = {{ cert = "b2.pem", key = "/etc/b2.key" }}
+
+[http]
+host = "::1"
+port = 0
+
+[link]
+host = "10.0.0.2"
+port = 7700
+secret = "s3cret of the group"
+heartbeat_s = 0.5
+dead_after_s = 2
+unix = false
+tls = {{ cert = "b2.pem", key = "b2.key", ca = "ca.pem" }}
+
+[journal]
+segment_bytes = "16MiB"
+reserve_bytes = 0
+
+[ha]
+backup_timeout_s = "2500ms"
+expected_timeout_s = "1min"
+reconnect_min_s = 0.05
+reconnect_max_s = 1
+min_insync = 2
+found = true
+
+[coordination]
+kind = "zookeeper"
+hosts = ["zk1:2181", "zk2:2181"]
+lease_s = 4
+session_s = 6
+
+[tx]
+idle_timeout_s = "1h"
+outcome_ttl_s = 60
+outcome_limit = 10
+max_bytes = "1GiB"
+
+[group]
+min_wait_ms = 1
+max_wait_ms = "1s"
+
+[limits]
+unstable_bytes = "32MiB"
+unstable_bytes_per_connection = 1048576
+link_unacknowledged_bytes = "1.5MiB"
+outgoing_bytes_per_client = "128KiB"
+memory_ratio = 0.25
+
+[shutdown]
+grace_s = 0
+
+[plugins]
+ha = true
+audit-log = false
+
+[[users]]
+name = "ann"
+password_hash = "{HASH}"
+vhosts = {{ "/" = {{ configure = "^ann\\\\.", write = ".*", read = "" }}, test = {{}} }}
+
+[[users]]
+name = "bob"
+password_hash = "{HASH}"
+"""
+
+
+def refusal(text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, file="b.toml")
+    error = caught.value
+    assert str(error).startswith("b.toml: ")
+    assert error.file == "b.toml"
+    return error
+
+
+# ------------------------------------------------------------------------------------------------------------- defaults
+
+
+def test_the_defaults_are_those_of_the_design() -> None:
+    config = Config()
+    assert (config.amqp.host, config.amqp.port) == ("127.0.0.1", 5672)
+    assert (config.amqp.heartbeat_s, config.amqp.frame_max, config.amqp.channel_max) == (60, 131_072, 2_047)
+    assert (config.link.heartbeat_s, config.link.dead_after_s, config.link.secret) == (1, 5, None)
+    assert config.link.unix
+    assert (config.journal.segment_bytes, config.journal.reserve_bytes) == (64 << 20, 256 << 20)
+    assert (config.ha.backup_timeout_s, config.ha.expected_timeout_s) == (5, 10)
+    assert (config.ha.reconnect_min_s, config.ha.reconnect_max_s) == (0.1, 2)
+    assert (config.ha.min_insync, config.ha.found) == (None, False)
+    assert (config.coordination.kind, config.coordination.lease_s, config.coordination.session_s) == ("file", 3, 10)
+    assert (config.tx.idle_timeout_s, config.tx.outcome_ttl_s, config.tx.outcome_limit) == (1_800, 3_600, 1_000_000)
+    assert (config.group.min_wait_ms, config.group.max_wait_ms) == (0, 2)
+    assert config.limits == module.LimitsConfig(
+        unstable_bytes=64 << 20,
+        unstable_bytes_per_connection=4 << 20,
+        link_unacknowledged_bytes=64 << 20,
+        outgoing_bytes_per_client=8 << 20,
+        memory_ratio=0.4,
+    )
+    assert (config.amqp.handshake_timeout_s, config.shutdown.grace_s) == (10, 10)
+    assert config.plugins == {}
+
+
+def test_everything_listens_on_loopback_unless_told_otherwise() -> None:
+    config = Config()
+    assert all(is_loopback_host(section.host) for section in (config.amqp, config.link, config.http))
+
+
+def test_an_empty_file_is_the_default() -> None:
+    assert parse("") == Config()
+
+
+def test_empty_sections_are_the_default() -> None:
+    sections = [name for name in attrs.fields_dict(Config) if name != "users"]
+    assert parse("\n".join(f"[{name}]" for name in sections)) == Config()
+
+
+def test_guest_may_do_everything_in_every_configured_vhost() -> None:
+    (guest,) = parse('[broker]\nvhosts = ["/", "test"]').users
+    assert guest.name == "guest"
+    assert verify_password("guest", guest.password_hash)
+    assert guest.vhosts == {"/": Permissions(".*", ".*", ".*"), "test": Permissions(".*", ".*", ".*")}
+
+
+def test_guest_is_gone_when_users_are_named() -> None:
+    config = parse(f'[[users]]\nname = "ann"\npassword_hash = "{HASH}"')
+    assert [user.name for user in config.users] == ["ann"]
+
+
+# --------------------------------------------------------------------------------------------------------------- values
+
+
+def test_a_file_with_every_key() -> None:
+    config = parse(FULL, base=Path("/etc/understudy"))
+    assert config.broker == module.BrokerConfig(
+        id="b2", group="payments", data=Path("/etc/understudy/store/b2"), vhosts=("/", "test")
+    )
+    assert config.amqp == module.AmqpConfig(
+        host="0.0.0.0",
+        port=5673,
+        heartbeat_s=30,
+        frame_max=65_536,
+        channel_max=100,
+        handshake_timeout_s=0.5,
+        tls=module.TlsConfig(cert=Path("/etc/understudy/b2.pem"), key=Path("/etc/b2.key")),
+    )
+    assert config.http == module.HttpConfig(host="::1", port=0)
+    assert config.link.secret == "s3cret of the group"
+    assert (config.link.heartbeat_s, config.link.dead_after_s, config.link.unix) == (0.5, 2.0, False)
+    assert config.link.tls is not None
+    assert config.link.tls.ca == Path("/etc/understudy/ca.pem")
+    assert config.journal == module.JournalConfig(segment_bytes=16 << 20, reserve_bytes=0)
+    assert config.ha == module.HaConfig(
+        backup_timeout_s=2.5,
+        expected_timeout_s=60.0,
+        reconnect_min_s=0.05,
+        reconnect_max_s=1.0,
+        min_insync=2,
+        found=True,
+    )
+    assert config.coordination == module.CoordinationConfig(
+        kind="zookeeper", hosts=("zk1:2181", "zk2:2181"), lease_s=4.0, session_s=6.0
+    )
+    assert config.tx == module.TxConfig(idle_timeout_s=3_600.0, outcome_ttl_s=60.0, outcome_limit=10, max_bytes=1 << 30)
+    assert config.group == module.GroupConfig(min_wait_ms=1.0, max_wait_ms=1_000.0)
+    assert config.limits.link_unacknowledged_bytes == 3 << 19
+    assert config.limits.memory_ratio == 0.25
+    assert config.shutdown.grace_s == 0
+    assert config.plugins == {"ha": True, "audit-log": False}
+    ann, bob = config.users
+    assert ann.vhosts == {"/": Permissions("^ann\\.", ".*", ""), "test": Permissions()}
+    assert bob.vhosts == {}
+
+
+def test_the_full_file_leaves_no_key_out() -> None:
+    table = tomllib.loads(FULL)
+    for name, section in attrs.asdict(parse(FULL), recurse=False).items():
+        if name in {"plugins", "users"}:
+            continue
+        left_out = attrs.fields_dict(type(section)).keys() - table[name].keys()
+        assert left_out <= {"path"}, f"[{name}] lacks {left_out}"
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("5", 5.0), ("0.5", 0.5), ('"5s"', 5.0), ('"100ms"', 0.1), ('"2min"', 120.0), ('"1.5 h"', 5_400.0)],
+)
+def test_durations(written: str, seconds: float) -> None:
+    read = parse(f"[ha]\nexpected_timeout_s = {written}").ha.expected_timeout_s
+    assert read == seconds
+    assert isinstance(read, float)
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [("65536", 65_536), ('"1MiB"', 1 << 20), ('"0.5 GiB"', 1 << 29), ('"70000B"', 70_000), ('"64KiB"', 65_536)],
+)
+def test_sizes(written: str, size: int) -> None:
+    read = parse(f"[journal]\nsegment_bytes = {written}").journal.segment_bytes
+    assert read == size
+    assert isinstance(read, int)
+
+
+def test_milliseconds_rounds() -> None:
+    assert milliseconds(0.1) == 100
+    assert milliseconds(parse('[ha]\nbackup_timeout_s = "333ms"').ha.backup_timeout_s) == 333
+
+
+# -------------------------------------------------------------------------------------------------------- unknown keys
+
+
+@pytest.mark.parametrize("text", ["[dtx]\ntimeout_s = 60", "[group]\ncount = 3", "[limits]\nmemory_limit = 1"])
+def test_what_nothing_reads_is_unknown(text: str) -> None:
+    assert "unknown key" in str(refusal(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "nearest"),
+    [
+        ("[amqp]\nheartbeat = 60", "amqp.heartbeat", "amqp.heartbeat_s"),
+        ("[amqp]\nprot = 1", "amqp.prot", "amqp.port"),
+        ("[limits]\nunstable_byte = 1", "limits.unstable_byte", "limits.unstable_bytes"),
+        ("[lnk]\nport = 1", "lnk", "link"),
+        ("port = 5672", "port", "amqp.port"),
+        ('[amqp]\nsecret = "x"', "amqp.secret", "link.secret"),
+        ('[broker]\nmin_insync = "x"', "broker.min_insync", "ha.min_insync"),
+        ('[amqp]\ntls = { crt = "x" }', "amqp.tls.crt", "amqp.tls.cert"),
+        (f'[[users]]\nname = "ann"\npassword_hsh = "{HASH}"', "users[0].password_hsh", "users[0].password_hash"),
+        (
+            f'[[users]]\nname = "a"\npassword_hash = "{HASH}"\nvhosts = {{ "/" = {{ wrte = "" }} }}',
+            'users[0].vhosts."/".wrte',
+            'users[0].vhosts."/".write',
+        ),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_known_one(text: str, key: str, nearest: str) -> None:
+    error = refusal(text)
+    assert (error.key, error.nearest) == (key, nearest)
+    assert str(error) == f"b.toml: {key}: unknown key, the nearest known one is {nearest}"
+
+
+def test_a_key_like_no_other_still_gets_a_nearest_one_of_its_table() -> None:
+    error = refusal("[shutdown]\nqqq = 1")
+    assert error.nearest == "shutdown.grace_s"
+
+
+# ------------------------------------------------------------------------------------------------------- wrong values
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "shown", "expected"),
+    [
+        ("[amqp]\nport = 70000", "amqp.port", "70000", "a whole number from 0 to 65535"),
+        ("[amqp]\nport = -1", "amqp.port", "-1", "a whole number"),
+        ("[amqp]\nport = true", "amqp.port", "true", "a whole number"),
+        ('[amqp]\nport = "5672"', "amqp.port", "'5672'", "a whole number"),
+        ("[amqp]\nport = 56.5", "amqp.port", "56.5", "a whole number"),
+        ("[amqp]\nhost = 5", "amqp.host", "5", "a host name or an address"),
+        ('[amqp]\nhost = ""', "amqp.host", "''", "a host name or an address"),
+        ('[amqp]\nhost = "http://x"', "amqp.host", "'http://x'", "a host name or an address"),
+        ("[amqp]\nframe_max = 4095", "amqp.frame_max", "4095", "bytes from 4096 to"),
+        ('[amqp]\nheartbeat_s = "100ms"', "amqp.heartbeat_s", "'100ms'", "whole seconds from 0 to 65535"),
+        ('[ha]\nbackup_timeout_s = "5"', "ha.backup_timeout_s", "'5'", "such as '100ms'"),
+        ('[ha]\nbackup_timeout_s = "5 parsecs"', "ha.backup_timeout_s", "'5 parsecs'", "such as '100ms'"),
+        ("[ha]\nbackup_timeout_s = nan", "ha.backup_timeout_s", "nan", "seconds from 0.1 to 86400"),
+        ("[ha]\nbackup_timeout_s = inf", "ha.backup_timeout_s", "inf", "seconds from 0.1 to 86400"),
+        ("[ha]\nbackup_timeout_s = 0", "ha.backup_timeout_s", "0", "seconds from 0.1 to 86400"),
+        ("[ha]\nfound = 1", "ha.found", "1", "true or false"),
+        ("[ha]\nmin_insync = 0", "ha.min_insync", "0", "a whole number from 1"),
+        ('[limits]\nunstable_bytes = "64MB"', "limits.unstable_bytes", "'64MB'", "such as '64MiB'"),
+        ('[limits]\nunstable_bytes = "64mib"', "limits.unstable_bytes", "'64mib'", "such as '64MiB'"),
+        ("[limits]\nunstable_bytes = [1]", "limits.unstable_bytes", "[1]", "bytes from"),
+        ("[limits]\nmemory_ratio = 40", "limits.memory_ratio", "40", "a share of the RAM from 0.001 to 1"),
+        ('[coordination]\nkind = "etcd"', "coordination.kind", "'etcd'", "'file' or 'zookeeper'"),
+        ('[coordination]\nhosts = "zk:1"', "coordination.hosts", "'zk:1'", "a list of different 'host:port'"),
+        ('[coordination]\nhosts = ["zk"]', "coordination.hosts[0]", "'zk'", "'host:port'"),
+        ("[broker]\nvhosts = []", "broker.vhosts", "[]", "a list of different vhost names"),
+        ('[broker]\nvhosts = ["/", "/"]', "broker.vhosts", "['/', '/']", "a list of different vhost names"),
+        ('[broker]\nvhosts = ["/", ""]', "broker.vhosts[1]", "''", "a vhost name"),
+        ('[broker]\nid = "../b1"', "broker.id", "'../b1'", "a name of 1 to 64 letters"),
+        ('[broker]\nid = ""', "broker.id", "''", "a name of 1 to 64 letters"),
+        ("broker = 5", "broker", "5", "a table"),
+        ("users = 5", "users", "5", "an array of tables"),
+        ("users = [5]", "users[0]", "5", "a table"),
+        ("plugins = 5", "plugins", "5", "a table of names, each with true or false"),
+        ('[plugins]\nha = "yes"', "plugins.ha", "'yes'", "true or false"),
+        ('[link]\nheartbeat_s = "' + "9" * 200 + '"', "link.heartbeat_s", "'" + "9" * 76 + "...", "seconds from"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_expected(text: str, key: str, shown: str, expected: str) -> None:
+    error = refusal(text)
+    assert error.key == key
+    assert str(error).startswith(f"b.toml: {key}: {shown} is not valid, expected ")
+    assert error.expected is not None
+    assert expected in error.expected
+    assert error.expected in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('[amqp]\ntls = { cert = "x" }', "amqp.tls.key"),
+        ("[link]\ntls = {}", "link.tls.cert"),
+        (f'[[users]]\npassword_hash = "{HASH}"', "users[0].name"),
+        ('[[users]]\nname = "ann"', "users[0].password_hash"),
+    ],
+)
+def test_a_missing_key_is_named(text: str, key: str) -> None:
+    assert str(refusal(text)).startswith(f"b.toml: {key}: missing, expected ")
+
+
+@pytest.mark.parametrize("pattern", ["(", "*", "[a"])
+def test_a_pattern_that_is_no_regular_expression(pattern: str) -> None:
+    text = f'[[users]]\nname = "a"\npassword_hash = "{HASH}"\nvhosts = {{ "/" = {{ read = "{pattern}" }} }}'
+    error = refusal(text)
+    assert error.key == 'users[0].vhosts."/".read'
+    assert "expected a regular expression" in str(error)
+
+
+@pytest.mark.parametrize(
+    "value", ['"topsecret"', '"$scrypt$ln=99,r=8,p=1$topsecret$topsecret"', '["topsecret"]', '{a = "topsecret"}']
+)
+def test_secrets_are_not_shown(value: str) -> None:
+    error = refusal(f'[[users]]\nname = "ann"\npassword_hash = {value}')
+    assert error.key == "users[0].password_hash"
+    assert "topsecret" not in f"{error!s} {error!r} {error.value!r} {error.__cause__!r}"
+
+
+def test_a_secret_of_the_wrong_type_is_not_shown() -> None:
+    assert "topsecret" not in str(refusal('[link]\nsecret = ["topsecret"]'))
+
+
+def test_a_printed_configuration_shows_no_secret() -> None:
+    printed = repr(parse(FULL))
+    assert "s3cret" not in printed
+    assert HASH not in printed
+
+
+# ------------------------------------------------------------------------------------------------------ contradictions
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "b1.example.com"])
+def test_a_link_on_another_address_requires_a_secret(host: str) -> None:
+    error = refusal(f'[link]\nhost = "{host}"')
+    assert error.key == "link.secret"
+    assert str(error) == (
+        f"b.toml: link.secret: missing, expected a shared secret, because link.host '{host}' is not a loopback address"
+    )
+    assert parse(f'[link]\nhost = "{host}"\nsecret = "x"').link.host == host
+
+
+def test_an_empty_secret_is_none() -> None:
+    assert refusal('[link]\nhost = "0.0.0.0"\nsecret = ""').key == "link.secret"
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LOCALHOST.", "::ffff:127.0.0.1"]
+)
+def test_loopback_hosts(host: str) -> None:
+    assert is_loopback_host(host)
+    assert parse(f'[link]\nhost = "{host}"').link.secret is None
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "192.168.0.1", "localhost.example.com", "::ffff:10.0.0.1", "128.0.0.1"]
+)
+def test_other_hosts(host: str) -> None:
+    assert not is_loopback_host(host)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("[link]\nheartbeat_s = 5", "link.dead_after_s"),
+        ("[ha]\nreconnect_max_s = 0.05", "ha.reconnect_max_s"),
+        ("[group]\nmin_wait_ms = 3", "group.max_wait_ms"),
+        ('[limits]\nunstable_bytes = "1MiB"', "limits.unstable_bytes_per_connection"),
+        ("[plugins]\nha = true", "coordination.path"),
+        ('[plugins]\nha = true\n[coordination]\nkind = "zookeeper"', "coordination.hosts"),
+        (f'[[users]]\nname = "a"\npassword_hash = "{HASH}"\n' * 2, "users[1].name"),
+        (f'[[users]]\nname = "a"\npassword_hash = "{HASH}"\nvhosts = {{ nowhere = {{}} }}', "users[0].vhosts"),
+    ],
+)
+def test_values_that_contradict_each_other(text: str, key: str) -> None:
+    assert refusal(text).key == key
+
+
+def test_coordination_is_asked_for_by_the_ha_plugin_only() -> None:
+    assert parse("[plugins]\nha = false").coordination.path is None
+    config = parse('[plugins]\nha = true\n[coordination]\npath = "c.db"', base=Path("/x"))
+    assert config.coordination.path == Path("/x/c.db")
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+
+def test_load_resolves_paths_against_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "b1.toml"
+    file.write_text('[broker]\nid = "b9"\n', encoding="utf-8")
+    config = load(file)
+    assert (config.broker.id, config.broker.data) == ("b9", tmp_path / "data")
+    file.write_text("", encoding="utf-8")
+    assert load(file).broker.data == tmp_path / "data", "the default of an absent section too"
+
+
+def test_load_names_the_file_in_errors(tmp_path: Path) -> None:
+    file = tmp_path / "b1.toml"
+    file.write_text("[amqp]\nport = 70000\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert (caught.value.file, caught.value.key, caught.value.value) == (str(file), "amqp.port", 70_000)
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    missing, binary, broken = tmp_path / "missing", tmp_path / "binary", tmp_path / "broken"
+    binary.write_bytes(b"[broker]\nid = '\xff'\n")
+    broken.write_text("[broker]\nid = \n", encoding="utf-8")
+    for path, problem in [
+        (missing, "cannot be read: No such file or directory"),
+        (tmp_path, "cannot be read: Is a directory"),
+        (binary, "is not UTF-8 at byte 15"),
+        (broken, "is not TOML: Invalid value (at line 2, column 6)"),
+    ]:
+        with pytest.raises(ConfigError) as caught:
+            load(path)
+        assert str(caught.value) == f"{path}: {problem}"
+        assert caught.value.key is None
+
+
+def test_structure_takes_tables_that_are_already_there() -> None:
+    config = structure({"broker": {"id": "b3"}, "amqp": {"port": 5674}}, base=Path("/d"))
+    assert (config.broker.id, config.amqp.port, config.broker.data) == ("b3", 5674, Path("/d/data"))
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        Config().amqp.port = 1  # type: ignore[misc]
