@@ -1,0 +1,154 @@
+"""The mutation campaign: for each known bug, how many seeds of the ordinary sweep it takes to find it.
+
+A mutation is found by a seed on which a checker, or a client of a workload, sees a broken promise while the mutated code was
+at work, and which holds without the mutation. What merely stops a run is told apart from that: an assertion of the product,
+an error that the override may have caused by accident, a cluster that does not heal. The search goes on then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any
+
+import attrs
+
+from tests.simulation.cluster import SimCluster
+from tests.simulation.mutations import MUTATIONS, Mutation
+from tests.simulation.seed_run import End, SeedResult, replay_command, run_cluster, run_seed
+from tests.simulation.sweep import cores, over_processes
+
+
+class Seen(Enum):
+    """What one seed says of one mutation."""
+
+    NOTHING = "nothing"
+    BY_CHECKER = "by a checker"
+    OTHERWISE = "a promise that it was not expected to break"
+    STOPPED = "stopped by an assertion of the product"
+    STUCK = "the cluster does not heal"
+    ACCIDENT = "an error, perhaps of the override itself"
+    SOUND_IS_BROKEN = "the seed fails without the mutation too"
+
+
+@attrs.frozen(kw_only=True)
+class Found:
+    """How one mutation fared.
+
+    Attributes:
+        seeds: how many were run, from the first on.
+        seed: the one that found it; None if none did.
+        strikes: how often the mutated code was at work on that seed; over all seeds if none found it.
+        others: seeds that ended badly and did not count, by how.
+    """
+
+    name: str
+    seeds: int
+    seed: int | None
+    strikes: int
+    promise: str = ""
+    text: str = ""
+    found_by: str = ""
+    others: dict[str, int] = attrs.field(factory=dict)
+    cpu_s: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.seed is not None
+
+    def line(self) -> str:
+        """For people."""
+        mutation = MUTATIONS[self.name]
+        others = "; ".join(f"{count} seeds: {how}" for how, count in self.others.items())
+        others = f" ({others})" if others else ""
+        if self.seed is None:
+            done = "the mutated code ran" if self.strikes else "THE MUTATED CODE NEVER RAN"
+            return (
+                f"{self.name}: NOT FOUND in {self.seeds} seeds; {done} {self.strikes} times{others}: {mutation.breaks}"
+            )
+        text = self.text if len(self.text) <= 160 else self.text[:157] + "..."
+        return (
+            f"{self.name}: found by {self.found_by} with {self.seeds} seeds{others}; {self.promise}: {text}\n"
+            f"    {mutation.breaks}\n    {replay_command(self.seed, self.name)}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {**attrs.asdict(self), "ok": self.ok, "breaks": MUTATIONS[self.name].breaks}
+
+
+@attrs.frozen
+class Task:
+    """One mutation to look for, from one seed on."""
+
+    name: str
+    start: int
+    limit: int | None = None
+
+
+def run_mutated(name: str, seed: int, *, keep_story: bool = False) -> tuple[SeedResult, int, SimCluster]:
+    """Run one seed with one mutation; its result, how often the mutation struck, and the cluster."""
+    mutation = MUTATIONS[name]
+    with mutation.in_force() as bug:
+        cluster = SimCluster(seed, keep_story=keep_story)
+        return run_cluster(cluster), bug.strikes, cluster
+
+
+def look_for(task: Task) -> Found:
+    """Run seed after seed until one finds the mutation."""
+    mutation = MUTATIONS[task.name]
+    others: Counter[str] = Counter()
+    strikes = 0
+    cpu_s = 0.0
+    limit = task.limit or mutation.within
+    for count in range(1, limit + 1):
+        seed = task.start + count - 1
+        result, struck, _ = run_mutated(task.name, seed)
+        strikes += struck
+        cpu_s += result.cpu_s
+        seen = _judge(mutation, result, struck)
+        if seen is Seen.BY_CHECKER:
+            return Found(
+                name=task.name,
+                seeds=count,
+                seed=seed,
+                strikes=struck,
+                promise=result.promise,
+                text=result.text,
+                found_by=result.found_by,
+                others=dict(others),
+                cpu_s=cpu_s,
+            )
+        if seen is not Seen.NOTHING:
+            others[seen.value] += 1
+    return Found(name=task.name, seeds=limit, seed=None, strikes=strikes, others=dict(others), cpu_s=cpu_s)
+
+
+def _judge(mutation: Mutation, result: SeedResult, strikes: int) -> Seen:
+    if result.held:
+        return Seen.NOTHING
+    if not strikes or not run_seed(result.seed).held:
+        return Seen.SOUND_IS_BROKEN
+    if result.promise in mutation.caught_by:
+        return Seen.BY_CHECKER
+    if result.end is End.VIOLATION:
+        return Seen.STUCK if result.promise == "liveness" else Seen.OTHERWISE
+    return Seen.STOPPED if result.end is End.ASSERTION else Seen.ACCIDENT
+
+
+def campaign(
+    names: Iterable[str],
+    *,
+    start: int = 0,
+    jobs: int = 0,
+    limit: int | None = None,
+    on_done: Callable[[Found], None] | None = None,
+) -> list[Found]:
+    """Look for every mutation named, several at a time, in the order of the names."""
+    names = list(names)
+    found = {}
+    for one in over_processes(look_for, [Task(name, start, limit) for name in names], jobs or cores()):
+        found[one.name] = one
+        if on_done is not None:
+            on_done(one)
+    return [found[name] for name in names]

@@ -1,0 +1,100 @@
+"""Checkers: each watches every broker for some of the promises (DESIGN 1), at every step, at a cost that does not depend on how
+long queues are.
+
+=================  ============  ==================================================================================
+checker            promises      what it watches
+=================  ============  ==================================================================================
+``chosen_log``     G4, G6, G7    the longest prefix any primary took for stable; whose disk holds it
+``reference``      G1, G2, G9    what that prefix says; contradictions in the log itself
+``replicas``       G1, G2, G3    every broker's queues against the reference, after every event
+``order``          G3, G9        ids as they are applied, messages as they are handed out
+``statements``     G2, G4        acknowledgements and refusals between brokers
+``in_sync``        G4, G6, G7    changes of the stored set, statuses that are shown
+``answers``        G3, G4, G8    what clients are told, when they are told
+``restart``        G5            what the disks give back, as if everything were killed now
+``accounts``       G1, G3, G4    the clients' own books against the reference, at the end
+=================  ============  ==================================================================================
+
+They sit on the points where a broker's state changes (`checkers.instruments`), on the wire and on the store; the product knows
+nothing of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.checkers.answers import Answers
+from tests.simulation.checkers.chosen_log import ChosenLog
+from tests.simulation.checkers.in_sync import InSync
+from tests.simulation.checkers.instruments import watch_core
+from tests.simulation.checkers.order import Order
+from tests.simulation.checkers.reference import Reference
+from tests.simulation.checkers.replicas import Replicas
+from tests.simulation.checkers.statements import Statements
+from understudy.broker.amqp.frames import Event
+from understudy.ha.coordination import GroupState
+from understudy.ha.status import BrokerStatus
+
+if TYPE_CHECKING:
+    from tests.simulation.ledger import Ledger
+    from tests.simulation.sim_client import Session
+    from tests.simulation.sim_node import SimNode
+    from tests.simulation.sim_store import SimStore
+
+
+class Checkers:
+    """All checkers of one run, and what the simulator tells them."""
+
+    def __init__(self, store: SimStore, ledger: Ledger) -> None:
+        self.reference = Reference()
+        self.chosen = ChosenLog(store, self.reference)
+        self.replicas = Replicas(store, self.reference)
+        self.order = Order(self.reference)
+        self.statements = Statements(store, self.reference)
+        self.in_sync = InSync(store, self.chosen, self.replicas)
+        self.answers = Answers(self.chosen, self.reference, ledger)
+        self.reference.on_commit = self.statements.committed
+        self._touched: dict[SimNode, int] = {}
+
+    # -- nodes ----------------------------------------------------------------------------------------------------
+
+    def opened(self, node: SimNode) -> None:
+        """A new core of ``node`` is recovered and open."""
+        watch_core(self, node)
+        self.chosen.check(node)
+        self.touched(node)
+
+    def leaving(self, node: SimNode) -> None:
+        """The core ends, or its process dies."""
+        self.chosen.leaving(node)
+
+    def touched(self, node: SimNode) -> None:
+        """Something happens at ``node``."""
+        self._touched[node] = 0
+
+    def after_event(self) -> None:
+        """The event is over: look at whom it touched."""
+        touched = self._touched
+        if touched:
+            for node in touched:
+                if node.up:
+                    self.replicas.check(node)
+                    durable = node.journal.durable_offset
+                    if durable < node.watched.durable_offset:
+                        self.chosen.check(node)
+                    node.watched.durable_offset = durable
+            touched.clear()
+
+    def shown(self, node: SimNode, status: BrokerStatus, blockers: str) -> None:
+        self.in_sync.shown(node, status, blockers)
+
+    # -- the wire and the store -----------------------------------------------------------------------------------
+
+    def sent(self, source: SimNode, target: SimNode, message: bytes) -> None:
+        self.statements.sent(source, target, message)
+
+    def store_changed(self, before: GroupState | None, after: GroupState) -> None:
+        self.in_sync.changed(before, after)
+
+    def said(self, session: Session, event: Event) -> None:
+        self.answers.said(session, event)

@@ -1,0 +1,127 @@
+"""Answers: what a client is told must be so on the brokers at the moment when it is told.
+
+A client notes on itself what it waits for (``expected``); the session shows every answer when the broker sends it, before the
+wire delays it. So a commit-ok, a confirm, a refusal or an outcome that is given a moment too early is seen, whether a
+failover follows or not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from tests.simulation.checkers.chosen_log import ChosenLog
+from tests.simulation.checkers.reference import Fate, Reference
+from tests.simulation.ledger import Ledger, Told, Violation
+from understudy.broker.amqp.frames import Event
+from understudy.broker.amqp.methods import (
+    BASIC_ACK,
+    BASIC_DELIVER,
+    BASIC_NACK,
+    CHANNEL_CLOSE,
+    QUEUE_DECLARE_OK,
+    TX_COMMIT_OK,
+)
+from understudy.broker.amqp.properties import correlation_id
+from understudy.broker.transactions.outcome_query import is_own_id, parse_tx_id
+
+if TYPE_CHECKING:
+    from tests.simulation.sim_client import Session
+
+
+@attrs.define
+class Expected:
+    """What a client's program waits to be told on its present connection.
+
+    Attributes:
+        commit: question (name or own id) of the transaction whose tx.commit was sent; "" for none.
+        confirms: publisher confirms outstanding: tag to stamp ("" for a message that is not tracked).
+        outcome: correlation id that marks answers of the outcome query; "" for none.
+    """
+
+    commit: str = ""
+    confirms: dict[int, str] = attrs.field(factory=dict)
+    outcome: str = ""
+
+
+class Answers:
+    """G4 durable and G8 no silent outcome, at the client's side; G3 for counts."""
+
+    def __init__(self, chosen: ChosenLog, reference: Reference, ledger: Ledger) -> None:
+        self._chosen = chosen
+        self._reference = reference
+        self._ledger = ledger
+        self.given = 0
+
+    def said(self, session: Session, event: Event) -> None:
+        """A broker sends ``event`` to a client."""
+        key = event[1]
+        expected: Expected | None = session.client.expected
+        if key == QUEUE_DECLARE_OK:
+            self._depth(session, event[2])
+        if expected is None:
+            return
+        if key == TX_COMMIT_OK and expected.commit:
+            self._committed(session, expected.commit)
+        elif key == CHANNEL_CLOSE and expected.commit and "rolled back:" in event[2][1]:
+            self._rolled_back(session, expected.commit)
+        elif key in (BASIC_ACK, BASIC_NACK) and expected.confirms:
+            self._confirmed(session, expected, event[2][0], event[2][1], key == BASIC_ACK)
+        elif key == BASIC_DELIVER and expected.outcome and correlation_id(event[3]) == expected.outcome:  # type: ignore[misc]
+            self.outcome(session.node.name, expected.outcome, event[4].decode())  # type: ignore[misc]
+
+    def _fate(self, question: str) -> Fate | None:
+        if is_own_id(question):
+            return self._reference.fates.get(parse_tx_id(question))
+        return self._reference.names.get(question)
+
+    def _committed(self, session: Session, question: str) -> None:
+        self.given += 1
+        if self._fate(question) is not Fate.COMMITTED:
+            text = f"{session.node.name} says commit-ok to {question}, which is not on every listed broker"
+            raise Violation("G4", text)
+        self._chosen.check_all()
+
+    def _rolled_back(self, session: Session, question: str) -> None:
+        self.given += 1
+        if self._fate(question) is not Fate.ROLLED_BACK:
+            text = (
+                f"{session.node.name} says that {question} is rolled back before its ROLLBACK is on every listed broker"
+            )
+            raise Violation("G8", text)
+
+    def _confirmed(self, session: Session, expected: Expected, tag: int, multiple: bool, acknowledged: bool) -> None:
+        tags = [t for t in expected.confirms if t <= tag] if multiple else [tag]
+        for one in tags:
+            stamp = expected.confirms.get(one, "")
+            if not stamp:
+                continue
+            self.given += 1
+            there = stamp in self._reference.ever
+            if acknowledged and not there:
+                raise Violation("G4", f"{session.node.name} confirms {stamp}, which is not on every listed broker")
+            if not acknowledged and there:
+                raise Violation("G8", f"{session.node.name} refuses {stamp}, which is in the log")
+
+    def outcome(self, who: str, question: str, text: str) -> None:
+        """``who`` answers the outcome query."""
+        self.given += 1
+        fate = self._fate(question)
+        if text == Told.COMMITTED.value and fate is not Fate.COMMITTED:
+            raise Violation("G8", f"{who} answers that {question} is committed; it is {fate}")
+        if text == Told.ROLLED_BACK.value:
+            self._ledger.hear(question, Told.ROLLED_BACK)
+            if fate is Fate.COMMITTED:
+                raise Violation("G8", f"{who} answers that {question} is rolled back; it is committed")
+            if fate is None and not is_own_id(question):
+                raise Violation(
+                    "G8", f"{who} answers that {question} is rolled back before its name is barred for good"
+                )
+
+    def _depth(self, session: Session, args: tuple[Any, ...]) -> None:
+        name, count, _ = args
+        queue = self._reference.queue_named(name)
+        if queue is not None and session.node.node.broker.epoch == self._reference.epoch and count > len(queue.entries):
+            text = f"{session.node.name} counts {count} messages in {name}; {len(queue.entries)} are committed"
+            raise Violation("G3", text)

@@ -1,0 +1,81 @@
+"""The stored in-sync set and what is shown of it: the rules of every change, and G7 at the moment of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.checkers.chosen_log import ChosenLog
+from tests.simulation.checkers.replicas import Replicas
+from tests.simulation.ledger import Violation
+from understudy.ha.coordination import GroupState
+from understudy.ha.status import BrokerStatus
+
+if TYPE_CHECKING:
+    from tests.simulation.sim_node import SimNode
+    from tests.simulation.sim_store import SimStore
+
+
+class InSync:
+    """G7 ready means promotable; G6: an epoch begins only with a broker that may be promoted."""
+
+    def __init__(self, store: SimStore, chosen: ChosenLog, replicas: Replicas) -> None:
+        self._store = store
+        self._chosen = chosen
+        self._replicas = replicas
+        self._listed_once: set[tuple[str, int]] = set()
+
+    def changed(self, before: GroupState | None, after: GroupState) -> None:
+        """The store holds another state."""
+        self._listed_once.update((member, after.epoch) for member in after.members)
+        if before is not None:
+            if after.epoch != before.epoch:
+                self._promotion(before, after)
+            else:
+                self._same_epoch(before, after)
+        nodes = self._store.nodes
+        for node in nodes.values():
+            if node.name not in after.members:
+                node.wiped = False  # whoever comes back is new
+            elif node.up and not node.wiped:
+                self._replicas.promotable(node)
+        self._chosen.check_all()
+
+    def _promotion(self, before: GroupState, after: GroupState) -> None:
+        if after.epoch != before.epoch + 1:
+            raise Violation("G6", f"epoch {before.epoch} is followed by {after.epoch}")
+        if after.primary not in before.members:
+            raise Violation("G7", f"{after.primary} is promoted from outside the in-sync set {before.members}")
+        gone = set(before.members) - set(after.members)
+        if gone - {before.primary} or set(after.members) - set(before.members):
+            raise Violation("G6", f"a promotion changes the in-sync set {before.members} to {after.members}")
+        self._check_size(before, after)
+
+    def _same_epoch(self, before: GroupState, after: GroupState) -> None:
+        if after.primary != before.primary:
+            raise Violation("G6", f"epoch {before.epoch} has two primaries, {before.primary} and {after.primary}")
+        if len(set(before.members) ^ set(after.members)) > 1:
+            raise Violation("G6", f"the in-sync set changes from {before.members} to {after.members} at once")
+        if after.primary not in after.members:
+            raise Violation("G6", f"the primary {after.primary} is not in its in-sync set {after.members}")
+        self._check_size(before, after)
+
+    def _check_size(self, before: GroupState, after: GroupState) -> None:
+        """No smaller than the minimum; but who has lost its data is no copy, and leaves in any case."""
+        copies = {member for member in before.members if not self._store.nodes[member].wiped}
+        if len(after.members) < min(after.min_insync, len(copies)):
+            raise Violation("G4", f"the in-sync set shrinks to {after.members}, below its minimum {after.min_insync}")
+
+    def shown(self, node: SimNode, status: BrokerStatus, blockers: str) -> None:
+        """A broker shows its status."""
+        if status in (BrokerStatus.RECOVERING, BrokerStatus.ACTIVE) and node.wiped:
+            raise Violation("G7", f"{node.name} leads after its data was lost")
+        if status in (BrokerStatus.READY, BrokerStatus.ACTIVE):
+            epoch = node.ha.group.epoch if node.ha.group is not None else 0
+            if (node.name, epoch) not in self._listed_once:
+                raise Violation("G7", f"{node.name} shows {status.value} and was never listed in epoch {epoch}")
+            if status is BrokerStatus.READY:
+                self._replicas.check(node)
+            if node.extension.replicator.part:
+                raise Violation("G7", f"{node.name} shows {status.value} and holds part of a catch-up")
+        elif not blockers:
+            raise Violation("G7", f"{node.name} is {status.value} and does not say why")

@@ -1,0 +1,148 @@
+"""Hooks the checkers into a node's core, without a word about simulation in the product.
+
+Queues tell what comes and goes through overrides of four methods of `Queue`, in force while a cluster runs. Which node a
+queue belongs to is found by the one object that all queues of a node share: its counter of live offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tests.simulation.checkers.reference import number_of
+from understudy.broker.core.queue import Queue
+from understudy.broker.log import frame, record
+from understudy.broker.log.kept_log import Batch
+from understudy.broker.log.live_offsets import LiveOffsets
+from understudy.broker.message import Message
+from understudy.broker.transactions.tx_buffer import TxBuffer
+
+if TYPE_CHECKING:
+    from tests.simulation.checkers import Checkers
+    from tests.simulation.sim_node import SimNode
+
+
+class WatchedLive(LiveOffsets):
+    """A node's live-offset counter; here it also carries what the checkers keep of one core.
+
+    Attributes:
+        node: None for a copy that nobody watches.
+        kept, all: digests of what the queues hold (`checkers.reference`).
+        durable_offset, fresh, part: as they were when the node was looked at last.
+        hole_at: where the log that it received last had places whose transient records the sender had not kept.
+        refilled_at: what a refill has brought may be of any place in the log up to here.
+    """
+
+    __slots__ = ("all", "durable_offset", "fresh", "hole_at", "kept", "node", "part", "refilled_at")
+
+    def __init__(self, node: SimNode | None) -> None:
+        super().__init__()
+        self.node = node
+        self.kept = 0
+        self.all = 0
+        self.durable_offset = 0
+        self.fresh = True
+        self.refilled_at = 0
+        self.hole_at = 0
+        self.part = False
+
+    def flip(self, queue: Queue, entry_id: int, message: Message) -> None:
+        """A message came or went."""
+        number = number_of(queue.id, entry_id, message)
+        self.all ^= number
+        if message.persistent and queue.durable:
+            self.kept ^= number
+
+
+def watch_core(checkers: Checkers, node: SimNode) -> None:
+    """Watch a new core of ``node``, which has been recovered."""
+    state = node.node.state
+    broker = node.node.broker
+    log = state.log
+    told, apply_up_to, close_batch, receive_batch = (
+        state.on_applied_tx,
+        log.apply_up_to,
+        log.close_batch,
+        state.receive_batch,
+    )
+
+    def decided(tx: TxBuffer) -> None:
+        checkers.replicas.decided(node, tx)
+        if told is not None:
+            told(tx)
+
+    def stable(offset: int) -> bool:
+        if state.deciding and broker.leading and offset > log.stable:
+            checkers.chosen.stable_at(node, offset)
+        return apply_up_to(offset)
+
+    def closed() -> Batch | None:
+        batch = close_batch()
+        if batch is not None:
+            checkers.chosen.batch(node, batch.frame)
+        return batch
+
+    def received(data: bytes) -> None:
+        checkers.chosen.batch(node, data)
+        receive_batch(data)
+        places = record.records_of(data, frame.BATCH_HEADER_BYTES)
+        if state.holes and any(kind == record.HOLE for kind, _, _ in places):
+            node.watched.hole_at = log.end
+
+    state.on_applied_tx = decided
+    log.apply_up_to = stable  # type: ignore[method-assign, assignment]
+    log.close_batch = closed  # type: ignore[method-assign]
+    state.receive_batch = received  # type: ignore[method-assign]
+    broker.on_delivered = lambda queue, entry, redelivered: checkers.order.handed_out(node, queue, entry, redelivered)
+
+
+_enqueue, _remove, _clear, _take_over = Queue.enqueue, Queue.remove, Queue.clear, Queue.take_over
+
+
+def _watched_enqueue(self: Queue, entry_id: int, message: Message, deadline_ms: int) -> None:
+    live = self.live
+    if isinstance(live, WatchedLive) and self.logged and entry_id not in self.entries:
+        live.flip(self, entry_id, message)
+        node = live.node
+        if node is not None:
+            node.checkers.order.enqueued(node, self, entry_id, message.persistent and self.durable)
+    _enqueue(self, entry_id, message, deadline_ms)
+
+
+def _watched_remove(self: Queue, entry_id: int) -> bool:
+    live = self.live
+    if isinstance(live, WatchedLive) and self.logged:
+        entry = self.entries.get(entry_id)
+        if entry is not None:
+            live.flip(self, entry_id, entry.message)
+    return _remove(self, entry_id)
+
+
+def _watched_clear(self: Queue) -> None:
+    live = self.live
+    if isinstance(live, WatchedLive) and self.logged:
+        for entry_id, entry in self.entries.items():
+            live.flip(self, entry_id, entry.message)
+    _clear(self)
+
+
+def _watched_take_over(self: Queue, place: Queue) -> None:
+    live = self.live
+    if isinstance(live, WatchedLive):
+        for entry_id, entry in place.entries.items():
+            live.flip(place, entry_id, entry.message)
+            live.flip(self, entry_id, entry.message)
+    _take_over(self, place)
+
+
+@contextmanager
+def watching_queues() -> Iterator[None]:
+    """Watch every queue of every simulated node while this lasts."""
+    Queue.enqueue, Queue.remove = _watched_enqueue, _watched_remove  # type: ignore[method-assign]
+    Queue.clear, Queue.take_over = _watched_clear, _watched_take_over  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Queue.enqueue, Queue.remove = _enqueue, _remove  # type: ignore[method-assign]
+        Queue.clear, Queue.take_over = _clear, _take_over  # type: ignore[method-assign]

@@ -1,0 +1,61 @@
+"""G9 order: ids ascend as they are applied, on every broker; redelivered=0 is a proof; G3: only decided work is handed out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.checkers.reference import Reference
+from tests.simulation.ledger import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.sim_node import SimNode
+    from understudy.broker.core.entry import Entry
+    from understudy.broker.core.queue import Queue
+
+
+class Order:
+    """Watches what comes to queues and what leaves them for clients."""
+
+    def __init__(self, reference: Reference) -> None:
+        self._reference = reference
+        self._newest: dict[tuple[str, int, int], int] = {}
+        self._delivered_in: dict[tuple[int, int], int] = {}
+
+    def enqueued(self, node: SimNode, queue: Queue, entry_id: int, kept: bool) -> None:
+        """A message that was not there is applied.
+
+        Only what a journal keeps: a refill may bring a transient message before older ones have come with the log. A catch-up
+        fills gaps, and the next one may drop what it brought.
+        """
+        if not kept or node.extension.replicator.part:
+            return
+        key = (node.name, node.incarnation, queue.id)
+        newest = self._newest.get(key, 0)
+        if entry_id > newest:
+            self._newest[key] = entry_id
+        else:
+            raise Violation("G9", f"{node.name} applies id {entry_id} of {queue.name} after {newest}")
+
+    def handed_out(self, node: SimNode, queue: Queue, entry: Entry, redelivered: bool) -> None:
+        """A client is given a message, by basic.deliver or basic.get-ok."""
+        if not queue.logged:
+            return
+        name, entry_id, reference = node.name, entry.id, self._reference
+        state = node.node.state
+        key = (queue.id, entry_id)
+        known = reference.queues.get(queue.id)
+        there = known is not None and entry_id in known.entries
+        left = reference.departed.get(key)
+        if not there and (left is None or left.offset <= state.log.applied):
+            raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name}, which is not there ({left})")
+        if entry.deadline_ms and entry.deadline_ms <= node.node.broker.wall_ms:
+            raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name} after its deadline")
+        epoch = node.node.broker.epoch
+        if reference.epoch < epoch:
+            raise Violation("G8", f"{name} hands out messages before its epoch {epoch} is on every listed broker")
+        before = self._delivered_in.get(key)
+        if before is not None and before <= epoch and not redelivered:
+            text = f"{name} (epoch {epoch}) hands out id {entry_id} of {queue.name} with redelivered=0; epoch {before} did before"
+            raise Violation("G9", text)
+        if before is None or epoch < before:
+            self._delivered_in[key] = epoch

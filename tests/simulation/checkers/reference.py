@@ -1,0 +1,356 @@
+"""The reference: what the chosen log says that queues hold, after each of its records.
+
+A broker applies the log and nothing else, so what it holds is a function of how far it has applied. This is that function,
+written a second time and as plainly as can be: sets of messages, changed record by record, without an open batch, a
+journal, a link or a client. After each record it notes two digests, of what a journal keeps (persistent messages in durable
+queues) and of everything; a broker at that offset must have the same (`replicas`).
+
+The log says everything but one thing: whether a PREPARE that a primary takes for stable commits now, or waits for a ROLLBACK
+that the primary has written behind it. So the reference stops at a PREPARE until that primary, or a record, decides.
+
+A digest is the exclusive or of one number a message, so that it can be kept up on a broker at the cost of one operation a
+message, whatever the length of the queue.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import attrs
+
+from tests.simulation.ledger import Violation, stamp_of
+from understudy.broker.log import record
+from understudy.broker.log.record import Prepare
+from understudy.broker.message import Message
+
+
+def number_of(queue_id: int, entry_id: int, message: Message) -> int:
+    """What one message at one place adds to a digest."""
+    return hash((queue_id, entry_id, crc32(message.body), len(message.properties)))
+
+
+class Fate(Enum):
+    """What became of a transaction."""
+
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+
+
+class Held(NamedTuple):
+    """One message in one queue of the reference."""
+
+    number: int
+    kept: bool
+    stamp: str
+    offset: int
+
+
+@attrs.define(kw_only=True)
+class ReferenceQueue:
+    """A queue of the reference; ``entries`` in id order."""
+
+    id: int
+    vhost: str
+    name: str
+    durable: bool
+    entries: dict[int, Held] = attrs.field(factory=dict)
+    newest_id: int = 0
+
+
+@attrs.define
+class ReferenceTransaction:
+    """A transaction: (offset, message or None, targets or groups) in log order."""
+
+    tx_id: int
+    events: list[tuple[int, Message | None, list[tuple[int, ...]]]] = attrs.field(factory=list)
+    prepare: Prepare | None = None
+
+
+class Departed(NamedTuple):
+    """How a message left its queue: at which offset, and why (a reason of DEQUEUE; 0: by a transaction)."""
+
+    offset: int
+    reason: int
+    stamp: str
+    came_at: int
+
+
+BY_TRANSACTION = 0
+BY_DELETION = -1
+BY_RESTART = -2
+
+
+class Reference:
+    """The state that the chosen log describes.
+
+    Attributes:
+        end: chosen up to here.
+        applied: and applied up to here; behind ``end`` only while a PREPARE waits for its decision.
+        kept, all: digests by offset; in ``all`` None stands where a restarted primary chose records that its journal had
+            not kept, so that brokers may differ in transient messages until the EPOCH that ends them.
+        fates, names: of transactions that are decided, by id and by client-made name.
+        departed: (queue id, entry id) of every message that was there once.
+        gone: stamps that have left, and how.
+        here: stamp and queue id of every message that is there.
+        ever: stamp to the offset at which it became visible.
+        lost_at: offsets of the EPOCHs with which all transient messages ended.
+        transient: offsets of records that journals do not keep.
+    """
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.applied = 0
+        self.kept: list[int] = [0]
+        self.all: list[int | None] = [0]
+        self.queues: dict[int, ReferenceQueue] = {}
+        self.transactions: dict[int, ReferenceTransaction] = {}
+        self.fates: dict[int, Fate] = {}
+        self.names: dict[str, Fate] = {}
+        self.epoch = 0
+        self.departed: dict[tuple[int, int], Departed] = {}
+        self.gone: dict[str, list[tuple[str, Departed]]] = {}
+        self.here: set[tuple[str, int]] = set()
+        self.ever: dict[str, int] = {}
+        self.transient: set[int] = set()
+        self.lost_at: list[int] = []
+        self.on_commit: Callable[[ReferenceTransaction], None] | None = None
+        self._kept = 0
+        self._all = 0
+        self._holes = False
+        self._pending: deque[tuple[int, Callable[[int, Any], None], Any]] = deque()
+        self._rollbacks: set[int] = set()
+        self._takers: dict[int, tuple[Callable[[bytes, int, int], Any], Callable[[int, Any], None]]] = {
+            record.EPOCH: (lambda b, at, end: record.decode_epoch(b, at), self._epoch),
+            record.QUEUE_DECLARE: (record.decode_queue_declare, self._declare),
+            record.QUEUE_DELETE: (lambda b, at, end: record.decode_queue_delete(b, at), self._delete),
+            record.ENQUEUE: (record.decode_enqueue, self._enqueue),
+            record.DEQUEUE: (lambda b, at, end: record.decode_dequeue(b, at), self._dequeue),
+            record.TX_ENQUEUE: (record.decode_tx_enqueue, self._tx_enqueue),
+            record.TX_DEQUEUE: (lambda b, at, end: record.decode_tx_dequeue(b, at), self._tx_dequeue),
+            record.COMMIT: (lambda b, at, end: record.decode_commit(b, at), self._commit),
+            record.ROLLBACK: (lambda b, at, end: record.decode_rollback(b, at), self._rollback),
+            record.OUTCOME: (lambda b, at, end: record.decode_outcome(b, at), self._outcome),
+        }
+
+    # -- the chosen log grows -------------------------------------------------------------------------------------
+
+    def choose(self, buf: bytes, at: int, end: int) -> None:
+        """The next record (or run of holes) is chosen."""
+        kind = buf[at]
+        if kind == record.HOLE:
+            for _ in range(int.from_bytes(buf[at + 5 : at + 9], "big")):
+                self.end += 1
+                self._pending.append((self.end, self._hole, None))
+            return
+        self.end += 1
+        if kind & record.TRANSIENT:
+            self.transient.add(self.end)
+            kind &= 0x7F
+        if kind == record.PREPARE:
+            self._pending.append((self.end, self._prepare, record.decode_prepare(buf, at + 5)))
+            return
+        decode, apply = self._takers.get(kind, (None, self._nothing))
+        content = decode(buf, at + 5, end) if decode is not None else None
+        if kind == record.ROLLBACK:
+            self._rollbacks.add(record.decode_rollback(buf, at + 5)[0])
+        self._pending.append((self.end, apply, content))
+
+    def advance(self, decided_up_to: int, waits: Callable[[int], bool]) -> None:
+        """Apply what is chosen.
+
+        Args:
+            decided_up_to: a deciding primary takes the log for stable up to here.
+            waits: whether that primary has a ROLLBACK of a transaction in its log.
+        """
+        pending = self._pending
+        while pending:
+            offset, apply, content = pending[0]
+            if isinstance(content, Prepare) and not self._decides(content, offset, decided_up_to, waits):
+                return
+            pending.popleft()
+            apply(offset, content)
+            self.applied = offset
+            self.kept.append(self._kept)
+            self.all.append(None if self._holes else self._all)
+
+    def _decides(self, prepare: Prepare, offset: int, upto: int, waits: Callable[[int], bool]) -> bool:
+        """Note the PREPARE; whether its outcome is known."""
+        tx = self.transactions.setdefault(prepare.tx_id, ReferenceTransaction(prepare.tx_id))
+        tx.prepare = prepare
+        return prepare.tx_id in self._rollbacks or (offset <= upto and not waits(prepare.tx_id))
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def _put(self, offset: int, queue_id: int, entry_id: int, message: Message) -> None:
+        queue = self.queues.get(queue_id)
+        if queue is None:
+            return
+        if entry_id <= queue.newest_id:
+            raise Violation("G9", f"record {offset} gives id {entry_id} of {queue.name} after {queue.newest_id}")
+        queue.newest_id = entry_id
+        stamp = stamp_of(message.body)
+        if stamp:
+            if (stamp, queue_id) in self.here or self._left_in(stamp, queue.name):
+                raise Violation("G1", f"{stamp} comes to {queue.name} twice, the second time by record {offset}")
+            self.here.add((stamp, queue_id))
+            self.ever[stamp] = offset
+        held = Held(number_of(queue_id, entry_id, message), message.persistent and queue.durable, stamp, offset)
+        queue.entries[entry_id] = held
+        self._flip(held)
+
+    def _left_in(self, stamp: str, queue: str) -> bool:
+        return any(name == queue for name, _ in self.gone.get(stamp, ()))
+
+    def _take(self, offset: int, queue_id: int, entry_id: int, reason: int) -> None:
+        queue = self.queues.get(queue_id)
+        if queue is None:
+            return
+        held = queue.entries.pop(entry_id, None)
+        if held is None:
+            before = self.departed.get((queue_id, entry_id))
+            raise Violation(
+                "G1", f"record {offset} takes id {entry_id} of {queue.name}, which is not there; it left {before}"
+            )
+        self._depart(offset, queue, entry_id, held, reason)
+
+    def _depart(self, offset: int, queue: ReferenceQueue, entry_id: int, held: Held, reason: int) -> None:
+        departed = self.departed[(queue.id, entry_id)] = Departed(offset, reason, held.stamp, held.offset)
+        if held.stamp:
+            self.here.discard((held.stamp, queue.id))
+            self.gone.setdefault(held.stamp, []).append((queue.name, departed))
+        self._flip(held)
+
+    def _flip(self, held: Held) -> None:
+        self._all ^= held.number
+        if held.kept:
+            self._kept ^= held.number
+
+    # -- records --------------------------------------------------------------------------------------------------
+
+    def _nothing(self, offset: int, content: Any) -> None:
+        pass
+
+    def _hole(self, offset: int, content: Any) -> None:
+        self._holes = True
+
+    def _epoch(self, offset: int, content: Any) -> None:
+        epoch, _, lost, _ = content
+        if epoch <= self.epoch:
+            raise Violation("G6", f"epoch {epoch} is chosen after epoch {self.epoch}")
+        self.epoch = epoch
+        for tx in [tx for tx in self.transactions.values() if tx.prepare is None]:
+            self._end(tx.tx_id, Fate.ROLLED_BACK)
+        if lost:
+            self.lost_at.append(offset)
+            for queue in list(self.queues.values()):
+                for entry_id in [i for i, held in queue.entries.items() if not held.kept]:
+                    self._depart(offset, queue, entry_id, queue.entries.pop(entry_id), BY_RESTART)
+                if not queue.durable:
+                    del self.queues[queue.id]
+            self._holes = False
+
+    def _declare(self, offset: int, content: Any) -> None:
+        queue_id, vhost, name, flags, _ = content
+        if queue_id not in self.queues:
+            self.queues[queue_id] = ReferenceQueue(
+                id=queue_id, vhost=vhost, name=name, durable=bool(flags & record.DURABLE)
+            )
+
+    def _delete(self, offset: int, content: Any) -> None:
+        queue = self.queues.pop(content, None)
+        if queue is not None:
+            for entry_id, held in queue.entries.items():
+                self._depart(offset, queue, entry_id, held, BY_DELETION)
+
+    def _enqueue(self, offset: int, content: Any) -> None:
+        targets, message = content
+        for queue_id, entry_id, _ in targets:
+            self._put(offset, queue_id, entry_id, message)
+
+    def _dequeue(self, offset: int, content: Any) -> None:
+        reason, groups = content
+        for queue_id, ids in groups:
+            for entry_id in ids:
+                self._take(offset, queue_id, entry_id, reason)
+
+    def _transaction(self, tx_id: int) -> ReferenceTransaction:
+        return self.transactions.setdefault(tx_id, ReferenceTransaction(tx_id))
+
+    def _tx_enqueue(self, offset: int, content: Any) -> None:
+        tx_id, targets, message, _ = content
+        self._transaction(tx_id).events.append((offset, message, targets))
+
+    def _tx_dequeue(self, offset: int, content: Any) -> None:
+        tx_id, groups = content
+        self._transaction(tx_id).events.append((offset, None, groups))
+
+    def _prepare(self, offset: int, content: Any) -> None:
+        """The place of the decision; `_decides` has seen to it that there is one."""
+        assert isinstance(content, Prepare)
+        if content.tx_id in self._rollbacks:
+            return  # its ROLLBACK ends it, at its own place
+        tx = self.transactions[content.tx_id]
+        for _, message, parts in tx.events:
+            if message is None:
+                for queue_id, ids in parts:
+                    for entry_id in ids:  # type: ignore[attr-defined]  # the two kinds of content, told apart by message
+                        self._take(offset, queue_id, entry_id, BY_TRANSACTION)
+                continue
+            for queue_id, place, _ in parts:
+                first = content.first_ids.get(queue_id)
+                if first is not None:
+                    self._put(offset, queue_id, first[0] + place, message)
+        self._end(tx.tx_id, Fate.COMMITTED)
+        if content.name:
+            self._name(content.name, Fate.COMMITTED)
+        if self.on_commit is not None:
+            self.on_commit(tx)
+
+    def _commit(self, offset: int, content: Any) -> None:
+        tx_id = content[0]
+        if self.fates.get(tx_id, Fate.COMMITTED) is not Fate.COMMITTED:
+            raise Violation("G2", f"COMMIT of transaction {tx_id} is chosen at {offset}; it was rolled back")
+
+    def _rollback(self, offset: int, content: Any) -> None:
+        tx_id, _, name, reason = content
+        if self.fates.get(tx_id) is Fate.COMMITTED:
+            raise Violation("G2", f"ROLLBACK of transaction {tx_id} is chosen at {offset} ({reason}); it was committed")
+        self._end(tx_id, Fate.ROLLED_BACK)
+        if name and self.names.get(name) is not Fate.COMMITTED:
+            self.names[name] = Fate.ROLLED_BACK
+
+    def _outcome(self, offset: int, content: Any) -> None:
+        name = content[0]
+        self.names.setdefault(name, Fate.ROLLED_BACK)
+
+    def _end(self, tx_id: int, fate: Fate) -> None:
+        self.fates[tx_id] = fate
+        self.transactions.pop(tx_id, None)
+
+    def _name(self, name: str, fate: Fate) -> None:
+        if self.names.setdefault(name, fate) is not fate:
+            raise Violation("G8", f"transaction {name!r} is {fate.value} after its name was barred or rolled back")
+
+    # -- asking ---------------------------------------------------------------------------------------------------
+
+    def ids_at(self, offset: int) -> dict[int, set[int]]:
+        """Queue id to the ids that were there at ``offset``. Walks over everything that ever was: for messages to people."""
+        found = {
+            queue.id: {entry_id for entry_id, held in queue.entries.items() if held.offset <= offset}
+            for queue in self.queues.values()
+        }
+        for (queue_id, entry_id), departed in self.departed.items():
+            if departed.came_at <= offset < departed.offset:
+                found.setdefault(queue_id, set()).add(entry_id)
+        return found
+
+    def queue_named(self, name: str) -> ReferenceQueue | None:
+        """The queue of that name that is there now."""
+        for queue in self.queues.values():
+            if queue.name == name:
+                return queue
+        return None

@@ -1,0 +1,229 @@
+"""One simulated cluster with its clients, nemesis and checkers: a seed is one run of it.
+
+    SimCluster(seed).run()
+
+A run: the brokers start and found their group; clients work while the nemesis strikes, until there is enough of both; then
+everything heals, the clients finish and resolve what they do not know, the cluster settles, and the final check is made:
+every broker the same, the clients' books in order, everything recoverable from the disks.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from tests.simulation.checkers import Checkers
+from tests.simulation.checkers.accounts import Accounts
+from tests.simulation.checkers.instruments import watching_queues
+from tests.simulation.checkers.restart import Restart
+from tests.simulation.knobs import Knobs
+from tests.simulation.ledger import Ledger, Told, Violation
+from tests.simulation.nemesis import Nemesis
+from tests.simulation.sim_client import SimClient
+from tests.simulation.sim_network import Network
+from tests.simulation.sim_node import SimNode
+from tests.simulation.sim_store import SimStore
+from tests.simulation.workloads import KEPT_QUEUES, Run, workers
+from tests.simulation.workloads.setting_up import declare_all
+from tests.simulation.world import MS, START_US, World
+from understudy.broker.core.digest import queue_digests
+from understudy.ha.config import HaConfig
+from understudy.ha.coordination import GroupState
+from understudy.ha.status import BrokerStatus
+
+TRANSACTIONS = 100
+"""A seed decides at least so many."""
+FAULTS = 5
+"""A seed is hit by at least so many."""
+TROUBLE_LIMIT_MS = 180_000
+"""The nemesis leaves after so long even if there is not enough yet: the seed then proves too little (`minima`)."""
+HEAL_LIMIT_MS = 180_000
+START_LIMIT_MS = 30_000
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    """What one seed did."""
+
+    seed: int
+    transactions: int
+    committed: int
+    rolled_back: int
+    resolved_by_asking: int
+    answers: int
+    faults: dict[str, int]
+    happened: dict[str, int]
+    failovers: int
+    simulated_ms: int
+    events: int
+    trace_hash: str
+
+
+class SimCluster:
+    """A run: as many brokers, clients and faults as the seed's knobs say."""
+
+    def __init__(self, seed: int, *, knobs: Knobs | None = None, faults: bool = True, keep_story: bool = False) -> None:
+        self.knobs = knobs if knobs is not None else Knobs.draw(seed)
+        self.world = World(seed, keep_story)
+        self.store = SimStore(self.world)
+        self.network = Network(self.world)
+        self.ledger = Ledger()
+        self.checkers = Checkers(self.store, self.ledger)
+        self.accounts = Accounts(self.checkers.reference, self.ledger)
+        self.restart = Restart(self.checkers.chosen, self.checkers.reference)
+        self.nodes = {name: self._node(name) for name in (f"b{i + 1}" for i in range(self.knobs.brokers))}
+        self.nemesis = Nemesis(self) if faults else None
+        self.run_state = Run(self.world, self.knobs, self.ledger, TRANSACTIONS, self._enough)
+        self.clients: list[SimClient] = []
+        self.store.on_change = self._store_changed
+        self.network.on_sent = self.checkers.sent
+        self.world.after_event = self.checkers.after_event
+
+    def _node(self, name: str) -> SimNode:
+        config = HaConfig(
+            broker=name,
+            group="g",
+            founds=name == "b1",
+            min_insync=self.knobs.min_insync,
+            backup_timeout_ms=self.knobs.backup_timeout_ms,
+            link_unacknowledged_bytes=self.knobs.credit_bytes,
+        )
+        return SimNode(self.world, name, self.store, self.network, config, self.knobs, self.checkers)
+
+    def _store_changed(self, before: GroupState | None, after: GroupState) -> None:
+        self.checkers.store_changed(before, after)
+        if self.nemesis is not None:
+            self.nemesis.store_changed(before, after)
+
+    # -- the run ----------------------------------------------------------------------------------------------------------
+
+    def run(self) -> Report:
+        """Raises :class:`Violation` if a promise is broken or the cluster does not heal."""
+        with watching_queues(), self.knobs.in_force():
+            self._set_up()
+            workers_, watchers = workers(self.run_state, self.client)
+            if self.nemesis is not None:
+                self.nemesis.start()
+            world = self.world
+            world.run(world.now_us + TROUBLE_LIMIT_MS * MS, lambda: all(client.finished for client in workers_))
+            if self.nemesis is not None:
+                self.nemesis.leave()
+            self._until("finished their work", HEAL_LIMIT_MS, workers_)
+            self.run_state.over = True
+            self._until("stopped", HEAL_LIMIT_MS, watchers)
+            if not world.run(world.now_us + HEAL_LIMIT_MS * MS, self.settled):
+                raise Violation("liveness", f"the cluster did not heal: {self.describe()}")
+            self.final_check()
+        return self.report()
+
+    def _set_up(self) -> None:
+        world = self.world
+        for node in self.nodes.values():
+            world.at(world.rng.randrange(5 * MS), node.start)
+        setup = self.client("setup")
+        setup.run(declare_all(setup))
+        if not world.run(world.now_us + START_LIMIT_MS * MS, lambda: setup.finished):
+            raise Violation("liveness", f"the cluster did not start: {self.describe()}")
+
+    def _until(self, what: str, limit_ms: int, clients: list[SimClient]) -> None:
+        if not self.world.run(self.world.now_us + limit_ms * MS, lambda: all(client.finished for client in clients)):
+            stuck = [client.name for client in clients if not client.finished]
+            raise Violation("liveness", f"{stuck} have not {what} {limit_ms} ms after healing: {self.describe()}")
+
+    def client(self, name: str) -> SimClient:
+        client = SimClient(self.world, name, list(self.nodes.values()), self.checkers)
+        self.clients.append(client)
+        return client
+
+    def _enough(self) -> bool:
+        """Enough work, and enough trouble while it was done."""
+        if self.ledger.decided < TRANSACTIONS:
+            return False
+        nemesis = self.nemesis
+        return nemesis is None or nemesis.stopped or self.world.faults.total() >= FAULTS
+
+    # -- the end ----------------------------------------------------------------------------------------------------------
+
+    def primary(self) -> SimNode | None:
+        """The broker that is active under the stored epoch."""
+        for node in self.nodes.values():
+            if node.up and node.ha.status is BrokerStatus.ACTIVE and node.ha.group == self.store.group:
+                return node
+        return None
+
+    def settled(self) -> bool:
+        """Every broker ready or active, every transaction over, everything applied everywhere."""
+        primary = self.primary()
+        if primary is None:
+            return False
+        log = primary.node.state.log
+        if log.applied != log.end or log.pending:
+            return False
+        for node in self.nodes.values():
+            if not node.up or node.paused:
+                return False
+            state = node.node.state
+            if state.transactions or state.log.applied != log.end:
+                return False
+            refilled = not node.extension.replicator.fresh and not node.extension.replicator.part
+            if node is not primary and not (node.ha.status is BrokerStatus.READY and refilled):
+                return False
+        return True
+
+    def describe(self) -> str:
+        """Where every broker stands."""
+        rows = []
+        for node in self.nodes.values():
+            if not node.up:
+                rows.append(f"{node.name} down {node.fatal}")
+                continue
+            log = node.node.state.log
+            rows.append(
+                f"{node.name} {node.ha.status.value} epoch {log.epoch} end {log.end} durable {log.durable} stable "
+                f"{log.stable} applied {log.applied} tx {list(node.node.state.transactions)[:3]} {node.ha.blockers()}"
+            )
+        return f"store {self.store.group}; " + "; ".join(rows)
+
+    def final_check(self) -> None:
+        """Of a settled cluster."""
+        primary = self.primary()
+        assert primary is not None
+        wanted = queue_digests(primary.node.state)
+        topology = self._topology(primary)
+        for node in self.nodes.values():
+            state = node.node.state
+            differing = {d.name for d in {*queue_digests(state)} ^ {*wanted}}
+            if differing:
+                raise Violation("G2", f"{node.name} and {primary.name} differ in {sorted(differing)}")
+            if self._topology(node) != topology:
+                raise Violation("G2", f"{node.name} and {primary.name} differ in what is declared and bound")
+            if any(count < 0 for count in state.live._buckets.values()):
+                raise Violation("counts", f"{node.name} counts live offsets below zero: {state.live._buckets}")
+            embargoed = {queue.name: queue.uncommitted for queue in state.queues.values() if queue.uncommitted}
+            if embargoed:
+                raise Violation(
+                    "counts", f"{node.name} counts messages as uncommitted and has no transaction: {embargoed}"
+                )
+            self.restart.check(node, self.world.stream(f"restart {node.name}"), hard=self.world.seed % 2 == 0)
+        self.accounts.check(KEPT_QUEUES)
+
+    @staticmethod
+    def _topology(node: SimNode) -> list[bytes]:
+        return sorted(node.node.state.image.records())
+
+    def report(self) -> Report:
+        epoch = self.store.group.epoch if self.store.group is not None else 0
+        counts = self.ledger.counts
+        return Report(
+            seed=self.world.seed,
+            transactions=self.ledger.decided,
+            committed=counts[Told.COMMITTED.value],
+            rolled_back=counts[Told.ROLLED_BACK.value],
+            resolved_by_asking=counts["resolved by asking"],
+            answers=self.checkers.answers.given,
+            faults=dict(self.world.faults),
+            happened=dict(self.world.happened),
+            failovers=epoch - 1,
+            simulated_ms=(self.world.now_us - START_US) // MS,
+            events=self.world.events,
+            trace_hash=self.world.trace_hash,
+        )

@@ -1,0 +1,190 @@
+"""``scripts/simulate``: sweeps over seeds, one seed with its story, the mutation campaign, and what all of it covers.
+
+    scripts/simulate --seeds 0..499                sweep; every promise checked at every step of every seed
+    scripts/simulate --seed 117                    run one seed again
+    scripts/simulate --seed 117 --trace            ... and tell its story
+    scripts/simulate --mutations                   put known bugs in, one after the other; the sweep must find each
+    scripts/simulate --seed 21 --mutation NAME --trace
+    scripts/simulate --coverage --seeds 0..59      which lines of the deciding modules the sweep runs
+
+Exit code 0 only if nothing is broken and the minima are met. The last line of stdout is a summary, or with --json the whole
+report on one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.simulation.campaign import Found, campaign
+from tests.simulation.coverage_run import measure
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.replay import replay
+from tests.simulation.seed_run import SeedResult
+from tests.simulation.sweep import Sweep, cores, describe_failure, sweep
+
+PROGRESS_S = 5.0
+FIRST_SEEDS = range(100)
+
+
+def seed_range(text: str) -> range:
+    """``A..B``, both included, or one number."""
+    first, dots, last = text.partition("..")
+    try:
+        seeds = range(int(first), int(last if dots else first) + 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form A..B") from None
+    if not seeds:
+        raise argparse.ArgumentTypeError(f"{text!r} holds no seed")
+    return seeds
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="scripts/simulate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=seed_range, metavar="A..B", help="sweep over these seeds (default 0..99)")
+    parser.add_argument("--seed", type=int, metavar="N", help="run this seed alone")
+    parser.add_argument("--trace", action="store_true", help="tell the story of --seed")
+    parser.add_argument("--mutations", action="store_true", help="the mutation campaign")
+    parser.add_argument("--mutation", choices=sorted(MUTATIONS), metavar="NAME", help="this known bug alone")
+    parser.add_argument("--start", type=int, default=0, metavar="N", help="first seed of the campaign (default 0)")
+    parser.add_argument("--within", type=int, metavar="N", help="seeds a mutation (default: its own limit)")
+    parser.add_argument("--coverage", action="store_true", help="measure what the sweep covers; slower")
+    parser.add_argument("--uncovered", type=Path, metavar="FILE", help="write the uncovered lines there")
+    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: one a core)")
+    parser.add_argument(
+        "--minima", type=float, default=1.0, metavar="F", help="scale what a sweep must have seen; 0 asks for nothing"
+    )
+    parser.add_argument("--json", action="store_true", help="last line: the report as JSON")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.trace and options.seed is None:
+        parser.error("--trace needs --seed")
+    if options.seed is not None and options.seeds is not None:
+        parser.error("--seed or --seeds, not both")
+    if options.coverage:
+        return _coverage(options)
+    if options.seed is not None:
+        return _one(options)
+    if options.mutations or options.mutation:
+        return _campaign(options)
+    return _sweep(options)
+
+
+class Progress:
+    """Says on stderr how far a long run is, every few seconds."""
+
+    def __init__(self, what: str, count: int, *, every_s: float = PROGRESS_S) -> None:
+        self._what = what
+        self._count = count
+        self._every_s = every_s
+        self._done = 0
+        self._bad = 0
+        self._began_s = self._said_s = time.monotonic()
+
+    def more(self, count: int, bad: int = 0) -> None:
+        """So many more are done, of which so many ended badly."""
+        self._done += count
+        self._bad += bad
+        now_s = time.monotonic()
+        if now_s - self._said_s >= self._every_s:
+            self._said_s = now_s
+            ill = f", {self._bad} bad" if self._bad else ""
+            print(
+                f"{self._done} of {self._count} {self._what}{ill}, {now_s - self._began_s:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def _end(options: argparse.Namespace, summary: str, report: dict[str, Any]) -> int:
+    print(summary)
+    if options.json:
+        print(json.dumps(report, sort_keys=True))
+    return 0 if report["ok"] else 1
+
+
+# -- what there is to do ------------------------------------------------------------------------------------------
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    seeds = options.seeds or FIRST_SEEDS
+    began_s = time.monotonic()
+    progress = Progress("seeds", len(seeds))
+
+    def done(result: SeedResult) -> None:
+        progress.more(1, not result.held)
+        if not result.held:
+            print(describe_failure(result), file=sys.stderr, flush=True)
+
+    found = sweep(seeds, jobs=options.jobs, factor=options.minima, on_done=done)
+    return _end_sweep(options, found, time.monotonic() - began_s)
+
+
+def _end_sweep(options: argparse.Namespace, found: Sweep, took_s: float) -> int:
+    for problem in found.problems():
+        print(problem)
+    return _end(options, f"{found.summary()} in {took_s:.0f} s", {**found.as_json(), "took_s": round(took_s, 1)})
+
+
+def _one(options: argparse.Namespace) -> int:
+    result, story = replay(options.seed, mutation=options.mutation or "", trace=options.trace)
+    print("\n".join(story))
+    found = Sweep(results=[result], factor=0.0 if options.mutation else options.minima)
+    return _end_sweep(options, found, result.cpu_s)
+
+
+def _campaign(options: argparse.Namespace) -> int:
+    names = [options.mutation] if options.mutation else list(MUTATIONS)
+    began_s = time.monotonic()
+    print(
+        f"{len(names)} mutations, from seed {options.start} on, over {options.jobs or cores()} processes",
+        file=sys.stderr,
+        flush=True,
+    )
+
+    def done(found: Found) -> None:
+        print(found.line(), flush=True)
+
+    found = campaign(names, start=options.start, jobs=options.jobs, limit=options.within, on_done=done)
+    took_s = time.monotonic() - began_s
+    missed = [one.name for one in found if not one.ok]
+    report = {
+        "ok": not missed,
+        "start": options.start,
+        "took_s": round(took_s, 1),
+        "mutations": [one.as_json() for one in found],
+    }
+    most = max((one for one in found if one.ok), key=lambda one: one.seeds, default=None)
+    text = f"at most {most.seeds} seeds were needed ({most.name})" if most is not None else "none was found"
+    outcome = f"FAILED, not found: {', '.join(missed)}" if missed else "PASSED"
+    summary = f"{outcome}: {len(found) - len(missed)} of {len(found)} mutations found, {text}, in {took_s:.0f} s"
+    return _end(options, summary, report)
+
+
+def _coverage(options: argparse.Namespace) -> int:
+    seeds = options.seeds or range(60)
+    if options.seed is not None:
+        seeds = range(options.seed, options.seed + 1)
+    progress = Progress("seeds", len(seeds))
+    covered = measure(seeds, jobs=options.jobs, on_done=progress.more)
+    print("\n".join(covered.table()))
+    if options.uncovered is not None:
+        options.uncovered.parent.mkdir(parents=True, exist_ok=True)
+        options.uncovered.write_text(covered.uncovered_text())
+    return _end(options, covered.summary(), covered.as_json())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""The modules that decide, and so must be run by the simulation: whole rooms, less what is named here with its reason.
+
+A module that is added to one of these rooms counts at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.simulation.seed_run import ROOT
+
+ROOMS = ("broker/core", "broker/log", "broker/transactions", "observers", "replicator", "ha")
+EXCEPTIONS = {
+    "broker/log/storage.py": "the port to the disk, and the jobs that touch it",
+    "broker/log/journal_reader.py": "reads a journal's batches back from files; no broker core asks for it",
+    "broker/log/spare_segment.py": "makes segments ahead of time beside the turn: a driver's business",
+    "replicator/fabric.py": "a port: signatures only",
+    "ha/store.py": "edge: the SQLite file of one host",
+    "ha/local.py": "edge: leases in that file, processes",
+    "ha/zookeeper.py": "edge: kazoo",
+    "ha/driver.py": "edge: asyncio",
+    "ha/plugin.py": "edge: puts core and drivers together",
+    "ha/cluster_command.py": "a command",
+    "ha/promote_command.py": "a command",
+    "ha/unclean.py": "what that command does to a journal that no broker is running on",
+}
+"""Modules of these rooms that decide nothing while a group runs, and why."""
+
+
+def deciding_modules() -> list[Path]:
+    """All of them, as real files (not through the links of understudy/)."""
+    found = [path for room in ROOMS for path in sorted((ROOT / room).glob("*.py"))]
+    return [
+        path for path in found if path.relative_to(ROOT).as_posix() not in EXCEPTIONS and path.name != "__init__.py"
+    ]

@@ -1,0 +1,168 @@
+"""What a seed draws before its run begins: sizes, rates, which faults and which workloads take part.
+
+No run does everything (swarm testing): a fault or a workload that is always there hides what happens without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+import attrs
+
+from understudy.broker.core.limits import Limits
+from understudy.broker.log import live_offsets
+from understudy.broker.log.journal import JournalOptions
+from understudy.replicator import catch_up
+
+FAULTS = {
+    "crash-primary": 5,
+    "power-primary": 3,
+    "crash-backup": 3,
+    "power-backup": 2,
+    "power-all": 1,
+    "crash-all": 1,
+    "pause-primary": 4,
+    "pause-backup": 2,
+    "partition": 3,
+    "partition-one-way": 3,
+    "link-reset": 3,
+    "client-reset": 3,
+    "slow-client": 2,
+    "slow-network": 2,
+    "session-loss": 3,
+    "store-outage": 1,
+    "stale-store": 2,
+    "lost-answer": 2,
+    "vote-no": 5,
+    "clock-jump": 1,
+    "fsync-error": 1,
+    "disk-full": 1,
+    "wipe": 2,
+}
+"""Kinds of faults, and how often each is chosen."""
+ALWAYS_HIT = frozenset(
+    {
+        "crash-primary",
+        "power-primary",
+        "crash-all",
+        "power-all",
+        "session-loss",
+        "store-outage",
+        "client-reset",
+        "clock-jump",
+    }
+)
+"""Kinds that find something to hit in any group, at almost any time."""
+
+WORKLOADS = (
+    "stages",
+    "fifo",
+    "picky",
+    "router",
+    "fleeting",
+    "inquirer",
+    "vandal",
+    "sleeper",
+    "heavy",
+    "shy",
+    "fan",
+    "thinker",
+)
+"""Workloads beside the bank, which is always there."""
+
+
+@attrs.frozen(kw_only=True)
+class Knobs:
+    """One seed's draw.
+
+    Attributes:
+        brokers, min_insync: of the group.
+        tellers: bank clients.
+        faults: kinds in the nemesis' urn, repeated by weight.
+        gap_ms: mean time between two strikes.
+        burst: how often a strike is followed by another at once.
+        ambush: how often a strike waits for a moment of the protocol instead of coming by the clock.
+        piece_bytes, pieces_in_flight: of a catch-up.
+        fsync_us: range of what an fsync takes.
+        bucket_shift: how finely the journal's live offsets are counted (12 in the product: then no run would drop a segment).
+        idle_ms: an idle moment of a client lasts up to this.
+    """
+
+    brokers: int
+    min_insync: int
+    tellers: int
+    workloads: frozenset[str]
+    faults: tuple[str, ...]
+    gap_ms: int
+    burst: float
+    ambush: float
+    journal: JournalOptions
+    kept_bytes: int
+    credit_bytes: int
+    piece_bytes: int
+    pieces_in_flight: int
+    fsync_us: tuple[int, int]
+    bucket_shift: int
+    idle_ms: int
+    backup_timeout_ms: int
+    limits: Limits
+
+    @classmethod
+    def draw(cls, seed: int) -> Knobs:
+        rng = Random(f"knobs {seed}")
+        brokers = rng.choice((1, 2, 2, 3, 4, 4, 5, 5)) if rng.random() < 0.25 else 3
+        share = rng.choice((0.15, 0.65, 0.65))  # with few kinds a strike is not cut short by one of another kind
+        kinds = [kind for kind in FAULTS if rng.random() < share]
+        if not ALWAYS_HIT & {*kinds}:
+            kinds.append("client-reset")
+        quick_disk = rng.random() < 0.7
+        return cls(
+            brokers=brokers,
+            min_insync=2 if brokers >= 3 else 1,
+            tellers=rng.choice((2, 3, 4)),
+            workloads=frozenset(name for name in WORKLOADS if rng.random() < 0.4),
+            faults=tuple(kind for kind in kinds for _ in range(FAULTS[kind])),
+            gap_ms=rng.choice((150, 300, 600, 2_000)),
+            burst=rng.choice((0.0, 0.2, 0.4)),
+            ambush=rng.choice((0.0, 0.3, 0.6)),
+            journal=JournalOptions(
+                segment_bytes=rng.choice((32, 64, 128)) << 10, alignment_bytes=512, reserve_bytes=0, salt=seed
+            ),
+            kept_bytes=rng.choice((1, 8, 64)) << 10,
+            credit_bytes=rng.choice((2 << 10, 64 << 20)),
+            piece_bytes=rng.choice((300, 4 << 10, 256 << 10)),
+            pieces_in_flight=rng.choice((1, 8)),
+            fsync_us=(100, 1_500) if quick_disk else (1_000, 8_000),
+            bucket_shift=rng.choice((3, 6)),
+            idle_ms=rng.choice((10, 60, 200)),
+            backup_timeout_ms=rng.choice((1_000, 3_000)),
+            limits=Limits(
+                heartbeat_s=0,
+                handshake_timeout_ms=60_000,
+                unstable_bytes_per_connection=rng.choice((6 << 10, 4 << 20)),
+                unstable_bytes=rng.choice((20 << 10, 64 << 20)),
+                tx_idle_timeout_ms=2_000,
+                outcome_limit=rng.choice((300, 1_000_000)),
+                auto_delete_grace_ms=3_000,
+            ),
+        )
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Sizes that the product keeps as constants are the seed's while this lasts."""
+        constants: tuple[tuple[Any, str, int], ...] = (
+            (catch_up, "PIECE_BYTES", self.piece_bytes),
+            (catch_up, "PIECES_IN_FLIGHT", self.pieces_in_flight),
+            (live_offsets, "BUCKET_SHIFT", self.bucket_shift),
+        )
+        before = [getattr(module, name) for module, name, _ in constants]
+        for module, name, value in constants:
+            setattr(module, name, value)
+        try:
+            yield
+        finally:
+            for (module, name, _), value in zip(constants, before, strict=True):
+                setattr(module, name, value)

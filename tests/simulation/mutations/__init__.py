@@ -1,0 +1,31 @@
+"""Known bugs, put into the real core to see whether the ordinary sweep finds them.
+
+They come from the ancestor's and other brokers' bug lists, from rules that the model of the protocol needs, and from what the
+sweep itself has found here. None has a seed, a workload or a schedule made for it. They live here as overrides and never as
+switches in the product.
+
+==================  ===========================================================================================
+``durability``      said, or taken for stable, before it is on the disks that it must be on
+``transactions``    torn, seen early, decided by the wrong one, forgotten
+``votes``           a no that is not heard, not kept, told too early; a yes that nobody gave
+``fencing``         an epoch that has ended and is not taken for ended
+``membership``      who is waited for, who is listed, how the store learns of it
+``rejoining``       what is cut, what a catch-up brings
+``order``           order and redelivery
+==================  ===========================================================================================
+"""
+
+from __future__ import annotations
+
+from tests.simulation.mutations import durability, fencing, membership, order, rejoining, transactions, votes
+from tests.simulation.mutations.mutation import REQUIRED_WITHIN, Bug, Mutation
+
+MUTATIONS: dict[str, Mutation] = {
+    mutation.name: mutation
+    for module in (durability, transactions, votes, fencing, membership, rejoining, order)
+    for mutation in vars(module).values()
+    if isinstance(mutation, Mutation)
+}
+REQUIRED = tuple(name for name, mutation in MUTATIONS.items() if mutation.within == REQUIRED_WITHIN)
+
+__all__ = ["MUTATIONS", "REQUIRED", "Bug", "Mutation"]

@@ -1,0 +1,170 @@
+"""Bugs of the in-sync set: who is waited for, who is listed, and how the store learns of it."""
+
+from __future__ import annotations
+
+import attrs
+
+from tests.simulation.mutations.mutation import Bug, mutation
+from tests.simulation.sim_store import SimCoordination
+from understudy.ha.backup import Backup
+from understudy.ha.coordination import Answer, GroupState
+from understudy.ha.in_sync_set import InSyncSet
+from understudy.ha.primary import Primary
+from understudy.ha.remote_backup import RemoteBackup
+
+
+@mutation("G4", "G6")
+def expelled_after_instead_of_before(bug: Bug) -> None:
+    """A silent backup is not waited for from the moment it must leave, not from the moment the store has it out."""
+    real = Primary.stable_offset
+
+    def stable_offset(self: Primary) -> int:
+        leaving = [(backup, backup.acked) for backup in self.backups.values() if backup.listed and backup.leaving]
+        for backup, _ in leaving:
+            bug.strike()
+            backup.acked = self._log.end
+        stable = real(self)
+        for backup, acked in leaving:
+            backup.acked = acked
+        return stable
+
+    bug.replace(Primary, "stable_offset", stable_offset)
+
+
+@mutation("G4")
+def set_below_its_minimum(bug: Bug) -> None:
+    """A time-out may shrink the in-sync set below min_insync."""
+    real = InSyncSet.may_shrink
+
+    def may_shrink(self: InSyncSet) -> bool:
+        if len(self.group.members) > 1 and not real(self):
+            bug.strike()
+        return len(self.group.members) > 1
+
+    bug.replace(InSyncSet, "may_shrink", may_shrink)
+
+
+@mutation("G4", "G7")
+def listed_before_its_guard(bug: Bug) -> None:
+    """A joiner is listed when it has been sent everything, not when it has acknowledged its guard."""
+    real = RemoteBackup.may_be_listed
+
+    def may_be_listed(self: RemoteBackup) -> bool:
+        if self.guard is not None and not real(self):
+            bug.strike()
+        return self.guard is not None
+
+    bug.replace(RemoteBackup, "may_be_listed", may_be_listed)
+
+
+@mutation("G4", "G7")
+def listed_without_hold(bug: Bug) -> None:
+    """Completions do not wait for a guarded joiner: the set is written first, and held to afterwards."""
+    real = RemoteBackup.holds_back_from.fget  # type: ignore[attr-defined]
+
+    def holds_back_from(self: RemoteBackup) -> int | None:
+        if not self.listed and self.guard is not None:
+            bug.strike()
+            return None
+        held: int | None = real(self)
+        return held
+
+    bug.replace(RemoteBackup, "holds_back_from", property(holds_back_from))
+
+
+@mutation("G4", "G7")
+def old_acknowledgements_count(bug: Bug) -> None:
+    """What a joiner acknowledged on an earlier link counts for its guard on the next."""
+    real = RemoteBackup.unlinked
+
+    def unlinked(self: RemoteBackup) -> None:
+        acked = self.acked
+        real(self)
+        if acked > self.acked:
+            bug.strike()
+        self.acked = acked
+
+    bug.replace(RemoteBackup, "unlinked", unlinked)
+
+
+@mutation("G4", "G6", "G7")
+def set_written_without_comparing(bug: Bug) -> None:
+    """The store is written without compare-and-set: the last writer wins."""
+
+    def replace(self: SimCoordination, request: int, expected: GroupState, wanted: GroupState) -> None:
+        def action() -> Answer:
+            held = self._store.group
+            if held is None or (held.epoch, held.version) != (expected.epoch, expected.version):
+                bug.strike()
+            self._store.change(wanted)
+            return Answer.DONE
+
+        self._ask(request, action)
+
+    bug.replace(SimCoordination, "replace", replace)
+
+
+@mutation("G4", "G6")
+def failed_comparison_ignored(bug: Bug) -> None:
+    """A primary goes on as if its change of the set were made when the store has refused it."""
+    real = InSyncSet.answered
+
+    def answered(self: InSyncSet, request: int, answer: Answer, group: GroupState | None) -> bool:
+        change = self.change
+        if answer is Answer.CONFLICT and change is not None and request == self._request and not self._reading:
+            bug.strike()
+            members = {*self.group.members} ^ {change.broker}
+            self.group = attrs.evolve(self.group, members=tuple(sorted(members)), version=self.group.version + 1)
+            self.change = None
+            return True
+        return real(self, request, answer, group)
+
+    bug.replace(InSyncSet, "answered", answered)
+
+
+@mutation("G4", "G6")
+def lost_add_counts_as_not_done(bug: Bug) -> None:
+    """An add to the set whose answer does not come counts as not done."""
+    real = InSyncSet.tick
+
+    def tick(self: InSyncSet, now_ms: int, retry_ms: int) -> None:
+        if self.change is not None and self.change.joins and now_ms - self._asked_ms >= retry_ms:
+            bug.strike()
+            self.change = None
+        real(self, now_ms, retry_ms)
+
+    bug.replace(InSyncSet, "tick", tick)
+
+
+@mutation("G7")
+def unlisted_is_promoted(bug: Bug) -> None:
+    """A broker outside the in-sync set may take over."""
+    real = Backup._may_take_over
+
+    def may_take_over(self: Backup, group: GroupState) -> bool:
+        if self.listed:
+            return real(self, group)
+        self.group = attrs.evolve(group, members=(*group.members, self._config.broker))
+        may = real(self, group)
+        self.group = group
+        if may:
+            bug.strike()
+        return may
+
+    bug.replace(Backup, "_may_take_over", may_take_over)
+
+
+@mutation("G8", "G4", "G6", "G3")
+def active_before_its_epoch_is_known(bug: Bug) -> None:
+    """A promoted broker serves when its EPOCH record is on its own disk, before the listed brokers have acknowledged it."""
+    real = Primary._consider_active
+
+    def consider_active(self: Primary) -> None:
+        if self._log.durable >= self.epoch_offset:
+            if any(backup.acked < self.epoch_offset for backup in self.backups.values() if backup.listed):
+                bug.strike()
+            self._become_active()
+        else:
+            real(self)
+
+    bug.replace(Primary, "_consider_active", consider_active)

@@ -1,0 +1,150 @@
+"""Bugs of epochs and of rejoining: who is believed, what is cut, what a catch-up brings."""
+
+from __future__ import annotations
+
+import attrs
+
+from tests.simulation.mutations.mutation import Bug, mutation
+from understudy.broker.core.queue import Queue
+from understudy.ha.primary import Primary
+from understudy.ha.remote_backup import RemoteBackup
+from understudy.replicator import wire
+from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.catch_up import CatchUp
+from understudy.replicator.fabric import Link
+from understudy.replicator.id_set import IdSet
+from understudy.replicator.log_sender import LogSender
+from understudy.replicator.queue_replicator import QueueReplicator
+from understudy.replicator.replicating_subscription import ReplicatingSubscription
+
+
+@mutation("G4", "G5", "G6")
+def epoch_seen_is_not_durable(bug: Bug) -> None:
+    """A backup acts under a new epoch before that epoch is on its disk."""
+
+    def note_epoch(self: BrokerReplicator, epoch: int) -> None:
+        if epoch > self.epoch_seen:
+            bug.strike()
+            self.epoch_seen = epoch
+
+    bug.replace(BrokerReplicator, "note_epoch", note_epoch)
+
+
+@mutation("G6", "G4", "G1")
+def tail_compared_by_length(bug: Bug) -> None:
+    """A rejoining broker keeps its tail: logs are compared by their lengths, not by the epochs that wrote them."""
+    real = Primary._synchronize
+
+    def synchronize(self: Primary, link: Link, sync: wire.Sync) -> None:
+        log = self._log
+        common = log.epochs.common_offset(log.closed_end, list(sync.starts), sync.end)
+        if common < min(sync.end, log.closed_end):
+            bug.strike()
+        starts = tuple(start for start in log.epochs.starts() if start[1] <= sync.end)
+        real(self, link, attrs.evolve(sync, starts=starts))
+
+    bug.replace(Primary, "_synchronize", synchronize)
+
+
+@mutation("G2", "G6", "G4", "G5")
+def cut_is_not_durable(bug: Bug) -> None:
+    """A rejoining broker cuts its tail in memory, and not on the disk."""
+
+    def cut(self: BrokerReplicator, offset: int) -> None:
+        if offset < self._state.log.end:
+            bug.strike()
+            self._state.cut(offset)
+            self._drop_fallen_noes()
+
+    bug.replace(BrokerReplicator, "cut", cut)
+
+
+@mutation("G7")
+def listed_broker_is_caught_up(bug: Bug) -> None:
+    """A catch-up touches a broker that is in the in-sync set."""
+    real, real_start = Primary._synchronize, Primary._start_catch_up
+
+    def synchronize(self: Primary, link: Link, sync: wire.Sync) -> None:
+        backup = self.backups.get(link.peer)
+        if backup is None or not backup.listed or self.in_sync.busy:
+            real(self, link, sync)
+            return
+        log = self._log
+        common = log.epochs.common_offset(log.closed_end, list(sync.starts), sync.end)
+        reaches = common >= max(sync.log_start, log.stable) and log.kept.reaches(common, log.closed_end)
+        if reaches and not sync.part:
+            real(self, link, sync)
+            return
+        bug.strike()
+        backup.linked(link, self._broker.now_ms)
+        backup.awaiting_ids = True
+        link.send(wire.encode_catch_up(self.epoch))
+
+    def start_catch_up(self: Primary, backup: RemoteBackup, catch_up: CatchUp) -> None:
+        listed, backup.listed = backup.listed, False
+        real_start(self, backup, catch_up)
+        backup.listed = listed
+
+    bug.replace(Primary, "_synchronize", synchronize)
+    bug.replace(Primary, "_start_catch_up", start_catch_up)
+
+
+@mutation("G1", "G7")
+def skip_set_is_a_range(bug: Bug) -> None:
+    """A catch-up skips everything up to the newest id that the joiner holds, whatever it lacks below that."""
+    real = ReplicatingSubscription.__init__
+
+    def init(self: ReplicatingSubscription, queue: Queue, skip: IdSet, transient_only: bool = False) -> None:
+        real(self, queue, skip, transient_only)
+        newest = max(skip, default=0)
+        lacking = [entry_id for entry_id in self._ids if entry_id < newest]
+        bug.strikes += len(lacking)
+        self._ids = self._ids[len(lacking) :]
+
+    bug.replace(ReplicatingSubscription, "__init__", init)
+
+
+@mutation("G1")
+def nothing_is_dropped(bug: Bug) -> None:
+    """A joiner keeps messages that the primary does not have any more."""
+
+    def drop(self: QueueReplicator, ids: IdSet) -> None:
+        bug.strikes += sum(entry_id in ids for entry_id in self.queue.entries)
+
+    bug.replace(QueueReplicator, "drop", drop)
+
+
+@mutation("G1")
+def caught_up_in_memory(bug: Bug) -> None:
+    """A joiner does not journal what a catch-up brings of its queues."""
+    real = BrokerReplicator._piece
+
+    def piece(self: BrokerReplicator, message: bytes) -> None:
+        if message[0] == wire.QUEUE:
+            bug.strike()
+            self._pieces += 1
+            self._take_piece(message)
+            self._pieces_durable(self._pieces)
+        else:
+            real(self, message)
+
+    bug.replace(BrokerReplicator, "_piece", piece)
+
+
+@mutation("G2", "G1", "G4")
+def stable_told_ahead(bug: Bug) -> None:
+    """An old batch tells the newest stable position, which rests on records that follow it."""
+    real = LogSender.messages
+
+    def messages(self: LogSender, tell_stable: bool) -> list[bytes]:
+        told = []
+        for message in real(self, tell_stable):
+            stable = wire.decode_number(message) if message[0] == wire.BATCH else self._log.stable
+            if stable < self._log.stable:
+                bug.strike()
+                told.append(wire.encode_batch(self._log.stable, message[9:]))
+            else:
+                told.append(message)
+        return told
+
+    bug.replace(LogSender, "messages", messages)

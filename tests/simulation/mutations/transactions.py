@@ -1,0 +1,157 @@
+"""Bugs of transactions: torn, seen early, decided by the wrong one, or forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.mutations.mutation import Bug, mutation
+from understudy.broker.core.meta import Meta
+from understudy.broker.core.queue import Queue
+from understudy.broker.core.state import BrokerState
+from understudy.broker.core.transacting import Transacting
+from understudy.broker.errors import PreconditionFailedError
+from understudy.broker.log.record import encode_outcome
+from understudy.broker.message import Message
+from understudy.broker.transactions import outcome_query
+from understudy.broker.transactions.outcomes import Outcome, Outcomes
+from understudy.broker.transactions.recorder import TransactionRecorder
+from understudy.broker.transactions.tx_buffer import TxBuffer
+from understudy.replicator.broker_replicator import BrokerReplicator
+
+
+@mutation("G1", "G2", "G5", required=True)
+def half_a_transaction(bug: Bug) -> None:
+    """A backup that applies a transaction leaves its last event out."""
+    real = BrokerState._commit
+
+    def commit(self: BrokerState, tx: TxBuffer) -> None:
+        if not self.deciding and len(tx.events) > 1:
+            bug.strike()
+            self._release([tx.events.pop()])
+        real(self, tx)
+
+    bug.replace(BrokerState, "_commit", commit)
+
+
+@mutation("G1", "G3")
+def dequeues_released_by_commit(bug: Bug) -> None:
+    """A commit puts back what its transaction has acknowledged, instead of taking it away."""
+    real = BrokerState._commit
+
+    def commit(self: BrokerState, tx: TxBuffer) -> None:
+        enqueues = [event for event in tx.events if event[1] is not None]
+        for _, _, groups in [event for event in tx.events if event[1] is None]:
+            bug.strike()
+            for queue_id, ids in groups:
+                queue = self.queues.get(queue_id)
+                held = [] if queue is None else [queue.entries[i] for i in ids if i in queue.entries]
+                for entry in held:
+                    assert queue is not None
+                    queue.put_back(entry)
+        tx.events = enqueues
+        real(self, tx)
+
+    bug.replace(BrokerState, "_commit", commit)
+
+
+@mutation("G1", "G3")
+def open_work_is_seen(bug: Bug) -> None:
+    """What an open transaction publishes is put into its queues at once."""
+    real = TransactionRecorder.enqueue
+
+    def enqueue(
+        self: TransactionRecorder, tx: TxBuffer, queues: list[Queue], deadlines_ms: list[int], message: Message
+    ) -> None:
+        real(self, tx, queues, deadlines_ms, message)
+        for queue, deadline_ms in zip(queues, deadlines_ms, strict=True):
+            bug.strike()
+            queue.enqueue(queue.next_id(), message, deadline_ms)
+
+    bug.replace(TransactionRecorder, "enqueue", enqueue)
+
+
+@mutation("G1", "G3")
+def open_at_promotion_is_committed(bug: Bug) -> None:
+    """A promotion applies the transactions that its predecessor left open, instead of rolling them back."""
+    real = BrokerState._apply_epoch
+
+    def apply_epoch(self: BrokerState, argument: tuple[list[TxBuffer], bool]) -> None:
+        for tx in argument[0]:
+            for _, message, content in tx.events:
+                for item in content:
+                    queue = self.queues.get(item[0])
+                    if queue is None:
+                        continue
+                    bug.strike()
+                    if message is not None:
+                        queue.enqueue(queue.last_id + 1, message, item[2])
+                        continue
+                    for entry_id in item[1]:
+                        queue.remove(entry_id)
+        real(self, argument)
+
+    bug.replace(BrokerState, "_apply_epoch", apply_epoch)
+
+
+@mutation("G2", "G4")
+def closed_at_promotion_is_aborted(bug: Bug) -> None:
+    """A promotion rolls back every undecided transaction, closed ones too (note 004; a commit-ok may have been given)."""
+    real = BrokerReplicator.standing_noes
+
+    def standing_noes(self: BrokerReplicator) -> list[TxBuffer]:
+        refused = real(self)
+        closed = [tx for tx in self._state.transactions.values() if tx.closed_undecided]
+        bug.strikes += len(closed) - len(refused)
+        return closed
+
+    bug.replace(BrokerReplicator, "standing_noes", standing_noes)
+
+
+@mutation("G8", "G4")
+def outcomes_are_forgotten(bug: Bug) -> None:
+    """Neither a checkpoint nor a catch-up brings the outcomes of transactions that are over."""
+    real = Meta.install
+
+    def install(self: Meta, state: BrokerState) -> None:
+        real(self, state)
+        bug.strikes += len(state.outcomes)
+        state.outcomes = Outcomes()
+
+    bug.replace(Meta, "install", install)
+
+
+@mutation("G8")
+def names_are_not_barred(bug: Bug) -> None:
+    """A name that was answered "rolled back" may still commit."""
+    real = Transacting._check_name_is_free
+
+    def check_name_is_free(self: Transacting, tx: TxBuffer) -> None:
+        try:
+            real(self, tx)
+        except PreconditionFailedError:
+            bug.strike()
+
+    bug.replace(Transacting, "_check_name_is_free", check_name_is_free)
+
+
+@mutation("G8")
+def outcome_answered_at_once(bug: Bug) -> None:
+    """An unknown name is answered "rolled back" before the record that bars it is stable."""
+    real = outcome_query._ask
+
+    def ask(broker: Any, reply: Any) -> None:
+        name = reply.subject
+        known = (
+            outcome_query.is_own_id(name)
+            or broker.state.outcomes.named(name) is not None
+            or broker.transaction_named(name) is not None
+        )
+        if known or name in broker.barred_names:
+            real(broker, reply)
+            return
+        bug.strike()
+        raw = encode_outcome(name, Outcome.ROLLED_BACK, broker.wall_ms)
+        broker.barred_names[name] = broker.append_record(raw)
+        reply.send(Outcome.ROLLED_BACK.text)
+
+    bug.replace(outcome_query, "_ask", ask)

@@ -1,0 +1,53 @@
+"""One seed again, with its story for people: who it is about, what happened, how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.simulation.campaign import run_mutated
+from tests.simulation.cluster import SimCluster
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.seed_run import SeedResult, run_cluster
+from understudy.broker.transactions.outcome_query import tx_id_text
+
+
+def replay(seed: int, *, mutation: str = "", trace: bool = False) -> tuple[SeedResult, list[str]]:
+    """Run ``seed`` and tell about it; ``trace`` tells everything."""
+    if mutation:
+        result, strikes, cluster = run_mutated(mutation, seed, keep_story=trace)
+        heading = [f"with {mutation} ({MUTATIONS[mutation].breaks}), which struck {strikes} times"]
+    else:
+        cluster = SimCluster(seed, keep_story=trace)
+        result = run_cluster(cluster)
+        heading = []
+    return result, [*_cast(cluster), *heading, *(_story(cluster) if trace else ()), *_end(cluster, result)]
+
+
+def _cast(cluster: SimCluster) -> Iterator[str]:
+    """What the seed drew."""
+    knobs = cluster.knobs
+    yield (
+        f"seed {cluster.world.seed}: {knobs.brokers} brokers, min_insync {knobs.min_insync}; "
+        f"{knobs.tellers} tellers and {', '.join(sorted(knobs.workloads)) or 'nobody else'}"
+    )
+    yield (
+        f"faults: {', '.join(sorted(set(knobs.faults)))}; one in {knobs.gap_ms} ms, bursts {knobs.burst}, "
+        f"ambushes {knobs.ambush}"
+    )
+
+
+def _story(cluster: SimCluster) -> Iterator[str]:
+    yield from cluster.world.story or ()
+    yield "queues: " + ", ".join(
+        f"{tx_id_text(queue.id)} is {queue.name}" for queue in cluster.checkers.reference.queues.values()
+    )
+
+
+def _end(cluster: SimCluster, result: SeedResult) -> Iterator[str]:
+    report = result.report
+    yield (
+        f"{report.transactions} transactions decided ({report.committed} committed, {report.rolled_back} rolled back, "
+        f"{report.resolved_by_asking} of them known by asking), {report.events} events, trace hash {report.trace_hash}"
+    )
+    if not result.held:
+        yield cluster.describe()

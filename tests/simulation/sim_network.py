@@ -1,0 +1,212 @@
+"""The simulated network: ordered links between brokers.
+
+A link behaves like TCP: in order, delayed, silent while the network between its ends is cut (what was sent waits), dead
+after five seconds of silence, reset when a process dies. Streams between clients and brokers are in `sim_client`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulation.story import describe_message
+from tests.simulation.world import MS, World
+
+if TYPE_CHECKING:
+    from tests.simulation.sim_node import SimNode
+
+DEAD_AFTER_MS = 5_000
+DIAL_TIMEOUT_MS = 2_000
+
+
+class Network:
+    """Who can reach whom. A one-way cut stops only one direction.
+
+    Attributes:
+        cuts: (source, target) that do not pass.
+        slow: (source, target) to microseconds that are added to every message.
+        on_sent: told of every message that a broker gives to a link (source, target, message).
+        on_arrived: told of every message that arrives.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rng = world.stream("network")
+        self.cuts: set[tuple[str, str]] = set()
+        self.slow: dict[tuple[str, str], int] = {}
+        self.pairs: list[LinkPair] = []
+        self.on_sent: Callable[[SimNode, SimNode, bytes], None] | None = None
+        self.on_arrived: Callable[[SimNode, SimNode, bytes], None] | None = None
+
+    def passes(self, source: str, target: str) -> bool:
+        return (source, target) not in self.cuts
+
+    def delay_us(self, source: str, target: str) -> int:
+        return self.rng.randrange(100, 1_500) + self.slow.get((source, target), 0)
+
+    def pump(self) -> None:
+        """A cut has ended: what waited goes on its way."""
+        for pair in list(self.pairs):
+            pair.ends[0].pump()
+            pair.ends[1].pump()
+
+    def heal(self) -> None:
+        self.cuts.clear()
+        self.slow.clear()
+        self.pump()
+
+    def dial(self, node: SimNode, target: SimNode) -> None:
+        """Connect; the dialer hears within a moment, or after the dial's time-out."""
+        self.world.at(self.delay_us(node.name, target.name), self._arrive, node, node.incarnation, target)
+
+    def _arrive(self, node: SimNode, incarnation: int, target: SimNode) -> None:
+        if node.incarnation != incarnation:
+            return
+        if not self.passes(node.name, target.name) or not self.passes(target.name, node.name):
+            self.world.at(DIAL_TIMEOUT_MS * MS, self._failed, node, incarnation, "timed out", False)
+        elif not target.up:
+            self.world.at(self.delay_us(target.name, node.name), self._failed, node, incarnation, "refused", True)
+        elif target.paused:
+            self.world.at(DIAL_TIMEOUT_MS * MS, self._failed, node, incarnation, "no answer to the handshake", False)
+        else:
+            pair = LinkPair(self, node, target)
+            self.pairs.append(pair)
+            accepted, dialed = pair.ends[1], pair.ends[0]
+            target.event(lambda ha: ha.link_accepted(accepted))
+            if pair.broken:
+                self._failed(node, incarnation, "refused by the peer", False)
+            elif node.incarnation == incarnation:
+                node.event(lambda ha: ha.dialed(dialed))
+
+    @staticmethod
+    def _failed(node: SimNode, incarnation: int, reason: str, gone: bool) -> None:
+        if node.incarnation == incarnation:
+            node.event(lambda ha: ha.dial_failed(reason, gone))
+
+
+class LinkEnd:
+    """One broker's end of a link: implements ``replicator.fabric.Link``."""
+
+    def __init__(self, pair: LinkPair, owner: SimNode, peer: SimNode) -> None:
+        self._pair = pair
+        self.owner = owner
+        self.peer_node = peer
+        self.incarnation = owner.incarnation
+        self.heard_ms = pair.network.world.now_ms
+        self._outgoing: list[bytes] = []
+        self._flying: deque[bytes] = deque()
+        self._arriving_us = 0
+
+    @property
+    def peer(self) -> str:
+        return self.peer_node.name
+
+    def send(self, message: bytes) -> None:
+        if self._pair.broken:
+            return
+        on_sent = self._pair.network.on_sent
+        if on_sent is not None:
+            on_sent(self.owner, self.peer_node, message)
+        if not self._outgoing:
+            self.owner.dirty_links.append(self)
+        self._outgoing.append(message)
+
+    def flush(self) -> None:
+        """The owner's turn has ended."""
+        self._flying.extend(self._outgoing)
+        self._outgoing = []
+        self.pump()
+
+    def beat(self) -> None:
+        """A heartbeat."""
+        self._flying.append(b"")
+        self.pump()
+
+    def pump(self) -> None:
+        """Start what waits on its way, if the network lets it."""
+        network = self._pair.network
+        world = network.world
+        while self._flying and not self._pair.broken and network.passes(self.owner.name, self.peer_node.name):
+            message = self._flying.popleft()
+            arrival = max(self._arriving_us, world.now_us + network.delay_us(self.owner.name, self.peer_node.name))
+            self._arriving_us = arrival
+            world.at(arrival - world.now_us, self._arrive, message)
+
+    def _arrive(self, message: bytes) -> None:
+        pair = self._pair
+        other = pair.other(self)
+        if pair.broken or other.owner.incarnation != other.incarnation:
+            return
+        network = pair.network
+        other.heard_ms = network.world.now_ms
+        if message:
+            network.world.note_bytes(f"{self.owner.name} -> {other.owner.name}", message, describe_message)
+            other.owner.event(lambda ha: ha.link_message(other, message))
+            if network.on_arrived is not None:
+                network.on_arrived(self.owner, other.owner, message)
+
+    def close(self, reason: str) -> None:
+        self._pair.break_by(self, reason)
+
+
+class LinkPair:
+    """A link: two ends."""
+
+    def __init__(self, network: Network, dialer: SimNode, acceptor: SimNode) -> None:
+        self.network = network
+        self.broken = False
+        self.ends = (LinkEnd(self, dialer, acceptor), LinkEnd(self, acceptor, dialer))
+        network.world.at(1_000 * MS, self._heartbeat)
+
+    def other(self, end: LinkEnd) -> LinkEnd:
+        return self.ends[1] if end is self.ends[0] else self.ends[0]
+
+    def _heartbeat(self) -> None:
+        if self.broken:
+            return
+        for end in self.ends:
+            if end.owner.up and not end.owner.paused and end.owner.incarnation == end.incarnation:
+                end.beat()
+        for end in self.ends:
+            silent_ms = self.network.world.now_ms - end.heard_ms
+            if silent_ms >= DEAD_AFTER_MS and not end.owner.paused and not self.broken:
+                self._found_dead_by(end)
+        if not self.broken:
+            self.network.world.at(1_000 * MS, self._heartbeat)
+
+    def _found_dead_by(self, end: LinkEnd) -> None:
+        self._break()
+        self._tell(end, "dead: no heartbeat")
+        other = self.other(end)
+        if self.network.passes(end.owner.name, other.owner.name):
+            self._tell(other, "closed by the peer")
+        else:
+            self.network.world.at(DEAD_AFTER_MS * MS, self._tell, other, "dead: no heartbeat")
+
+    def _break(self) -> None:
+        self.broken = True
+        if self in self.network.pairs:
+            self.network.pairs.remove(self)
+
+    def break_by(self, end: LinkEnd, reason: str) -> None:
+        """One end closes; the other hears of it."""
+        if self.broken:
+            return
+        self._break()
+        other = self.other(end)
+        delay_us = self.network.delay_us(end.owner.name, other.owner.name)
+        self.network.world.at(delay_us, self._tell, other, reason)
+
+    def reset(self, reason: str) -> None:
+        """Both ends lose it."""
+        if self.broken:
+            return
+        self._break()
+        for end in self.ends:
+            self.network.world.at(self.network.delay_us(end.peer, end.owner.name), self._tell, end, reason)
+
+    @staticmethod
+    def _tell(end: LinkEnd, reason: str) -> None:
+        if end.owner.incarnation == end.incarnation:
+            end.owner.event(lambda ha: ha.link_lost(end, reason))

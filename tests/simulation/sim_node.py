@@ -1,0 +1,390 @@
+"""One simulated broker process around the real core: disk, journal, turns, crashes, pauses.
+
+It does what `broker.server.node_driver` does: feed the core, end the turn, run one sync of the journal at a time, drop dead
+segments, make a new core when the old one steps down.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.checkers.instruments import WatchedLive
+from tests.simulation.disk import MemoryStorage, PowerCutError
+from tests.simulation.knobs import Knobs
+from tests.simulation.sim_network import LinkEnd, Network
+from tests.simulation.sim_store import SimCoordination, SimStore
+from tests.simulation.world import MS, World
+from understudy.broker.core.broker import LAZY_MS
+from understudy.broker.core.node import BrokerNode
+from understudy.broker.log.journal import Journal, JournalFailedError
+from understudy.broker.log.journal_recovery import recover
+from understudy.broker.log.segment import JournalIdentity
+from understudy.broker.log.storage import StorageFullError, SyncJob
+from understudy.ha.config import HaConfig
+from understudy.ha.coordination import BrokerInfo
+from understudy.ha.extension import HaExtension
+from understudy.ha.ha_broker import HaBroker
+from understudy.ha.status import BrokerStatus
+
+if TYPE_CHECKING:
+    from tests.simulation.checkers import Checkers
+    from tests.simulation.sim_client import Session
+
+TICK_US = 100 * MS
+HOUSEKEEPING_TICKS = 5
+WALL_EPOCH_MS = 1_700_000_000_000
+
+
+class SimNode:
+    """A broker process that can be killed, paused and started again.
+
+    Attributes:
+        incarnation: counts its lives and cores: whatever belongs to an older one is passed over.
+        watched: what the checkers keep of the present core.
+        wiped: its data directory was lost, and it has not begun anew since.
+        whole_from: until it has applied so much its queues may lack messages that leave before that offset: its journal dropped
+            a segment, or a catch-up read the primary's queues, when that was applied already, and a restart may go back behind it.
+        fatal: why it refuses to run ("" if it does not).
+    """
+
+    node: BrokerNode
+    journal: Journal
+    extension: HaExtension
+    watched: WatchedLive
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        store: SimStore,
+        network: Network,
+        config: HaConfig,
+        knobs: Knobs,
+        checkers: Checkers,
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.store = store
+        self.network = network
+        self.config = config
+        self.knobs = knobs
+        self.checkers = checkers
+        self.storage = MemoryStorage(name)
+        self.rng = world.stream(f"node {name}")
+        self.users: Any = AnyUser()
+        self.incarnation = 0
+        self.up = False
+        self.paused = False
+        self.wiped = False
+        self.whole_from = 0
+        self.fatal = ""
+        self.dirty_links: list[LinkEnd] = []
+        self.clients: list[Session] = []
+        self.wall_offset_ms = 0
+        self._deferred: list[Callable[[], None]] = []
+        self._job: SyncJob | None = None
+        self._job_frames = 0
+        self._checkpoints: deque[tuple[int, int]] = deque()
+        self._checkpoint_offset = 0
+        self._restart_reason = ""
+        self._lazy = False
+        self._flushes = False
+        self._ticks = 0
+        self._life = 0
+        self._open = False
+        store.nodes[name] = self
+
+    # -- life -----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the process: recover the journal, open the node."""
+        assert not self.up
+        self.up = True
+        self.paused = False
+        self._life += 1
+        try:
+            self._open_core()
+        except (OSError, StorageFullError) as error:  # the disk fails during recovery
+            self._disk_failed(error)
+            return
+        self.world.note(self.name, f"starts; its log ends at {self.node.state.log.end}")
+        self.world.at(TICK_US, self._tick, self._life)
+
+    def _open_core(self) -> None:
+        self.incarnation += 1
+        self._restart_reason = ""
+        self._lazy = self._flushes = False
+        self._job = None
+        self._deferred.clear()
+        self._checkpoints.clear()
+        self._checkpoint_offset = 0
+        self.dirty_links.clear()
+        self.store.renew(self.name)
+        coordination = SimCoordination(self.store, self)
+        self.extension = HaExtension(self.config, coordination, SimFabric(self), self)
+        limits, kept_bytes = self.knobs.limits, self.knobs.kept_bytes
+        self.node = BrokerNode(self.name, limits, self.rng.randbytes, self.extension, kept_bytes=kept_bytes)
+        self.watched = self.node.state.live = WatchedLive(self)
+        identity = JournalIdentity(group_id=self.config.group, broker_id=self.name)
+        recovered = recover(self.storage, identity, self.knobs.journal, self.node.recovery, checkpoint=self._checkpoint)
+        self.journal = recovered.journal
+        self.node.open(self.journal, self.world.now_ms, self.wall_ms)
+        self._open = True
+        self.checkers.opened(self)
+        self.publish(BrokerStatus.JOINING, self.node.state.log.end, "starts")
+        self.store.watch(self)
+        self._end_turn()
+
+    def _checkpoint(self) -> bytes:
+        self._checkpoints.append((self.node.gate.appended + 1, self.node.state.log.applied))
+        self.world.happened["checkpoint"] += 1
+        return self.node.checkpoint()
+
+    @property
+    def wall_ms(self) -> int:
+        return WALL_EPOCH_MS + self.world.now_ms + self.wall_offset_ms
+
+    @property
+    def ha(self) -> HaBroker:
+        return self.extension.ha
+
+    def crash(self, hard: bool) -> None:
+        """The process dies (kill -9), or with ``hard`` the machine loses power."""
+        if not self.up:
+            return
+        self._leave_core()
+        self.up = False
+        self.paused = False
+        self.incarnation += 1
+        job = self._job if self.rng.random() < 0.5 else None  # it may just have been running
+        if hard:
+            if job is not None:
+                self.storage.power_cut_in = self.rng.randrange(0, 4)
+                with suppress(PowerCutError, OSError, StorageFullError):
+                    job.run()
+            self.storage.crash(self.rng)
+        else:
+            if job is not None:
+                with suppress(OSError, StorageFullError):
+                    job.run()
+            self.storage.crash_soft()
+        for pair in list(self.network.pairs):
+            if self in (pair.ends[0].owner, pair.ends[1].owner):
+                pair.reset(f"{self.name} died")
+        self._drop_clients(f"{self.name} died")
+
+    def _leave_core(self) -> None:
+        if self._open:
+            self.checkers.leaving(self)
+        self._open = False
+
+    def _drop_clients(self, reason: str) -> None:
+        clients, self.clients = self.clients, []
+        for session in clients:
+            session.reset(reason)
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        if not self.paused:
+            return
+        self.world.note(self.name, "goes on")
+        self.paused = False
+        deferred, self._deferred = self._deferred, []
+        for action in deferred:
+            if self.up:
+                action()
+
+    def wipe(self) -> None:
+        """The data directory is lost (only while down)."""
+        assert not self.up
+        self.storage = MemoryStorage(self.name)
+        self.whole_from = 0
+        self.wiped = True
+
+    # -- turns ----------------------------------------------------------------------------------------------------------
+
+    def event(self, action: Callable[[HaBroker], None]) -> None:
+        """Something for the HA core arrives."""
+        self.run(lambda: action(self.extension.ha))
+
+    def run(self, action: Callable[[], None]) -> None:
+        """Feed the core with one thing, then end the turn; a paused process gets it when it goes on."""
+        if not self.up:
+            return
+        if self.paused:
+            incarnation = self.incarnation
+            self._deferred.append(lambda: self.run(action) if self.incarnation == incarnation else None)
+            return
+        self.checkers.touched(self)
+        incarnation = self.incarnation
+        try:
+            self.node.broker.now_ms = self.world.now_ms
+            action()
+            if self.incarnation == incarnation and self.up:
+                flush, self._flushes = self._flushes, False
+                self._end_turn(flush)
+        except (OSError, StorageFullError, JournalFailedError) as error:
+            if isinstance(error, JournalFailedError) and self.journal.failure is None:
+                raise
+            self._disk_failed(error)
+
+    def _disk_failed(self, error: Exception) -> None:
+        """A disk that fails ends the process (exit code 74), and nothing is tried again."""
+        kind = "disk-full" if "no room" in f"{error} {error.__cause__}" else "fsync-error"
+        self.world.fault(kind, f"{self.name} exits: {error}")
+        self.crash(hard=False)
+        self.world.at(500 * MS, self.start_if_down)
+
+    def _end_turn(self, flush: bool = False) -> None:
+        if self.node.end_turn(flush) and not self._lazy:
+            self._lazy = True
+            self.world.at(self.rng.randrange(100, LAZY_MS * MS), self._flush, self.incarnation)
+        self._begin_sync()
+        links, self.dirty_links = self.dirty_links, []
+        for link in links:
+            link.flush()
+        for session in list(self.clients):
+            session.flush()
+        if self._restart_reason:
+            self._restart_core()
+
+    def _flush(self, incarnation: int) -> None:
+        """Records that nobody waits for have waited long enough."""
+        if self.incarnation != incarnation or not self.up:
+            return
+        if self.paused:
+            self._deferred.append(lambda: self._flush(incarnation))
+            return
+        self._lazy = False
+        self.run(self._ending_turn_flushes)
+
+    def _ending_turn_flushes(self) -> None:
+        self._flushes = True
+
+    def _begin_sync(self) -> None:
+        if self._job is not None:
+            return
+        job = self.journal.begin_sync()
+        if job is not None:
+            self._job = job
+            self._job_frames = self.node.gate.appended
+            self.world.at(self.rng.randrange(*self.knobs.fsync_us), self._sync_done, self.incarnation, job)
+
+    def _sync_done(self, incarnation: int, job: SyncJob) -> None:
+        if self.incarnation != incarnation or not self.up:
+            return
+        if self.paused:
+            self._deferred.append(lambda: self._sync_done(incarnation, job))
+            return
+        try:
+            job.run()
+            self.journal.finish_sync(job)
+            self._drop_segments()
+        except (OSError, StorageFullError) as error:
+            self._disk_failed(error)
+            return
+        frames = self._job_frames
+        self._job = None
+        while self._checkpoints and self._checkpoints[0][0] <= frames:
+            self._checkpoint_offset = self._checkpoints.popleft()[1]
+        self.run(lambda: self.node.durable_to(frames))
+
+    def _drop_segments(self) -> None:
+        drop = self.journal.begin_drop()
+        if drop is not None:
+            drop.run()
+            self.journal.finish_drop(drop)
+            self.world.happened["dropped segment"] += len(drop.numbers)
+
+    def start_if_down(self) -> None:
+        if not self.up:
+            self.start()
+
+    def _tick(self, life: int) -> None:
+        if not self.up or self._life != life:
+            return
+        self.world.at(TICK_US + self.rng.randrange(MS), self._tick, life)
+        if self.paused:
+            return
+        self._ticks += 1
+        self.store.renew(self.name)
+        if self.rng.random() < 0.1:
+            self.store.watch(self)
+        self.run(self._on_tick)
+
+    def _on_tick(self) -> None:
+        self.node.tick(self.world.now_ms, self.wall_ms)
+        due = self._ticks % HOUSEKEEPING_TICKS == 0 and self._checkpoint_offset
+        if due and self.journal.request_drop(self.node.droppable_before(self._checkpoint_offset)):
+            self.whole_from = max(self.whole_from, self.node.state.log.applied)
+
+    # -- what the core asks of its process (HaHost) ---------------------------------------------------------------------
+
+    def restart_core(self, reason: str) -> None:
+        self._restart_reason = reason
+
+    def _restart_core(self) -> None:
+        """Step down: a new core from the same journal, in the same process."""
+        self.world.note(self.name, f"steps down: {self._restart_reason}")
+        self.world.happened["step-down"] += 1
+        for session in self.clients:
+            session.connection.force_close("NOT_PRIMARY", self._restart_reason)
+            session.flush()
+        for pair in list(self.network.pairs):
+            for end in pair.ends:
+                if end.owner is self:
+                    pair.break_by(end, "stepped down")
+        self._leave_core()
+        self.incarnation += 1
+        self._drop_clients("stepped down")
+        self.journal.close()
+        self._open_core()
+
+    def refuse_to_run(self, reason: str) -> None:
+        self.fatal = reason
+        self.world.note(self.name, f"refuses to run: {reason}")
+
+    def publish(self, status: BrokerStatus, position: int, blockers: str) -> None:
+        info = BrokerInfo(
+            broker=self.name, link=self.name, amqp=self.name, status=status.value, position=position, blockers=blockers
+        )
+        SimCoordination(self.store, self).publish(info)
+        self.world.note(self.name, f"is {status.value} {blockers}".rstrip())
+        self.checkers.shown(self, status, blockers)
+
+
+class SimFabric:
+    """``replicator.fabric.Fabric`` for one process."""
+
+    def __init__(self, node: SimNode) -> None:
+        self._node = node
+
+    def dial(self, broker: str, address: str) -> None:
+        self._node.network.dial(self._node, self._node.store.nodes[broker])
+
+
+class AnyUser:
+    """Users of the simulation: everybody, everywhere."""
+
+    name = "guest"
+
+    def check(
+        self,
+        name: str,
+        password: str,
+        peer_is_loopback: bool,
+        answer: Callable[[Any], None],
+        wanted: Callable[[], bool],
+    ) -> None:
+        answer(self)
+
+    def require_vhost(self, vhost: str) -> None:
+        pass
+
+    def require(self, vhost: str, action: str, kind: str, resource: str) -> None:
+        pass

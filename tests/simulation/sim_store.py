@@ -1,0 +1,161 @@
+"""A simulated coordination store: requests are linearizable, answers may be lost, what is watched may be late.
+
+A broker's *view* (what watches bring) may lag behind, as that of a client of a ZooKeeper follower does; within one process
+it never goes back. Requests, `read` among them, always meet the store as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from tests.simulation.world import MS, World
+from understudy.ha.coordination import Answer, BrokerInfo, GroupState
+
+if TYPE_CHECKING:
+    from tests.simulation.sim_node import SimNode
+
+SESSION_MS = 3_000
+
+
+class SimStore:
+    """The store itself, and every broker's session with it.
+
+    Attributes:
+        cut_off: brokers that do not reach it.
+        lag_ms: broker to how far its view may be behind; requests are slow too then.
+        lose_answers: brokers whose next answer to a change is lost.
+        on_change: told of every change (before, after).
+        on_lost_answer: told of a broker whose answer was lost.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rng = world.stream("store")
+        self.group: GroupState | None = None
+        self.infos: dict[str, BrokerInfo] = {}
+        self.deadline_ms: dict[str, int] = {}
+        self.cut_off: set[str] = set()
+        self.lag_ms: dict[str, int] = {}
+        self.lose_answers: set[str] = set()
+        self.nodes: dict[str, SimNode] = {}
+        self.on_change: Callable[[GroupState | None, GroupState], None] | None = None
+        self.on_lost_answer: Callable[[SimNode], None] | None = None
+        self._history: list[tuple[int, GroupState]] = []
+        self._seen: dict[tuple[str, int], int] = {}
+
+    def brokers(self) -> dict[str, BrokerInfo]:
+        now = self.world.now_ms
+        return {b: attrs.evolve(i, alive=self.deadline_ms.get(b, 0) > now) for b, i in self.infos.items()}
+
+    def renew(self, broker: str) -> None:
+        """The session of ``broker`` lives on, if it reaches the store."""
+        if broker not in self.cut_off:
+            self.deadline_ms[broker] = self.world.now_ms + SESSION_MS
+
+    def change(self, group: GroupState) -> None:
+        """Write; everybody's watches fire, some time later."""
+        before, self.group = self.group, group
+        self._history.append((self.world.now_ms, group))
+        self.world.note("store", describe_group(group))
+        if self.on_change is not None:
+            self.on_change(before, group)
+        self.fire_watches()
+
+    def fire_watches(self) -> None:
+        for node in self.nodes.values():
+            self.watch(node)
+
+    def watch(self, node: SimNode) -> None:
+        """Show the node its view of the store, some time later."""
+        self.world.at(self.rng.randrange(1 * MS, 30 * MS), self._fire, node, node.incarnation)
+
+    def _fire(self, node: SimNode, incarnation: int) -> None:
+        if node.incarnation == incarnation and node.name not in self.cut_off:
+            view, brokers = self._view(node), self.brokers()
+            node.event(lambda ha: ha.group_changed(view, brokers))
+
+    def _view(self, node: SimNode) -> GroupState | None:
+        lag_ms = self.lag_ms.get(node.name, 0)
+        key = (node.name, node.incarnation)
+        if not lag_ms:
+            self._seen[key] = len(self._history)
+            return self.group
+        newest = self._seen.get(key, 0)
+        until = self.world.now_ms - lag_ms
+        while newest < len(self._history) and self._history[newest][0] <= until:
+            newest += 1
+        self._seen[key] = newest
+        return self._history[newest - 1][1] if newest else None
+
+
+def describe_group(group: GroupState) -> str:
+    members = ", ".join(group.members)
+    return f"epoch {group.epoch}, primary {group.primary}, in-sync set {{{members}}}, version {group.version}"
+
+
+class SimCoordination:
+    """The port as one process of a broker has it."""
+
+    def __init__(self, store: SimStore, node: SimNode) -> None:
+        self._store = store
+        self._node = node
+
+    def _ask(self, request: int, action: Callable[[], Answer]) -> None:
+        store, node = self._store, self._node
+        world, rng = store.world, store.rng
+        incarnation = node.incarnation
+        slow_us = store.lag_ms.get(node.name, 0) * MS // 4
+
+        def arrive() -> None:
+            if node.name in store.cut_off:
+                world.at(2_000 * MS, reply, Answer.LOST, None)
+                return
+            before = store.group
+            answer = action()
+            group = store.group
+            if group is not before and node.name in store.lose_answers:
+                store.lose_answers.discard(node.name)
+                world.fault("lost-answer", f"{node.name} does not hear that the store was changed")
+                if store.on_lost_answer is not None:
+                    store.on_lost_answer(node)
+                world.at(1_500 * MS, reply, Answer.LOST, None)
+            else:
+                world.at(rng.randrange(MS // 2, 5 * MS) + slow_us, reply, answer, group)
+
+        def reply(answer: Answer, group: GroupState | None) -> None:
+            if node.incarnation == incarnation:
+                world.note(node.name, f"is answered by the store: {answer.value}")
+                node.event(lambda ha: ha.answered(request, answer, group))
+
+        world.at(rng.randrange(MS // 2, 5 * MS) + slow_us, arrive)
+
+    def found(self, request: int, group: GroupState) -> None:
+        def action() -> Answer:
+            if self._store.group is not None:
+                return Answer.CONFLICT
+            self._store.change(group)
+            return Answer.DONE
+
+        self._ask(request, action)
+
+    def replace(self, request: int, expected: GroupState, wanted: GroupState) -> None:
+        def action() -> Answer:
+            held = self._store.group
+            if held is None or (held.epoch, held.version) != (expected.epoch, expected.version):
+                return Answer.CONFLICT
+            self._store.change(wanted)
+            return Answer.DONE
+
+        self._ask(request, action)
+
+    def read(self, request: int) -> None:
+        self._ask(request, lambda: Answer.DONE)
+
+    def publish(self, info: BrokerInfo) -> None:
+        before = self._store.infos.get(info.broker)
+        self._store.infos[info.broker] = info
+        if before is None or before.status != info.status:
+            self._store.fire_watches()

@@ -1,0 +1,120 @@
+"""The command says what it found, in words and for machines, and its exit code is the verdict."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+import pytest
+
+from tests.simulation.cluster import SimCluster
+from tests.simulation.command import main, seed_range
+from tests.simulation.ledger import Violation
+from tests.simulation.minima import FAULTS_OF_KIND, HAPPENINGS, sweep_shortfalls
+from tests.simulation.seed_run import End, SeedResult, run_seed
+from tests.simulation.sweep import Sweep
+
+SEED = 1
+
+
+@pytest.fixture(scope="module")
+def result() -> SeedResult:
+    return run_seed(SEED)
+
+
+def _last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out.splitlines()[-1]
+
+
+def test_one_seed_that_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", str(SEED)]) == 0
+    assert _last_line(capsys).startswith("PASSED: 1 seeds, ")
+
+
+def test_a_story_and_a_report_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", str(SEED), "--trace", "--json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    report = json.loads(lines[-1])
+    assert report["ok"]
+    assert report["transactions"] >= 100
+    assert sum(report["faults"].values()) >= 5
+    assert any("tx.commit-ok" in line for line in lines)
+    assert any("NEMESIS" in line for line in lines)
+
+
+def test_a_seed_that_fails_names_the_promise_and_its_replay(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: SimCluster) -> None:
+        raise Violation("G4", "b2 lacks a record")
+
+    monkeypatch.setattr(SimCluster, "final_check", broken)
+    assert main(["--seeds", f"{SEED}..{SEED}", "--jobs", "1"]) == 1
+    out = capsys.readouterr().out
+    assert f"seed {SEED}: G4: b2 lacks a record" in out
+    assert f"scripts/simulate --seed {SEED} --trace" in out
+    assert out.splitlines()[-1].startswith("FAILED: 1 seeds, ")
+
+
+def test_an_error_is_no_violation_but_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: SimCluster) -> None:
+        raise KeyError("nothing there")
+
+    monkeypatch.setattr(SimCluster, "final_check", broken)
+    result = run_seed(SEED)
+    assert result.end is End.ERROR
+    assert result.promise == "KeyError"
+    assert "in final_check" in result.traceback or "in broken" in result.traceback
+    assert result.where.startswith("tests/simulation/")
+
+
+def test_a_known_bug_is_found_by_a_checker(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--mutation", "half-a-transaction", "--json"]) == 0
+    [found] = json.loads(_last_line(capsys))["mutations"]
+    assert found["ok"]
+    assert found["found_by"] == "checkers/replicas"
+    assert found["promise"] == "G1"
+    assert found["strikes"] > 0
+
+
+def test_a_bug_that_is_not_found_fails_the_campaign(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--mutation", "names-are-not-barred", "--start", str(SEED), "--within", "1"]) == 1
+    assert "NOT FOUND in 1 seeds" in capsys.readouterr().out
+
+
+def test_a_sweep_that_saw_too_little_fails(result: SeedResult) -> None:
+    many = [attrs.evolve(result, seed=seed) for seed in range(20)]
+    assert result.held
+    assert not Sweep(results=many[:5]).shortfalls
+    found = Sweep(results=many).shortfalls
+    hit = {kind for kind, count in result.report.faults.items() if count}
+    assert {kind for kind in FAULTS_OF_KIND if f"0 faults {kind} in 20 seeds, at least" in "\n".join(found)} == set(
+        FAULTS_OF_KIND
+    ) - hit
+    assert not Sweep(results=many).ok
+    assert Sweep(results=many, factor=0.0).ok
+
+
+def test_a_seed_that_decided_too_little_fails(result: SeedResult) -> None:
+    short = attrs.evolve(result, report=attrs.evolve(result.report, transactions=99))
+    found = Sweep(results=[short])
+    assert not found.ok
+    assert "99 decided transactions, 100 are needed" in found.problems()[0]
+
+
+def test_every_kind_of_fault_has_a_minimum(result: SeedResult) -> None:
+    plenty = attrs.evolve(
+        result.report, faults=dict.fromkeys(FAULTS_OF_KIND, 100), failovers=100, happened=dict.fromkeys(HAPPENINGS, 100)
+    )
+    assert sweep_shortfalls([plenty] * 20) == []
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("3..5", range(3, 6)), ("7", range(7, 8)), ("0..0", range(1))])
+def test_a_range_holds_both_ends(text: str, seeds: range) -> None:
+    assert seed_range(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["5..3", "x", "1..", "..4", "-1..x"])
+def test_what_is_no_range_is_refused(text: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["--seeds", text])

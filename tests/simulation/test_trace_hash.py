@@ -1,0 +1,43 @@
+"""A seed is one run, whatever process it runs in: the hash of everything that happens is the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tests.simulation.cluster import SimCluster
+from tests.simulation.seed_run import ROOT, run_cluster
+
+SEEDS = (1, 4, 14, 20, 21, 25)
+"""Among them groups of 3, 4 and 5 brokers, catch-ups, step-downs and refusals."""
+PROGRAM = """
+import sys
+from tests.simulation.seed_run import run_seed
+for seed in map(int, sys.argv[1:]):
+    print(seed, run_seed(seed).report.trace_hash)
+"""
+
+
+def _hashes(hash_seed: str) -> str:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", PROGRAM, *map(str, SEEDS)]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_equal_seeds_are_equal_runs_in_processes_that_hash_differently() -> None:
+    first = _hashes("1")
+    assert len(first.splitlines()) == len(SEEDS)
+    assert _hashes("4242") == first
+
+
+def test_other_seeds_are_other_runs() -> None:
+    assert len({line.split()[1] for line in _hashes("0").splitlines()}) == len(SEEDS)
+
+
+def test_a_story_that_is_kept_changes_nothing() -> None:
+    silent, telling = SimCluster(SEEDS[0]), SimCluster(SEEDS[0], keep_story=True)
+    run_cluster(silent)
+    run_cluster(telling)
+    assert telling.world.story
+    assert silent.world.trace_hash == telling.world.trace_hash

@@ -1,0 +1,26 @@
+"""What the clients of a simulated cluster do. Each workload checks what it is told; the checkers check everything else.
+
+===============  ========================================================================================================
+``bank``         always there: coins between accounts, in transactions of gets, publishes and acknowledgements
+``stages``       consume, publish to the next stage, acknowledge, in one transaction; prefetch, rejects, rollbacks
+``fifo``         numbered messages with confirms, consumed in order, never skipped
+``picky``        a consumer that nacks, rejects, recovers, cancels, and shares a channel-wide prefetch
+``router``       exchanges of all types, bindings, mandatory and immediate
+``fleeting``     what may go: TTLs, auto-delete, expiring queues, transient messages, purges, deletes
+``inquirer``     asks about other people's transactions, before, during and after
+``vandal``       breaks the protocol
+``sleeper``      leaves transactions open until the broker ends them
+``heavy``        large bodies, transactions of hundreds of messages
+``shy``          transactions of transient messages and non-durable queues
+``fan``          one publish to several queues, deadlines, a queue deleted under an open transaction
+``thinker``      transactions that stay open for a while before they commit
+===============  ========================================================================================================
+"""
+
+from __future__ import annotations
+
+from tests.simulation.workloads.bank import ACCOUNTS
+from tests.simulation.workloads.run import Run
+from tests.simulation.workloads.setting_up import KEPT_QUEUES, workers
+
+__all__ = ["ACCOUNTS", "KEPT_QUEUES", "Run", "workers"]

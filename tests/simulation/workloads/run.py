@@ -1,0 +1,45 @@
+"""Run: what all programs of one run share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from tests.simulation.knobs import Knobs
+from tests.simulation.ledger import Ledger
+from tests.simulation.world import World
+from understudy.broker.amqp.properties import encode_properties
+
+PERSISTENT = encode_properties(delivery_mode=2)
+TRANSIENT = encode_properties(delivery_mode=1)
+
+
+class Run:
+    """The books, the clock, and when to stop.
+
+    Attributes:
+        wanted: how many transactions are to be decided.
+        enough: whether workloads may end what they are doing and finish.
+        over: the cluster has healed and nothing more will come: consumers stop.
+        in_flight: questions that may be asked about transactions, newest last.
+    """
+
+    def __init__(self, world: World, knobs: Knobs, ledger: Ledger, wanted: int, enough: Callable[[], bool]) -> None:
+        self.world = world
+        self.knobs = knobs
+        self.ledger = ledger
+        self.wanted = wanted
+        self.enough = enough
+        self.over = False
+        self.in_flight: list[str] = []
+
+    def idle_ms(self, rng: Random) -> int:
+        """How long a client pauses before the next thing; when only faults are still wanted, it works now and then."""
+        if self.ledger.decided >= self.wanted and rng.random() < 0.25:
+            return rng.randrange(500, 4_000)
+        return rng.choice((0, 0, 1, 5)) if rng.random() < 0.8 else rng.randrange(self.knobs.idle_ms + 1)
+
+
+def padded(stamp: str, size: int) -> bytes:
+    """A body with a stamp."""
+    return f"{stamp} ".encode() + b"x" * size

@@ -1,0 +1,77 @@
+"""Which clients a run has, and the queues that are there before they begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.simulation import calls
+from tests.simulation.sim_client import Closed, Lost, Program, SimClient
+from tests.simulation.workloads.bank import ACCOUNTS, Bank
+from tests.simulation.workloads.fan import Fan
+from tests.simulation.workloads.fleeting import Fleeting
+from tests.simulation.workloads.inquirer import Inquirer
+from tests.simulation.workloads.odd_transactions import HEAVY, Heavy, Shy, Sleeper, Thinker
+from tests.simulation.workloads.plain import FIFO, PICKED, Consumer, PickyConsumer, Producer
+from tests.simulation.workloads.router import Router
+from tests.simulation.workloads.run import Run
+from tests.simulation.workloads.stages import STAGES, Feeder, StageWorker
+from tests.simulation.workloads.vandal import Vandal
+
+KEPT_QUEUES = (*ACCOUNTS, *STAGES, HEAVY, FIFO, PICKED)
+"""Durable queues that are neither deleted nor purged."""
+MAKE_CLIENT = Callable[[str], SimClient]
+
+
+def declare_all(client: SimClient) -> Program:
+    """Declare the kept queues, over as many connections as it takes."""
+    left = list(KEPT_QUEUES)
+    while left:
+        try:
+            yield from client.connect()
+            while left:
+                yield from calls.declare(client, left[0])
+                left.pop(0)
+        except (Lost, Closed):
+            client.disconnect("again")
+
+
+def workers(run: Run, make: MAKE_CLIENT) -> tuple[list[SimClient], list[SimClient]]:
+    """Start the clients. Returns those that end by themselves when there is enough, and those that end when all is over."""
+    chosen = run.knobs.workloads
+    programs: dict[str, Callable[[SimClient], Program]] = {
+        f"teller{i}": lambda client, first=i == 0: Bank(client, run, 8 if first else 4).program()  # type: ignore[misc]
+        for i in range(run.knobs.tellers)
+    }
+    watchers: dict[str, Callable[[SimClient], Program]] = {}
+    if "stages" in chosen:
+        programs["feeder"] = lambda client: Feeder(client, run).program()
+        for stage in range(len(STAGES) - 1):
+            programs[f"worker{stage}"] = lambda client, stage=stage: StageWorker(client, run, stage).program()  # type: ignore[misc]
+    if "fifo" in chosen:
+        programs["producer"] = lambda client: Producer(client, run, FIFO, persistent=0.9).program()
+        watchers["consumer"] = lambda client: Consumer(client, run, FIFO).program()
+    if "picky" in chosen:
+        programs["supplier"] = lambda client: Producer(client, run, PICKED).program()
+        watchers["picker"] = lambda client: PickyConsumer(client, run, PICKED).program()
+    singles: dict[str, Callable[[SimClient], Program]] = {
+        "router": lambda client: Router(client, run).program(),
+        "fleeting": lambda client: Fleeting(client, run).program(),
+        "inquirer": lambda client: Inquirer(client, run).program(),
+        "vandal": lambda client: Vandal(client, run).program(),
+        "sleeper": lambda client: Sleeper(client, run).program(),
+        "heavy": lambda client: Heavy(client, run).program(),
+        "shy": lambda client: Shy(client, run).program(),
+        "fan": lambda client: Fan(client, run).program(),
+        "thinker": lambda client: Thinker(client, run).program(),
+    }
+    programs.update({name: program for name, program in singles.items() if name in chosen})
+    return _start(programs, make), _start(watchers, make)
+
+
+def _start(programs: dict[str, Callable[[SimClient], Program]], make: MAKE_CLIENT) -> list[SimClient]:
+    clients = []
+    for i, (name, program) in enumerate(programs.items()):
+        client = make(name)
+        client.run(program(client), i * 1_000)
+        clients.append(client)
+    return clients

@@ -1,0 +1,105 @@
+"""The simulated world: one clock, one queue of events, one source of chance, one story.
+
+Everything that happens is an event at a virtual time; equal seeds give equal runs, event by event (`trace_hash`). The world
+knows nothing of brokers. What is told to it (`note`, `fault`) is hashed, and kept as a story if one is wanted; keeping
+it changes nothing of the run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from hashlib import blake2b
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+MS = 1000
+"""Virtual time is in microseconds; this many make a millisecond."""
+START_US = 1_000 * MS
+
+
+class World:
+    """Clock, events, chance, counters, and the story of a run.
+
+    Attributes:
+        faults: faults that hit something, by kind.
+        happened: what is worth counting and is no fault: step-downs, catch-ups, dropped segments, ...
+        after_event: called when an event is over.
+    """
+
+    def __init__(self, seed: int, keep_story: bool = False) -> None:
+        self.seed = seed
+        self.rng = Random(f"world {seed}")
+        self.now_us = START_US
+        self.faults: Counter[str] = Counter()
+        self.happened: Counter[str] = Counter()
+        self.events = 0
+        self.story: list[str] | None = [] if keep_story else None
+        self.after_event: Callable[[], None] | None = None
+        self._hash = blake2b(digest_size=8)
+        self._queue: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._sequence = 0
+
+    @property
+    def now_ms(self) -> int:
+        return self.now_us // MS
+
+    @property
+    def trace_hash(self) -> str:
+        """Of everything that was noted so far."""
+        return self._hash.hexdigest()
+
+    def stream(self, name: str) -> Random:
+        """A source of chance of its own, so that one more draw in one place changes nothing elsewhere."""
+        return Random(f"{name} {self.seed}")
+
+    def at(self, delay_us: int, action: Callable[..., object], *args: Any) -> None:
+        """Call ``action(*args)`` in ``delay_us`` microseconds."""
+        self._sequence += 1
+        heappush(self._queue, (self.now_us + (max(0, delay_us)), self._sequence, action, args))
+
+    # -- telling --------------------------------------------------------------------------------------------------
+
+    def note(self, who: str, what: str) -> None:
+        """``who`` did, or met, ``what``."""
+        self._hash.update(f"{self.now_us} {who} {what}".encode())
+        self.tell(who, what)
+
+    def note_bytes(self, who: str, data: bytes, describe: Callable[[bytes], str]) -> None:
+        """Bytes passed at ``who``; they are put into words only for a story."""
+        self._hash.update(b"%d %b" % (self.now_us, who.encode()))
+        self._hash.update(data)
+        if self.story is not None:
+            what = describe(data)
+            if what:
+                self.tell(who, what)
+
+    def fault(self, kind: str, what: str) -> None:
+        """A fault has hit something."""
+        self.faults[kind] += 1
+        self.note("NEMESIS", f"{kind}: {what}")
+
+    def tell(self, who: str, what: str) -> None:
+        """Something for the story alone."""
+        if self.story is not None:
+            self.story.append(f"{(self.now_us - START_US) / MS:11.3f} ms  {who:<12}  {what}")
+
+    # -- running --------------------------------------------------------------------------------------------------
+
+    def run(self, until_us: int, done: Callable[[], bool] | None = None, max_events: int = 2_000_000) -> bool:
+        """Let events happen until ``until_us``, or until ``done()``; True if done."""
+        queue = self._queue
+        after = self.after_event
+        while queue and queue[0][0] <= until_us:
+            self.now_us, _, action, args = heappop(queue)
+            self.events += 1
+            action(*args)
+            if after is not None:
+                after()
+            if done is not None and done():
+                return True
+            if self.events > max_events:
+                raise RuntimeError(f"seed {self.seed}: more than {max_events} events")
+        self.now_us = max(self.now_us, until_us)
+        return done() if done is not None else True
