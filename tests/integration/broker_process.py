@@ -1,0 +1,153 @@
+"""Real broker processes for tests: started as a user would, watched through what they publish, killed without mercy."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+START_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 20.0
+PROGRAM = Path(sys.executable).with_name("understudy")
+
+T = TypeVar("T")
+
+
+def wait_until(what: str, probe: Callable[[], T | None], timeout_s: float = START_TIMEOUT_S) -> T:
+    """What ``probe`` returns, as soon as it is true."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := probe()):
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.02)
+    return found
+
+
+@contextlib.contextmanager
+def leaks_of_clients() -> Iterator[None]:
+    """Clients whose login fails leave their sockets to the garbage collector: that is theirs, and not what a test is about."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def get(port: int, path: str) -> tuple[int, dict[str, Any]]:
+    """Status code and JSON of a page; (0, {}) if nobody answers."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read()
+    except OSError:
+        return 0, {}
+    else:
+        return response.status, json.loads(body)
+    finally:
+        connection.close()
+
+
+class BrokerProcess:
+    """``understudy serve`` in a folder of its own; keeps its AMQP port over restarts.
+
+    Args:
+        folder: for configuration, data and log.
+        extra: TOML that is added; overrides nothing.
+        data: the data directory, relative to the folder.
+    """
+
+    def __init__(
+        self, folder: Path, extra: str = "", *, data: str = "data", broker: str = "b1", port: int | None = None
+    ) -> None:
+        self.folder = folder
+        self.port = port if port is not None else free_port()
+        self.data = folder / data
+        self.config = folder / f"{broker}.toml"
+        self.log = folder / f"{broker}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.config.write_text(
+            f'[broker]\nid = "{broker}"\ndata = "{data}"\n[amqp]\nport = {self.port}\n[http]\nport = 0\n{extra}',
+            encoding="utf-8",
+        )
+
+    def start(self) -> BrokerProcess:
+        """Start it and wait until it serves."""
+        self.spawn()
+        wait_until(f"broker in {self.folder} serves; its log: {self.log_text()}", self._serves)
+        return self
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([PROGRAM, "serve", "--config", self.config], stderr=log, cwd=self.folder)
+        return self.process
+
+    def _serves(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, f"the broker ended with {self.process.returncode}: {self.log_text()}"
+        return bool(self.ports) and self.ports["pid"] == self.process.pid and self.page("/readyz")[0] == 200
+
+    @property
+    def ports(self) -> dict[str, Any]:
+        with contextlib.suppress(FileNotFoundError):
+            ports: dict[str, Any] = json.loads((self.data / "ports.json").read_text())
+            return ports
+        return {}
+
+    def page(self, path: str) -> tuple[int, dict[str, Any]]:
+        return get(self.ports["http"], path)
+
+    def status(self) -> dict[str, Any]:
+        return self.page("/status")[1]
+
+    def log_text(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(STOP_TIMEOUT_S)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to stop; returns the exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(STOP_TIMEOUT_S)
+
+
+def remove_journals(folder: Path) -> None:
+    """Remove what is large below ``folder``: pytest keeps the folders of three runs."""
+    for pattern in ("**/*.journal", "**/RESERVE", "**/SPARE"):
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def running_broker(folder: Path, extra: str = "") -> Iterator[BrokerProcess]:
+    """A broker for the time of a ``with``; it must not have ended by itself, and must end well."""
+    broker = BrokerProcess(folder, extra)
+    broker.start()
+    try:
+        yield broker
+        assert broker.process is not None
+        assert broker.process.poll() is None, f"the broker ended with {broker.process.returncode}: {broker.log_text()}"
+        assert broker.stop() == 0, broker.log_text()
+    finally:
+        if broker.process is not None and broker.process.poll() is None:
+            broker.kill()
+        remove_journals(folder)

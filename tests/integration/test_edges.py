@@ -1,0 +1,314 @@
+"""What stands at the edge of the process: TLS, the status pages, the command line, bounds towards slow clients."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import shutil
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pika
+import pika.exceptions
+import pytest
+
+from tests.integration.broker_process import PROGRAM, BrokerProcess, get, running_broker, wait_until
+from tests.integration.test_garbage import HANDSHAKE, HEADER, START_OK, method
+from understudy.broker.security import verify_password
+from understudy.broker.server.memory_watch import ram_bytes
+
+pytestmark = pytest.mark.integration
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+
+
+def understudy(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(PROGRAM), *arguments], input=stdin, capture_output=True, text=True, check=False, timeout=30
+    )
+
+
+# -- TLS ----------------------------------------------------------------------------------------------------------------
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "2", "-keyout", str(key), "-out", str(cert), *subject]
+    subprocess.run(command, check=True, capture_output=True)
+    return cert, key
+
+
+def test_tls(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    with running_broker(tmp_path, f'[amqp.tls]\ncert = "{cert}"\nkey = "{key}"\n') as broker:
+        context = ssl.create_default_context(cafile=str(cert))
+        options = pika.SSLOptions(context, "localhost")
+        connection: Any = pika.BlockingConnection(
+            pika.ConnectionParameters("127.0.0.1", broker.port, ssl_options=options)
+        )
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.confirm_delivery()
+        channel.basic_publish("", "q", b"x" * 300_000, PERSISTENT)
+        assert channel.basic_get("q")[2] == b"x" * 300_000
+        # No TLS at all, and a handshake that breaks off: neither disturbs anybody.
+        with socket.create_connection(("127.0.0.1", broker.port)) as plain:
+            plain.sendall(b"AMQP\0\0\x09\x01" + bytes(100))
+            plain.settimeout(5)
+            assert not plain.recv(100).startswith(b"\x01")
+        with socket.create_connection(("127.0.0.1", broker.port)) as broken:
+            broken.sendall(b"\x16\x03\x01")
+        assert channel.queue_declare("q", passive=True).method.message_count == 0
+        connection.close()
+
+
+# -- status -------------------------------------------------------------------------------------------------------------
+
+
+def test_status_of_one_broker(broker: BrokerProcess) -> None:
+    assert broker.process is not None
+    for where in (["--data", str(broker.data)], ["--url", f"http://127.0.0.1:{broker.ports['http']}"]):
+        shown = json.loads(understudy("status", "--json", *where).stdout)
+        (row,) = shown["brokers"]
+        assert (shown["primary"], shown["in_sync"], shown["min_insync"]) == ("b1", ["b1"], 1)
+        assert (row["broker"], row["pid"], row["port"], row["role"], row["status"]) == (
+            "b1",
+            broker.process.pid,
+            broker.port,
+            "standalone",
+            "standalone",
+        )
+        assert row["epoch"] >= 1
+        text = understudy("status", *where).stdout
+        assert "standalone" in text
+        assert str(broker.port) in text
+
+
+def test_status_of_a_dead_broker(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker:
+        broker.kill()
+        shown = json.loads(understudy("status", "--json", "--data", str(broker.data)).stdout)
+        (row,) = shown["brokers"]
+        assert (row["status"], row["pid"], row["port"]) == ("down", None, broker.port)
+        assert "down" in understudy("status", "--data", str(broker.data)).stdout
+        broker.start()
+
+
+def test_status_of_a_stopped_process(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker:
+        assert broker.process is not None
+        broker.process.send_signal(signal.SIGSTOP)
+        (row,) = json.loads(understudy("status", "--json", "--data", str(broker.data)).stdout)["brokers"]
+        broker.process.send_signal(signal.SIGCONT)
+        assert (row["status"], row["pid"]) == ("unresponsive", broker.process.pid)
+
+
+def test_status_of_nothing(tmp_path: Path) -> None:
+    for where in (["--data", str(tmp_path)], ["--data", str(tmp_path / "no")], ["--url", "http://127.0.0.1:1"]):
+        done = understudy("status", *where)
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+
+
+def test_pages(broker: BrokerProcess) -> None:
+    port = broker.ports["http"]
+    assert get(port, "/livez")[0] == 200
+    assert get(port, "/readyz")[0] == 200
+    status, page = get(port, "/nothing")
+    assert (status, "/status" in page["error"]) == (404, True)
+
+
+@pytest.mark.parametrize(
+    ("group", "least_s", "most_s"), [("", 0.0, 0.1), ("[group]\nmin_wait_ms = 200\nmax_wait_ms = 300\n", 0.15, 1.0)]
+)
+def test_commits_are_held_back_as_configured(tmp_path: Path, group: str, least_s: float, most_s: float) -> None:
+    with running_broker(tmp_path, group) as broker:
+        connection: Any = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.tx_select()
+        took = []
+        for _ in range(5):
+            started = time.monotonic()
+            channel.basic_publish("", "q", b"x", PERSISTENT)
+            channel.tx_commit()
+            took.append(time.monotonic() - started)
+        assert least_s <= min(took) <= most_s, took
+        connection.close()
+
+
+def test_a_password_hash() -> None:
+    done = understudy("user", "hash", stdin="geheim\n")
+    assert verify_password("geheim", done.stdout.strip())
+    done = understudy("user", "hash", stdin="\n")
+    assert (done.returncode, "empty password" in done.stderr) == (1, True)
+
+
+def test_help_names_all_commands() -> None:
+    text = understudy("--help").stdout
+    assert all(command in text for command in ("serve", "status", "cluster", "user", "demo"))
+    assert "--brokers" in understudy("cluster", "--help").stdout
+
+
+# -- bounds -------------------------------------------------------------------------------------------------------------
+
+
+def memory_mb(broker: BrokerProcess) -> float:
+    assert broker.process is not None
+    text = Path(f"/proc/{broker.process.pid}/status").read_text()
+    return int(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+def test_an_idle_broker_is_small_and_quick(tmp_path: Path) -> None:
+    started = time.monotonic()
+    with running_broker(tmp_path) as broker:
+        took_s = time.monotonic() - started
+        assert took_s < 2.0, f"{took_s:.2f} s"
+        assert memory_mb(broker) < 60
+
+
+def test_a_consumer_that_does_not_read_gets_a_bounded_amount(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker:
+        connection: Any = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        for _ in range(60):
+            channel.basic_publish("", "q", bytes(1 << 20), PERSISTENT)
+        channel.confirm_delivery()
+        channel.basic_publish("", "q", b"last", PERSISTENT)
+        before = memory_mb(broker)
+        with socket.create_connection(("127.0.0.1", broker.port)) as slow:
+            consume = struct.pack(">HHH", 60, 20, 0) + b"\1q\0\0" + struct.pack(">I", 0)
+            slow.sendall(HANDSHAKE + method(1, consume))
+            wait_until("deliveries begin", lambda: queue_of(broker)["acquired"])
+            time.sleep(0.5)
+            assert queue_of(broker)["acquired"] < 20
+            assert memory_mb(broker) < before + 40
+        wait_until("what was not read comes back", lambda: queue_of(broker)["ready"] == 61)
+        connection.close()
+
+
+def queue_of(broker: BrokerProcess) -> dict[str, Any]:
+    return next(queue for queue in broker.status()["queues"] if queue["name"] == "q")
+
+
+def test_a_publisher_faster_than_the_disk_is_held_back(tmp_path: Path) -> None:
+    """64 MiB that are not stable, 4 MiB a connection: the socket is not read any more, nothing grows."""
+    limits = '[limits]\nunstable_bytes = "2MiB"\nunstable_bytes_per_connection = "1MiB"\n'
+    with running_broker(tmp_path, limits) as broker:
+        connection: Any = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+        blocked: list[str] = []
+        connection.add_on_connection_blocked_callback(lambda _, frame: blocked.append(frame.method.reason))
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        for _ in range(100):
+            channel.basic_publish("", "q", bytes(1 << 20), PERSISTENT)
+        channel.confirm_delivery()
+        channel.basic_publish("", "q", b"last", PERSISTENT)
+        assert queue_of(broker)["ready"] == 101
+        connection.process_data_events()
+        assert "the limit is" in blocked[0]
+        connection.close()
+
+
+def test_a_disk_that_is_nearly_full_stops_new_work_and_nothing_else(tmp_path: Path) -> None:
+    """After a restart the reserve wanted is more than any disk of ours has free, so there is "too little" of it."""
+    assert shutil.disk_usage(tmp_path).free < 1 << 40
+    with running_broker(tmp_path) as broker:
+        connection: Any = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.confirm_delivery()
+        for number in range(3):
+            channel.basic_publish("", "q", b"%d" % number, PERSISTENT)
+        connection.close()
+        assert broker.stop() == 0
+        assert (broker.data / "RESERVE").exists(), "a broker that has none would try to make one of that size"
+        with broker.config.open("a") as config:
+            config.write('[journal]\nreserve_bytes = "1024GiB"\n')
+        broker.start()
+        reason = wait_until("little space", lambda: broker.status()["refuses_work"])
+        assert "is below the reserve" in reason
+        assert reason in understudy("status", "--data", str(broker.data)).stdout
+        consumer: Any = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+        channel = consumer.channel()
+        channel.tx_select()
+        channel.basic_ack(channel.basic_get("q")[0].delivery_tag)
+        channel.tx_commit()
+        assert channel.basic_get("q")[2] == b"1"
+        publisher: Any = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+        blocked: list[str] = []
+        publisher.add_on_connection_blocked_callback(lambda _, frame: blocked.append(frame.method.reason))
+        channel = publisher.channel()
+        channel.confirm_delivery()
+        with pytest.raises(pika.exceptions.NackError):
+            channel.basic_publish("", "q", b"no", PERSISTENT)
+        publisher.channel().basic_publish("", "q", b"one that enters before it is blocked", PERSISTENT)
+        wait_until("blocked", lambda: publisher.process_data_events(time_limit=0.05) or blocked)
+        assert blocked == [reason]
+        consumer.close()
+        publisher._impl._transport._sock.shutdown(
+            socket.SHUT_RDWR
+        )  # a close would wait for a broker that does not read
+        with pytest.raises(pika.exceptions.AMQPError):
+            publisher.process_data_events()
+
+
+def test_messages_that_fill_the_memory_hold_publishers_back_until_they_are_consumed(tmp_path: Path) -> None:
+    limit = 150 << 20
+    with running_broker(tmp_path, f"[limits]\nmemory_ratio = {limit / ram_bytes():.6f}\n") as broker:
+        connection: Any = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.confirm_delivery()
+        sent = 0
+        with contextlib.suppress(pika.exceptions.NackError):
+            while sent < 1_000:
+                channel.basic_publish("", "q", bytes(1 << 20))
+                sent += 1
+                time.sleep(0.02)  # the broker looks once a second
+        assert sent < 1_000
+        assert "limits.memory_ratio allows" in broker.status()["refuses_work"]
+        assert memory_mb(broker) < 300
+        for _ in range(sent):
+            assert channel.basic_get("q", auto_ack=True)[0] is not None
+        wait_until("work is taken again", lambda: not broker.status()["refuses_work"])
+        channel.basic_publish("", "q", b"again")
+        connection.close()
+
+
+def test_a_flood_of_wrong_passwords_stops_nobody(tmp_path: Path) -> None:
+    """Each costs 50 ms to verify: on the event loop there would hardly be a round trip between one and the next."""
+    with running_broker(tmp_path) as broker, contextlib.ExitStack() as stack:
+        witness: Any = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+        channel = witness.channel()
+        channel.queue_declare("q", exclusive=True)
+        flood = {}
+        for number in range(60):
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", broker.port)))
+            response = b"\0guest\0wrong-%03d" % number
+            start_ok = START_OK.replace(struct.pack(">I", 12) + b"\0guest\0guest", long_string(response))
+            sock.sendall(HEADER + method(0, start_ok))
+            flood[sock] = b""
+        round_trips = 0
+        while flood:
+            channel.queue_declare("q", passive=True)
+            round_trips += 1
+            for sock in select.select(list(flood), [], [], 0)[0]:
+                flood[sock] += sock.recv(4096)
+                if b"ACCESS_REFUSED" in flood[sock]:
+                    del flood[sock]
+        assert round_trips > 4 * 60
+        witness.close()
+
+
+def long_string(octets: bytes) -> bytes:
+    return struct.pack(">I", len(octets)) + octets

@@ -1,0 +1,90 @@
+"""A group with strangers at its link port: wrong secret, another group, garbage. They are refused and told why; nobody stops."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pytest
+
+from tests.integration.broker_process import BrokerProcess, wait_until
+from tests.integration.cluster_process import Cluster, running_cluster
+
+pytestmark = pytest.mark.integration
+
+STRANGER = """
+[link]
+port = 0
+secret = "{secret}"
+[ha]
+min_insync = 2
+[coordination]
+path = "{store}"
+[plugins]
+ha = true
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("group")) as running:
+        yield running
+
+
+def commit(cluster: Cluster) -> None:
+    connection = cluster.connect()
+    channel = connection.channel()
+    channel.queue_declare("q", durable=True)
+    channel.tx_select()
+    channel.basic_publish("", "q", b"x", pika.BasicProperties(delivery_mode=2))
+    channel.tx_commit()
+    connection.close()
+
+
+def test_a_wrong_secret_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    store = cluster.data / "coordination.db"
+    stranger = BrokerProcess(tmp_path, STRANGER.format(secret="not ours", store=store), broker="b9")
+    process = stranger.spawn()
+    try:
+        wait_until("the stranger is refused", lambda: "secret" in "; ".join(blockers(stranger)))
+        assert stranger.page("/readyz")[0] == 503
+        commit(cluster)
+        assert cluster.status()["in_sync"] == ["b1", "b2", "b3"]
+    finally:
+        assert stranger.stop() == 0
+    assert process.returncode == 0
+
+
+def test_a_fourth_broker_may_join(cluster: Cluster, tmp_path: Path) -> None:
+    commit(cluster)
+    secret = (cluster.data / "link.secret").read_text().strip()
+    store = cluster.data / "coordination.db"
+    fourth = BrokerProcess(tmp_path, STRANGER.format(secret=secret, store=store), broker="b4")
+    fourth.start()
+    assert fourth.status()["in_sync"] == ["b1", "b2", "b3", "b4"]
+    commit(cluster)
+    assert fourth.stop() == 0
+    commit(cluster)  # once b4 has been expelled
+
+
+def blockers(broker: BrokerProcess) -> list[str]:
+    found: list[str] = broker.status()["blockers"] if broker.ports else []
+    return found
+
+
+def test_garbage_on_the_link_port(cluster: Cluster) -> None:
+    chance = random.Random(3)
+    ports = [row["ports"]["link"] for row in cluster.rows().values()]
+    for number in range(150):
+        with socket.create_connection(("127.0.0.1", ports[number % 3])) as sock:
+            sock.settimeout(0.05)
+            try:
+                sock.sendall(chance.randbytes(chance.choice([0, 1, 7, 100, 5000])))
+                sock.recv(4096)
+            except OSError:
+                pass
+    commit(cluster)
+    assert sorted(row["status"] for row in cluster.rows().values()) == ["active", "ready", "ready"]
