@@ -8,6 +8,7 @@ asked for, or all names are: ``understudy serve`` pays for none of them.
 from __future__ import annotations
 
 import json
+import platform
 import secrets
 import sys
 import time
@@ -18,6 +19,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from understudy import __version__
 from understudy.broker.errors import UnderstudyError
 
 COMMANDS_GROUP: Final = "understudy.commands"
@@ -25,7 +27,6 @@ DEFAULT_URL: Final = "http://127.0.0.1:8672"
 
 app = typer.Typer(
     name="understudy",
-    help="An AMQP 0-9-1 broker whose transactions survive it, on every backup.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -33,6 +34,21 @@ app = typer.Typer(
 )
 users = typer.Typer(help="Users of the configuration.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(users, name="user")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"understudy {__version__} on Python {platform.python_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def main_options(
+    version: Annotated[  # typer calls _show_version for it
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    """An AMQP 0-9-1 broker whose transactions survive it, on every backup."""
 
 
 @app.command()

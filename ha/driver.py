@@ -14,12 +14,16 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import attrs
+import structlog
+
 from understudy.broker.config import Config, milliseconds
 from understudy.broker.config import TlsConfig as TlsSection
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.server.edge_plugin import EdgeHost
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
+from understudy.ha.events import HaEvent
 from understudy.ha.extension import HaExtension
 from understudy.ha.ha_broker import HaBroker
 from understudy.ha.local import FileCoordination
@@ -32,6 +36,9 @@ __all__ = ["EdgeHost", "HaDriver", "LinkPortError"]
 
 REQUEST_SHIFT: Final = 32
 """Requests of a core, as the store sees them: ``generation << 32 | request``."""
+
+
+_log: Final = structlog.get_logger("understudy.ha")
 
 
 class LinkPortError(UnderstudyError):
@@ -263,6 +270,9 @@ class HaDriver:
                 blockers=blockers,
             )
         )
+
+    def happened(self, event: HaEvent) -> None:
+        _log.info(event.name, broker=self._config.broker.id, **attrs.asdict(event))
 
     # -- showing --------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from understudy.broker.log.record import RecordError
 from understudy.ha.backup import Backup
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
+from understudy.ha.events import HaEvent, StatusChanged
 from understudy.ha.primary import Primary
 from understudy.ha.status import BrokerStatus
 from understudy.replicator.broker_replicator import BrokerReplicator
@@ -37,6 +38,9 @@ class HaHost(Protocol):
 
     def publish(self, status: BrokerStatus, position: int, blockers: str) -> None:
         """Show the broker's status in the coordination store and elsewhere."""
+
+    def happened(self, event: HaEvent) -> None:
+        """Something that an operator wants to find in the log has happened."""
 
 
 class HaBroker:
@@ -338,6 +342,8 @@ class HaBroker:
         shown = (self.status, blockers)
         position = self.broker.log.end
         moved = position != self._shown_position and self.now_ms - self._shown_ms >= POSITION_EVERY_MS
+        if self._shown is None or shown[0] is not self._shown[0]:
+            self._tell_status(blockers)
         if shown != self._shown or moved:
             self._shown = shown
             self._shown_position = position
@@ -345,6 +351,21 @@ class HaBroker:
             self._host.publish(self.status, position, blockers)
         if self.primary is None:
             self._show_refusal()
+
+    def _tell_status(self, blockers: str) -> None:
+        group = self.group
+        self.happened(
+            StatusChanged(
+                status=self.status.value,
+                was=self._shown[0].value if self._shown is not None else "",
+                epoch=group.epoch if group is not None else self.replicator.epoch_seen,
+                primary=group.primary if group is not None else "",
+                blockers=blockers,
+            )
+        )
+
+    def happened(self, event: HaEvent) -> None:
+        self._host.happened(event)
 
     def _show_refusal(self) -> None:
         backup = self.backup

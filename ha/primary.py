@@ -11,9 +11,11 @@ from typing import Protocol
 
 from understudy.broker.core.broker import BACKUP_DISK, Broker
 from understudy.broker.log.kept_log import Batch
+from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
+from understudy.ha.events import BackupResumes, CatchUpBegins, CatchUpEnds, HaEvent, SetChanged, TransactionRefused
 from understudy.ha.in_sync_set import InSyncSet
 from understudy.ha.queue_guard import QueueGuard
 from understudy.ha.remote_backup import BackupReadiness, RemoteBackup
@@ -37,6 +39,9 @@ class PrimaryHost(Protocol):
 
     def status_changed(self) -> None:
         """Something that readiness shows has changed."""
+
+    def happened(self, event: HaEvent) -> None:
+        """Something that an operator wants to find in the log has happened."""
 
 
 class Primary:
@@ -201,7 +206,7 @@ class Primary:
                 raise wire.WireError(f"{backup.broker} acknowledges {offset}, the log ends at {self._log.closed_end}")
             backup.acknowledged(offset, now_ms)
         elif kind == wire.PIECE_ACK:
-            backup.pieces_acknowledged(wire.decode_number(message), now_ms)
+            self._pieces_held(backup, wire.decode_number(message))
         elif kind == wire.IDS and backup.awaiting_ids:
             self._start_catch_up(backup, CatchUp(self._broker.state, wire.decode_ids(message)))
         elif kind == wire.NO:
@@ -211,6 +216,12 @@ class Primary:
             self._check_disks()
         else:
             raise wire.WireError(f"message of kind {kind} is not for a primary")
+
+    def _pieces_held(self, backup: RemoteBackup, count: int) -> None:
+        was_finished = backup.caught_up
+        backup.pieces_acknowledged(count, self._broker.now_ms)
+        if backup.caught_up and not was_finished:
+            self._host.happened(CatchUpEnds(backup=backup.broker, took_ms=self._broker.now_ms - backup.since_ms))
 
     def _synced(self, link: Link, sync: wire.Sync) -> None:
         if sync.epoch_seen > self.epoch:
@@ -266,6 +277,15 @@ class Primary:
         backup.sender = LogSender(self._log, common, self._config.link_unacknowledged_bytes)
         if backup.listed:
             self._tell(backup, BrokerStatus.READY.value)
+        self._host.happened(
+            BackupResumes(
+                backup=backup.broker,
+                after=common,
+                cut=max(0, sync.end - common),
+                behind=self._log.closed_end - common,
+                refill=sync.fresh,
+            )
+        )
 
     def _start_catch_up(self, backup: RemoteBackup, catch_up: CatchUp) -> None:
         assert backup.link is not None
@@ -275,6 +295,16 @@ class Primary:
         for message in catch_up.opening():
             backup.link.send(message)
         backup.sender = LogSender(self._log, catch_up.base, self._config.link_unacknowledged_bytes)
+        left = catch_up.blockers()
+        self._host.happened(
+            CatchUpBegins(
+                backup=backup.broker,
+                base=catch_up.base,
+                queues=len(left),
+                messages=sum(messages for _, messages in left),
+                transactions=len(catch_up.unsent_transactions),
+            )
+        )
 
     def _transaction_closing(self, tx: TxBuffer) -> None:
         """prepare_ordered: trackers for whoever does not hold the whole tx-queue yet (H-36)."""
@@ -298,6 +328,7 @@ class Primary:
         undecided = tx is not None and tx.closed_undecided and tx.prepare_offset == prepare_offset
         if backup.listed and undecided and tx is not None and prepare_offset > self._stable:
             backup.must_leave = f"it refused transaction {tx_id}: {reason}"
+            self._host.happened(TransactionRefused(backup=backup.broker, tx=tx_id_text(tx_id), reason=reason))
             self._broker.roll_back_closed(tx, f"broker {backup.broker} refused it: {reason}")
         elif not backup.listed:
             self._drop_link(backup, f"a no to transaction {tx_id} counts only from a listed broker; rejoin by catch-up")
@@ -403,6 +434,7 @@ class Primary:
     def _adopt(self) -> None:
         """Make the backups' ``listed`` what the store holds: only now does anything stop waiting for who has left."""
         members = set(self.in_sync.members)
+        self._tell_set(members)
         for broker in members - {self._config.broker} - set(self.backups):
             self.backups[broker] = RemoteBackup(broker, True, self._broker.now_ms)
         for backup in list(self.backups.values()):
@@ -419,6 +451,21 @@ class Primary:
                 self._drop_link(backup, reason)
         self._check_work()
         self._host.status_changed()
+
+    def _tell_set(self, members: set[BrokerId]) -> None:
+        known = {self._config.broker, *(name for name, backup in self.backups.items() if backup.listed)}
+        left = tuple(sorted(known - members))
+        if members != known:
+            reasons = [self.backups[name].leaving or "the store says so" for name in left if name in self.backups]
+            self._host.happened(
+                SetChanged(
+                    epoch=self.epoch,
+                    in_sync=self.in_sync.members,
+                    joined=tuple(sorted(members - known)),
+                    left=left,
+                    reason="; ".join(reasons),
+                )
+            )
 
     def readiness(self) -> list[BackupReadiness]:
         """Every backup this primary knows, by id, and what blocks it."""

@@ -25,6 +25,7 @@ from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.log.storage import StorageFullError, SyncJob
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import BrokerInfo
+from understudy.ha.events import HaEvent
 from understudy.ha.extension import HaExtension
 from understudy.ha.ha_broker import HaBroker
 from understudy.ha.status import BrokerStatus
@@ -356,6 +357,10 @@ class SimNode:
         SimCoordination(self.store, self).publish(info)
         self.world.note(self.name, f"is {status.value} {blockers}".rstrip())
         self.checkers.shown(self, status, blockers)
+
+    def happened(self, event: HaEvent) -> None:
+        self.world.note(self.name, f"tells: {event}")
+        self.world.happened[event.name] += 1
 
 
 class SimFabric:

@@ -1,0 +1,92 @@
+"""What changes in a group, as facts for operators: who leads, who is in the set, who is brought up and how.
+
+The core tells its host of each when it has happened (``HaHost.happened``). They are rare, a handful for each failover, and
+no decision hangs on them: the host writes them to the log.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class StatusChanged:
+    """This broker's status is another one. ``blockers``: what is between it and ready or active, "" for nothing."""
+
+    name: ClassVar = "status"
+    status: str
+    was: str
+    epoch: int
+    primary: str
+    blockers: str
+
+
+@attrs.frozen(kw_only=True)
+class SetChanged:
+    """The primary has learnt that the stored in-sync set is another one. ``reason``: why a broker was removed, if one was."""
+
+    name: ClassVar = "in-sync set"
+    epoch: int
+    in_sync: tuple[str, ...]
+    joined: tuple[str, ...]
+    left: tuple[str, ...]
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class BackupResumes:
+    """The primary's kept log reaches back to where ``backup`` left.
+
+    Attributes:
+        after: the log goes on after this offset at the backup.
+        cut: records after it that the backup held and drops.
+        behind: records that it is sent.
+        refill: transient messages are sent anew, since it has restarted.
+    """
+
+    name: ClassVar = "backup resumes"
+    backup: str
+    after: int
+    cut: int
+    behind: int
+    refill: bool
+
+
+@attrs.frozen(kw_only=True)
+class CatchUpBegins:
+    """``backup`` is brought up by the ids it holds: ``messages`` of ``queues`` and ``transactions`` are sent.
+
+    Attributes:
+        base: the log goes on after this offset at the backup.
+    """
+
+    name: ClassVar = "catch-up begins"
+    backup: str
+    base: int
+    queues: int
+    messages: int
+    transactions: int
+
+
+@attrs.frozen(kw_only=True)
+class CatchUpEnds:
+    """``backup`` holds all that its catch-up had to bring."""
+
+    name: ClassVar = "catch-up ends"
+    backup: str
+    took_ms: int
+
+
+@attrs.frozen(kw_only=True)
+class TransactionRefused:
+    """A member of the set said no to a transaction, which is rolled back everywhere."""
+
+    name: ClassVar = "transaction refused"
+    backup: str
+    tx: str
+    reason: str
+
+
+HaEvent = StatusChanged | SetChanged | BackupResumes | CatchUpBegins | CatchUpEnds | TransactionRefused
