@@ -35,7 +35,10 @@ from understudy.replicator.transaction_replicator import TransactionReplicator, 
 
 _U32: Final = Struct(">I")
 _NO: Final = Struct(">QQ")
-_EXTRAS: Final = Struct(">IQB")
+_EXTRAS: Final = Struct(">BIQB")
+
+EXTRAS_FORMAT: Final = 1
+"""Of the bytes that :meth:`BrokerReplicator.extras` makes; their first."""
 
 
 class BrokerReplicator:
@@ -84,14 +87,22 @@ class BrokerReplicator:
             self.founding = True
         elif kind == journal_gate.PIECE:
             self._take_piece(payload)
+        else:
+            raise journal_gate.UnknownNoteError(
+                f"the journal holds notes of kind {kind}, which this program does not know: run the newer one, or switch on the "
+                "plugin that wrote them"
+            )
 
     def extras(self) -> bytes:
         """What a checkpoint must keep of this class, for the notes before it may be dropped."""
         noes = b"".join([_NO.pack(tx, at) + record.short(why) for tx, (at, why) in self.noes.items()])
-        return _EXTRAS.pack(self.epoch_seen, self.log_start, self.part) + _U32.pack(len(self.noes)) + noes
+        return (
+            _EXTRAS.pack(EXTRAS_FORMAT, self.epoch_seen, self.log_start, self.part) + _U32.pack(len(self.noes)) + noes
+        )
 
     def replay_extras(self, buf: bytes, at: int) -> None:
-        epoch_seen, log_start, part = _EXTRAS.unpack_from(buf, at)
+        journal_gate.check_format("part of the ha plugin", buf[at], EXTRAS_FORMAT)
+        _, epoch_seen, log_start, part = _EXTRAS.unpack_from(buf, at)
         self.epoch_seen = max(self.epoch_seen, epoch_seen)
         self.log_start = max(self.log_start, log_start)
         self.part = bool(part)

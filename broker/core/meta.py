@@ -11,9 +11,13 @@ import attrs
 from understudy.broker.core.registry import TopologyImage
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
+from understudy.broker.log.journal_gate import check_format
 from understudy.broker.transactions.outcomes import Outcomes
 
-_HEAD: Final = Struct(">QQHII")
+META_FORMAT: Final = 1
+"""Of the bytes that :meth:`Meta.encode` makes; their first."""
+
+_HEAD: Final = Struct(">BQQHII")
 _START: Final = Struct(">IQ")
 _OWED: Final = Struct(">QQ")
 
@@ -50,7 +54,7 @@ class Meta:
     def encode(self) -> bytes:
         return b"".join(
             [
-                _HEAD.pack(self.offset, self.csn, len(self.starts), len(self.topology), len(self.owed)),
+                _HEAD.pack(META_FORMAT, self.offset, self.csn, len(self.starts), len(self.topology), len(self.owed)),
                 *[_START.pack(*start) for start in self.starts],
                 *[_OWED.pack(*owed) for owed in self.owed],
                 *self.topology,
@@ -60,8 +64,13 @@ class Meta:
 
     @classmethod
     def decode(cls, buf: bytes, at: int = 0) -> tuple[Meta, int]:
-        """The meta at ``at``, and where it ends."""
-        offset, csn, starts, topology, owed_count = _HEAD.unpack_from(buf, at)
+        """The meta at ``at``, and where it ends.
+
+        Raises:
+            NoteFormatError: it is of another format.
+        """
+        check_format("state without messages", buf[at], META_FORMAT)
+        _, offset, csn, starts, topology, owed_count = _HEAD.unpack_from(buf, at)
         at += _HEAD.size
         epochs = []
         for _ in range(starts):

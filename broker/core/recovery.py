@@ -18,16 +18,11 @@ from typing import Final
 from understudy.broker.core.meta import Meta
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
-from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.log.frame import BatchHeader
 from understudy.broker.log.record import Target
 
 _U32: Final = Struct(">I")
-
-
-class UnknownNoteError(UnderstudyError):
-    """The journal holds notes of a plugin that is not switched on."""
 
 
 class Recovery:
@@ -71,7 +66,9 @@ class Recovery:
         elif self._replay_note is not None:
             self._replay_note(kind, payload)
         else:
-            raise UnknownNoteError(f"the journal holds notes of kind {kind}: switch on the plugin that wrote them (ha)")
+            raise journal_gate.UnknownNoteError(
+                f"the journal holds notes of kind {kind}: switch on the plugin that wrote them (ha)"
+            )
         self._begun = True
 
     def _checkpoint(self, payload: bytes) -> None:

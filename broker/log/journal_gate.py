@@ -1,4 +1,9 @@
-"""JournalGate: what the core hands to the journal, and what it is told when that is durable."""
+"""JournalGate: what the core hands to the journal, and what it is told when that is durable.
+
+**Formats.** A note's kind is its format: a payload that changes gets a kind of its own, and the old one is read for as long as
+journals may hold it. What is kept inside others (the meta in a checkpoint and in a catch-up's base, a plugin's part of a
+checkpoint) begins with a format number. A kind or a number that is not known stops the start and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Protocol
 
+from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame
 
 EPOCH_SEEN = frame.FIRST_OWNER_KIND
@@ -20,6 +26,26 @@ PIECE = frame.FIRST_BOUND_KIND
 RESTART = b"restart"
 """Marks a CUT to 0 that a catch-up's base follows, and undoes nothing; the stable position of the old log stands behind it."""
 _U64 = Struct(">Q")
+
+
+class UnknownNoteError(UnderstudyError):
+    """The journal holds notes that this program, with the plugins that are switched on, does not know."""
+
+
+class NoteFormatError(UnderstudyError):
+    """A part of a note is of a format that this program does not know."""
+
+    def __init__(self, what: str, found: int, supported: int) -> None:
+        super().__init__(
+            f"the journal holds a {what} of format {found}; this program reads formats 1 to {supported}. Nothing was changed; "
+            "run the newer program"
+        )
+
+
+def check_format(what: str, found: int, supported: int) -> None:
+    """Raises :class:`NoteFormatError` unless 1 <= ``found`` <= ``supported``."""
+    if not 1 <= found <= supported:
+        raise NoteFormatError(what, found, supported)
 
 
 class JournalPort(Protocol):

@@ -9,8 +9,8 @@ from pathlib import Path
 import uvloop
 
 from understudy.broker.config import ConfigError, load
-from understudy.broker.core.recovery import UnknownNoteError
 from understudy.broker.errors import UnderstudyError
+from understudy.broker.log.journal_gate import UnknownNoteError
 from understudy.broker.plugin import PluginError
 from understudy.broker.server import fatal
 from understudy.broker.server.broker_server import BrokerServer

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.unit.core.core_kit import Core, publish
 from understudy.broker.amqp.methods import QUEUE_DECLARE, QUEUE_DELETE
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.meta import META_FORMAT
 from understudy.broker.core.node import BrokerNode
-from understudy.broker.log import frame
+from understudy.broker.log import frame, journal_gate
+from understudy.broker.log.journal_gate import NoteFormatError, UnknownNoteError
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.log import journal_form
+from understudy.replicator.broker_replicator import BrokerReplicator
 
 
 class KeptJournal:
@@ -131,3 +136,26 @@ def test_journal_form_keeps_a_batch_without_transients_as_it_is() -> None:
     header = frame.decode_batch_header(data, 0)
     batch = Batch(header.first_offset, header.first_offset + header.count - 1, header.epoch, data)
     assert journal_form(batch) is data
+
+
+def test_a_checkpoint_of_a_newer_program_is_refused() -> None:
+    """By its format number, before anything of it is believed."""
+    core = KeptCore()
+    checkpoint = core.node.checkpoint()
+    payload = bytearray(checkpoint[frame.NOTE_HEADER_BYTES :])
+    assert payload[4] == META_FORMAT, "no plugin, so the meta follows the size of its part"
+    payload[4] = META_FORMAT + 1
+    node = BrokerNode("b1", Limits(), bytes)
+    with pytest.raises(NoteFormatError, match="state without messages of format 2; this program reads formats 1 to 1"):
+        node.recovery.on_note(journal_gate.CHECKPOINT, bytes(payload))
+
+
+def test_notes_that_nobody_knows_are_refused() -> None:
+    node = BrokerNode("b1", Limits(), bytes)
+    with pytest.raises(UnknownNoteError, match="notes of kind 77: switch on the plugin"):
+        node.recovery.on_note(77, b"")
+    replicator = BrokerReplicator(node.state)
+    with pytest.raises(UnknownNoteError, match="notes of kind 77, which this program does not know"):
+        replicator.replay_note(77, b"")
+    with pytest.raises(NoteFormatError, match="part of the ha plugin of format 9"):
+        replicator.replay_extras(bytes((9,)) + replicator.extras()[1:], 0)
