@@ -6,7 +6,8 @@ to the queue named in reply-to, with the same correlation id: committed, rolled 
 
 An answer leaves only after a record appended since the question is stable: every listed member has acknowledged in this
 epoch by then, so no higher epoch has begun there, and an ex-primary cannot answer. A name that nobody knows is settled by
-asking: an OUTCOME record bars it, and a late commit under it is refused.
+asking: an OUTCOME record bars it, and a late commit under it is refused. One under which a transaction has committed so long
+ago that the outcome is no longer kept is expired, and may be used anew.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ def _ask(broker: Broker, reply: _Reply) -> None:
         and broker.state.outcomes.named(subject) is None
         and broker.transaction_named(subject) is None
         and subject not in broker.barred_names
+        and subject not in broker.state.outcomes.forgotten
     )
     if unknown_name:
         raw = record.encode_outcome(subject, Outcome.ROLLED_BACK, broker.wall_ms)
@@ -111,9 +113,12 @@ def _answer(broker: Broker, reply: _Reply) -> None:
         reply.send(_own_outcome(broker, parse_tx_id(subject)))
         return
     outcome = broker.state.outcomes.named(subject)
-    if outcome is None:  # open or closed when asked, and still: a barred name would be known by now
-        outcome = Outcome.PENDING if broker.transaction_named(subject) is not None else Outcome.ROLLED_BACK
-        if outcome is Outcome.ROLLED_BACK:
+    if outcome is None:  # a barred name would be known by now
+        if broker.transaction_named(subject) is not None:
+            outcome = Outcome.PENDING
+        elif subject in broker.state.outcomes.forgotten:
+            outcome = Outcome.EXPIRED
+        else:
             _ask(broker, reply)  # it ended meanwhile without an outcome under its name: bar the name first
             return
     else:

@@ -2,7 +2,8 @@
 
 Outcomes are part of the log: a COMMIT or ROLLBACK record carries one, an OUTCOME record bars a client-made name. Every
 broker therefore holds the same table. Of own ids only commits are kept: ids are ordered and carry the epoch that opened
-them, so an id that is not here, not open and above the low-water mark was rolled back.
+them, so an id that is not here, not open and above the low-water mark was rolled back. Names have no order: of those that
+committed and are no longer kept, ``forgotten`` knows enough not to call them rolled back.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from struct import Struct
 from typing import Final
 
 from understudy.broker.log.record import read_short, short
+from understudy.broker.transactions.forgotten_names import ForgottenNames
 
 
 class Outcome(enum.IntEnum):
@@ -37,6 +39,7 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.low_water = 0
+        self.forgotten = ForgottenNames()
         self._committed: dict[int, int] = {}
         self._named: dict[str, tuple[Outcome, int, int]] = {}
 
@@ -91,11 +94,18 @@ class Outcomes:
         """Apply an OUTCOMES_TRIMMED record."""
         self.low_water = max(self.low_water, low_water)
         self._committed = {tx_id: offset for tx_id, offset in self._committed.items() if offset > upto_offset}
-        self._named = {name: found for name, found in self._named.items() if found[2] > upto_offset}
+        kept = {}
+        for name, found in self._named.items():
+            if found[2] > upto_offset:
+                kept[name] = found
+            elif found[0] is Outcome.COMMITTED:
+                self.forgotten.add(name)
+        self._named = kept
 
     def add(self, later: Outcomes) -> None:
         """Add what another table of the same log knows of later records."""
         self.low_water = max(self.low_water, later.low_water)
+        self.forgotten.merge(later.forgotten)
         for tx_id, offset in later._committed.items():
             self._committed.setdefault(tx_id, offset)
         for name, found in later._named.items():
@@ -110,6 +120,7 @@ class Outcomes:
                 _COUNTS.pack(self.low_water, len(self._committed), len(self._named)),
                 *[_ID.pack(tx_id, offset) for tx_id, offset in self._committed.items()],
                 *[_NAME.pack(o, tx_id, offset) + short(name) for name, (o, tx_id, offset) in self._named.items()],
+                self.forgotten.encode(),
             ]
         )
 
@@ -127,4 +138,5 @@ class Outcomes:
             outcome, tx_id, offset = _NAME.unpack_from(buf, at)
             name, at = read_short(buf, at + _NAME.size)
             table._named[name] = (Outcome(outcome), tx_id, offset)
+        table.forgotten, at = ForgottenNames.decode(buf, at)
         return table, at

@@ -1,0 +1,115 @@
+"""What a client is told that asks what became of a transaction, early and late (G8)."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.core.core_kit import FRAME_MAX, Client, Core
+from understudy.broker.amqp.encode import publish_frames
+from understudy.broker.amqp.methods import BASIC_GET, TX_COMMIT, TX_ROLLBACK, TX_SELECT
+from understudy.broker.amqp.properties import encode_properties
+from understudy.broker.core.limits import Limits
+from understudy.broker.core.meta import Meta
+from understudy.broker.transactions.forgotten_names import ForgottenNames
+from understudy.broker.transactions.outcomes import Outcome, Outcomes
+
+HOUR_MS = 3_600_000
+
+
+def publish_named(client: Client, name: str, verb: int) -> None:
+    """A transaction of one message under ``name``, and its end."""
+    properties = encode_properties(delivery_mode=2, headers={"x-understudy-tx": name})
+    client.send(publish_frames(1, "", "q", properties, b"x", FRAME_MAX))
+    client.method(verb)
+    client.core.sync()
+    client.heard()
+
+
+def ask(core: Core, subject: str) -> str:
+    client = core.client()
+    core.queue(client, "answers")
+    properties = encode_properties(reply_to="answers")
+    client.send(publish_frames(1, "understudy.tx", "", properties, f"outcome {subject}".encode(), FRAME_MAX))
+    core.sync()
+    core.sync()
+    client.method(BASIC_GET, "answers", True)
+    core.sync()
+    (event,) = client.events()
+    assert len(event) == 5, "a method with content"
+    return bytes(event[4]).decode()
+
+
+def test_an_outcome_that_was_forgotten_is_expired_and_not_rolled_back() -> None:
+    core = Core(Limits(outcome_ttl_ms=HOUR_MS))
+    client = core.client()
+    core.queue(client, "q")
+    client.method(TX_SELECT)
+    client.heard()
+    publish_named(client, "paid", TX_COMMIT)
+    publish_named(client, "given-up", TX_ROLLBACK)
+    assert [ask(core, name) for name in ("paid", "given-up", "never-heard-of")] == [
+        "committed",
+        "rolled back",
+        "rolled back",
+    ]
+    for hours in range(4):
+        core.broker.tick(hours * HOUR_MS + 60_000, 1_700_000_000_000)
+        core.sync()
+    assert core.node.state.outcomes.named("paid") is None
+    assert ask(core, "paid") == "expired"
+    assert [ask(core, name) for name in ("given-up", "never-heard-of", "new")] == ["rolled back"] * 3
+    restored, _ = Meta.decode(Meta.of(core.node.state).encode())
+    assert "paid" in restored.outcomes.forgotten
+
+
+def test_a_forgotten_name_may_be_used_anew() -> None:
+    core = Core(Limits(outcome_ttl_ms=HOUR_MS))
+    client = core.client()
+    core.queue(client, "q")
+    client.method(TX_SELECT)
+    client.heard()
+    publish_named(client, "nightly", TX_COMMIT)
+    for hours in range(4):
+        core.broker.tick(hours * HOUR_MS + 60_000, 1_700_000_000_000)
+        core.sync()
+    assert ask(core, "nightly") == "expired"
+    publish_named(client, "nightly", TX_COMMIT)
+    assert ask(core, "nightly") == "committed"
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sets(st.text(min_size=1, max_size=64), max_size=300), st.sets(st.text(min_size=1, max_size=64), max_size=50))
+def test_no_forgotten_name_is_denied(names: set[str], later: set[str]) -> None:
+    """Neither by the set, nor by its copy, nor by what two sets of one log make together."""
+    one, other = ForgottenNames(), ForgottenNames()
+    for name in names:
+        one.add(name)
+    for name in later:
+        other.add(name)
+    copy, end = ForgottenNames.decode(b"???" + one.encode(), 3)
+    assert end == 3 + len(one.encode())
+    copy.merge(other)
+    assert all(name in copy for name in names | later)
+
+
+def test_few_names_are_claimed_that_were_not_given() -> None:
+    found = ForgottenNames()
+    for number in range(50_000):
+        found.add(f"order-{number}")
+    assert all(f"order-{number}" in found for number in range(0, 50_000, 97))
+    claimed = sum(f"invoice-{number}" in found for number in range(20_000))
+    assert claimed < 200, "one in a hundred; one in a thousand is expected"
+    assert len(found.encode()) < 300_000
+
+
+def test_trimming_forgets_by_offset_and_keeps_what_is_younger() -> None:
+    outcomes = Outcomes()
+    outcomes.committed(1, "old", 10)
+    outcomes.rolled_back(2, "old-no", 11)
+    outcomes.committed(3, "young", 12)
+    outcomes.trim(11, 1)
+    assert outcomes.named("young") is Outcome.COMMITTED
+    assert [name in outcomes.forgotten for name in ("old", "old-no", "young")] == [True, False, False]
+    assert outcomes.of_id(1, 3) is Outcome.EXPIRED
+    assert outcomes.of_id(3, 3) is Outcome.COMMITTED
