@@ -14,6 +14,10 @@ BindingKey = tuple[int, str, bytes]
 ARGUMENT_TYPES = (bool, int, float, str, bytes, type(None))
 
 
+ALTERNATE = "alternate-exchange"
+"""The argument that names where messages go that an exchange has no queue for (RabbitMQ's extension)."""
+
+
 class Binding:
     """One queue bound to one exchange."""
 
@@ -31,7 +35,11 @@ class Binding:
 
 
 class Exchange:
-    """Base of the four types. Subclasses keep whatever index makes ``route`` fast."""
+    """Base of the four types. Subclasses keep whatever index makes ``route`` fast.
+
+    Attributes:
+        alternate: name of the exchange that takes what this one has no queue for; it need not be there.
+    """
 
     kind: ClassVar[str] = ""
     needs_headers: ClassVar[bool] = False
@@ -45,6 +53,7 @@ class Exchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments = arguments
+        self.alternate: str | None = arguments.get(ALTERNATE)
         self.bindings: dict[BindingKey, Binding] = {}
 
     def bind(self, binding: Binding) -> bool:

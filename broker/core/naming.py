@@ -23,7 +23,7 @@ from understudy.broker.amqp.methods import (
     QUEUE_UNBIND,
     QUEUE_UNBIND_OK,
 )
-from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding, Exchange
+from understudy.broker.core.exchanges import ALTERNATE, EXCHANGE_TYPES, Binding, Exchange
 from understudy.broker.errors import (
     AccessRefusedError,
     CommandInvalidError,
@@ -42,6 +42,8 @@ QUEUE_ARGUMENTS = ("x-message-ttl", "x-expires", "x-queue-type")
 """Queue arguments that begin with ``x-`` and are known; the last is accepted and ignored (every queue is replicated)."""
 RESERVED_PREFIXES = ("amq.", "understudy.")
 MAX_MS = (1 << 32) - 1
+MAX_NAME_BYTES = 255
+"""Of a short string (AMQP 0-9-1 section 4.2.5.3)."""
 
 
 class Naming:
@@ -132,6 +134,7 @@ class Naming:
                 ("durable", durable, existing.durable),
                 ("auto_delete", auto_delete, existing.auto_delete),
                 ("internal", internal, existing.internal),
+                (ALTERNATE, arguments.get(ALTERNATE), existing.alternate),
             ):
                 if received != current:
                     raise PreconditionFailedError.inequivalent_arg("exchange", name, vhost, what, received, current)
@@ -140,10 +143,11 @@ class Naming:
                 raise AccessRefusedError("operation not permitted on the default exchange")
             self._check_name("exchange", name)
             for argument in arguments:
-                if argument.startswith("x-") or argument == "alternate-exchange":
+                if argument.startswith("x-"):
                     raise PreconditionFailedError(
                         f"argument '{argument}' of exchange '{name}' in vhost '{vhost}' is not supported"
                     )
+            self._check_alternate(name, arguments)
             flags = (
                 (record.DURABLE if durable else 0)
                 | (record.AUTO_DELETE if auto_delete else 0)
@@ -153,6 +157,19 @@ class Naming:
                 record.encode_exchange_declare(vhost, name, kind, flags, encode_table(arguments))
             )
         self._answer(no_wait, EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK)
+
+    def _check_alternate(self, name: str, arguments: dict[str, Any]) -> None:
+        """As in RabbitMQ, the alternate need not be there yet, and whoever names it must be allowed to use both."""
+        if ALTERNATE not in arguments:
+            return
+        alternate = arguments[ALTERNATE]
+        if not isinstance(alternate, str) or not 1 <= len(alternate.encode()) <= MAX_NAME_BYTES:
+            raise PreconditionFailedError(
+                f"invalid arg '{ALTERNATE}' for exchange '{name}' in vhost '{self._connection.vhost}': {alternate!r} is not the "
+                "name of an exchange"
+            )
+        self._require("read", "exchange", name)
+        self._require("write", "exchange", alternate)
 
     def _delete_exchange(self, args: tuple[Any, ...]) -> None:
         name, if_unused, no_wait = args

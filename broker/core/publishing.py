@@ -13,7 +13,9 @@ from understudy.broker.transactions.outcome_query import OUTCOME_EXCHANGE
 
 if TYPE_CHECKING:
     from understudy.broker.core.channel import Channel, Handler
+    from understudy.broker.core.exchanges import Exchange
     from understudy.broker.core.queue import Queue
+    from understudy.broker.core.registry import VirtualHost
 
 NO_ROUTE = 312
 NO_CONSUMERS = 313
@@ -95,15 +97,30 @@ class Publishing:
         if exchange == "":
             queue = vhost.queues.get(routing_key)
             queues = [queue] if queue is not None else []
-        elif found.needs_headers:
-            return found.route(routing_key, headers(properties) if properties[0] & HEADERS_BIT else {})
         else:
-            queues = found.route(routing_key, {})
+            passed = [found, *self._alternates(vhost, found)]
+            with_headers = any(each.needs_headers for each in passed)
+            fields = headers(properties) if with_headers and properties[0] & HEADERS_BIT else {}
+            queues = next(filter(None, (each.route(routing_key, fields) for each in passed)), [])
+            if with_headers:
+                return queues  # not by exchange and routing key alone
         routes = connection.routes
         if len(routes) >= ROUTES_LIMIT:
             routes.clear()
         routes[(exchange, routing_key)] = queues
         return queues
+
+    @staticmethod
+    def _alternates(vhost: VirtualHost, exchange: Exchange) -> list[Exchange]:
+        """The exchanges to be tried when this one has no queue, in order; one that is not there, or was tried, is the end."""
+        found: list[Exchange] = []
+        while exchange.alternate is not None:
+            following = vhost.exchanges.get(exchange.alternate)
+            if following is None or following in found:
+                break
+            found.append(following)
+            exchange = following
+        return found
 
     def _returned(self, message: Message, queues: list[Queue], mandatory: bool, immediate: bool) -> list[Queue]:
         """Judge mandatory and immediate now, inside a transaction too (P-34 to P-36). Returns the queues that remain."""

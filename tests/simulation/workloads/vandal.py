@@ -61,7 +61,7 @@ BREACHES: dict[str, Wanted] = {
     "exchange otherwise": (_exchange("amq.direct", "fanout"), 406),
     "exchange of no type": (_exchange("odd", "odd"), 503),
     "reserved exchange": (_exchange("amq.mine", "direct"), 403),
-    "exchange argument": (_exchange("odd", "direct", arguments={"alternate-exchange": "x"}), 406),
+    "exchange argument": (_exchange("odd", "direct", arguments={"x-delayed-type": "x"}), 406),
     "the default exchange": (_exchange("", "topic"), 406),
     "delete the default exchange": (encode_method(1, EXCHANGE_DELETE, "", False, False), 403),
     "exchange to exchange": (encode_method(1, EXCHANGE_BIND, "amq.direct", "amq.fanout", "", False, {}), 540),
