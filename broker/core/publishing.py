@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from understudy.broker.amqp.encode import ack_frame, nack_frame, return_frames
 from understudy.broker.amqp.methods import BASIC_PUBLISH, CONFIRM_SELECT, CONFIRM_SELECT_OK
 from understudy.broker.amqp.properties import check_properties, expiration, headers, is_persistent, user_id
+from understudy.broker.core.naming import MAX_MS
 from understudy.broker.errors import AccessRefusedError, NotFoundError, PreconditionFailedError
 from understudy.broker.message import Message
 from understudy.broker.transactions.outcome_query import OUTCOME_EXCHANGE
@@ -153,7 +154,10 @@ class Publishing:
         text = expiration(properties) or ""
         if not text.isascii() or not text.isdigit():
             raise PreconditionFailedError(f"invalid expiration {text!r}: it is a number of milliseconds")
-        return int(text)
+        expiration_ms = int(text)
+        if expiration_ms > MAX_MS:  # a deadline has to fit into a record, whatever the clock says
+            raise PreconditionFailedError(f"invalid expiration {text!r}: {MAX_MS} milliseconds are the most")
+        return expiration_ms
 
     def _check_user(self, properties: bytes) -> None:
         claimed = user_id(properties)

@@ -152,7 +152,8 @@ class Transacting:
             self._check_name_is_free(tx)
         self._session = None
         self._tx_id = broker.next_tx_id()
-        if not tx.events:  # nothing but requeues, or publishes that went nowhere
+        # Nothing but requeues, or publishes that went nowhere; but a name may be asked for.
+        if not tx.events and not tx.name:
             broker.forget_tx_id(tx.tx_id)
             self._committed(session)
             self._channel.send(TX_COMMIT_OK)
@@ -229,7 +230,7 @@ class Transacting:
     def end(self, reason: str) -> None:
         """The channel dies (P-44). A transaction that is being committed is decided without it."""
         if self._session is not None:
-            self._abandon(self._session, f"its channel ended: {reason}"[:200])
+            self._abandon(self._session, f"its channel ended: {reason}")
         if self.active:
             self._broker.forget_tx_id(self._tx_id)
 

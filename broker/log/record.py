@@ -214,6 +214,9 @@ _LAYOUTS: dict[tuple[str, int], Struct] = {}
 
 
 def _numbers(shape: str, count: int) -> Struct:
+    if len(shape) == 1:
+        # Any number of ids: one code with a count. Spelled out it would be 32 bytes an id, and be kept.
+        return Struct(f">{count}{shape}")
     layout = _LAYOUTS.get((shape, count))
     if layout is None:
         if len(_LAYOUTS) >= _MESSAGE_HEADS_LIMIT:
@@ -352,8 +355,13 @@ def decode_commit(buf: bytes, at: int) -> tuple[int, int, int]:
 _THREE: Final = Struct(">QQQ")
 
 
+REASON_BYTES: Final = 200
+"""So much of a reason is kept: it may quote a client's names, in any alphabet."""
+
+
 def encode_rollback(tx_id: int, time_ms: int, name: str, reason: str) -> bytes:
-    body = _ROLLBACK.pack(tx_id, time_ms) + short(name) + short(reason[:200])
+    cut = reason.encode("utf-8", "replace")[:REASON_BYTES].decode("utf-8", "ignore")
+    body = _ROLLBACK.pack(tx_id, time_ms) + short(name) + short(cut)
     return HEAD.pack(ROLLBACK, len(body)) + body
 
 

@@ -76,7 +76,9 @@ class TransactionRecorder:
         )
         if not tx.first_offset:  # it concerns only queues of connections, but its outcome may be asked for
             state.transactions[tx.tx_id] = tx
-        offset = state.log.append(record.encode_prepare(prepare, tx.durable_events == 0))
+        # Never transient, though all its events may be: its outcome may be asked for after every broker has restarted, one
+        # after the other, and a refill brings no outcomes.
+        offset = state.log.append(record.encode_prepare(prepare, False))
         state.close_transaction(tx, prepare, offset)
         return offset
 
