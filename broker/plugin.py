@@ -7,6 +7,7 @@ transaction that has been decided: what a commit hook raises is an error of the 
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -113,7 +114,11 @@ def find_plugins(enabled: list[str]) -> list[Any]:
     classes = []
     for name in enabled:
         if name not in found:
-            raise PluginError(f"plugin {name!r} is not installed; installed are: {', '.join(sorted(found)) or 'none'}")
+            nearest = get_close_matches(name, found, 1)
+            meant = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+            raise PluginError(
+                f"plugin {name!r} is not installed{meant}; installed are: {', '.join(sorted(found)) or 'none'}"
+            )
         plugin = found[name].load()
         version = getattr(plugin, "api_version", None)
         if version != API_VERSION:

@@ -20,6 +20,7 @@ import structlog
 from understudy.broker.config import Config, milliseconds
 from understudy.broker.config import TlsConfig as TlsSection
 from understudy.broker.errors import UnderstudyError
+from understudy.broker.plugin import PluginError
 from understudy.broker.server.edge_plugin import EdgeHost
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
@@ -45,7 +46,7 @@ class LinkPortError(UnderstudyError):
     """The link port cannot be listened on, or its certificate cannot be used."""
 
 
-class StoreKindError(UnderstudyError):
+class StoreKindError(PluginError):
     """The configuration names a kind of coordination store that there is no driver for."""
 
 
@@ -99,12 +100,16 @@ class HaDriver:
             UnderstudyError: the port, the certificate or the store cannot be used.
         """
         config = self._config
+        if config.coordination.kind != "file":
+            raise StoreKindError(f"coordination.kind '{config.coordination.kind}' is not built yet; 'file' is")
         tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         self._fabric = fabric = DirectFabric(link_settings(config), self, self._host.turn, tasks)
         try:
             await fabric.listen(config.link.host, config.link.port)
         except OSError as error:
             reason = error.strerror or str(error)
+            if error.errno is not None and error.errno > 0:  # asyncio's own text says address and reason once more
+                reason = os.strerror(error.errno)
             raise LinkPortError(f"link cannot listen on {config.link.host}:{config.link.port}: {reason}") from error
         if config.link.unix:
             await fabric.listen_unix(config.broker.data / SOCKET_NAME)
@@ -112,8 +117,6 @@ class HaDriver:
 
     async def _open_store(self) -> FileCoordination:
         section = self._config.coordination
-        if section.kind != "file":
-            raise StoreKindError(f"coordination.kind '{section.kind}' is not built yet; 'file' is")
         assert section.path is not None  # the configuration sees to it
         broker = self._config.broker
         store = FileCoordination(

@@ -63,7 +63,6 @@ class BrokerReplicator:
         self.restarted_after = 0
         self.founding = False
         self.noes: dict[int, tuple[int, str]] = {}
-        self.corrupt_vote: Callable[[TxBuffer], str] | None = None
         self._link_epoch = 0
         self._link_number = 0
         self._acked = -1
@@ -282,9 +281,6 @@ class BrokerReplicator:
 
     def _vote(self, tx: TxBuffer) -> None:
         vote, why = TransactionReplicator.vote(tx, self.restarted_after, self._state.holes)
-        if self.corrupt_vote is not None and vote is Vote.PREPARED:
-            why = self.corrupt_vote(tx)
-            vote = Vote.FAILED if why else vote
         if vote is Vote.FAILED:
             self.say_no(tx, why)
 

@@ -115,7 +115,8 @@ class HaConfig:
         backup_timeout_s: a member that acknowledged nothing for so long while something was outstanding is expelled.
         expected_timeout_s: how long a start waits for listed brokers before it goes on without them.
         reconnect_min_s, reconnect_max_s: the pause between attempts to reach the primary grows from one to the other.
-        min_insync: the least in-sync set that decides; None: 2 in a group of three or more brokers, else 1 (DESIGN 5).
+        min_insync: the least in-sync set that decides. The founder's is the group's from then on. None: 1, for a founder does not
+            know how many will join it; `understudy cluster` writes 2 for three brokers and more (DESIGN 5).
         found: this broker may found the group, if store and data are empty. Off, because a broker that lost both would found
             a second group beside the first.
     """

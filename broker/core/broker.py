@@ -253,7 +253,7 @@ class Broker:
         for queue in list(self.state.queues.values()):
             while not queue.deleted:
                 entry = queue.peek()
-                if entry is None or not entry.deadline_ms or entry.deadline_ms > self.wall_ms:
+                if entry is None or not entry.deadline_ms or entry.deadline_ms >= self.wall_ms:
                     break
                 taken = queue.take()
                 assert taken is entry
@@ -478,7 +478,7 @@ class Broker:
         """The next message of ``queue`` that has not expired, marked as handed out."""
         while True:
             entry = queue.take()
-            if entry is None or not entry.deadline_ms or entry.deadline_ms > self.wall_ms:
+            if entry is None or not entry.deadline_ms or entry.deadline_ms >= self.wall_ms:
                 return entry
             self.counters["expired"] += 1
             self.dequeue(queue, entry, record.EXPIRED)

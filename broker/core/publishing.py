@@ -8,7 +8,8 @@ from understudy.broker.amqp.encode import ack_frame, nack_frame, return_frames
 from understudy.broker.amqp.methods import BASIC_PUBLISH, CONFIRM_SELECT, CONFIRM_SELECT_OK
 from understudy.broker.amqp.properties import check_properties, expiration, headers, is_persistent, user_id
 from understudy.broker.core.naming import MAX_MS
-from understudy.broker.errors import AccessRefusedError, NotFoundError, PreconditionFailedError
+from understudy.broker.errors import AccessRefusedError, NotFoundError, PreconditionFailedError, ResourceErrorSoft
+from understudy.broker.log.record import MAX_TARGETS
 from understudy.broker.message import Message
 from understudy.broker.transactions.outcome_query import OUTCOME_EXCHANGE
 
@@ -103,6 +104,11 @@ class Publishing:
             with_headers = any(each.needs_headers for each in passed)
             fields = headers(properties) if with_headers and properties[0] & HEADERS_BIT else {}
             queues = next(filter(None, (each.route(routing_key, fields) for each in passed)), [])
+            if len(queues) > MAX_TARGETS:
+                raise ResourceErrorSoft(
+                    f"a message to exchange '{exchange}' in vhost '{connection.vhost}' would go to {len(queues)} queues, "
+                    f"{MAX_TARGETS} are the most"
+                )
             if with_headers:
                 return queues  # not by exchange and routing key alone
         routes = connection.routes
@@ -168,6 +174,9 @@ class Publishing:
             )
 
     def _broker_command(self, routing_key: str, properties: bytes, body: bytes) -> None:
+        user = self._connection.user
+        assert user is not None
+        user.require(self._connection.vhost, "write", "exchange", "")  # the answer goes to any queue, as through that
         self._transacting.query(properties, body)
         if self.confirming:
             self._next_tag += 1

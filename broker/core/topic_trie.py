@@ -7,6 +7,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
+def _words(pattern: str) -> list[str]:
+    """A row of ``#`` says no more than one, and would cost a step for each word of each key."""
+    words = pattern.split(".")
+    return [word for at, word in enumerate(words) if word != "#" or not at or words[at - 1] != "#"]
+
+
 class _Node(Generic[T]):
     __slots__ = ("children", "values")
 
@@ -23,7 +29,7 @@ class TopicTrie(Generic[T]):
 
     def add(self, pattern: str, value: T) -> None:
         node = self._root
-        for word in pattern.split("."):
+        for word in _words(pattern):
             node = node.children.setdefault(word, _Node())
         node.values.append(value)
 
@@ -34,7 +40,7 @@ class TopicTrie(Generic[T]):
             KeyError, ValueError: it is not there.
         """
         path = [self._root]
-        words = pattern.split(".")
+        words = _words(pattern)
         for word in words:
             path.append(path[-1].children[word])
         path[-1].values.remove(value)

@@ -54,6 +54,7 @@ class Transacting:
         self._broker = channel.broker
         self.active = False
         self._tx_id = 0
+        self._told_id = 0
         self._session: Session | None = None
         self._used_ms = 0
 
@@ -152,8 +153,8 @@ class Transacting:
             self._check_name_is_free(tx)
         self._session = None
         self._tx_id = broker.next_tx_id()
-        # Nothing but requeues, or publishes that went nowhere; but a name may be asked for.
-        if not tx.events and not tx.name:
+        # Nothing but requeues, or publishes that went nowhere; but a name may be asked for, or an id that was told.
+        if not tx.events and not tx.name and tx.tx_id != self._told_id:
             broker.forget_tx_id(tx.tx_id)
             self._committed(session)
             self._channel.send(TX_COMMIT_OK)
@@ -239,4 +240,6 @@ class Transacting:
     def query(self, properties: bytes, body: bytes) -> None:
         """A message to the reserved exchange: never part of the transaction."""
         own = self._session.tx.tx_id if self._session is not None else self._tx_id
-        answer_query(self._broker, self._channel.connection.vhost, own if self.active else 0, properties, body)
+        own = own if self.active else 0
+        self._told_id = own
+        answer_query(self._broker, self._channel.connection.vhost, own, properties, body)

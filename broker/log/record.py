@@ -86,6 +86,8 @@ REASON_NAMES: Final = {ACKNOWLEDGED: "acknowledged", EXPIRED: "expired", PURGED:
 HEAD: Final = Struct(">BI")
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
+MAX_TARGETS: Final = (1 << 16) - 1
+"""So many queues one record of a message can name."""
 _U64: Final = Struct(">Q")
 _DEQUEUE_HEAD: Final = Struct(">BIBI")
 _TX_DEQUEUE_HEAD: Final = Struct(">BIQI")
@@ -321,7 +323,7 @@ def encode_prepare(prepare: Prepare, transient: bool) -> bytes:
                 prepare.durable_digest,
             ),
             short(prepare.name) if prepare.name else b"\0",
-            _U16.pack(len(prepare.first_ids)),
+            _U32.pack(len(prepare.first_ids)),
             *[_PREPARE_QUEUE.pack(queue, first, count) for queue, (first, count) in prepare.first_ids.items()],
         ]
     )
@@ -335,10 +337,10 @@ def decode_prepare(buf: bytes, at: int) -> Prepare:
         name, at = read_short(buf, at)
     else:  # as good as always
         name, at = "", at + 1
-    count = _U16.unpack_from(buf, at)[0]
+    count = _U32.unpack_from(buf, at)[0]
     first_ids = {}
     for i in range(count):
-        queue_id, first, n = _PREPARE_QUEUE.unpack_from(buf, at + 2 + 20 * i)
+        queue_id, first, n = _PREPARE_QUEUE.unpack_from(buf, at + 4 + 20 * i)
         first_ids[queue_id] = (first, n)
     return Prepare(tx_id, csn, name, time_ms, first_ids, events, digest, durable_events, durable_digest, kind)
 

@@ -49,6 +49,10 @@ class DirectoryLockedError(UnderstudyError):
         super().__init__(f"data directory {directory} is in use by process {pid or '(unknown)'}")
 
 
+class DirectoryGoneError(UnderstudyError):
+    """The data directory was removed, moved or replaced under a running broker."""
+
+
 class DiskFile:
     """An open file.
 
@@ -240,6 +244,20 @@ class FileStorage:
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def check_place(self) -> None:
+        """See that the path still leads to the directory that is locked; after `rm -rf` or `mv` all goes to files without a name.
+
+        Raises:
+            DirectoryGoneError: it does not.
+        """
+        mine = os.fstat(self._fd)
+        try:
+            there = self.directory.stat()
+        except OSError as error:
+            raise DirectoryGoneError(f"data directory {self.directory} is gone: {error.strerror or error}") from error
+        if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+            raise DirectoryGoneError(f"data directory {self.directory} was replaced by another one")
 
     def sync_directory(self) -> None:
         os.fsync(self._fd)

@@ -54,7 +54,7 @@ class Logins:
         try:
             attempt = self._users.attempt(name, password, peer_is_loopback)
         except AccessRefusedError as refused:
-            answer(refused)
+            answer(self._refused(name, refused))
             return
         known = self._users.known(attempt)
         if known is not None:
@@ -117,4 +117,9 @@ class Logins:
         try:
             return self._users.conclude(attempt, matches)
         except AccessRefusedError as refused:
-            return refused
+            return self._refused(attempt.name, refused)
+
+    @staticmethod
+    def _refused(name: str, refused: AccessRefusedError) -> AccessRefusedError:
+        _log.warning("login refused", user=name[:64], reason=str(refused))
+        return refused

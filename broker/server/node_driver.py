@@ -37,7 +37,7 @@ from understudy.broker.security import UserDirectory
 from understudy.broker.server import fatal
 from understudy.broker.server.client_session import ClientSession
 from understudy.broker.server.edge_plugin import EdgePlugin
-from understudy.broker.server.file_storage import FileStorage
+from understudy.broker.server.file_storage import DirectoryGoneError, FileStorage
 from understudy.broker.server.garbage import GarbageCollector
 from understudy.broker.server.gate_port import GatePort
 from understudy.broker.server.journal_driver import JournalDriver
@@ -304,11 +304,15 @@ class NodeDriver:
             self.garbage.look(time.monotonic() - self._started)
 
     def _look_after_journal(self) -> None:
-        """Once a second: is there room, and may old segments go?"""
+        """Once a second: is the directory there, is there room, and may old segments go?"""
         if self.node is None or self.journal_driver is None or self._port is None:
             return
         assert self._space is not None
         assert self._memory is not None
+        try:
+            self._storage.check_place()
+        except DirectoryGoneError as error:
+            self._disk_failed(error)
         try:
             self._space.look()
             self._memory.look()

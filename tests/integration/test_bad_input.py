@@ -216,3 +216,14 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     for _ in range(2):
         broker.process.send_signal(signal.SIGINT)
     assert broker.process.wait(10) == 0
+
+
+def test_a_data_directory_that_is_removed_under_a_running_broker(tmp_path: Path) -> None:
+    """What is confirmed from then on would be lost with the process: it ends."""
+    with running_broker(tmp_path) as broker:
+        publish(broker, b"x")
+        shutil.rmtree(broker.data)
+        assert broker.process is not None
+        assert broker.process.wait(60) == 74
+        assert f"data directory {broker.data} is gone" in broker.log_text()
+        broker.start()  # empty, as its directory is

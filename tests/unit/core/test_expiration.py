@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.core.core_kit import FRAME_MAX, Core
 from understudy.broker.amqp.encode import publish_frames
-from understudy.broker.amqp.methods import CHANNEL_CLOSE, TX_SELECT
+from understudy.broker.amqp.methods import BASIC_CONSUME, CHANNEL_CLOSE, TX_SELECT
 from understudy.broker.amqp.properties import encode_properties
 
 
@@ -33,3 +33,15 @@ def test_the_longest_expiration_is_taken() -> None:
     client.send(publish_frames(1, "", "q", encode_properties(expiration="4294967295"), b"x", FRAME_MAX))
     core.sync()
     assert client.events() == []
+
+
+def test_a_message_that_lives_for_no_time_reaches_a_consumer_that_waits() -> None:
+    core = Core()
+    client = core.client()
+    core.queue(client, "q")
+    client.method(BASIC_CONSUME, "q", "", False, True, False, False, {})
+    core.sync()
+    client.events()
+    client.send(publish_frames(1, "", "q", encode_properties(expiration="0"), b"now", FRAME_MAX))
+    core.sync()
+    assert client.heard() == ["basic.deliver"]

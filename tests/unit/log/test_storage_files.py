@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from understudy.broker.server import file_storage
 from understudy.broker.server.file_storage import (
     DIRECT_BYTES,
     PAGE_BYTES,
+    DirectoryGoneError,
     DirectoryLockedError,
     DiskFile,
     FileStorage,
@@ -385,3 +387,19 @@ def test_handles_are_not_inherited(tmp_path: Path) -> None:
     assert isinstance(file, DiskFile)
     assert not os.get_inheritable(file._fd)
     assert file_storage._IOV_MAX >= 16
+
+
+@pytest.mark.parametrize("what", ["removed", "moved", "replaced"])
+def test_a_directory_that_is_not_there_any_more(tmp_path: Path, what: str) -> None:
+    directory = tmp_path / "data"
+    storage = FileStorage(directory)
+    storage.check_place()
+    if what == "removed":
+        shutil.rmtree(directory)
+    else:
+        directory.rename(tmp_path / "elsewhere")
+        if what == "replaced":
+            directory.mkdir()
+    with pytest.raises(DirectoryGoneError, match=str(directory)):
+        storage.check_place()
+    storage.close()
