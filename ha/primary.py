@@ -249,6 +249,8 @@ class Primary:
             backup.guard = None
         common = log.epochs.common_offset(log.closed_end, list(sync.starts), sync.end)
         continues = not sync.part and common >= sync.log_start and log.kept.reaches(common, log.closed_end)
+        # Who still has its transient messages gets no refill, so the log it is sent must hold those that came after it left.
+        continues = continues and (sync.fresh or log.whole_after(common))
         if backup.listed:
             if continues and common >= log.stable:
                 self._resume(backup, sync, common)

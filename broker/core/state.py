@@ -110,6 +110,7 @@ class BrokerState:
             if kind == record.HOLE:
                 offset += int.from_bytes(data[at + 5 : at + 9], "big")
                 self.holes = True
+                log.note_hole(offset - 1)
             else:
                 if offset > held:
                     takers[kind & 0x7F](data, at, end, offset, kind > 0x7F)
@@ -210,6 +211,7 @@ class BrokerState:
             tx.reason = "its primary was replaced before it was closed"
         self.log.pending.append((offset, self._apply_epoch, (ended, epoch if lost else 0)))
         if lost:
+            self.log.note_end_of_transients(offset)
             for queue in [q for q in self.queues.values() if self._ends_with(q, epoch)]:
                 self.registry.remove_queue(queue)
             for vhost in self.registry.vhosts.values():

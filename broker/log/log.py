@@ -50,6 +50,8 @@ class Log:
         self._chunks: list[bytes] = []
         self.closed_end = 0
         self._transient = False
+        self._last_hole = 0
+        self._holes_ended = 0
 
     # -- primary --------------------------------------------------------------------------------------------------
 
@@ -105,6 +107,8 @@ class Log:
             pending.pop()
         self.kept.cut(offset)
         self.epochs.cut(offset)
+        if self._holes_ended > offset:
+            self._holes_ended = 0
         self.end = self.closed_end = min(self.end, offset)
         self.durable = min(self.durable, offset)
         self.stable = min(self.stable, offset)
@@ -120,6 +124,7 @@ class Log:
         self.start = self.end = self.closed_end = self.durable = self.stable = self.applied = base
         self._chunks = []
         self._transient = False
+        self._last_hole = self._holes_ended = 0
 
     def skip_to(self, offset: int) -> None:
         """Recovery: the records up to ``offset`` were dropped with their segments; nothing of them lives."""
@@ -131,6 +136,18 @@ class Log:
     def position(self) -> Position:
         """The last record appended."""
         return Position(self.epochs.epoch_at(self.end), self.end)
+
+    def note_hole(self, offset: int) -> None:
+        """The transient record at ``offset`` is not in the kept log: a journal, or a sender's journal, had not kept it."""
+        self._last_hole = offset
+
+    def note_end_of_transients(self, offset: int) -> None:
+        """The record at ``offset`` ends every transient thing before it: what is missing of them there is missing to nobody."""
+        self._holes_ended = offset
+
+    def whole_after(self, offset: int) -> bool:
+        """Whether no transient record after ``offset`` is missing from the kept log that still counts."""
+        return offset >= self._last_hole or self._last_hole < self._holes_ended
 
     def note_durable(self, offset: int) -> None:
         if offset > self.durable:

@@ -1,0 +1,51 @@
+"""A primary that has restarted holds its transient messages again, by a refill, but not the records that brought them.
+
+A backup that was away and has not restarted gets no refill. So it must not be brought up by that log.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation import calls
+from tests.simulation.checkers.instruments import watching_queues
+from tests.simulation.group import Group
+from tests.simulation.sim_client import Program, SimClient
+from understudy.broker.amqp.properties import encode_properties
+
+TRANSIENT = encode_properties()
+
+
+def publish(client: SimClient) -> Program:
+    yield from client.connect()
+    yield from calls.declare(client, "kept")
+    yield from calls.tx_select(client)
+    for number in range(5):
+        client.publish("", "kept", TRANSIENT, b"%d" % number)
+    yield from calls.commit(client)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_backup_that_was_away_is_caught_up_by_ids(seed: int) -> None:
+    group = Group(seed)
+    with watching_queues(), group.cluster.knobs.in_force():
+        group.start()
+        first = group.primary
+        away, other = (node for node in group.cluster.nodes.values() if node is not first)
+        away.pause()
+        group.until("it is expelled", lambda: away.name not in group.members)
+        group.do(publish)
+        other.crash(hard=False)
+        other.start()
+        group.until("it is listed", lambda: other.name in group.members and other.ha.status.value == "ready")
+        group.run_ms(2_000)
+        first.crash(hard=False)
+        store = group.cluster.store
+        group.until("it leads", lambda: store.group is not None and store.group.primary == other.name)
+        away.resume()
+        group.until("it is linked", lambda: away.ha.replicator.linked)
+        first.start()
+        group.check()
+        for node in group.cluster.nodes.values():
+            (queue,) = [queue for queue in node.node.state.queues.values() if queue.name == "kept"]
+            assert queue.depth == 5, node.name
