@@ -45,7 +45,7 @@ MESSAGES = {A: "A", B: "B", C: "C", D: "D"}
 def live_content(primary: Broker) -> int:
     """What stands in the primary's queues now."""
     assert primary.role is not None
-    return content_of(primary.log, primary.role.stable, True)
+    return content_of(primary.log, primary.role.stable, True, primary.start)
 
 
 def held_content(backup: Broker, chosen: Log) -> int:
@@ -59,7 +59,7 @@ def begin(rules: Rules, world: World, primary: Broker, backup: Broker, view: Vie
     """CATCH_UP, IDS, BASE and DROP. The base is the primary's applied position (CatchUp.__init__, BrokerReplicator._take_base)."""
     role = primary.role
     assert role is not None
-    base = applied(primary.log, role.stable, True)
+    base = applied(primary.log, role.stable, True, primary.start)
     tx = transaction(primary.log)
     live = live_content(primary)
     held = held_content(backup, world.chosen)

@@ -67,7 +67,7 @@ def steps(rules: Rules, world: World, primary: Broker, backup: Broker) -> Iterat
     yield from _stable(rules, world, primary, backup)
     if view is not None:
         yield from _ack(rules, world, primary, backup, view)
-        if no_stands(backup) and backup.no <= backup.synced:
+        if 0 < backup.no <= backup.synced:
             yield from _no(rules, world, primary, backup, view)
 
 
@@ -92,7 +92,8 @@ def _sync(rules: Rules, world: World, primary: Broker, backup: Broker, view: Vie
             "{b} links to {p}", PLAIN, world, primary, backup, broken="log matching: equal positions, other records"
         )
         return
-    continues = not backup.part and common >= backup.start
+    # A log that begins with a catch-up is kept from there on.
+    continues = not backup.part and common >= max(backup.start, primary.start)
     if view is not None and view.listed:
         if continues and common >= role.stable:
             yield _resume(rules, world, primary, backup, view, common)
@@ -174,7 +175,7 @@ def _stable(rules: Rules, world: World, primary: Broker, backup: Broker) -> Iter
     """STABLE, alone or with the newest batch: only who has been sent everything is told (LogSender.messages)."""
     role = primary.role
     assert role is not None
-    if len(backup.log) < closed_end(primary) and rules.bug != "stable-told-ahead":
+    if len(backup.log) < closed_end(primary) and rules.bug not in ("stable-told-ahead", "stable-told-ahead-and-carried-over"):
         return
     if len(backup.log) > len(primary.log):
         return
@@ -200,7 +201,7 @@ def told(rules: Rules, backup: Broker, stable: int) -> Broker:
 
 
 def _applying(backup: Broker, before: Log, stable: int) -> Broker:
-    """``backup``, whose log was ``before``, when it has applied what it now may. A transaction that it refused it does not apply."""
+    """``backup``, whose log was ``before``, when it has applied what it now may: no transaction that it refused."""
     filling = backup.filling
     if filling is None or (backup.no and transaction(backup.log).state == COMMITTED):
         return backup
@@ -235,12 +236,15 @@ def _ack(rules: Rules, world: World, primary: Broker, backup: Broker, view: View
 
 
 def _no(rules: Rules, world: World, primary: Broker, backup: Broker, view: View) -> Iterator[Step]:
-    """NO: it counts from a listed broker and before the decision; any other costs its sender the link (Primary._refused)."""
+    """NO: it counts from a listed broker and before the decision; any other costs its sender the link (Primary._refused).
+
+    It is repeated on every link until its ROLLBACK is known to be stable, also when it does not stand any more.
+    """
     role = primary.role
     assert role is not None
     tx = transaction(primary.log)
     undecided = tx.state == CLOSED and tx.prepare == backup.no and backup.no > role.stable
-    counts = view.listed or rules.bug == "joiners-no-counts"
+    counts = (view.listed or rules.bug == "joiners-no-counts") and no_stands(backup)
     if counts and undecided and rules.bug == "no-is-a-yes":
         after = with_view(backup, view._replace(acked=max(view.acked, backup.no)))
         yield Step("{b} says NO to {p}, which takes it for an answer", PLAIN, world, primary, after)
@@ -252,6 +256,6 @@ def _no(rules: Rules, world: World, primary: Broker, backup: Broker, view: View)
     elif not view.listed:
         after = backup._replace(link=0) if view.change else without_view(backup, role.epoch)
         yield Step("{b}, not listed, says NO to {p}, which drops the link", PLAIN, world, primary, after)
-    elif tx.state == COMMITTED and view.leaving < MUST_LEAVE:
+    elif 0 < tx.outcome and (tx.state == COMMITTED or tx.outcome <= role.stable) and view.leaving < MUST_LEAVE:
         after = with_view(backup, view._replace(leaving=MUST_LEAVE))._replace(link=0)
         yield Step("{b} says NO to {p} after the decision: it has to leave", PLAIN, world, primary, after)

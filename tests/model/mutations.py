@@ -128,17 +128,24 @@ VOTES = {
         "DESIGN 5, an explicit no",
         "rb-early",
     ),
-    "stable-without-its-rollback": Mutation(
-        "the stable position stops between a PREPARE and the ROLLBACK that follows it",
+    "stable-is-carried-over": Mutation(
+        "a promoted broker decides by the stable position that it was told under the old epoch: PREPARE, whose ROLLBACK was cut",
         more(THREE, min_insync=3, noes=1, crashes=2),
         "G4",
-        "DESIGN 5, step 4",
+        "DESIGN 5, promotion step 7",
     ),
-    "stable-told-ahead": Mutation(
+    "stable-told-ahead-and-carried-over": Mutation(
         "the same, and an old batch tells the newest stable position",
         more(THREE, noes=1, crashes=1),
         "G4",
+        "LogSender.messages; DESIGN 5, promotion step 7",
+    ),
+    "stable-told-ahead": Mutation(
+        "an old batch tells the newest stable position",
+        more(ALONE, noes=1, crashes=1),
+        "",
         "LogSender.messages",
+        safe="what a backup was told decides nothing once it is promoted",
     ),
     "yes-without-looking": Mutation(
         "a joiner is not sent what is open and votes yes without looking at what it holds",

@@ -82,7 +82,10 @@ def _raised(rules: Rules, world: World, broker: Broker, around: Around) -> tuple
 
 
 def _promoted(rules: Rules, world: World, broker: Broker, text: str) -> Step:
-    """Steps 2 and 4: no acknowledgement of the old epoch any more; EPOCH; ROLLBACK where this broker's no stands."""
+    """Steps 2 and 4: no acknowledgement of the old epoch any more; EPOCH; ROLLBACK where this broker's no stands.
+
+    What it was told of the old epoch's stable position decides nothing: the tail becomes stable anew, like new work (step 7).
+    """
     epoch = world.epoch
     tx = transaction(broker.log)
     log = (*broker.log, record(epoch, EPOCH))
@@ -97,7 +100,7 @@ def _promoted(rules: Rules, world: World, broker: Broker, text: str) -> Step:
             log = (*log, record(epoch, COMMIT))
     elif tx.state == CLOSED and rules.bug == "closed-is-aborted":
         log = (*log, record(epoch, ROLLBACK))
-    known = tx.prepare if broker.sure else 0
-    role = Role(epoch, 0, min(max(rules.known, known), len(broker.log)))
+    told = tx.prepare if broker.sure and rules.bug in ("stable-is-carried-over", "stable-told-ahead-and-carried-over") else 0
+    role = Role(epoch, 0, min(max(rules.known, broker.start, told), len(broker.log)))
     after = broker._replace(log=log, link=0, named=1, flight=0, campaign=IDLE, role=role)
     return Step(text, PLAIN, world, after, rest=("guard", epoch, 0), broken=broken)

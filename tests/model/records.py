@@ -193,6 +193,6 @@ def apply(content: int, log: Log, after: int, upto: int, lacks: int = 0, decided
     return content
 
 
-def content_of(log: Log, stable: int, deciding: bool = False) -> int:
-    """What stands in the queues of a broker that has followed ``log`` from its beginning."""
-    return apply(0, log, 0, applied(log, stable, deciding))
+def content_of(log: Log, stable: int, deciding: bool = False, start: int = 0) -> int:
+    """What stands in the queues of a broker that follows ``log`` from its beginning, or from the base ``start`` on."""
+    return apply(0, log, 0, applied(log, stable, deciding, start))

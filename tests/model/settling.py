@@ -66,20 +66,11 @@ def settle(rules: Rules, world: World, primary: Broker, waits: Waits) -> tuple[W
 
 
 def _stable(rules: Rules, primary: Broker, role: Role, waits: Waits) -> int:
-    """It does not move while the set is below the minimum, and never goes back.
-
-    It does not stop between a PREPARE and the ROLLBACK that follows it: who knows the one as stable and loses the other with its
-    tail would, promoted, commit what was refused.
-    """
+    """It does not move while the set is below the minimum, and never goes back within an epoch (Primary.stable_offset)."""
     if waits.members < rules.bounds.min_insync and rules.bug != "minimum-not-asked":
         return role.stable
     held = primary.synced if rules.bug == "stable-when-synced" else waits.held
-    found = min(primary.synced, held)
-    tx = transaction(primary.log)
-    stops = rules.bug in ("stable-without-its-rollback", "stable-told-ahead")
-    if tx.state == ROLLED_BACK and 0 < tx.prepare <= found < tx.outcome and not stops:
-        found = tx.prepare - 1  # who refused acknowledges ROLLBACK: that is no yes to PREPARE
-    return max(role.stable, found)
+    return max(role.stable, min(primary.synced, held))
 
 
 def _chosen(
@@ -116,7 +107,7 @@ def _is_active(rules: Rules, primary: Broker, role: Role, stable: int, waits: Wa
     if rules.bug == "active-too-early":
         return primary.synced >= first
     enough = waits.members >= rules.bounds.min_insync
-    return waits.lowest >= first and enough and applied(primary.log, stable, True) >= first
+    return waits.lowest >= first and enough and applied(primary.log, stable, True, primary.start) >= first
 
 
 def _told(rules: Rules, primary: Broker, role: Role, stable: int) -> int:
