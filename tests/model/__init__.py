@@ -39,8 +39,8 @@ What is left out or put together, and why nothing is lost by it:
 * A primary draws its conclusions at once (``settling``).
 * What stands beyond ``World.chosen``, the longest prefix that any primary ever took for stable, is applied nowhere. All of it may
   be applied anywhere, delivered, confirmed: promises are stated for ``chosen`` and not for each broker's applied position.
-* A broker's knowledge of the stable position matters at one place, the decision of a promoted one: ``Broker.sure`` (does it know
-  that PREPARE is stable?). A restart keeps it where a batch may have stated it: the worse case.
+* What a backup was told of the stable position decides nothing once it is promoted: the tail becomes stable anew. So it is kept
+  (``Broker.sure``) for those mutations alone that break this; a restart keeps it where a batch may have stated it: the worse case.
 * There is one transaction. All that joins transactions is their order in the log.
 * A crash loses what was not fsynced, all of it. That a part survives is the case of an fsync just before.
 * Not here: topology, expiry, transient messages and refills, credit, low disks, the suspended store (a primary that is alone in its

@@ -31,7 +31,7 @@ from tests.model.records import (
     text_of,
     transaction,
 )
-from tests.model.rules import FAULT, PLAIN, Rules, Step, append
+from tests.model.rules import FAULT, PLAIN, TOLD_AHEAD, Rules, Step, append
 from tests.model.state import (
     LACKS_OUTCOME,
     LOST_DATA,
@@ -175,7 +175,7 @@ def _stable(rules: Rules, world: World, primary: Broker, backup: Broker) -> Iter
     """STABLE, alone or with the newest batch: only who has been sent everything is told (LogSender.messages)."""
     role = primary.role
     assert role is not None
-    if len(backup.log) < closed_end(primary) and rules.bug not in ("stable-told-ahead", "stable-told-ahead-and-carried-over"):
+    if len(backup.log) < closed_end(primary) and rules.bug not in TOLD_AHEAD:
         return
     if len(backup.log) > len(primary.log):
         return
@@ -256,6 +256,6 @@ def _no(rules: Rules, world: World, primary: Broker, backup: Broker, view: View)
     elif not view.listed:
         after = backup._replace(link=0) if view.change else without_view(backup, role.epoch)
         yield Step("{b}, not listed, says NO to {p}, which drops the link", PLAIN, world, primary, after)
-    elif 0 < tx.outcome and (tx.state == COMMITTED or tx.outcome <= role.stable) and view.leaving < MUST_LEAVE:
+    elif tx.outcome > 0 and (tx.state == COMMITTED or tx.outcome <= role.stable) and view.leaving < MUST_LEAVE:
         after = with_view(backup, view._replace(leaving=MUST_LEAVE))._replace(link=0)
         yield Step("{b} says NO to {p} after the decision: it has to leave", PLAIN, world, primary, after)

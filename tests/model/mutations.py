@@ -142,7 +142,7 @@ VOTES = {
     ),
     "stable-told-ahead": Mutation(
         "an old batch tells the newest stable position",
-        more(ALONE, noes=1, crashes=1),
+        more(THREE, noes=1, crashes=1),
         "",
         "LogSender.messages",
         safe="what a backup was told decides nothing once it is promoted",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.model.records import CLOSED, COMMIT, EPOCH, ROLLBACK, record, transaction
-from tests.model.rules import FAULT, PLAIN, Around, Rest, Rules, Step
+from tests.model.rules import CARRIED_OVER, FAULT, PLAIN, Around, Rest, Rules, Step
 from tests.model.state import (
     FORGOTTEN,
     IDLE,
@@ -100,7 +100,7 @@ def _promoted(rules: Rules, world: World, broker: Broker, text: str) -> Step:
             log = (*log, record(epoch, COMMIT))
     elif tx.state == CLOSED and rules.bug == "closed-is-aborted":
         log = (*log, record(epoch, ROLLBACK))
-    told = tx.prepare if broker.sure and rules.bug in ("stable-is-carried-over", "stable-told-ahead-and-carried-over") else 0
+    told = tx.prepare if broker.sure and rules.bug in CARRIED_OVER else 0
     role = Role(epoch, 0, min(max(rules.known, broker.start, told), len(broker.log)))
     after = broker._replace(log=log, link=0, named=1, flight=0, campaign=IDLE, role=role)
     return Step(text, PLAIN, world, after, rest=("guard", epoch, 0), broken=broken)

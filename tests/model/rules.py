@@ -14,6 +14,12 @@ RESTART: Final = 1
 FAULT: Final = 2
 """Kinds of steps. What a goal asks for must be reachable without a FAULT; that of availability without a RESTART too."""
 
+CARRIED_OVER: Final = ("stable-is-carried-over", "stable-told-ahead-and-carried-over")
+"""Mutations in which a promoted broker decides by what it was told under an older epoch."""
+KEEPS_SURE: Final = (*CARRIED_OVER, "commit-when-received")
+"""Mutations in which it matters what a backup was told of PREPARE (``Broker.sure``)."""
+TOLD_AHEAD: Final = ("stable-told-ahead", "stable-told-ahead-and-carried-over")
+
 Rest = tuple[str, int, int]
 """What a step does to all brokers that it does not name (:func:`rest_of`): a verb, an epoch, a flag."""
 

@@ -101,7 +101,8 @@ class Broker(NamedTuple):
         start: the log holds everything after this offset (0, or the base of a catch-up).
         no: the offset of the PREPARE it refuses, 0 if none; durable.
         lacks: the transaction's events that its TxBuffer should hold and does not.
-        sure: it was told that PREPARE is stable, and does not know the decision for good. 2: see mutation commit-when-received.
+        sure: it was told that PREPARE is stable, and does not know the decision for good (rules.KEEPS_SURE). 2: see mutation
+            commit-when-received.
         part: a catch-up is unfinished.
         link: the epoch of the primary that it follows, 0 if none.
         listed, named: the store has it in the in-sync set, as the primary.
