@@ -6,6 +6,7 @@ state (``promises``), and that progress stays possible (``goals``).
 
     python -m pytest tests/model                            what is explored at every check
     python -m tests.model --configurations                  the same as a table, with counts and times
+    python -m tests.model --larger                          larger ones, for changes of the protocol
     python -m tests.model --bounds brokers=3 crashes=2 --goals live
     python -m tests.model --mutation expelled-after         a known bug, and the story of how it breaks a promise
     python -m tests.model --mutations                       all of them as a table

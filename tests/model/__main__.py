@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
-from tests.model.configurations import CONFIGURATIONS
+from tests.model.configurations import CONFIGURATIONS, LARGER, Configuration
 from tests.model.goals import AVAILABLE, LIVE
 from tests.model.mutations import MUTATIONS
 from tests.model.rules import Rules
@@ -39,10 +39,10 @@ def _tell(name: str, found: Found, *, story: bool) -> None:
         print("\n" + "\n".join(found.story))
 
 
-def _configurations() -> int:
+def _configurations(configurations: Mapping[str, Configuration]) -> int:
     status = 0
-    for name, configuration in CONFIGURATIONS.items():
-        found = explore(Rules(configuration.bounds), configuration.wanted)
+    for name, configuration in configurations.items():
+        found = explore(Rules(configuration.bounds), configuration.wanted, limit=20_000_000, seconds=3_600.0)
         _tell(name, found, story=found.outcome != HOLDS)
         if (found.outcome, found.states) != (HOLDS, configuration.states):
             print(f"{'':32} {configuration.states:,} states were expected")
@@ -68,6 +68,7 @@ def _arguments() -> argparse.ArgumentParser:
     ask.add_argument("--mutation", default="", choices=["", *MUTATIONS], metavar="NAME", help="put a known bug in")
     ask.add_argument("--mutations", action="store_true", help="all known bugs, each within its own bounds")
     ask.add_argument("--configurations", action="store_true", help="what is explored at every check")
+    ask.add_argument("--larger", action="store_true", help="larger ones, for changes of the protocol")
     ask.add_argument("--limit", type=int, default=20_000_000, help="states")
     ask.add_argument("--seconds", type=float, default=3_600.0)
     return ask
@@ -78,7 +79,9 @@ def main() -> int:
     ask = _arguments()
     given = ask.parse_args()
     if given.configurations:
-        return _configurations()
+        return _configurations(CONFIGURATIONS)
+    if given.larger:
+        return _configurations(LARGER)
     if given.mutations:
         return _mutations(list(MUTATIONS), story=False, limit=given.limit, seconds=given.seconds)
     if given.mutation and not given.bounds:

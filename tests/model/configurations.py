@@ -125,3 +125,55 @@ CONFIGURATIONS: dict[str, Configuration] = {
         6_920,
     ),
 }
+
+LARGER: dict[str, Configuration] = {
+    "refusal-of-all": Configuration(
+        "a backup refuses the transaction, all three are needed, and brokers die twice",
+        more(THREE, min_insync=3, noes=1, crashes=2),
+        (),
+        292_506,
+    ),
+    "two-crashes-in-transaction": Configuration(
+        "a transaction, and any of three brokers die twice",
+        more(THREE, crashes=2),
+        (LIVE, AVAILABLE),
+        228_993,
+    ),
+    "crash-beside-ex-primary": Configuration(
+        "a transaction, a primary that is cut off, and a crash",
+        more(THREE, crashes=1, takeovers=1),
+        (),
+        461_866,
+    ),
+    "transaction-and-message": Configuration(
+        "a transaction and a message together, and a crash",
+        more(THREE, enqueue=True, crashes=1),
+        (),
+        202_821,
+    ),
+    "lost-answers-in-transaction": Configuration(
+        "a transaction, an answer of the store is lost, and a crash",
+        more(THREE, lost=1, crashes=1),
+        (),
+        64_842,
+    ),
+    "wiped-in-transaction": Configuration(
+        "a transaction, a listed one of three brokers comes back with an empty disk, and a crash",
+        more(THREE, wipes=1, crashes=1),
+        (),
+        348_992,
+    ),
+    "four": Configuration(
+        "four brokers, a message, and a crash",
+        more(PLAIN, brokers=4, crashes=1),
+        (),
+        31_327,
+    ),
+    "everything-of-two": Configuration(
+        "two brokers of which one may go on alone: a refusal, a crash, an ex-primary, a lost answer",
+        more(ALONE, noes=1, crashes=1, takeovers=1, lost=1),
+        (),
+        189_340,
+    ),
+}
+"""What is explored by hand when the protocol is changed: ``python -m tests.model --larger``."""
