@@ -175,5 +175,23 @@ LARGER: dict[str, Configuration] = {
         (),
         189_340,
     ),
+    "refusal-beside-ex-primary": Configuration(
+        "a backup refuses the transaction, and a primary that is cut off goes on",
+        more(THREE, noes=1, takeovers=1),
+        (),
+        118_338,
+    ),
+    "refusal-split": Configuration(
+        "a backup refuses the transaction, a crash; a backup's fsync comes after its append",
+        more(THREE, noes=1, crashes=1, split=True),
+        (),
+        559_015,
+    ),
+    "refusal-and-two-crashes": Configuration(
+        "a backup refuses the transaction, and any of three brokers die twice",
+        more(THREE, noes=1, crashes=2),
+        (),
+        2_544_149,
+    ),
 }
 """What is explored by hand when the protocol is changed: ``python -m tests.model --larger``."""

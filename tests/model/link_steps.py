@@ -92,7 +92,7 @@ def _sync(rules: Rules, world: World, primary: Broker, backup: Broker, view: Vie
             "{b} links to {p}", PLAIN, world, primary, backup, broken="log matching: equal positions, other records"
         )
         return
-    # A log that begins with a catch-up is kept from there on.
+    # A log that begins with the base of a catch-up is kept from there on (KeptLog.reaches).
     continues = not backup.part and common >= max(backup.start, primary.start)
     if view is not None and view.listed:
         if continues and common >= role.stable:
