@@ -1,0 +1,129 @@
+"""A catch-up: CATCH_UP, IDS, BASE, DROP, TRANSACTION, QUEUE, CAUGHT_UP beside the flowing log.
+
+CATCH_UP to DROP are one step: nothing of the backup changes before BASE, and a broker that crashes between BASE and DROP
+holds what any broker holds whose catch-up was broken off, and is treated as one. TRANSACTION is a step by itself, before
+the first BATCH; each message is a QUEUE piece, read from the primary's live queue when it is sent. A piece is durable when it
+is taken; PIECE_ACK and the trackers, which wait for it, are in the condition of the guard (set_steps): a broker is not
+guarded before it has all pieces.
+
+Sources: DESIGN 4 and 5 (tx catch-up); replicator/catch_up.py, replicating_subscription.py, tx_replicating_subscription.py,
+queue_replicator.py, broker_replicator.py (_take_base, _caught_up).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.model.records import (
+    COMMITTED,
+    TX_DEQUEUE,
+    TX_ENQUEUE,
+    A,
+    B,
+    C,
+    D,
+    Log,
+    applied,
+    content_of,
+    kind_of,
+    same_prefix,
+    transaction,
+)
+from tests.model.rules import PLAIN, Rules, Step
+from tests.model.state import (
+    LACKS_OUTCOME,
+    Broker,
+    Filling,
+    View,
+    World,
+    with_view,
+)
+
+MESSAGES = {A: "A", B: "B", C: "C", D: "D"}
+
+
+def live_content(primary: Broker) -> int:
+    """What stands in the primary's queues now."""
+    assert primary.role is not None
+    return content_of(primary.log, primary.role.stable, True, primary.start)
+
+
+def held_content(backup: Broker, chosen: Log) -> int:
+    """What a backup holds when it says IDS. One that follows the log has applied what it was told: at most all that is stable."""
+    if backup.filling is not None:
+        return backup.filling.content
+    return content_of(backup.log, same_prefix(backup.log, chosen))
+
+
+def begin(rules: Rules, world: World, primary: Broker, backup: Broker, view: View) -> Step:
+    """CATCH_UP, IDS, BASE and DROP. The base is the primary's applied position (CatchUp.__init__, BrokerReplicator._take_base)."""
+    role = primary.role
+    assert role is not None
+    base = applied(primary.log, role.stable, True, primary.start)
+    tx = transaction(primary.log)
+    live = live_content(primary)
+    held = held_content(backup, world.chosen)
+    todo = live & ~held
+    if rules.bug == "skip-set-is-a-range":
+        todo &= ~((1 << held.bit_length()) - 1)
+    kept = held if rules.bug == "nothing-is-dropped" else held & live
+    lacks = 0
+    if tx.first and not (0 < tx.outcome <= base or (tx.state == COMMITTED and tx.prepare <= base)):
+        for raw in primary.log[:base]:
+            lacks |= {TX_ENQUEUE: C, TX_DEQUEUE: B}.get(kind_of(raw), 0)
+    owed = int(bool(lacks) and rules.bug not in ("no-tx-catch-up", "yes-without-looking"))
+    if rules.bug == "outcomes-forgotten" and tx.state == COMMITTED and tx.outcome <= base:
+        lacks |= LACKS_OUTCOME
+    after = backup._replace(
+        seen=max(backup.seen, role.epoch),
+        log=primary.log[:base],
+        synced=base,
+        start=base,
+        no=0,
+        lacks=lacks,
+        sure=0,
+        part=1,
+        filling=Filling(base, kept, todo, owed),
+        link=role.epoch,
+    )
+    broken = "G7 ready means promotable: a catch-up touches a listed broker" if backup.listed and view.listed else ""
+    dropped = f" and DROP {names(held & ~kept)}" if held & ~kept else ""
+    text = f"{{b}} says SYNC, {{p}} CATCH_UP; {{b}} IDS {names(held)}, {{p}} BASE {base}{dropped}"
+    acked = view.acked if rules.bug == "old-acknowledgements-count" else 0
+    return Step(text, PLAIN, world, primary, with_view(after, view._replace(acked=acked, guard=0)), broken=broken)
+
+
+def names(content: int) -> str:
+    """The messages of a content, for people."""
+    return "{" + ", ".join(name for bit, name in MESSAGES.items() if content & bit) + "}"
+
+
+def steps(rules: Rules, world: World, primary: Broker, backup: Broker) -> Iterator[Step]:
+    """The pieces after BASE and DROP."""
+    role = primary.role
+    assert role is not None
+    filling = backup.filling
+    if filling is None or not backup.part or backup.link != role.epoch or not backup.up:
+        return
+    if filling.owed:
+        after = backup._replace(lacks=backup.lacks & ~(B | C), filling=filling._replace(owed=0))
+        yield Step("{b} takes TRANSACTION from {p}", PLAIN, world, primary, after)
+    elif filling.todo:
+        message = filling.todo & -filling.todo
+        there = live_content(primary) & message or (message if rules.bug == "pieces-from-a-copy" else 0)
+        rest = filling._replace(content=filling.content | there, todo=filling.todo & ~message)
+        verb = "takes QUEUE" if there else "is not sent (it has left its queue)"
+        text = f"{{b}} {verb} {MESSAGES[message]} from {{p}}"
+        yield Step(text, PLAIN, world, primary, backup._replace(filling=rest))
+    else:
+        yield Step("{b} takes CAUGHT_UP from {p}", PLAIN, world, primary, tidied(backup._replace(part=0)))
+
+
+def tidied(backup: Broker) -> Broker:
+    """A broker whose content is what its log says needs no account of it."""
+    filling = backup.filling
+    if filling is None or backup.part or filling.content != content_of(backup.log, filling.told):
+        return backup
+    tx = transaction(backup.log)
+    sure = int(0 < tx.prepare <= filling.told and not 0 < tx.outcome <= filling.told)
+    return backup._replace(filling=None, sure=max(sure, backup.sure))

@@ -1,0 +1,85 @@
+"""A ROLLBACK is cut away behind a PREPARE that was stable without it: who knows that must not decide by it when it is promoted.
+
+Found by the model (tests/model, mutation "stable-is-carried-over"; docs/model.md).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from tests.simulation import calls
+from tests.simulation.checkers.instruments import watching_queues
+from tests.simulation.group import PERSISTENT, Group
+from tests.simulation.ledger import Violation
+from tests.simulation.sim_client import Closed, Lost, Program, SimClient
+from tests.simulation.sim_node import SimNode
+from understudy.ha.remote_backup import RemoteBackup
+
+
+def transact(client: SimClient) -> Program:
+    yield from client.connect()
+    yield from calls.declare(client, "q")
+    yield from calls.tx_select(client)
+    client.publish("", "q", PERSISTENT, b"refused by one")
+    with suppress(Lost, Closed):
+        yield from calls.commit(client)
+
+
+@pytest.mark.xfail(
+    strict=True, raises=Violation, reason="Primary takes over the stable position that it was told as a backup"
+)
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_who_was_told_that_prepare_is_stable_does_not_decide_alone(seed: int) -> None:
+    group = Group(seed, backup_timeout_ms=600_000)
+    with watching_queues(), group.cluster.knobs.in_force():
+        group.start()
+        first = group.primary
+        second, refusing = group.backups
+        refused_at = refuse(group, refusing)
+        client = group.cluster.client("client")
+        client.run(transact(client))
+        # Both backups receive ROLLBACK, and the second one is told that PREPARE is stable.
+        group.until("told", lambda: bool(refused_at) and second.node.state.log.stable == refused_at[0])
+        for node in (first, second):
+            group.cluster.network.cuts |= {(node.name, refusing.name), (refusing.name, node.name)}
+        first.crash(hard=True)
+        del first._begin_sync
+        first.start()  # it leads again, without ROLLBACK
+        group.until("cut", lambda: second.node.state.log.epochs.newest == 2)
+        first.crash(hard=True)
+        group.until("replaced", lambda: second.ha.primary is not None)
+        group.run_ms(100)
+        assert second.node.state.log.applied < refused_at[0]
+        assert second.node.state.transactions
+        group.cluster.network.cuts.clear()
+        group.cluster.network.pump()
+        first.start()
+        group.check()
+
+
+def refuse(group: Group, refusing: SimNode) -> list[int]:
+    """Let one backup refuse the transaction. The primary's disk takes PREPARE, and is slow from then on.
+
+    Returns:
+        A list that the offset of PREPARE comes into when the primary hears the no.
+    """
+    first = group.primary
+    primary = first.ha.primary
+    assert primary is not None
+    heard, sync = primary._refused, first._begin_sync
+    refused_at: list[int] = []
+
+    def slow_sync() -> None:
+        if first.node.state.log.durable < refused_at[0]:
+            sync()
+
+    def hear(backup: RemoteBackup, tx_id: int, prepare_offset: int, reason: str) -> None:
+        refused_at.append(prepare_offset)
+        first._begin_sync = slow_sync  # type: ignore[method-assign]
+        heard(backup, tx_id, prepare_offset, reason)
+
+    primary._refused = hear  # type: ignore[method-assign]
+    refusing.extension.replicator.corrupt_vote = lambda _: "refused by the test"
+    return refused_at
