@@ -12,7 +12,8 @@ from typing import Protocol
 from understudy.broker.core.broker import BACKUP_DISK, Broker
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.transactions.outcome_query import tx_id_text
-from understudy.broker.transactions.tx_buffer import TxBuffer
+from understudy.broker.transactions.outcomes import Outcome
+from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
 from understudy.ha.events import BackupResumes, CatchUpBegins, CatchUpEnds, HaEvent, SetChanged, TransactionRefused
@@ -71,7 +72,7 @@ class Primary:
         self.suspended = False
         self.epoch_offset = 0
         self.backups: dict[BrokerId, RemoteBackup] = {}
-        self._stable = broker.log.stable
+        self._stable = broker.log.applied
         self._waiting_syncs: list[tuple[Link, wire.Sync]] = []
         self._dead: set[BrokerId] = set()
         self._explain_ms = 0
@@ -334,11 +335,18 @@ class Primary:
             self._broker.roll_back_closed(tx, f"broker {backup.broker} refused it: {reason}")
         elif not backup.listed:
             self._drop_link(backup, f"a no to transaction {tx_id} counts only from a listed broker; rejoin by catch-up")
-        elif tx is not None and tx.outcome_offset:
-            return  # it was heard before: ROLLBACK is on its way to that backup
+        elif self._was_rolled_back(tx_id):
+            return  # it was heard before: ROLLBACK is on its way to that backup, or there and not known to be stable
         else:
             backup.must_leave = f"it refused transaction {tx_id} after it was decided"
             self._drop_link(backup, backup.must_leave)
+
+    def _was_rolled_back(self, tx_id: int) -> bool:
+        state = self._broker.state
+        tx = state.transactions.get(tx_id)
+        if tx is not None:
+            return bool(tx.outcome_offset) and tx.outcome is TxState.ROLLED_BACK
+        return state.outcomes.of_id(tx_id, self._broker.newest_tx_id) is Outcome.ROLLED_BACK
 
     def link_lost(self, link: Link, reason: str) -> None:
         """A listed member stays in the set; a joiner starts anew when it comes back."""

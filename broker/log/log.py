@@ -56,8 +56,14 @@ class Log:
     # -- primary --------------------------------------------------------------------------------------------------
 
     def begin_epoch(self, epoch: int) -> None:
-        """From the next record on, this broker writes ``epoch``. The open batch must have been closed."""
+        """From the next record on, this broker writes ``epoch``. The open batch must have been closed.
+
+        What is not applied has to become stable anew, under this epoch (DESIGN 5, promotion step 7). That an earlier primary
+        called it stable may have hung on a record behind it that was cut since: the ROLLBACK of a transaction that a broker
+        refuses lets that broker acknowledge the PREPARE.
+        """
         assert not self._chunks, "an epoch begins between batches"
+        self.stable = self.applied
         self.epochs.begin(epoch, self.end + 1)
         self.epoch = epoch
 
