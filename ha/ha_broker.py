@@ -129,7 +129,12 @@ class HaBroker:
         log = self.broker.log
         epoch_seen = self.replicator.epoch_seen
         if group is None:
-            if log.end or epoch_seen:
+            if log.end and not self.replicator.of_a_group:
+                self._host.refuse_to_run(
+                    f"this broker's journal was written without the ha plugin and belongs to no group: `understudy promote "
+                    f"--unclean --yes` makes it the base of group {self.config.group!r}, and loses nothing of it"
+                )
+            elif log.end or epoch_seen:
                 self._host.refuse_to_run(
                     f"the store knows no epoch of group {self.config.group!r}, this broker's journal has seen epoch "
                     f"{epoch_seen}: `understudy promote --unclean` repairs that, and may lose transactions"

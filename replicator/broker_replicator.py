@@ -49,6 +49,7 @@ class BrokerReplicator:
         log_start: its log holds everything after this offset.
         part: a catch-up is unfinished: what is held is no state of the group.
         fresh: transient messages may be missing since this process started.
+        of_a_group: its journal was written with this plugin; otherwise its epochs are those of a broker that ran alone.
         noes: standing noes: transaction id to (offset of its PREPARE, reason).
     """
 
@@ -62,6 +63,7 @@ class BrokerReplicator:
         self.fresh = True
         self.restarted_after = 0
         self.founding = False
+        self.of_a_group = False
         self.noes: dict[int, tuple[int, str]] = {}
         self._link_epoch = 0
         self._link_number = 0
@@ -75,6 +77,7 @@ class BrokerReplicator:
 
     def replay_note(self, kind: int, payload: bytes) -> None:
         """Recovery: take a note that this class wrote."""
+        self.of_a_group = True
         if kind == journal_gate.EPOCH_SEEN:
             self.epoch_seen = max(self.epoch_seen, _U32.unpack(payload)[0])
         elif kind == journal_gate.NO:
@@ -102,6 +105,7 @@ class BrokerReplicator:
     def replay_extras(self, buf: bytes, at: int) -> None:
         journal_gate.check_format("part of the ha plugin", buf[at], EXTRAS_FORMAT)
         _, epoch_seen, log_start, part = _EXTRAS.unpack_from(buf, at)
+        self.of_a_group = True
         self.epoch_seen = max(self.epoch_seen, epoch_seen)
         self.log_start = max(self.log_start, log_start)
         self.part = bool(part)

@@ -169,3 +169,30 @@ def test_a_configuration_without_a_group_has_nothing_to_promote(tmp_path: Path) 
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert "plugins.ha" in done.stderr
+
+
+def test_the_data_of_a_broker_that_ran_alone_become_the_base_of_a_group(group: Group) -> None:
+    """The plugin is switched on over them: the broker says what to do, and then nothing is lost."""
+    first = group["b1"]
+    whole = first.config.read_text(encoding="utf-8")
+    first.config.write_text(whole.replace("ha = true", "ha = false"), encoding="utf-8")
+    first.spawn()
+    wait_until("it serves", first._serves)
+    publish(first, b"1", b"2")
+    assert first.process is not None
+    first.process.terminate()
+    assert first.process.wait(60) == 0
+
+    first.config.write_text(whole, encoding="utf-8")
+    assert first.spawn().wait(60) == 1
+    said = first.log_text().splitlines()[-1]
+    assert "written without the ha plugin and belongs to no group" in said
+    assert "understudy promote --unclean --yes" in said
+
+    done = promote(first, "--unclean", "--yes", "--min-insync", "1")
+    assert done.returncode == 0, done.stderr
+    group.start()
+    group.ready()
+    assert group.primary() is first
+    assert contents(first) == [b"1", b"2"]
+    assert group.agree()["q"][0] == 2
