@@ -15,8 +15,6 @@ EXCEPTIONS = {
     "broker/log/journal_reader.py": "reads a journal's batches back from files; no broker core asks for it",
     "broker/log/spare_segment.py": "makes segments ahead of time beside the turn: a driver's business",
     "replicator/fabric.py": "a port: signatures only",
-    "ha/store.py": "edge: the SQLite file of one host",
-    "ha/local.py": "edge: leases in that file, processes",
     "ha/zookeeper.py": "edge: kazoo",
     "ha/driver.py": "edge: asyncio",
     "ha/plugin.py": "edge: puts core and drivers together",

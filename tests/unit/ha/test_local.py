@@ -21,18 +21,11 @@ import attrs
 import pytest
 import uvloop
 
-from understudy.ha import local, store
 from understudy.ha.coordination import Answer, BrokerInfo, Coordination, GroupState
-from understudy.ha.local import (
-    FileCoordination,
-    force_epoch,
-    forced_epochs,
-    is_alive,
-    machine_ms,
-    read_store,
-    this_process,
-)
-from understudy.ha.store import BrokerRow, CoordinationStore, Process, StoreBusyError, StoreError
+from understudy.ha.local import FileCoordination, force_epoch, forced_epochs, read_store, store
+from understudy.ha.local import processes as local_processes
+from understudy.ha.local.processes import is_alive, machine_ms, this_process
+from understudy.ha.local.store import BrokerRow, CoordinationStore, Process, StoreBusyError, StoreError
 
 ROOT = Path(__file__).parents[3]
 LIMIT_S = 20.0
@@ -278,7 +271,7 @@ PROMOTE_OFTEN = """
     from pathlib import Path
     import attrs
     from understudy.ha.coordination import GroupState
-    from understudy.ha.store import CoordinationStore, StoreBusyError
+    from understudy.ha.local.store import CoordinationStore, StoreBusyError
 
     path, name, wins = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     print("ready", flush=True)
@@ -360,7 +353,7 @@ def test_a_process_is_known_by_number_and_start() -> None:
     me, now_ms = this_process(), 1_000
     parent = BrokerRow(info=info("b1"), process=this_process_as(os.getppid(), started=0), lease_until_ms=2_000)
     assert is_alive(parent, me, now_ms)  # its start is not known
-    started = local._started(os.getppid())
+    started = local_processes._started(os.getppid())
     assert started
     assert is_alive(attrs.evolve(parent, process=this_process_as(os.getppid(), started=started)), me, now_ms)
     assert not is_alive(attrs.evolve(parent, process=this_process_as(os.getppid(), started=started - 1)), me, now_ms)
@@ -391,9 +384,9 @@ def test_the_name_of_a_process_may_contain_anything(monkeypatch: pytest.MonkeyPa
             text.replace(text[text.index("(") : text.rindex(")") + 1], "(Z) 1 2 (3)") if self.name == "stat" else text
         )
 
-    expected = local._started(os.getpid())
+    expected = local_processes._started(os.getpid())
     monkeypatch.setattr(Path, "read_text", read_text)
-    assert local._started(os.getpid()) == expected
+    assert local_processes._started(os.getpid()) == expected
 
 
 # ---------------------------------------------------------------------------------------------------------- the port

@@ -1,0 +1,96 @@
+"""The store for commands: read, and written over the head of a primary, whether or not any broker runs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import attrs
+
+from understudy.ha.coordination import BrokerId, BrokerInfo, GroupState
+from understudy.ha.local.processes import is_there, machine_ms, shown, this_process
+from understudy.ha.local.store import CoordinationStore
+
+
+def read_store(
+    path: Path, group: str, *, hanging_too: bool = False
+) -> tuple[GroupState | None, dict[BrokerId, BrokerInfo]]:
+    """What the store holds, whether or not any broker runs.
+
+    Args:
+        path: of the store.
+        group: which.
+        hanging_too: a broker whose lease has ended counts as alive while its process is there: it may go on at any moment.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    store = CoordinationStore(path, read_only=True)
+    try:
+        state, rows = store.read(group)
+    finally:
+        store.close()
+    observer, now_ms = this_process(), machine_ms()
+    found = {broker: shown(row, observer, now_ms) for broker, row in rows.items()}
+    if hanging_too:
+        found = {
+            broker: attrs.evolve(info, alive=info.alive or is_there(rows[broker], observer))
+            for broker, info in found.items()
+        }
+    return state, found
+
+
+def force_epoch(
+    path: Path,
+    group: str,
+    broker: BrokerId,
+    members: tuple[BrokerId, ...],
+    *,
+    seen_epoch: int = 0,
+    expected: GroupState | None = None,
+    min_insync: int | None = None,
+) -> GroupState:
+    """Make ``broker`` the primary of a new epoch, over the head of whoever leads: for ``promote --unclean``.
+
+    What only others hold is lost by that, so it is recorded in the store. A file that is missing is made.
+
+    Args:
+        path: of the store.
+        group: which.
+        broker: who is to lead; it need not run.
+        members: the in-sync set of the new epoch; ``broker`` is one of it.
+        seen_epoch: the highest epoch that the journal of ``broker`` has seen: the new one is above it.
+        expected: what the store was found to hold, None for no such group.
+        min_insync: of the group from now on; None: as it was (1 if nobody knows).
+
+    Returns:
+        What the store now holds.
+
+    Raises:
+        StoreError: it cannot be written, or does not hold ``expected`` any more.
+    """
+    assert broker in members, f"{broker} would lead a set it is not in: {members}"
+    store = CoordinationStore(path, create=True)
+    try:
+        return store.force(
+            group,
+            broker,
+            tuple(sorted(members)),
+            seen_epoch=seen_epoch,
+            wall_ms=time.time_ns() // 1_000_000,
+            expected=expected,
+            min_insync=min_insync,
+        )
+    finally:
+        store.close()
+
+
+def forced_epochs(path: Path, group: str) -> list[tuple[int, BrokerId, int]]:
+    """(epoch, broker, wall-clock ms) of each epoch that was forced, oldest first; none if there is no store."""
+    if not path.exists():
+        return []
+    store = CoordinationStore(path, read_only=True)
+    try:
+        return store.forced_epochs(group)
+    finally:
+        store.close()
