@@ -257,7 +257,7 @@ class BrokerReplicator:
 
     def _told_stable(self, stable: int) -> None:
         self._state.log.apply_up_to(stable)
-        self._state.log.kept.trim(self._state.log.stable)
+        self._state.log.kept.trim(self._state.log.applied)
 
     def durable(self) -> None:
         """More of the journal is on disk."""

@@ -327,7 +327,7 @@ class Broker:
         batch = log.close_batch()
         assert batch is not None
         self.gate.append_batch(journal_form(batch), batch.last)
-        log.kept.trim(log.stable)
+        log.kept.trim(log.applied)
         self.stability.batch_closed(batch)
         return held
 

@@ -51,7 +51,7 @@ class Recovery:
             self._note_behind_gap(header.first_offset, data)
         self._state.receive_batch(bytes(data))
         log.apply_up_to(header.stable)
-        log.kept.trim(log.stable)
+        log.kept.trim(log.applied)
 
     def on_note(self, kind: int, payload: bytes) -> None:
         if kind == frame.KIND_CUT:

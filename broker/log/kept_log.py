@@ -20,8 +20,9 @@ class Batch(NamedTuple):
 class KeptLog:
     """A window over the newest batches of the log.
 
-    Trimming never takes what is not yet stable, nor what a caller says is still needed; above that it keeps up to
-    ``limit_bytes``, so that a backup that was away for a moment resumes instead of catching up.
+    Trimming never takes what a caller says is still needed: what is not applied, since a catch-up begins there, and what was
+    told to be stable may have to become so anew. Above that it keeps up to ``limit_bytes``, so that a backup that was away for
+    a moment resumes instead of catching up.
     """
 
     __slots__ = ("_batches", "_dropped", "bytes", "limit_bytes")

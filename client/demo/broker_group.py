@@ -224,6 +224,8 @@ class BrokerGroup:
 
     def describe(self) -> str:
         """All brokers in one line."""
+        if not self.views:
+            return f"no broker has said anything; {self._last_words()}"
         return "; ".join(
             f"{view.broker} {view.status}" + (f" ({', '.join(view.blockers)})" if view.blockers else "")
             for _, view in sorted(self.views.items())

@@ -28,6 +28,7 @@ FAULTS = {
     "pause-backup": 2,
     "partition": 3,
     "partition-one-way": 3,
+    "swizzle-clog": 2,
     "link-reset": 3,
     "client-reset": 3,
     "slow-client": 2,

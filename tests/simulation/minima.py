@@ -28,6 +28,7 @@ FAULTS_OF_KIND = {
     "pause-backup": 0.13,
     "partition": 0.15,
     "partition-one-way": 0.06,
+    "swizzle-clog": 0.05,
     "link-reset": 0.15,
     "client-reset": 0.35,
     "slow-client": 0.13,

@@ -342,6 +342,34 @@ class Nemesis:
         if two is not None:
             self._cut(kind, {two}, "")
 
+    def _swizzle_clog(self, kind: str) -> None:
+        """Some brokers are cut off one by one, and come back one by one in another order.
+
+        The swizzle of FoundationDB's simulation, which says that it finds deeper bugs than most (W. Wilson, "Testing Distributed
+        Systems w/ Deterministic Simulation", Strange Loop 2014).
+        """
+        names = list(self.cluster.nodes)
+        clogged = self.rng.sample(names, self.rng.randint(1, len(names)))
+        if not self._crossing(self._links_of(clogged[0])):
+            return
+        self.world.fault(kind, ", ".join(clogged))
+        longest_ms = self.rng.choice((50, 500, 3_000))
+        at_ms = 0
+        for name in clogged:
+            self.world.at(at_ms * MS, self._clog, name)
+            at_ms += self.rng.randrange(1, longest_ms)
+        for name in self.rng.sample(clogged, len(clogged)):
+            self.world.at(at_ms * MS, self._mend, self._links_of(name), "")
+            at_ms += self.rng.randrange(1, longest_ms)
+
+    def _clog(self, name: str) -> None:
+        if not self.stopped:
+            self.cluster.network.cuts |= self._links_of(name)
+
+    def _links_of(self, name: str) -> set[tuple[str, str]]:
+        others = [other for other in self.cluster.nodes if other != name]
+        return {(name, other) for other in others} | {(other, name) for other in others}
+
     def _crossing(self, pairs: set[tuple[str, str]]) -> bool:
         """Whether a link passes there."""
         links = [(pair.ends[0].owner.name, pair.ends[1].owner.name) for pair in self.cluster.network.pairs]
