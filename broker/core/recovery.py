@@ -118,7 +118,8 @@ class Recovery:
         known, owed = state.outcomes, state.owed
         meta.install(state, [raw for raw in since if raw[0] in record.TOPOLOGY])
         state.outcomes.add(known)
-        state.owed.update(owed)
+        # What was owed before the gap, and is not by ``meta``, was paid in it.
+        state.owed.update({tx_id: csn for tx_id, csn in owed.items() if known.decided_at(tx_id) > meta.offset})
         for raw in since:
             if raw[0] == record.OUTCOMES_TRIMMED:
                 state.outcomes.trim(*record.decode_outcomes_trimmed(raw, 5))

@@ -70,6 +70,10 @@ class Outcomes:
             return None
         return Outcome.EXPIRED if tx_id <= self.low_water else Outcome.ROLLED_BACK
 
+    def decided_at(self, tx_id: int) -> int:
+        """Offset of the record that committed an own id, 0 if it is not known to be committed."""
+        return self._committed.get(tx_id, 0)
+
     def trim_point(self, upto_offset: int, limit: int) -> tuple[int, int] | None:
         """(offset, low-water id) of the trim that is due, None if none is.
 

@@ -203,8 +203,36 @@ class SimCluster:
                 raise Violation(
                     "counts", f"{node.name} counts messages as uncommitted and has no transaction: {embargoed}"
                 )
+            left = self._left_over(node)
+            if left:
+                raise Violation("counts", f"{node.name} keeps what it should have forgotten: {left}")
             self.restart.check(node, self.world.stream(f"restart {node.name}"), hard=self.world.seed % 2 == 0)
         self.accounts.check(KEPT_QUEUES)
+
+    @staticmethod
+    def _left_over(node: SimNode) -> dict[str, object]:
+        """What an idle broker that has decided everything must not hold any more."""
+        state, broker = node.node.state, node.node.broker
+        replicator = node.extension.replicator
+        held: dict[str, object] = {
+            "records to apply": len(state.log.pending),
+            "answers that wait": len(broker._completions),
+            "queues to serve": [queue.name for queue in state.scheduled],
+            "names that are barred and not known": [
+                name for name in broker.barred_names if state.outcomes.named(name) is None
+            ],
+            "noes": list(replicator.noes),
+            "owed commits": list(state.owed),
+        }
+        primary = node.ha.primary
+        if primary is not None:
+            channels = [channel for session in node.clients for channel in session.connection.channels.values()]
+            open_ones = sum(channel.transacting.active for channel in channels)
+            held["open transaction ids"] = abs(len(broker.open_tx_ids) - open_ones)
+            for name, backup in primary.backups.items():
+                held[f"catch-up of {name}"] = "" if backup.caught_up else "unfinished"
+                held[f"trackers of {name}"] = len(backup.trackers.blockers())
+        return {what: found for what, found in held.items() if found}
 
     @staticmethod
     def _topology(node: SimNode) -> list[bytes]:
