@@ -303,12 +303,23 @@ class Scenario(Group):
 
     def promote(self, successor: SimNode) -> None:
         """The primary is gone: this broker takes over, while the others are stopped."""
+        self._show_the_store()
         others = [node for node in self.nodes if node is not successor and node.up and not node.paused]
         for node in others:
             node.pause()
         self.until(f"{successor.name} leads", lambda: successor.up and successor.ha.primary is not None)
         for node in others:
             node.resume()
+
+    def _show_the_store(self) -> None:
+        """Everybody sees the store as it is; who has an old view of it might replace the new primary as well."""
+        store = self.cluster.store
+        running = [node for node in self.nodes if node.up and not node.paused and node.name not in store.cut_off]
+        for node in running:
+            store.renew(node.name)
+        group, brokers = store.group, store.brokers()
+        for node in running:
+            node.event(lambda ha: ha.group_changed(group, brokers))
 
     def away(self, node: SimNode) -> None:
         """It is stopped for so long that it is expelled."""
