@@ -32,6 +32,7 @@ from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.queue import Queue
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+from understudy.ha.status import BrokerStatus
 
 LOOK_US = 2 * MS
 ANSWER_MS = 60_000
@@ -342,8 +343,19 @@ class Scenario(Group):
         hand.go()
 
     def ready(self) -> None:
-        """All are active or ready, and listed."""
-        self.until("ready", lambda: self.cluster.settled() and len(self.members) == len(self.cluster.nodes), 60_000)
+        """All are listed, and active or ready; transactions may be open."""
+
+        def is_ready(node: SimNode) -> bool:
+            replicator = node.extension.replicator
+            return node.ha.status is BrokerStatus.READY and not (replicator.fresh or replicator.part)
+
+        def are_ready() -> bool:
+            primary = self.cluster.primary()
+            if primary is None or len(self.members) < len(self.nodes):
+                return False
+            return all(node is primary or (node.up and not node.paused and is_ready(node)) for node in self.nodes)
+
+        self.until("ready", are_ready, 60_000)
 
     def heal(self) -> None:
         """Everything is free, mended, resumed and started."""
