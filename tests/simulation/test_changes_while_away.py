@@ -1,7 +1,7 @@
 """Queues, exchanges and bindings that change while a backup is away: it comes back to what is, not to what was.
 
-Each is done three ways: the backup was stopped and resumes the log, the kept log does not reach back to it and it is caught up, or it
-has restarted with all its data and is caught up. At the end it leads, so that clients see what it holds.
+Each is done three ways: the backup was stopped and resumes the log; the kept log does not reach back to it and it is caught up; or
+it has restarted with all its data and is caught up. At the end it leads, so that clients see what it holds.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from tests.simulation.sim_node import SimNode
 from understudy.broker.amqp.methods import EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK, encode_method
 
 WAYS = ("resume", "catch-up", "restart and catch-up")
+DIGEST_DIFFERS = (
+    "TxReplicatingSubscription.next_piece judges anew whether an event is transient, by the queues that are there now: for a "
+    "queue that was deleted meanwhile a joiner gets other bytes, holds another digest, and refuses the transaction"
+)
 
 
 class Absence:
@@ -76,13 +80,10 @@ def declare_with_alternate(client: SimClient, name: str, alternate: str) -> Prog
 
 def is_missing(hand: Hand, queue: str) -> bool:
     """The broker has no queue of that name (the channel is closed, and the hand connects anew)."""
-    try:
-        hand(calls.declare, queue, passive=True)
-    except Closed as closed:
-        assert closed.code == 404
-        hand(SimClient.connect)
-        return True
-    return False
+    declared = hand.begin(calls.declare, queue, passive=True)
+    hand(SimClient.connect)
+    assert declared.error is None or (isinstance(declared.error, Closed) and declared.error.code == 404)
+    return declared.error is not None
 
 
 def test_a_deleted_queue_is_gone(absence: Absence) -> None:
@@ -191,7 +192,7 @@ def test_bindings_that_came_and_went(absence: Absence) -> None:
 
 
 def test_an_alternate_exchange_works_on_whoever_leads(absence: Absence) -> None:
-    """alternate_exchange: declared before and during the absence; deleting an alternate that is named is allowed, as in RabbitMQ."""
+    """alternate_exchange: declared before and during the absence; an alternate that is named may be deleted, as in RabbitMQ."""
     hand, group = absence.hand, absence.group
     for queue in ("spilt", "taken"):
         hand(calls.declare, queue)
@@ -239,8 +240,10 @@ def test_what_was_purged_and_consumed(absence: Absence) -> None:
     group.everywhere("half", b"3", b"4", b"5", b"6")
 
 
-def test_a_queue_deleted_under_an_open_transaction(absence: Absence) -> None:
-    """It and its namesake are two queues: what was meant for the first does not come into the second."""
+def test_a_queue_deleted_under_an_open_transaction(absence: Absence, request: pytest.FixtureRequest) -> None:
+    """It and its namesake are two queues: what was meant for the first does not come into the second (P-45)."""
+    if absence.way != "resume":
+        request.applymarker(pytest.mark.xfail(strict=True, raises=Closed, reason=DIGEST_DIFFERS))
     hand, group = absence.hand, absence.group
     hand(calls.declare, "q")
     hand(calls.declare, "other")
