@@ -358,6 +358,28 @@ def test_two_that_campaign_at_once() -> None:
             assert group.cluster.store.group.epoch == number + 2
 
 
+def test_everybody_names_the_same_group() -> None:
+    """broker_info: epoch, primary and members are the same on all, also on one that comes later, and after a failover."""
+
+    def agreed(group: Scenario) -> bool:
+        running = [node for node in group.nodes if node.up]
+        return all(node.ha.group == group.cluster.store.group for node in running)
+
+    with scenario(brokers=4) as group:
+        late = group.backups[2]
+        group.crash(late)
+        late.wipe()
+        group.expelled(late)
+        group.until("three agree", lambda: agreed(group))
+        late.start()
+        group.ready()
+        group.until("four agree", lambda: agreed(group), 1_000)
+        assert len(group.members) == 4
+        group.replace_primary(late)
+        group.until("active", lambda: group.cluster.primary() is late)
+        group.until("they agree again", lambda: agreed(group), 1_000)
+
+
 # -- min_insync, from both sides ----------------------------------------------------------------------------------------
 
 
