@@ -21,7 +21,6 @@ import typer
 
 from understudy import __version__
 from understudy.broker.errors import UnderstudyError
-from understudy.broker.log import frame
 
 COMMANDS_GROUP: Final = "understudy.commands"
 DEFAULT_URL: Final = "http://127.0.0.1:8672"
@@ -39,8 +38,7 @@ app.add_typer(users, name="user")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        compiled = "" if (frame.__file__ or "").endswith(".py") else ", compiled"
-        print(f"understudy {__version__} on Python {platform.python_version()}{compiled}")
+        print(f"understudy {__version__} on Python {platform.python_version()}")
         raise typer.Exit
 
 

@@ -29,8 +29,9 @@ is silent, with one difference: a body larger than announced is 505 here, 501 th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from understudy.broker.amqp.constants import (
     FRAME_BODY,
@@ -73,8 +74,6 @@ _ack: Final = Struct(">QB").unpack_from
 
 _BASIC: Final = BASIC_PUBLISH >> 16 << 16
 """Class 60 and weight 0, as they lie together in a content header."""
-
-_KINDS: Final = frozenset({FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT})
 
 _BARE: Final = frozenset({TX_COMMIT, TX_COMMIT_OK})
 """Hot methods without arguments."""
@@ -259,7 +258,8 @@ class FrameParser:
             self._needed = 7
             return -1
         kind, channel, size = _head(buf, at)
-        if kind not in _KINDS:
+        take = self._TAKERS.get(kind)
+        if take is None:
             raise FrameError(ReplyCode.FRAME_ERROR, f"unknown frame type {kind} on channel {channel}")
         if size > self._max_payload:
             raise FrameError(
@@ -272,14 +272,7 @@ class FrameParser:
             return -1
         if buf[stop] != FRAME_END:
             raise FrameError(ReplyCode.FRAME_ERROR, f"frame on channel {channel} ends with 0x{buf[stop]:02x}")
-        if kind == FRAME_METHOD:
-            event = self._take_method(channel, buf, at + 7, stop)
-        elif kind == FRAME_HEADER:
-            event = self._take_header(channel, buf, at + 7, stop)
-        elif kind == FRAME_BODY:
-            event = self._take_body(channel, buf, at + 7, stop)
-        else:
-            event = self._take_heartbeat(channel, buf, at + 7, stop)
+        event = take(self, channel, buf, at + 7, stop)
         if event is not None:
             events.append(event)
         return stop + 1
@@ -359,3 +352,10 @@ class FrameParser:
         del self._contents[channel]
         assert content.properties is not None
         return (channel, content.key, content.args, content.properties, body)
+
+    _TAKERS: ClassVar[dict[int, Callable[[FrameParser, int, bytes, int, int], Event | None]]] = {
+        FRAME_METHOD: _take_method,
+        FRAME_HEADER: _take_header,
+        FRAME_BODY: _take_body,
+        FRAME_HEARTBEAT: _take_heartbeat,
+    }

@@ -56,9 +56,6 @@ class Channel:
         awaiting: key of the method whose answer waits for the log, 0 if none.
     """
 
-    __deletable__ = ("_publish", "consuming", "naming", "publishing", "transacting")
-    """By :meth:`release`. mypyc wants to be told."""
-
     def __init__(self, connection: Connection, number: int) -> None:
         self.connection = connection
         self.broker = connection.broker

@@ -429,8 +429,8 @@ class _Scan:
                     raise frames.CorruptFrameError(Place(segment.name, position), "a group note inside a group")
             except frames.FrameVersionError as error:
                 raise JournalFormatError(error.place, "frame version", error.version, FRAME_VERSION) from error
-            except frames.CorruptFrameError as damage:
-                self._bad_frame(file, reader, segment, group, str(damage), newest=newest)
+            except frames.CorruptFrameError as error:
+                self._bad_frame(file, reader, segment, group, str(error), newest=newest)
                 break
             self._frame(frame, segment, position)
             position = segment.end = position + len(frame)

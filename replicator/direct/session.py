@@ -191,8 +191,8 @@ class LinkSession:
                 self._take(*frame)
                 if self._state is _State.FINISHED:
                     break
-        except HandshakeError as refusal:
-            self._fail(str(refusal))
+        except HandshakeError as error:
+            self._fail(str(error))
         except FramingError as error:
             self._fail(f"{error}{'' if self.established else ', before the other end has proved who it is'}")
         self._messages_received += len(messages)
