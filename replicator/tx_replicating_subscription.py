@@ -20,7 +20,6 @@ class TxReplicatingSubscription(ReplicatingSubscription):
     def __init__(self, state: BrokerState, tx: TxBuffer, base: int) -> None:
         tx_queue = Queue(tx.tx_id, "", f"tx:{tx.tx_id}", durable=True, auto_delete=True, arguments={}, live=state.live)
         super().__init__(tx_queue, IdSet())
-        self._state = state
         self.tx = tx
         self._events = [event for event in tx.events if 0 < event[0] <= base]
         self._at = 0
@@ -38,9 +37,7 @@ class TxReplicatingSubscription(ReplicatingSubscription):
             if message is None:
                 raw = record.encode_tx_dequeue(self.tx.tx_id, content)
             else:
-                queues = [self._state.queues.get(target[0]) for target in content]
-                transient = not message.persistent or not any(queue is not None and queue.durable for queue in queues)
-                head = record.encode_tx_enqueue(self.tx.tx_id, content, message, transient)
+                head = record.encode_tx_enqueue(self.tx.tx_id, content, message, offset in self.tx.transient_at)
                 raw = head + message.properties + message.body
             records.append((offset, raw))
             size += len(raw)

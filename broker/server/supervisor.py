@@ -136,6 +136,7 @@ class Supervisor:
         # A session of its own: Ctrl-C in the terminal is for the supervisor, who stops the brokers in order.
         return await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # the understudy that is running, not one that lies in the working directory
             "-m",
             "understudy.broker.server",
             "--config",

@@ -37,7 +37,8 @@ class TxBuffer:
 
     ``decided`` is called once, with the outcome, when that has been applied (primary: the channel that waits).
     ``outcome_offset`` is the offset of the COMMIT or ROLLBACK record that this log holds, 0 for none: a cut may take it
-    away again.
+    away again. ``transient_at`` holds the offsets of transient events: whether an event is one is judged once, when it is recorded,
+    by the queues that are there then.
     """
 
     __slots__ = (
@@ -60,6 +61,7 @@ class TxBuffer:
         "reason",
         "size_bytes",
         "state",
+        "transient_at",
         "tx_id",
     )
 
@@ -74,6 +76,7 @@ class TxBuffer:
         self.durable_events = 0
         self.digest = 0
         self.durable_digest = 0
+        self.transient_at: set[int] = set()
         self.size_bytes = 0
         self.opened_ms = 0
         self.prepare: Prepare | None = None
@@ -104,6 +107,8 @@ class TxBuffer:
         if not transient:
             self.durable_events += 1
             self.durable_digest = crc32(head, self.durable_digest)
+        else:
+            self.transient_at.add(offset)
         if self._marks is not None:
             self._marks.append((offset, self.logged_events, self.digest, self.durable_events, self.durable_digest))
         if message is not None:
@@ -133,6 +138,7 @@ class TxBuffer:
         gone = self.events[len(kept) :]
         if gone:
             self.events = kept
+            self.transient_at = {at for at in self.transient_at if at <= offset}
             marks = self._marks or []
             while marks and marks[-1][0] > offset:
                 marks.pop()

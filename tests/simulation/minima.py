@@ -40,7 +40,7 @@ FAULTS_OF_KIND = {
     "vote-no": 0.1,
     "clock-jump": 0.1,
     "fsync-error": 0.05,
-    "disk-full": 0.08,
+    "disk-full": 0.03,
     "wipe": 0.09,
 }
 """A seed of a sweep, on average."""
