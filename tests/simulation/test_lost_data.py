@@ -82,4 +82,4 @@ def test_who_is_dead_is_not_waited_for(seed: int) -> None:
         group.do(lambda client: publish(client, "kept"), limit_ms=100 * SESSION_MS)
         took_ms = (group.world.now_us - began_us) // MS
         assert backup.name not in group.members
-        assert took_ms < 2 * SESSION_MS
+        assert took_ms < 5 * SESSION_MS  # the session ends, and the primary hears of it; half of the time-out
