@@ -100,10 +100,10 @@ class Publishing:
             queue = vhost.queues.get(routing_key)
             queues = [queue] if queue is not None else []
         else:
-            passed = [found, *self._alternates(vhost, found)]
-            with_headers = any(each.needs_headers for each in passed)
+            tried = self._with_alternates(vhost, found)
+            with_headers = any(each.needs_headers for each in tried)
             fields = headers(properties) if with_headers and properties[0] & HEADERS_BIT else {}
-            queues = next(filter(None, (each.route(routing_key, fields) for each in passed)), [])
+            queues = next(filter(None, (each.route(routing_key, fields) for each in tried)), [])
             if len(queues) > MAX_TARGETS:
                 raise ResourceErrorSoft(
                     f"a message to exchange '{exchange}' in vhost '{connection.vhost}' would go to {len(queues)} queues, "
@@ -118,16 +118,15 @@ class Publishing:
         return queues
 
     @staticmethod
-    def _alternates(vhost: VirtualHost, exchange: Exchange) -> list[Exchange]:
-        """The exchanges to be tried when this one has no queue, in order; one that is not there, or was tried, is the end."""
-        found: list[Exchange] = []
-        while exchange.alternate is not None:
-            following = vhost.exchanges.get(exchange.alternate)
-            if following is None or following in found:
+    def _with_alternates(vhost: VirtualHost, exchange: Exchange) -> list[Exchange]:
+        """The exchange, and those that are tried in turn while none has a queue; one that is not there, or was tried, ends it."""
+        tried = [exchange]
+        while tried[-1].alternate is not None:
+            following = vhost.exchanges.get(tried[-1].alternate)
+            if following is None or following in tried:
                 break
-            found.append(following)
-            exchange = following
-        return found
+            tried.append(following)
+        return tried
 
     def _returned(self, message: Message, queues: list[Queue], mandatory: bool, immediate: bool) -> list[Queue]:
         """Judge mandatory and immediate now, inside a transaction too (P-34 to P-36). Returns the queues that remain."""
