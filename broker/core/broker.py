@@ -162,7 +162,7 @@ class Broker:
         self.leading = state.deciding = self._eager = True
         offset = state.append_record(record.encode_epoch(epoch, name, transients_lost, self.wall_ms))
         for tx_id, csn in state.owed_commits():
-            state.append_record(record.encode_commit(tx_id, csn, self.wall_ms, False))
+            state.append_record(record.encode_commit(tx_id, csn, self.wall_ms))
         self.barred_names = {argument[0]: at for at, _, argument in state.pending_outcomes()}
         floor = epoch << ID_EPOCH_SHIFT
         for queue in state.queues.values():

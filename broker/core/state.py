@@ -324,7 +324,7 @@ class BrokerState:
             if not self.deciding:
                 return False
             assert tx.prepare is not None
-            offset = log.append(record.encode_commit(tx.tx_id, tx.prepare.csn, tx.prepare.time_ms, False))
+            offset = log.append(record.encode_commit(tx.tx_id, tx.prepare.csn, tx.prepare.time_ms))
             self.note_decision(tx, TxState.COMMITTED, offset)
             log.pending.append((offset, self._apply_commit, (tx.tx_id, tx.prepare.csn, offset)))
         elif tx.outcome_offset > log.stable and not (self.deciding and tx.outcome is TxState.COMMITTED):

@@ -309,7 +309,7 @@ class Prepare:
         self.durable_digest = durable_digest
 
 
-def encode_prepare(prepare: Prepare, transient: bool) -> bytes:
+def encode_prepare(prepare: Prepare) -> bytes:
     body = b"".join(
         [
             _PREPARE_HEAD.pack(
@@ -327,7 +327,7 @@ def encode_prepare(prepare: Prepare, transient: bool) -> bytes:
             *[_PREPARE_QUEUE.pack(queue, first, count) for queue, (first, count) in prepare.first_ids.items()],
         ]
     )
-    return HEAD.pack(PREPARE | TRANSIENT if transient else PREPARE, len(body)) + body
+    return HEAD.pack(PREPARE, len(body)) + body
 
 
 def decode_prepare(buf: bytes, at: int) -> Prepare:
@@ -345,8 +345,8 @@ def decode_prepare(buf: bytes, at: int) -> Prepare:
     return Prepare(tx_id, csn, name, time_ms, first_ids, events, digest, durable_events, durable_digest, kind)
 
 
-def encode_commit(tx_id: int, csn: int, time_ms: int, transient: bool) -> bytes:
-    return _COMMIT.pack(COMMIT | TRANSIENT if transient else COMMIT, 24, tx_id, csn, time_ms)
+def encode_commit(tx_id: int, csn: int, time_ms: int) -> bytes:
+    return _COMMIT.pack(COMMIT, 24, tx_id, csn, time_ms)
 
 
 def decode_commit(buf: bytes, at: int) -> tuple[int, int, int]:

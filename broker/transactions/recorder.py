@@ -78,7 +78,7 @@ class TransactionRecorder:
             state.transactions[tx.tx_id] = tx
         # Never transient, though all its events may be: its outcome may be asked for after every broker has restarted, one
         # after the other, and a refill brings no outcomes.
-        offset = state.log.append(record.encode_prepare(prepare, False))
+        offset = state.log.append(record.encode_prepare(prepare))
         state.close_transaction(tx, prepare, offset)
         return offset
 

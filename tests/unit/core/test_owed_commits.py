@@ -86,7 +86,7 @@ def test_a_checkpoint_says_what_is_owed() -> None:
 def test_what_stands_in_the_log_is_not_written_again() -> None:
     state = BrokerState()
     state.owed[7] = 1
-    state.append_record(record.encode_commit(7, 1, 0, False))
+    state.append_record(record.encode_commit(7, 1, 0))
     assert state.owed_commits() == []
     state.owed[8] = 2
     assert state.owed_commits() == [(8, 2)]

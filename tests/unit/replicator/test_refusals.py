@@ -27,7 +27,7 @@ def batch(first: int, stable: int, *records: bytes) -> bytes:
 
 
 def prepare(events: int) -> bytes:
-    return record.encode_prepare(record.Prepare(TX, 1, "t", 0, {QUEUE: (1 << 40 | 9, 1)}, events, 0, events, 0), False)
+    return record.encode_prepare(record.Prepare(TX, 1, "t", 0, {QUEUE: (1 << 40 | 9, 1)}, events, 0, events, 0))
 
 
 def backup() -> tuple[BrokerState, BrokerReplicator, list[bytes]]:
@@ -48,7 +48,7 @@ def backup() -> tuple[BrokerState, BrokerReplicator, list[bytes]]:
 def test_a_commit_of_a_transaction_that_it_refused_is_not_applied() -> None:
     state, replicator, _ = backup()
     event = record.encode_tx_enqueue(TX, [(QUEUE, 0, 0)], Message("", "q", b"\0\0", b"x", True), False)
-    commit = record.encode_commit(TX, 1, 0, False)
+    commit = record.encode_commit(TX, 1, 0)
     replicator.take(batch(3, 2, event + b"\0\0" + b"x", prepare(2), commit))
     assert list(replicator.noes) == [TX]
     replicator.take(wire.encode_stable(5))
