@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import attrs
 import typer
 
 from understudy.broker.errors import UnderstudyError
@@ -25,6 +26,8 @@ from understudy.broker.server.supervisor import SupervisedBroker, Supervisor
 GROUP: Final = "understudy"
 SECRET_FILE: Final = "link.secret"  # noqa: S105  # the name of a file
 MAX_BROKERS: Final = 16
+CPUS_PLENTY: Final = 2
+"""With so many CPUs a broker, or more, the scheduler finds an idle one by itself."""
 
 _TOML: Final = """\
 # Made anew by `understudy cluster` at every start. To run this broker alone: understudy serve --config {path}
@@ -75,6 +78,14 @@ def cluster(
     no_restart: Annotated[
         bool, typer.Option("--no-restart", help="Leave a broker that was killed where it lies.")
     ] = False,
+    pin: Annotated[
+        bool | None,
+        typer.Option(
+            "--pin/--no-pin",
+            help="One CPU for each broker, in turn. By default if there are fewer than two CPUs a broker.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run a group of brokers on this host, in the foreground, until Ctrl-C.
 
@@ -82,10 +93,40 @@ def cluster(
     """
     if port + brokers - 1 > 65_535:
         raise ClusterError(f"{brokers} brokers from port {port} on end above 65535")
-    supervised = lay_out(data, brokers, port)
+    shares = cpu_shares(brokers, usable_cpus(), pin)
+    supervised = [
+        attrs.evolve(each, cpus=cpus) for each, cpus in zip(lay_out(data, brokers, port), shares, strict=True)
+    ]
     report = _print_json if as_json else _Lines(data, port, brokers)
     supervisor = Supervisor(supervised, restart=not no_restart, report=report)
     raise typer.Exit(asyncio.run(supervisor.run()))
+
+
+def usable_cpus() -> list[int]:
+    """The CPUs this process may use, ascending; none if the operating system does not tell."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def cpu_shares(brokers: int, cpus: list[int], pin: bool | None) -> list[frozenset[int]]:
+    """Which CPUs each broker gets; empty: any.
+
+    A message goes from the primary to a backup and back, so hardly two brokers have work at a time, as the scheduler sees it: where
+    CPUs are few it packs them on one, and the others idle. One CPU each, in turn, is 1.4 times as fast (decision 0015).
+
+    Args:
+        brokers: how many.
+        cpus: those that can be had.
+        pin: always, never, or (None) where CPUs are few.
+
+    Raises:
+        ClusterError: they are to be pinned, and nobody says to what.
+    """
+    if pin and not cpus:
+        raise ClusterError("--pin: this operating system does not say which CPUs a process may use")
+    few = 2 <= len(cpus) < CPUS_PLENTY * brokers
+    if pin or (pin is None and few):
+        return [frozenset({cpus[number % len(cpus)]}) for number in range(brokers)]
+    return [frozenset()] * brokers
 
 
 def lay_out(directory: Path, brokers: int, port: int) -> list[SupervisedBroker]:

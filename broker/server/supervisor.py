@@ -11,7 +11,9 @@ Stopping: the primary first, while its backups are there to acknowledge what it 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import signal
 import sys
 import time
@@ -43,11 +45,13 @@ class SupervisedBroker:
         broker: its id.
         config: its TOML file.
         log: where its standard error goes, appended.
+        cpus: the CPUs it may run on; empty: wherever the kernel likes.
     """
 
     broker: str
     config: Path
     log: Path
+    cpus: frozenset[int] = frozenset()
 
 
 class _Running:
@@ -134,7 +138,7 @@ class Supervisor:
     @staticmethod
     async def _start(about: SupervisedBroker, log: IO[bytes]) -> asyncio.subprocess.Process:
         # A session of its own: Ctrl-C in the terminal is for the supervisor, who stops the brokers in order.
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",  # the understudy that is running, not one that lies in the working directory
             "-m",
@@ -147,6 +151,10 @@ class Supervisor:
             stderr=log,
             start_new_session=True,
         )
+        if about.cpus:  # it has one thread yet; those to come inherit this
+            with contextlib.suppress(OSError):  # it has ended already, or the CPU was taken away: it runs where it may
+                os.sched_setaffinity(process.pid, about.cpus)
+        return process
 
     def _told(self, running: _Running, line: bytes) -> None:
         try:

@@ -213,3 +213,22 @@ def test_brokers_stop_when_their_supervisor_is_gone(tmp_path: Path) -> None:
     wait_until("all brokers have stopped", lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
     assert all("stopped" in log.read_text() for log in cluster.data.glob("*.log"))
     remove_journals(cluster.data)
+
+
+def test_brokers_share_the_cpus_out(tmp_path: Path) -> None:
+    usable = sorted(os.sched_getaffinity(0))
+    with running_cluster(tmp_path, "--pin") as cluster:
+        wanted = [{usable[number % len(usable)]} for number in range(3)]
+        rows = cluster.ready()
+        assert [os.sched_getaffinity(rows[name]["pid"]) for name in ("b1", "b2", "b3")] == wanted
+        os.kill(rows["b2"]["pid"], signal.SIGKILL)
+        wait_until("b2 is back", lambda: cluster.rows()["b2"]["pid"] not in (None, rows["b2"]["pid"]), 20.0)
+        again = cluster.ready()["b2"]["pid"]
+        tasks = {int(task.name) for task in Path(f"/proc/{again}/task").iterdir()}
+        assert len(tasks) > 1, "the journal and the store have threads of their own"
+        assert all(os.sched_getaffinity(task) == wanted[1] for task in tasks)
+
+
+def test_brokers_go_where_the_scheduler_likes(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, "--no-pin") as cluster:
+        assert all(os.sched_getaffinity(row["pid"]) == os.sched_getaffinity(0) for row in cluster.ready().values())
