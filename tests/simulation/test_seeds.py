@@ -12,6 +12,8 @@ from tests.simulation.cluster import SimCluster
 
 SEEDS = {
     113: "a log without transient records brought up a backup that had not restarted (test_transient_holes)",
+    716: "a message handed out in the last millisecond of its life (the checker took it for expired)",
+    836: "the same, by get",
     221: "an outcome was forgotten when the clock jumped (decision 0004)",
     853: "the same, asked for by name",
 }

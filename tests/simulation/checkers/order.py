@@ -48,7 +48,7 @@ class Order:
         left = reference.departed.get(key)
         if not there and (left is None or left.offset <= state.log.applied):
             raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name}, which is not there ({left})")
-        if entry.deadline_ms and entry.deadline_ms <= node.node.broker.wall_ms:
+        if entry.deadline_ms and entry.deadline_ms < node.node.broker.wall_ms:  # within its last millisecond it may go
             raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name} after its deadline")
         epoch = node.node.broker.epoch
         if reference.epoch < epoch:
