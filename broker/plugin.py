@@ -103,6 +103,9 @@ class CoreExtension(Protocol):
     def end_turn(self, flush: bool) -> bool:
         """After the broker's end of turn; see ``BrokerNode.end_turn``."""
 
+    def after_turn(self) -> None:
+        """The turn's output and its journal group are on their way: what nobody waits for is done now."""
+
 
 def find_plugins(enabled: list[str]) -> list[Any]:
     """The classes of the enabled plugins, in the order given.

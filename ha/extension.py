@@ -17,13 +17,14 @@ from understudy.replicator.fabric import Fabric
 class HaExtension:
     """Implements ``broker.plugin.CoreExtension``.
 
-    ``ha`` is there after :meth:`opened`, and with it the two calls of each turn, which are its own.
+    ``ha`` is there after :meth:`opened`, and with it the calls of each turn, which are its own.
     """
 
     replicator: BrokerReplicator
     ha: HaBroker
     durable: Callable[[], None]
     end_turn: Callable[[bool], bool]
+    after_turn: Callable[[], None]
 
     def __init__(self, config: HaConfig, coordination: Coordination, fabric: Fabric, host: HaHost) -> None:
         self._config = config
@@ -48,6 +49,7 @@ class HaExtension:
         self.ha = HaBroker(self._config, broker, self.replicator, gate, self._coordination, self._fabric, self._host)
         self.durable = self.ha.durable
         self.end_turn = self.ha.end_turn
+        self.after_turn = self.replicator.apply_told
         self.ha.start()
 
     def disk_low(self, reason: str) -> None:

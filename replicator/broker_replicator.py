@@ -68,6 +68,7 @@ class BrokerReplicator:
         self._link_epoch = 0
         self._link_number = 0
         self._acked = -1
+        self._told = 0
         self._pieces = 0
         self._pieces_acked = 0
         state.on_applied_tx = self._applied
@@ -151,6 +152,7 @@ class BrokerReplicator:
 
     def unlink(self) -> None:
         """The link is gone: nothing is acknowledged any more."""
+        self.apply_told()
         self._send = None
         self._link_epoch = 0
 
@@ -184,10 +186,13 @@ class BrokerReplicator:
         kind = message[0]
         if kind == wire.BATCH:
             self._take_batch(wire.decode_number(message), message[9:])
-        elif kind == wire.STABLE:
+            return
+        if kind == wire.STABLE:
             self._require_link()
-            self._told_stable(wire.decode_number(message))
-        elif kind == wire.RESUME:
+            self._told = max(self._told, wire.decode_number(message))
+            return
+        self.apply_told()  # all others look at what is applied
+        if kind == wire.RESUME:
             epoch, common, _ = wire.decode_resume(message)
             self._resume(epoch, common)
         elif kind == wire.CATCH_UP:
@@ -230,6 +235,7 @@ class BrokerReplicator:
 
     def cut(self, offset: int) -> None:
         """Drop what stands after ``offset``, durably."""
+        self.apply_told()
         log = self._state.log
         if offset < log.end:
             assert self._gate is not None
@@ -252,12 +258,17 @@ class BrokerReplicator:
         assert self._gate is not None
         batch = Batch(header.first_offset, last, header.epoch, data)
         self._gate.append_batch(journal_form(batch), last)
-        # What recovery would apply of this batch is applied now: after a restart this broker must hold what it said it holds.
-        self._told_stable(max(stable, header.stable))
+        # What recovery would apply of this batch is applied in this turn: after a restart this broker must hold what it said it
+        # holds. But the primary waits for the acknowledgement, and for nothing else, so the journal writes first.
+        self._told = max(self._told, stable, header.stable)
 
-    def _told_stable(self, stable: int) -> None:
-        self._state.log.apply_up_to(stable)
-        self._state.log.kept.trim(self._state.log.applied)
+    def apply_told(self) -> None:
+        """Apply what the primary has told to be stable since the last call: once a turn, when its journal group is begun."""
+        if self._told:
+            log = self._state.log
+            log.apply_up_to(self._told)
+            log.kept.trim(log.applied)
+            self._told = 0
 
     def durable(self) -> None:
         """More of the journal is on disk."""

@@ -119,6 +119,11 @@ class BrokerNode:
             left = self.extension.end_turn(flush) or left
         return left
 
+    def after_turn(self) -> None:
+        """What the turn had to say is written, and its journal group is begun: do what nobody waits for."""
+        if self.extension is not None:
+            self.extension.after_turn()
+
     def droppable_before(self, checkpoint_offset: int) -> int:
         """Leading segments whose batches all end at or before this hold nothing that is needed.
 

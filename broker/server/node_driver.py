@@ -3,9 +3,9 @@
 **The turn.** Whatever arrives (bytes of a client, a message on a link, a finished fsync, an answer of the coordination store, a
 tick) is fed to the core and asks for a turn. The turn runs once, when the event loop has handed out everything that was
 ready, and does in this order: the core's end of turn (apply, answer, close one batch), one write per link, one write per
-client, one journal group. If that was synced on the spot (a small one is), a backup's acknowledgement goes out with it. So a
-commit shares its fsync with all that came in the same moment, and nobody is answered early, because there is no other place
-that writes.
+client, one journal group. If that was synced on the spot (a small one is), a backup's acknowledgement goes out with it. Last
+comes what nobody waits for: a backup applies. So a commit shares its fsync with all that came in the same moment, and nobody is
+answered early, because there is no other place that writes.
 
 **Cores come and go.** A core that steps down is not turned into a backup: its clients are told, its journal is flushed and
 closed, and a new core is recovered from it in the same process. The sockets stay open; who connects meanwhile meets the
@@ -212,17 +212,7 @@ class NodeDriver:
     def _turn(self) -> None:
         node = self.node
         if node is not None:
-            try:
-                left = node.end_turn(self._flush_due)
-            except Exception as error:  # noqa: BLE001  # nothing of a peer is looked at here: what comes is ours
-                self.crashed(f"end of a turn, log at {node.state.log.position}", error)
-            self._flush_due = False
-            if not left:
-                self._left = False
-            elif not self._left or self._lazy is None:
-                self._leave()
-            for flush in self._flushes:
-                flush()
+            self._end_turn(node)
         # From here on a call of request_turn asks for another turn. What a core says in its own turn goes out in it.
         self._turn_due = False
         if self._woken:
@@ -232,11 +222,29 @@ class NodeDriver:
         # Last, because a small group is synced here and now: backups and clients have been written to.
         if self.journal_driver is not None:
             self.journal_driver.kick()
+        if node is not None:
+            try:
+                node.after_turn()
+            except Exception as error:  # noqa: BLE001  # as in _end_turn
+                self.crashed(f"after a turn, log at {node.state.log.position}", error)
         if self._turned:
             turned, self._turned = self._turned, []
             for future in turned:
                 if not future.done():
                     future.set_result(None)
+
+    def _end_turn(self, node: BrokerNode) -> None:
+        try:
+            left = node.end_turn(self._flush_due)
+        except Exception as error:  # noqa: BLE001  # nothing of a peer is looked at here: what comes is ours
+            self.crashed(f"end of a turn, log at {node.state.log.position}", error)
+        self._flush_due = False
+        if not left:
+            self._left = False
+        elif not self._left or self._lazy is None:
+            self._leave()
+        for flush in self._flushes:
+            flush()
 
     def _leave(self) -> None:
         """A turn was the first to leave something for later.

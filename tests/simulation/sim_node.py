@@ -246,6 +246,7 @@ class SimNode:
             self._lazy = True
             self.world.at(self.rng.randrange(100, LAZY_MS * MS), self._flush, self.incarnation)
         self._begin_sync()
+        self.node.after_turn()
         links, self.dirty_links = self.dirty_links, []
         for link in links:
             link.flush()

@@ -100,15 +100,16 @@ def primary_does_not_wait_for_its_disk(bug: Bug) -> None:
 @mutation("G3", "G1", "G2")
 def applied_before_stable(bug: Bug) -> None:
     """A backup applies records when they come, not when they are stable."""
-    real = BrokerReplicator._told_stable
+    real = BrokerReplicator.apply_told
 
-    def told_stable(self: BrokerReplicator, stable: int) -> None:
+    def apply_told(self: BrokerReplicator) -> None:
         end = self._state.log.end
-        if end > stable:
+        if self.linked and end > max(self._told, self._state.log.stable):
             bug.strike()
-        real(self, max(end, stable))
+            self._told = end
+        real(self)
 
-    bug.replace(BrokerReplicator, "_told_stable", told_stable)
+    bug.replace(BrokerReplicator, "apply_told", apply_told)
 
 
 @mutation("G4", "G5", "G6", "JournalDamagedError")
