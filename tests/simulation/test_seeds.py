@@ -15,6 +15,8 @@ SEEDS = {
     716: "a message handed out in the last millisecond of its life (the checker took it for expired)",
     836: "the same, by get",
     221: "an outcome was forgotten when the clock jumped (decision 0004)",
+    2081: "a stopped primary confirmed a transient message that its successor, restarted, had not kept (as it may)",
+    2507: "the same, and delivered it",
     853: "the same, asked for by name",
 }
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.simulation.checkers.lost_transients import fell_into_a_hole
 from tests.simulation.checkers.reference import Reference
-from tests.simulation.ledger import Violation
+from tests.simulation.ledger import Violation, stamp_of
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
@@ -47,6 +48,8 @@ class Order:
         there = known is not None and entry_id in known.entries
         left = reference.departed.get(key)
         if not there and (left is None or left.offset <= state.log.applied):
+            if fell_into_a_hole(node, reference, stamp_of(entry.message.body)):
+                return
             raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name}, which is not there ({left})")
         if entry.deadline_ms and entry.deadline_ms < node.node.broker.wall_ms:  # within its last millisecond it may go
             raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name} after its deadline")

@@ -99,6 +99,7 @@ class Reference:
         ever: stamp to the offset at which it became visible.
         lost_at: offsets of the EPOCHs with which all transient messages ended.
         transient: offsets of records that journals do not keep.
+        holes: offsets at which such a record stood that whoever chose the log had not kept.
     """
 
     def __init__(self) -> None:
@@ -116,6 +117,7 @@ class Reference:
         self.here: set[tuple[str, int]] = set()
         self.ever: dict[str, int] = {}
         self.transient: set[int] = set()
+        self.holes: set[int] = set()
         self.lost_at: list[int] = []
         self.on_commit: Callable[[ReferenceTransaction], None] | None = None
         self._kept = 0
@@ -235,6 +237,7 @@ class Reference:
         pass
 
     def _hole(self, offset: int, content: Any) -> None:
+        self.holes.add(offset)
         self._holes = True
 
     def _epoch(self, offset: int, content: Any) -> None:

@@ -42,6 +42,7 @@ def backup() -> tuple[BrokerState, BrokerReplicator, list[bytes]]:
     declare = record.encode_queue_declare(QUEUE, "/", "q", record.DURABLE, EMPTY)
     replicator.take(batch(1, 0, epoch, declare))
     replicator.take(wire.encode_stable(2))
+    replicator.apply_told()
     return state, replicator, said
 
 
@@ -52,6 +53,7 @@ def test_a_commit_of_a_transaction_that_it_refused_is_not_applied() -> None:
     replicator.take(batch(3, 2, event + b"\0\0" + b"x", prepare(2), commit))
     assert list(replicator.noes) == [TX]
     replicator.take(wire.encode_stable(5))
+    replicator.apply_told()
     assert state.queues[QUEUE].entries == {}
     assert state.log.applied == 3, "it stops before the PREPARE"
     assert list(replicator.noes) == [TX], "the no stands: it is caught up when it links again"
@@ -63,5 +65,6 @@ def test_a_rollback_of_it_ends_the_no() -> None:
     replicator.take(batch(3, 2, prepare(2), record.encode_rollback(TX, 0, "t", "refused")))
     assert list(replicator.noes) == [TX]
     replicator.take(wire.encode_stable(4))
+    replicator.apply_told()
     assert replicator.noes == {}
     assert state.log.applied == 4
