@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+
+class SpilledBody(Protocol):
+    """A body that is not in memory. It ends with the last reference to it."""
+
+    def read(self) -> bytes:
+        """All of it."""
+
+
+class Spill(Protocol):
+    """Where bodies go that are too many for the memory. The journal has them too; this is only for reading them again."""
+
+    def put(self, body: bytes) -> SpilledBody | None:
+        """Keep ``body``; None if there is no room, and it has to stay in memory."""
+
 
 class Message:
     """One published message, shared by every queue it was routed to. Its bytes never change.
 
     ``properties`` are the raw bytes of the AMQP content header after the body size (flags and list), forwarded as they
-    came. ``offset`` is that of the log record that carries the body; 0 for a message that was never logged.
+    came. ``body`` may have been spilled: :meth:`content` reads it; ``size`` is its length in bytes. ``offset`` is that of the log
+    record that carries the body; 0 for a message that was never logged.
     """
 
-    __slots__ = ("body", "exchange", "offset", "persistent", "properties", "routing_key")
+    __slots__ = ("body", "exchange", "offset", "persistent", "properties", "routing_key", "size")
 
     def __init__(self, exchange: str, routing_key: str, properties: bytes, body: bytes, persistent: bool) -> None:
         self.exchange = exchange
         self.routing_key = routing_key
         self.properties = properties
-        self.body = body
+        self.body: bytes | SpilledBody = body
+        self.size = len(body)
         self.persistent = persistent
         self.offset = 0
+
+    def content(self) -> bytes:
+        """The body."""
+        body = self.body
+        return body if isinstance(body, bytes) else body.read()
+
+    def spill(self, spill: Spill) -> None:
+        """Let the body go from memory, if it is there and ``spill`` has room."""
+        if isinstance(self.body, bytes):
+            self.body = spill.put(self.body) or self.body

@@ -55,7 +55,7 @@ class ReplicatingSubscription:
                     break
                 transient = is_transient
                 chosen.append(entry)
-                size += len(entry.message.body) + len(entry.message.properties) + 64
+                size += entry.message.size + len(entry.message.properties) + 64
             self._next += 1
         if not chosen:
             return None

@@ -23,7 +23,7 @@ _U32: Final = Struct(">I")
 def encode_message(message: Message) -> bytes:
     """A message by itself, as in a record."""
     head = bytes((message.persistent,)) + record.short(message.exchange) + record.short(message.routing_key)
-    return b"".join([head, _U32.pack(len(message.properties)), message.properties, message.body])
+    return b"".join([head, _U32.pack(len(message.properties)), message.properties, message.content()])
 
 
 def encode_queue_piece(kind: int, queue_id: int, transient: bool, entries: list[Entry]) -> bytes:

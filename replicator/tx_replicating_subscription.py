@@ -38,7 +38,7 @@ class TxReplicatingSubscription(ReplicatingSubscription):
                 raw = record.encode_tx_dequeue(self.tx.tx_id, content)
             else:
                 head = record.encode_tx_enqueue(self.tx.tx_id, content, message, offset in self.tx.transient_at)
-                raw = head + message.properties + message.body
+                raw = head + message.properties + message.content()
             records.append((offset, raw))
             size += len(raw)
             self._at += 1

@@ -150,6 +150,7 @@ class TxConfig:
     outcome_ttl_s: Annotated[float, seconds(1, 30 * DAY_S)] = 3_600.0
     outcome_limit: Annotated[int, Number(1, 100_000_000)] = 1_000_000
     max_bytes: Annotated[int, size(1)] = 256 * MIB
+    memory_bytes: Annotated[int, size(0)] = 16 * MIB
 
 
 @frozen(kw_only=True)

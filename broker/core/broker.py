@@ -393,7 +393,7 @@ class Broker:
         if targets:
             transient = not (message.persistent and durable)
             message.offset = offset = log.append(
-                record.encode_enqueue(targets, message, transient), message.properties, message.body
+                record.encode_enqueue(targets, message, transient), message.properties, message.content()
             )
             log.pending.append((offset, self.state.apply_enqueue, (message, targets)))
         for queue in local:
@@ -538,7 +538,7 @@ class Broker:
     def tx_publish(self, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None) -> None:
         """Enqueue within ``tx``: the queues hold it embargoed until the decision (P-06)."""
         self.counters["published"] += 1
-        self._open_bytes += len(message.body)
+        self._open_bytes += message.size
         if self._dequeues:
             self.close_dequeues()
         if len(queues) == 1 and expiration_ms is None and queues[0].logged and queues[0].ttl_ms is None:

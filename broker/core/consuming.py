@@ -160,7 +160,7 @@ class Consuming:
                 message.exchange,
                 message.routing_key,
                 message.properties,
-                message.body,
+                message.content(),
                 connection.frame_max,
             )
         )
@@ -194,7 +194,7 @@ class Consuming:
                 message.routing_key,
                 queue.depth,
                 message.properties,
-                message.body,
+                message.content(),
                 self._connection.frame_max,
             )
         )

@@ -30,9 +30,9 @@ def queue_digests(state: BrokerState) -> list[QueueDigest]:
         queue.sort()
         for entry in queue.entries.values():
             message = entry.message
-            digest.update(_ENTRY.pack(entry.id, entry.deadline_ms, len(message.properties), len(message.body)))
+            digest.update(_ENTRY.pack(entry.id, entry.deadline_ms, len(message.properties), message.size))
             digest.update(message.properties)
-            digest.update(message.body)
+            digest.update(message.content())
         digests.append(
             QueueDigest(vhost=queue.vhost, name=queue.name, messages=len(queue.entries), digest=digest.hexdigest())
         )

@@ -14,6 +14,7 @@ class Limits:
         unstable_bytes_per_connection: the same for one connection.
         outgoing_bytes_per_client: written and not taken by a client: no more deliveries to it.
         tx_bytes: content of one transaction: 506 and rolled back above it.
+        tx_memory_bytes: the same: bodies beyond it are spilled to a file.
         message_bytes: one body: 501 above it.
         channel_max, frame_max, heartbeat_s: what is offered in connection.tune.
         hold_commits: commits wait until the driver ends a turn with ``flush`` (``group.min_wait``), for others to join them.
@@ -26,6 +27,7 @@ class Limits:
     unstable_bytes_per_connection: int = 4 << 20
     outgoing_bytes_per_client: int = 8 << 20
     tx_bytes: int = 1 << 30
+    tx_memory_bytes: int = 16 << 20
     message_bytes: int = 512 << 20
     hold_commits: bool = False
     channel_max: int = 2047

@@ -15,6 +15,7 @@ from understudy.broker.core.recovery import Recovery, encode_checkpoint
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, journal_gate
 from understudy.broker.log.journal_gate import JournalGate, JournalPort
+from understudy.broker.message import Spill
 from understudy.broker.plugin import CoreExtension
 
 KEPT_BYTES = 128 << 20
@@ -38,9 +39,11 @@ class BrokerNode:
         random_bytes: Callable[[int], bytes],
         extension: CoreExtension | None = None,
         kept_bytes: int = KEPT_BYTES,
+        spill: Spill | None = None,
     ) -> None:
+        """``spill``: where bodies of large transactions go; without one they stay in memory."""
         self.name = name
-        self.state = BrokerState(kept_bytes)
+        self.state = BrokerState(kept_bytes, spill, limits.tx_memory_bytes)
         self.extension = extension
         self._limits = limits
         self._random_bytes = random_bytes

@@ -148,7 +148,7 @@ class Publishing:
                     message.exchange,
                     message.routing_key,
                     message.properties,
-                    message.body,
+                    message.content(),
                     self._connection.frame_max,
                 )
             )

@@ -25,11 +25,13 @@ from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.log import Log
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.log.record import Group, Prepare, Target
-from understudy.broker.message import Message
+from understudy.broker.message import Message, Spill
 from understudy.broker.transactions.outcomes import Outcomes
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 ALL_EPOCHS = 1 << 32
+ALL_BYTES = 1 << 63
+TX_MEMORY_BYTES = 16 << 20
 EMPTY_TABLE = b"\x00\x00\x00\x00"
 
 
@@ -44,11 +46,14 @@ class BrokerState:
         refused: ids of transactions of which this broker lacks something: it applies no COMMIT of them, whoever has decided it,
             and waits to be caught up.
         holes: this log was received with places whose transient records the sender had not kept either.
+        tx_memory_bytes: of one transaction; bodies beyond it are spilled as they come.
         on_prepare: told of each PREPARE that a backup takes, before it may be acknowledged: the vote.
         on_applied_tx: told of each transaction that was applied or discarded (checkers, metrics, feed).
     """
 
-    def __init__(self, kept_bytes: int = 64 << 20) -> None:
+    def __init__(
+        self, kept_bytes: int = 64 << 20, spill: Spill | None = None, tx_memory_bytes: int = TX_MEMORY_BYTES
+    ) -> None:
         self.log = Log(kept_bytes)
         self.registry = Registry()
         self.image = TopologyImage()
@@ -62,6 +67,8 @@ class BrokerState:
         self.owed: dict[int, int] = {}
         self.refused: Container[int] = ()
         self.holes = False
+        self.tx_memory_bytes = tx_memory_bytes if spill is not None else ALL_BYTES
+        self._spill = spill
         self.scheduled: list[Queue] = []
         self._refilled_exchanges: dict[tuple[str, str], int] = {}
         self.on_prepare: Callable[[TxBuffer], None] | None = None
@@ -257,11 +264,18 @@ class BrokerState:
     ) -> None:
         """Put a logged enqueue event into its transaction; the queues hold it embargoed from now on."""
         tx.add(offset, message, targets, head, transient)
+        if tx.size_bytes > self.tx_memory_bytes:
+            self.spill_body(message)
         queues = self.queues
         for target in targets:
             queue = queues.get(target[0])
             if queue is not None:
                 queue.uncommitted += 1
+
+    def spill_body(self, message: Message) -> None:
+        """Let a body of a large transaction go from memory. Its record is in the log's open batch, or was received."""
+        assert self._spill is not None
+        message.spill(self._spill)
 
     def close_transaction(self, tx: TxBuffer, prepare: Prepare, offset: int) -> None:
         """Note the PREPARE that stands at ``offset``."""

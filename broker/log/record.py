@@ -146,7 +146,7 @@ def encode_enqueue(targets: Sequence[Target], message: Message, transient: bool)
     tail = _message_head(message)
     n = len(targets)
     layout = _TARGETS[n] if n < 9 else Struct(">BIH" + "QQQ" * n)
-    length = layout.size - 5 + len(tail) + len(message.properties) + len(message.body)
+    length = layout.size - 5 + len(tail) + len(message.properties) + message.size
     kind = ENQUEUE | TRANSIENT if transient else ENQUEUE
     if n == 1:
         return layout.pack(kind, length, 1, *targets[0]) + tail
@@ -158,7 +158,7 @@ def encode_tx_enqueue(tx_id: int, targets: Sequence[Target], message: Message, t
     tail = _message_head(message)
     n = len(targets)
     layout = _TX_TARGETS[n] if n < 9 else Struct(">BIQH" + "QIQ" * n)
-    length = layout.size - 5 + len(tail) + len(message.properties) + len(message.body)
+    length = layout.size - 5 + len(tail) + len(message.properties) + message.size
     kind = TX_ENQUEUE | TRANSIENT if transient else TX_ENQUEUE
     if n == 1:
         return layout.pack(kind, length, tx_id, 1, *targets[0]) + tail

@@ -37,6 +37,7 @@ from understudy.broker.security import UserDirectory
 from understudy.broker.server import fatal
 from understudy.broker.server.client_session import ClientSession
 from understudy.broker.server.edge_plugin import EdgePlugin
+from understudy.broker.server.file_spill import FileSpill
 from understudy.broker.server.file_storage import DirectoryGoneError, FileStorage
 from understudy.broker.server.garbage import GarbageCollector
 from understudy.broker.server.gate_port import GatePort
@@ -64,6 +65,7 @@ def limits_of(config: Config) -> Limits:
         unstable_bytes_per_connection=config.limits.unstable_bytes_per_connection,
         outgoing_bytes_per_client=config.limits.outgoing_bytes_per_client,
         tx_bytes=config.tx.max_bytes,
+        tx_memory_bytes=config.tx.memory_bytes,
         hold_commits=config.group.min_wait_ms > 0,
         channel_max=config.amqp.channel_max,
         frame_max=config.amqp.frame_max,
@@ -91,7 +93,7 @@ class NodeDriver:
     Attributes:
         broker: who takes new clients now: the running core, or the doorkeeper.
         node: the running core; None before the first one and between two.
-        journal, journal_driver: the running core's.
+        journal, journal_driver, spill: the running core's.
         sessions: the sockets of all clients.
         stopping: no new work is read any more.
         cores: how many cores this process has run.
@@ -117,6 +119,7 @@ class NodeDriver:
         self._doorkeeper = Broker(BrokerState(0), JournalGate(_NoJournal()), self.limits, os.urandom)
         self._doorkeeper.refusal = "the broker is restarting its core, try again"
         self.broker = self._doorkeeper
+        self.spill: FileSpill | None = None
         self._port: GatePort | None = None
         self._space: SpaceWatch | None = None
         self._memory: MemoryWatch | None = None
@@ -146,7 +149,8 @@ class NodeDriver:
             extension = plugin.create_extension()
         # Without a plugin nobody asks for what has been sent before.
         kept_bytes = KEPT_BYTES if extension is not None else 0
-        node = BrokerNode(self._config.broker.id, self.limits, os.urandom, extension, kept_bytes)
+        spill = FileSpill(self._config.broker.data)
+        node = BrokerNode(self._config.broker.id, self.limits, os.urandom, extension, kept_bytes, spill)
         port = GatePort(node)
         journal = await asyncio.to_thread(self._recover, node, port)
         self.journal = journal
@@ -158,6 +162,7 @@ class NodeDriver:
         except Exception as error:  # noqa: BLE001  # our own mistake: the journal was read and believed
             self.crashed("opening the recovered core", error)
         self.node = node
+        self.spill = spill
         self.broker = node.broker
         self._space = SpaceWatch(str(self._storage), journal.reserve, node.disk_low)
         self._memory = MemoryWatch(self._memory_limit, node.memory_full, node.state.holds_messages)
@@ -353,7 +358,9 @@ class NodeDriver:
         for plugin in self._plugins:
             plugin.dropped(reason)
         await driver.stop()
-        self.journal = self.journal_driver = self._port = self._space = self._memory = None
+        if self.spill is not None:
+            self.spill.close()
+        self.journal = self.journal_driver = self._port = self._space = self._memory = self.spill = None
 
     async def drained(self, deadline: float) -> bool:
         """Wait until everything that was appended is stable and answered, but not for what does not get on.

@@ -107,6 +107,7 @@ class StatusReport:
                 "applied": log.applied,
                 "kept_bytes": log.kept.bytes,
             },
+            "spilled_bytes": driver.spill.live_bytes if driver.spill is not None else 0,
             "queues": [attrs.asdict(queue.statistics()) for queue in queues[:MAX_QUEUES]],
             "queues_left_out": max(0, len(queues) - MAX_QUEUES),
             "transactions": {

@@ -34,10 +34,12 @@ class TransactionRecorder:
             ]
             transient = not message.persistent or not any(queue.durable for queue in queues)
         head = record.encode_tx_enqueue(tx.tx_id, targets, message, transient)
-        offset = message.offset = state.log.append(head, message.properties, message.body)
+        offset = message.offset = state.log.append(head, message.properties, message.content())
         if not tx.first_offset:
             state.transactions[tx.tx_id] = tx
         tx.add(offset, message, targets, head, transient)
+        if tx.size_bytes > state.tx_memory_bytes:
+            state.spill_body(message)
         for queue in queues:
             queue.uncommitted += 1
 

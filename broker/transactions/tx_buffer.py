@@ -112,7 +112,7 @@ class TxBuffer:
         if self._marks is not None:
             self._marks.append((offset, self.logged_events, self.digest, self.durable_events, self.durable_digest))
         if message is not None:
-            self.size_bytes += len(message.body) + len(message.properties)
+            self.size_bytes += message.size + len(message.properties)
 
     def add_unlogged(self, message: Message | None, content: Any) -> None:
         """Append an event that concerns only queues outside the log."""
@@ -149,7 +149,7 @@ class TxBuffer:
             for _, message, content in kept:
                 if message is not None:
                     self.note_counts(content)
-            self.size_bytes = sum(len(m.body) + len(m.properties) for _, m, _ in kept if m is not None)
+            self.size_bytes = sum(m.size + len(m.properties) for _, m, _ in kept if m is not None)
         return gone
 
     # -- asking ---------------------------------------------------------------------------------------------------

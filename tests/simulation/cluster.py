@@ -224,6 +224,15 @@ class SimCluster:
             "noes": list(replicator.noes),
             "owed commits": list(state.owed),
         }
+        spilled = {
+            entry.message.body
+            for queue in state.queues.values()
+            # What was removed unseen, after a promotion, is passed over when its turn to be handed out comes.
+            for entry in (*queue.entries.values(), *queue.ready, *(entry for _, entry in queue.returned))
+            if not isinstance(entry.message.body, bytes)
+        }
+        if node.spill.live != len(spilled):
+            held["spilled bodies"] = f"{node.spill.live}, of which queues hold {len(spilled)}"
         primary = node.ha.primary
         if primary is not None:
             channels = [channel for session in node.clients for channel in session.connection.channels.values()]

@@ -58,6 +58,8 @@ ALWAYS_HIT = frozenset(
 )
 """Kinds that find something to hit in any group, at almost any time."""
 
+SPILL_BEYOND_BYTES = 60
+"""A transaction of two or three messages is a large one."""
 WORKLOADS = (
     "stages",
     "fifo",
@@ -146,6 +148,7 @@ class Knobs:
                 unstable_bytes_per_connection=rng.choice((6 << 10, 4 << 20)),
                 unstable_bytes=rng.choice((20 << 10, 64 << 20)),
                 tx_idle_timeout_ms=2_000,
+                tx_memory_bytes=SPILL_BEYOND_BYTES,
                 outcome_limit=rng.choice((300, 1_000_000)),
                 auto_delete_grace_ms=3_000,
             ),

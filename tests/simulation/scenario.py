@@ -226,7 +226,7 @@ class Scenario(Group):
         queue = self.queue(node, name)
         assert queue is not None, f"{node.name} has no queue {name}"
         queue.sort()
-        return [entry.message.body for entry in queue.entries.values()]
+        return [entry.message.content() for entry in queue.entries.values()]
 
     def everywhere(self, name: str, *bodies: bytes) -> None:
         """Every broker that runs comes to hold exactly these messages in that queue, in that order."""

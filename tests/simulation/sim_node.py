@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.checkers.instruments import WatchedLive
 from tests.simulation.disk import MemoryStorage, PowerCutError
 from tests.simulation.knobs import Knobs
+from tests.simulation.memory_spill import MemorySpill
 from tests.simulation.sim_network import LinkEnd, Network
 from tests.simulation.sim_store import SimCoordination, SimStore
 from tests.simulation.world import MS, World
@@ -127,7 +128,8 @@ class SimNode:
         coordination = SimCoordination(self.store, self)
         self.extension = HaExtension(self.config, coordination, SimFabric(self), self)
         limits, kept_bytes = self.knobs.limits, self.knobs.kept_bytes
-        self.node = BrokerNode(self.name, limits, self.rng.randbytes, self.extension, kept_bytes=kept_bytes)
+        self.spill = spill = MemorySpill()
+        self.node = BrokerNode(self.name, limits, self.rng.randbytes, self.extension, kept_bytes, spill)
         self.watched = self.node.state.live = WatchedLive(self)
         identity = JournalIdentity(group_id=self.config.group, broker_id=self.name)
         recovered = recover(self.storage, identity, self.knobs.journal, self.node.recovery, checkpoint=self._checkpoint)

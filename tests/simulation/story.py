@@ -68,13 +68,13 @@ def _ids(groups: list[record.Group]) -> str:
 def _enqueue(buf: bytes, at: int, end: int) -> str:
     targets, message = record.decode_enqueue(buf, at, end)
     where = ", ".join(f"queue {tx_id_text(queue)} as {tx_id_text(entry)}" for queue, entry, _ in targets)
-    return f"{_short(message.body)} to {where}"
+    return f"{_short(message.content())} to {where}"
 
 
 def _tx_enqueue(buf: bytes, at: int, end: int) -> str:
     tx_id, targets, message, _ = record.decode_tx_enqueue(buf, at, end)
     where = ", ".join(f"queue {tx_id_text(queue)} place {place}" for queue, place, _ in targets)
-    return f"tx {tx_id_text(tx_id)}: {_short(message.body)} to {where}"
+    return f"tx {tx_id_text(tx_id)}: {_short(message.content())} to {where}"
 
 
 def _tx_dequeue(buf: bytes, at: int, end: int) -> str:

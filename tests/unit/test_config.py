@@ -66,6 +66,7 @@ idle_timeout_s = "1h"
 outcome_ttl_s = 60
 outcome_limit = 10
 max_bytes = "1GiB"
+memory_bytes = "8MiB"
 
 [group]
 min_wait_ms = 1
@@ -192,7 +193,9 @@ def test_a_file_with_every_key() -> None:
     assert config.coordination == module.CoordinationConfig(
         kind="zookeeper", hosts=("zk1:2181", "zk2:2181"), lease_s=4.0, session_s=6.0
     )
-    assert config.tx == module.TxConfig(idle_timeout_s=3_600.0, outcome_ttl_s=60.0, outcome_limit=10, max_bytes=1 << 30)
+    assert config.tx == module.TxConfig(
+        idle_timeout_s=3_600.0, outcome_ttl_s=60.0, outcome_limit=10, max_bytes=1 << 30, memory_bytes=8 << 20
+    )
     assert config.group == module.GroupConfig(min_wait_ms=1.0, max_wait_ms=1_000.0)
     assert config.limits.link_unacknowledged_bytes == 3 << 19
     assert config.limits.memory_ratio == 0.25

@@ -48,7 +48,7 @@ class Order:
         there = known is not None and entry_id in known.entries
         left = reference.departed.get(key)
         if not there and (left is None or left.offset <= state.log.applied):
-            if fell_into_a_hole(node, reference, stamp_of(entry.message.body)):
+            if fell_into_a_hole(node, reference, stamp_of(entry.message.content())):
                 return
             raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name}, which is not there ({left})")
         if entry.deadline_ms and entry.deadline_ms < node.node.broker.wall_ms:  # within its last millisecond it may go

@@ -30,7 +30,7 @@ from understudy.broker.message import Message
 
 def number_of(queue_id: int, entry_id: int, message: Message) -> int:
     """What one message at one place adds to a digest."""
-    return hash((queue_id, entry_id, crc32(message.body), len(message.properties)))
+    return hash((queue_id, entry_id, crc32(message.content()), len(message.properties)))
 
 
 class Fate(Enum):
@@ -194,7 +194,7 @@ class Reference:
         if entry_id <= queue.newest_id:
             raise Violation("G9", f"record {offset} gives id {entry_id} of {queue.name} after {queue.newest_id}")
         queue.newest_id = entry_id
-        stamp = stamp_of(message.body)
+        stamp = stamp_of(message.content())
         if stamp:
             if (stamp, queue_id) in self.here or self._left_in(stamp, queue.name):
                 raise Violation("G1", f"{stamp} comes to {queue.name} twice, the second time by record {offset}")

@@ -39,5 +39,5 @@ def test_an_id_that_was_told_has_an_outcome() -> None:
     client.method(TX_COMMIT)
     core.sync()
     assert client.heard() == ["tx.commit-ok"]
-    tx_id = parse_tx_id(bytes(entry.message.body).decode())
+    tx_id = parse_tx_id(bytes(entry.message.content()).decode())
     assert core.node.state.outcomes.of_id(tx_id, core.broker.newest_tx_id) is Outcome.COMMITTED

@@ -32,7 +32,7 @@ def applied_and_not_written() -> Core:
     core.node.durable_to(core.node.gate.appended)
     core.node.end_turn()
     state = core.node.state
-    assert [entry.message.body for queue in state.queues.values() for entry in queue.entries.values()] == [b"x"]
+    assert [entry.message.content() for queue in state.queues.values() for entry in queue.entries.values()] == [b"x"]
     assert state.log.closed_end < state.log.end
     assert len(state.owed) == 1
     return core

@@ -53,7 +53,7 @@ def recovered(frames: list[bytes]) -> BrokerNode:
 
 def bodies(node: BrokerNode) -> dict[str, list[bytes]]:
     return {
-        queue.name: [bytes(entry.message.body) for entry in queue.entries.values()]
+        queue.name: [bytes(entry.message.content()) for entry in queue.entries.values()]
         for queue in node.state.queues.values()
     }
 

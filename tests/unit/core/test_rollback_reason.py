@@ -27,7 +27,7 @@ def test_a_missing_exchange_of_a_long_name_ends_the_channel_and_its_transaction(
     other.send(publish("q", b"y"))
     core.sync()
     (queue,) = core.node.state.queues.values()
-    assert [entry.message.body for entry in queue.entries.values()] == [b"y"]
+    assert [entry.message.content() for entry in queue.entries.values()] == [b"y"]
 
 
 @pytest.mark.parametrize("reason", ["x" * 300, "\N{SNOWMAN}" * 200, "ab" + "\N{GRINNING FACE}" * 100, "\udcff" * 255])
