@@ -170,20 +170,30 @@ class Primary:
         sender = backup.sender
         if link is None or sender is None:
             return
+        catch_up = backup.catch_up
+        if catch_up is not None and not self._open(link, catch_up):
+            return
         try:
             for message in sender.messages(flush):
                 link.send(message)
         except IndexError as gone:
             self._drop_link(backup, str(gone))
             return
-        catch_up = backup.catch_up
         if catch_up is not None:
-            message_or_none = catch_up.next_message()
-            while message_or_none is not None:
-                link.send(message_or_none)
-                message_or_none = catch_up.next_message()
+            while (piece := catch_up.next_message()) is not None:
+                link.send(piece)
             if catch_up.refill and catch_up.finished:
                 backup.catch_up = None  # nothing asks for it any more
+
+    @staticmethod
+    def _open(link: Link, catch_up: CatchUp) -> bool:
+        """Send what comes before the log, as much as may be in flight; whether that was all of it."""
+        while not catch_up.opened:
+            piece = catch_up.next_message()
+            if piece is None:
+                return False
+            link.send(piece)
+        return True
 
     # -- backups come ---------------------------------------------------------------------------------------------------
 

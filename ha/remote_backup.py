@@ -177,6 +177,12 @@ class RemoteBackup:
         def name(queue_id: int) -> str:
             return queues[queue_id].name if queue_id in queues else tx_id_text(queue_id)
 
+        catch_up = self.catch_up if catching_up else None
+        transactions = [(tx_id_text(t.tx_id), name(t.queue_id), t.left) for t in self.trackers.blockers()]
+        if catch_up is not None:
+            transactions += [
+                (tx_id_text(tx), f"tx:{tx_id_text(tx)}", left) for tx, left in catch_up.open_transactions()
+            ]
         return BackupReadiness(
             broker=self.broker,
             listed=self.listed,
@@ -184,8 +190,8 @@ class RemoteBackup:
             catching_up=catching_up or self.awaiting_ids,
             guarded=self.guard is not None,
             lag_records=max(0, state.log.closed_end - self.acked),
-            queues=tuple(self.catch_up.blockers()) if self.catch_up is not None and catching_up else (),
-            transactions=tuple((tx_id_text(t.tx_id), name(t.queue_id), t.left) for t in self.trackers.blockers()),
+            queues=tuple(catch_up.blockers()) if catch_up is not None else (),
+            transactions=tuple(transactions),
             since_ms=self.since_ms,
             leaving=self.must_leave or self.leaving or self.low_disk,
         )

@@ -1,9 +1,10 @@
 """CatchUp: the primary's side of bringing up one backup that its kept log does not reach.
 
 First the base (everything that is not a message, as it is applied now), what to drop, and the content of all undecided
-transactions; only then does the log begin to flow, from the base on, and the queues' pieces between its batches, bounded
-in flight. A broker that merely restarted gets the same as a *refill*: only what is transient, since its journal kept the
-rest, and only when the primary has applied everything that this broker will not be sent again.
+transactions; only then does the log begin to flow, from the base on, and the queues' pieces between its batches. Transactions and
+queues are bounded in flight, so their size is nothing to fear. A broker that merely restarted gets the same as a *refill*: only
+what is transient, since its journal kept the rest, and only when the primary has applied everything that this broker will not
+be sent again. A refill's transactions, those with transient events, go at once: the group may be waiting for that broker.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from understudy.replicator.tx_replicating_subscription import TxReplicatingSubsc
 
 PIECE_BYTES = 256 << 10
 PIECES_IN_FLIGHT = 8
+NOT_SENT = 1 << 62
+"""No piece has so high a number."""
 
 
 class CatchUp:
@@ -27,8 +30,8 @@ class CatchUp:
 
     Attributes:
         base: the log position after which the log flows to this backup.
-        unsent_transactions: transaction id to the number of the piece that completes it at the backup; gone when that
-            piece is acknowledged. While one is here the backup does not hold that whole tx-queue.
+        unsent_transactions: transaction id to the number of the piece that completes it at the backup, NOT_SENT before that is
+            sent; gone when it is acknowledged. While one is here the backup does not hold that whole tx-queue.
     """
 
     def __init__(self, state: BrokerState, held: dict[int, IdSet], refill_after: int | None = None) -> None:
@@ -47,21 +50,24 @@ class CatchUp:
         self._ended_at = 0
         self._ready: deque[bytes] = deque()
         self.unsent_transactions: dict[int, int] = {}
+        self._transactions: deque[TxReplicatingSubscription] = deque()
         self._queues: deque[ReplicatingSubscription] = deque()
-        self._pieces = 0
         self._described = False
         if not refill:
             self._describe(held)
         for tx in state.transactions.values():
-            if self.refill and 0 < tx.prepare_offset <= self.base:
-                continue  # closed within the log that the backup keeps: it may have applied it already
-            self._put_transaction(TxReplicatingSubscription(state, tx, self.base))
+            if self.refill and (0 < tx.prepare_offset <= self.base or not tx.transient_at):
+                continue  # the log that the backup keeps closes it (so it may have applied it already), or holds all of it
+            subscription = TxReplicatingSubscription(state, tx, self.base)
+            if subscription.left:
+                self._transactions.append(subscription)
+                self.unsent_transactions[tx.tx_id] = NOT_SENT
 
     def _describe(self, held: dict[int, IdSet]) -> None:
         """Put the base, and see what each queue lacks: all of it as it is applied now."""
         self._described = True
         state = self._state
-        self._put(bytes((wire.BASE, self.refill)) + self._meta())
+        self._ready.append(bytes((wire.BASE, self.refill)) + self._meta())
         for queue in state.queues.values():
             if not queue.logged or queue.id not in state.image.queues:
                 continue
@@ -69,7 +75,7 @@ class CatchUp:
             if not self.refill:
                 extra = subscription.extra_ids()
                 if len(extra):
-                    self._put(wire.encode_drop(queue.id, extra))
+                    self._ready.append(wire.encode_drop(queue.id, extra))
             if subscription.left:
                 self._queues.append(subscription)
 
@@ -91,28 +97,37 @@ class CatchUp:
         starts = ((self._state.log.epochs.epoch_at(applied), applied),)
         return Meta(offset=0, csn=0, starts=starts, topology=tuple(topology), outcomes=type(meta.outcomes)()).encode()
 
-    def _put(self, message: bytes) -> None:
-        self._ready.append(message)
-        self._pieces += 1
-
-    def _put_transaction(self, subscription: TxReplicatingSubscription) -> None:
-        piece = subscription.next_piece(PIECE_BYTES)
-        while piece is not None:
-            self._put(piece)
-            self.unsent_transactions[subscription.tx.tx_id] = self._pieces
-            piece = subscription.next_piece(PIECE_BYTES)
-
     def opening(self) -> list[bytes]:
-        """What must be sent before the first batch of the log: base, drops, transactions."""
+        """What is sent at once, whatever is in flight: base and drops; of a refill the transactions."""
         messages = list(self._ready)
         self._ready.clear()
-        self._sent = self._pieces
+        self._sent = len(messages)
+        while self.refill and self._transactions:
+            messages.append(self._transaction_piece())
         return messages
+
+    @property
+    def opened(self) -> bool:
+        """All that must come before the first batch of the log has been sent."""
+        return not self._transactions
+
+    def _transaction_piece(self) -> bytes:
+        """The next piece of the first transaction that has not been sent whole."""
+        subscription = self._transactions[0]
+        piece = subscription.next_piece(PIECE_BYTES)
+        assert piece is not None, f"{subscription.tx.tx_id} has nothing left, and waits to be sent"
+        self._sent += 1
+        if not subscription.left:
+            self._transactions.popleft()
+            self.unsent_transactions[subscription.tx.tx_id] = self._sent
+        return piece
 
     def next_message(self) -> bytes | None:
         """The next piece, if one may be sent now; CAUGHT_UP after the last."""
         if self._ended_at or self._sent - self._acked >= PIECES_IN_FLIGHT:
             return None
+        if self._transactions:
+            return self._transaction_piece()
         if not self._described:
             # The backup's journal kept no transient record, the ones that we have not applied ourselves neither.
             if self._state.log.applied < self.base:
@@ -149,3 +164,7 @@ class CatchUp:
     def blockers(self) -> list[tuple[str, int]]:
         """(queue name, messages left), for status."""
         return [(subscription.queue.name, subscription.left) for subscription in self._queues]
+
+    def open_transactions(self) -> list[tuple[int, int]]:
+        """(transaction id, events left) of those that have not been sent whole, for status."""
+        return [(subscription.tx.tx_id, subscription.left) for subscription in self._transactions]

@@ -45,6 +45,11 @@ class Finder:
         self.ports = list(ports)
         self._last = self.ports[0]
 
+    def leading_port(self) -> int:
+        """The port of whoever leads."""
+        self.connect().close()
+        return self._last
+
     def connect(self, timeout_s: float = 60.0, stop: threading.Event | None = None) -> Any:
         """A connection to whoever leads; None if ``stop`` was set meanwhile.
 
