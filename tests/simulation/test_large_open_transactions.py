@@ -1,0 +1,76 @@
+"""A large transaction is open, or closes, while a backup is caught up: it is sent piece by piece, and nothing of it is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation import calls
+from tests.simulation.scenario import Scenario, scenario
+from tests.simulation.sim_node import SimNode
+from understudy.ha.status import BrokerStatus
+from understudy.replicator.catch_up import CatchUp
+
+EVENTS = 30
+BODIES = [b"%02d" % number + bytes(90) for number in range(EVENTS)]
+
+
+def catch_up_of(group: Scenario, joiner: SimNode) -> CatchUp | None:
+    primary = group.primary.ha.primary
+    backup = primary.backups.get(joiner.name) if primary is not None else None
+    return backup.catch_up if backup is not None else None
+
+
+@pytest.mark.parametrize("ending", ["commit", "rollback", "stays open", "its primary dies"])
+def test_it_is_sent_in_pieces_and_the_log_waits_for_the_last(ending: str) -> None:
+    with scenario(kept_bytes=1, piece_bytes=200, pieces_in_flight=2) as group:
+        setup = group.hand()
+        setup(calls.declare, "q")
+        setup.go()
+        hand = group.hand(transactional=True)
+        hand.publish("q", *BODIES[:20])
+        joiner = group.backups[0]
+        group.away(joiner)
+        hand.publish("q", *BODIES[20:])
+        group.move_the_kept_log_on()
+        joiner.resume()
+
+        def is_under_way() -> bool:
+            catch_up = catch_up_of(group, joiner)
+            return catch_up is not None and not catch_up.opened and group.events(joiner) > 4
+
+        group.until("a part of it has been sent", is_under_way)
+        catch_up = catch_up_of(group, joiner)
+        assert catch_up is not None
+        primary = group.primary
+        assert primary.ha.primary is not None
+        backup = primary.ha.primary.backups[joiner.name]
+        tx = group.transaction(primary)
+        assert tx is not None
+        assert tx.tx_id in catch_up.unsent_transactions
+        assert backup.sender is not None
+        assert backup.sender.sent == catch_up.base, "no batch goes before the last piece of the transaction"
+        assert catch_up._sent - catch_up._acked <= 2
+        ((_, left),) = catch_up.open_transactions()
+        assert 0 < left < EVENTS
+        shown = next(row for row in primary.ha.primary.readiness() if row.broker == joiner.name)
+        assert [events for _, _, events in shown.transactions] == [left], "status says how much is left"
+
+        if ending == "commit":
+            order = hand.commit()
+            group.until("answered", lambda: order.over)
+            assert order.error is None
+        elif ending == "rollback":
+            hand(calls.rollback)
+        elif ending == "its primary dies":
+            group.replace_primary(group.backups[1], hard=True)
+            group.heal()
+        group.until("it is listed", lambda: joiner.name in group.members)
+        group.until("ready", lambda: joiner.ha.status in (BrokerStatus.READY, BrokerStatus.ACTIVE))
+        if ending == "stays open":
+            assert group.events(joiner) == EVENTS
+            order = hand.commit()
+            group.until("answered", lambda: order.over)
+        if ending in ("commit", "stays open"):
+            group.everywhere("q", *BODIES)
+        else:
+            group.everywhere("q")
