@@ -15,6 +15,7 @@ from tests.simulation.checkers import Checkers
 from tests.simulation.checkers.accounts import Accounts
 from tests.simulation.checkers.instruments import watching_queues
 from tests.simulation.checkers.restart import Restart
+from tests.simulation.crash_points import points_of_death, points_of_step_down
 from tests.simulation.knobs import Knobs
 from tests.simulation.ledger import Ledger, Told, Violation
 from tests.simulation.nemesis import Nemesis
@@ -87,7 +88,14 @@ class SimCluster:
             backup_timeout_ms=self.knobs.backup_timeout_ms,
             link_unacknowledged_bytes=self.knobs.credit_bytes,
         )
-        return SimNode(self.world, name, self.store, self.network, config, self.knobs, self.checkers)
+        node = SimNode(self.world, name, self.store, self.network, config, self.knobs, self.checkers)
+        node.on_death = self._dies
+        node.on_step_down = lambda node: self.world.happened.update(points_of_step_down(node))
+        return node
+
+    def _dies(self, node: SimNode) -> None:
+        others = [other for other in self.nodes.values() if other is not node and other.up]
+        self.world.happened.update(points_of_death(node, others))
 
     def _store_changed(self, before: GroupState | None, after: GroupState) -> None:
         self.checkers.store_changed(before, after)

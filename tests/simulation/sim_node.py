@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.checkers.instruments import WatchedLive
+from tests.simulation.crash_points import points_of_refusal
 from tests.simulation.disk import MemoryStorage, PowerCutError
 from tests.simulation.knobs import Knobs
 from tests.simulation.memory_spill import MemorySpill
@@ -26,7 +27,7 @@ from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.log.storage import StorageFullError, SyncJob
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import BrokerInfo
-from understudy.ha.events import HaEvent
+from understudy.ha.events import HaEvent, TransactionRefused
 from understudy.ha.extension import HaExtension
 from understudy.ha.ha_broker import HaBroker
 from understudy.ha.status import BrokerStatus
@@ -82,6 +83,8 @@ class SimNode:
         self.paused = False
         self.wiped = False
         self.whole_from = 0
+        self.on_death: Callable[[SimNode], None] = lambda _: None
+        self.on_step_down: Callable[[SimNode], None] = lambda _: None
         self.fatal = ""
         self.dirty_links: list[LinkEnd] = []
         self.clients: list[Session] = []
@@ -158,6 +161,8 @@ class SimNode:
         """The process dies (kill -9), or with ``hard`` the machine loses power."""
         if not self.up:
             return
+        if self._open:
+            self.on_death(self)
         self._leave_core()
         self.up = False
         self.paused = False
@@ -336,6 +341,7 @@ class SimNode:
         """Step down: a new core from the same journal, in the same process."""
         self.world.note(self.name, f"steps down: {self._restart_reason}")
         self.world.happened["step-down"] += 1
+        self.on_step_down(self)
         for session in self.clients:
             session.connection.force_close("NOT_PRIMARY", self._restart_reason)
             session.flush()
@@ -364,6 +370,8 @@ class SimNode:
     def happened(self, event: HaEvent) -> None:
         self.world.note(self.name, f"tells: {event}")
         self.world.happened[event.name] += 1
+        if isinstance(event, TransactionRefused):
+            self.world.happened.update(points_of_refusal(self))
 
 
 class SimFabric:

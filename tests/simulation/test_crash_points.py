@@ -62,6 +62,7 @@ def test_cp_31_the_primary_dies_before_the_close(which: int, hard: bool) -> None
     with scenario() as group:
         hand = opened(group)
         group.replace_primary(group.backups[which], hard=hard)
+        assert group.world.happened["CP-31"] == 1
         is_lost(group, hand.commit("tx"))
         check(group, "rolled back")
 
@@ -80,6 +81,7 @@ def test_cp_32_the_primary_dies_with_some_votes(which: int, leads: str) -> None:
         assert not order.over
         assert not group.has_prepare(other)
         group.replace_primary(voter if leads == "who has voted" else other)
+        assert group.world.happened["CP-32"] == 1
         is_lost(group, order)
         check(group, "committed" if leads == "who has voted" else "rolled back")
 
@@ -98,6 +100,7 @@ def test_cp_33_the_primary_dies_with_all_votes_before_the_decision(which: int, h
         assert not order.over
         assert not any(group.has_decision(node) for node in group.nodes)
         group.replace_primary(group.backups[which], hard=hard)
+        assert group.world.happened["CP-33"] == 1
         is_lost(group, order)
         check(group, "committed")
 
@@ -117,6 +120,7 @@ def test_cp_34_the_decision_is_on_the_primary_alone(which: int, hard: bool) -> N
         group.run_ms(50)
         assert not order.over
         group.replace_primary(group.backups[which], hard=hard)
+        assert group.world.happened["CP-34"] == 1
         group.mend()
         is_lost(group, order)
         first.start()
@@ -137,6 +141,7 @@ def test_cp_34_commit_is_on_the_primary_alone(which: int) -> None:
         group.until("decided", lambda: group.has_decision(first))
         assert not any(group.has_decision(node) for node in group.backups)
         group.replace_primary(group.backups[which])
+        assert group.world.happened["CP-34"] == 1
         group.until("over", lambda: order.over)
         check(group, "committed")
 
@@ -157,6 +162,7 @@ def test_cp_35_the_decision_is_on_one_of_two_backups(which: int, leads: str) -> 
         assert group.has_prepare(other)
         assert not group.has_decision(other)
         group.replace_primary(knows if leads == "who has it" else other)
+        assert group.world.happened["CP-35"] == 1
         group.until("over", lambda: order.over)
         check(group, "committed")
 
@@ -174,6 +180,7 @@ def test_cp_36_commit_ok_was_sent(which: int, hard: bool) -> None:
         group.until("commit-ok is on its way", lambda: answers.given > given)
         assert not order.over
         group.replace_primary(group.backups[which], hard=hard)
+        assert group.world.happened["CP-36"] == 1
         assert first.up is False
         check(group, "committed")
 
@@ -199,6 +206,7 @@ def test_cp_37_a_fresh_ready_backup_leads(moment: str, hard: bool) -> None:
         group.ready()
         if moment == "in the midst of the publishes":
             group.replace_primary(fresh, hard=hard)
+            assert group.world.happened["CP-37"] == 1
             check(group, "rolled back")
             return
         hand.publish("c", b"c", properties=named("tx"))
@@ -250,6 +258,7 @@ def test_cp_38_what_was_closed_beside_a_catch_up_is_rolled_back() -> None:
         assert joiner.extension.replicator.part
         group.mend()
         group.until("refused", lambda: order.over)
+        assert group.world.happened["CP-38"] == 1
         group.ready()
         assert group.fate("tx") == "rolled back"
         group.replace_primary(joiner)
@@ -274,6 +283,7 @@ def test_cp_39_a_backup_dies_after_its_durable_vote(decision: str, which: int, h
         order = hand.commit("tx")
         group.until("it has voted", lambda: group.prepare_durable(voter))
         group.crash(voter, hard=hard)
+        assert group.world.happened["CP-39"] == 1
         group.run_ms(100)
         voter.start()
         assert group.has_prepare(voter)
@@ -314,6 +324,7 @@ def test_cp_40_a_paused_primary_goes_on(moment: str, which: int) -> None:
         group.mend()
         is_lost(group, order)
         group.until("it has stepped down", lambda: first.ha.primary is None)
+        assert group.world.happened["CP-40"] == 1
         group.ready()
         assert group.fate("tx") == "rolled back"
         group.everywhere("a", b"taken")
