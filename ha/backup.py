@@ -62,6 +62,8 @@ class Backup:
         self._gone_epoch = 0
         self._retry_ms = 0
         self._backoff_ms = config.reconnect_min_ms
+        self._linked_ms = 0
+        self._hurried = False
         self._campaign = 0
         self._campaign_from: GroupState | None = None
         self._campaign_at_ms = 0
@@ -107,6 +109,7 @@ class Backup:
         if before is not None and (before.epoch, before.primary) != (group.epoch, group.primary):
             self._campaign_not_before_ms = -1
             self._backoff_ms = self._config.reconnect_min_ms
+            self._hurried = False
             self._retry_ms = 0
             if self.link is not None and group.epoch > self._dialed_epoch:
                 self._drop_link(f"epoch {group.epoch} has begun, led by {group.primary}")
@@ -148,7 +151,9 @@ class Backup:
         was_linked = self._replicator.linked
         self._replicator.take(message)
         if not was_linked and self._replicator.linked:
-            self._backoff_ms = self._config.reconnect_min_ms
+            self._linked_ms = self._host.now_ms
+            if not self._hurried:
+                self._backoff_ms = self._config.reconnect_min_ms
             self.refused = ""
             self._host.status_changed()
 
@@ -165,9 +170,18 @@ class Backup:
             self._forget_link()
 
     def _forget_link(self) -> None:
+        """Dial again at once, unless that has been done already and came to nothing.
+
+        A link that was taken and closed at once, or that both ends were content with until one of them said what the other cannot
+        read, would otherwise be made and ended again as fast as the machine can.
+        """
         self.link = None
-        self._retry_ms = self._host.now_ms
-        if not self._replicator.linked:  # it was taken and closed at once: not again and again
+        now_ms = self._retry_ms = self._host.now_ms
+        linked = self._replicator.linked
+        lasted = linked and now_ms - self._linked_ms >= self._config.reconnect_max_ms
+        if lasted or (linked and not self._hurried):
+            self._hurried = not lasted
+        else:
             self._retry_ms += self._backoff_ms
             self._backoff_ms = min(self._backoff_ms * 2, self._config.reconnect_max_ms)
         self._replicator.unlink()
