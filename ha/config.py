@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from understudy.broker.log.record import FORMAT_VERSION
+
 
 @attrs.frozen(kw_only=True)
 class HaConfig:
@@ -13,6 +15,7 @@ class HaConfig:
         broker, group: ids, 1 to 64 characters.
         founds: this broker may found the group, if store and data are empty.
         min_insync: the group's minimum, used only when it is founded.
+        newest_record_format: of log records, that this program reads and writes.
     """
 
     broker: str
@@ -25,3 +28,4 @@ class HaConfig:
     reconnect_max_ms: int = 2_000
     coordination_retry_ms: int = 1_000
     link_unacknowledged_bytes: int = 64 << 20
+    newest_record_format: int = FORMAT_VERSION

@@ -92,8 +92,8 @@ class BrokerState:
         """Append a closed batch that continues the log; records that are held already are passed over.
 
         Raises:
-            RecordError: a record kind that this version does not know, or one whose length is wrong: the peer (or the
-                journal) is of another format; nothing of the batch has been taken then.
+            UnknownKindError: a record kind that this program does not know: the peer (or who wrote the journal) is newer.
+            RecordError: a length is wrong. In both cases nothing of the batch has been taken.
         """
         epoch, offset, count = frame.BATCH_PLACE.unpack_from(data, frame.BATCH_PLACE_AT)
         self._check_kinds(data, count)
@@ -130,7 +130,7 @@ class BrokerState:
             elif kind & 0x7F in takers:
                 found += 1
             else:
-                raise record.RecordError(f"record kind {kind & 0x7F} at byte {at} is not known to this version")
+                raise record.UnknownKindError(kind & 0x7F, f"at byte {at} of a batch")
             at += 5 + length
         if at != size or found != count:
             raise record.RecordError(f"batch states {count} records in {size} bytes; found {found} in {at}")
@@ -140,6 +140,11 @@ class BrokerState:
         offset = self.log.append(raw)
         self._takers[raw[0] & 0x7F](raw, 0, len(raw), offset, raw[0] > 0x7F)
         return offset
+
+    def check_known(self, raw: bytes, place: str) -> None:
+        """Raises :class:`UnknownKindError` if ``raw``, a whole record that does not come with its batch, cannot be taken."""
+        if raw[0] & 0x7F not in self._takers:
+            raise record.UnknownKindError(raw[0] & 0x7F, place)
 
     def take_record(self, raw: bytes, offset: int) -> None:
         """Take one whole record that stands in the log at ``offset`` but does not come with its batch (a catch-up)."""

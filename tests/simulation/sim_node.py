@@ -11,9 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from tests.simulation.checkers.instruments import WatchedLive
 from tests.simulation.disk import MemoryStorage, PowerCutError
 from tests.simulation.knobs import Knobs
+from tests.simulation.release import THIS, Release
 from tests.simulation.sim_network import LinkEnd, Network
 from tests.simulation.sim_store import SimCoordination, SimStore
 from tests.simulation.world import MS, World
@@ -48,6 +51,8 @@ class SimNode:
         wiped: its data directory was lost, and it has not begun anew since.
         whole_from: until it has applied so much its queues may lack messages that leave before that offset: its journal dropped
             a segment, or a catch-up read the primary's queues, when that was applied already, and a restart may go back behind it.
+        told: what its lives have told its operators.
+        release: the program that it runs, from its next start on.
         fatal: why it refuses to run ("" if it does not).
     """
 
@@ -82,6 +87,8 @@ class SimNode:
         self.wiped = False
         self.whole_from = 0
         self.fatal = ""
+        self.told: list[HaEvent] = []
+        self.release: Release = THIS
         self.dirty_links: list[LinkEnd] = []
         self.clients: list[Session] = []
         self.wall_offset_ms = 0
@@ -125,9 +132,11 @@ class SimNode:
         self.dirty_links.clear()
         self.store.renew(self.name)
         coordination = SimCoordination(self.store, self)
-        self.extension = HaExtension(self.config, coordination, SimFabric(self), self)
+        config = attrs.evolve(self.config, newest_record_format=self.release.record_formats[1])
+        self.extension = HaExtension(config, coordination, SimFabric(self), self)
         limits, kept_bytes = self.knobs.limits, self.knobs.kept_bytes
         self.node = BrokerNode(self.name, limits, self.rng.randbytes, self.extension, kept_bytes=kept_bytes)
+        self.release.install(self.node.state)
         self.watched = self.node.state.live = WatchedLive(self)
         identity = JournalIdentity(group_id=self.config.group, broker_id=self.name)
         recovered = recover(self.storage, identity, self.knobs.journal, self.node.recovery, checkpoint=self._checkpoint)
@@ -360,6 +369,7 @@ class SimNode:
 
     def happened(self, event: HaEvent) -> None:
         self.world.note(self.name, f"tells: {event}")
+        self.told.append(event)
         self.world.happened[event.name] += 1
 
 
