@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.log.record import FORMAT_VERSION
 
 
@@ -15,6 +16,7 @@ class HaConfig:
         broker, group: ids, 1 to 64 characters.
         founds: this broker may found the group, if store and data are empty.
         min_insync: the group's minimum, used only when it is founded.
+        replicate: the level of queues that do not say one.
         newest_record_format: of log records, that this program reads and writes.
     """
 
@@ -28,4 +30,5 @@ class HaConfig:
     reconnect_max_ms: int = 2_000
     coordination_retry_ms: int = 1_000
     link_unacknowledged_bytes: int = 64 << 20
+    replicate: ReplicationLevel = ReplicationLevel.ALL
     newest_record_format: int = FORMAT_VERSION

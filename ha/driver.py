@@ -19,6 +19,7 @@ import structlog
 
 from understudy.broker.config import Config, milliseconds
 from understudy.broker.config import TlsConfig as TlsSection
+from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.plugin import PluginError
 from understudy.broker.server.edge_plugin import EdgeHost
@@ -348,6 +349,7 @@ def core_config(config: Config) -> HaConfig:
         reconnect_min_ms=milliseconds(config.ha.reconnect_min_s),
         reconnect_max_ms=milliseconds(config.ha.reconnect_max_s),
         link_unacknowledged_bytes=config.limits.link_unacknowledged_bytes,
+        replicate=ReplicationLevel(config.ha.replicate),
     )
 
 

@@ -80,6 +80,7 @@ class HaBroker:
         self.stopped = ""
         self.backup = Backup(config, replicator, coordination, fabric, self, self._next_request)
         self.primary: Primary | None = None
+        broker.default_level = config.replicate
         broker.refusal_name = "NOT_PRIMARY"
         broker.refusal = f"{config.broker} has not found a primary yet"
 

@@ -19,6 +19,7 @@ from understudy.broker.amqp.field_table import decode_table
 from understudy.broker.core.exchanges import Binding
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.registry import Registry, TopologyImage
+from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.log import frame, record
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.live_offsets import LiveOffsets
@@ -231,7 +232,7 @@ class BrokerState:
         A refill brings what the primary holds now, and may overtake older EPOCHs that this broker has yet to apply: those end
         what is older than themselves and nothing else. Ids begin with the epoch in which they were given.
         """
-        return queue.logged and not queue.durable and queue.id >> ID_EPOCH_SHIFT < epoch
+        return queue.level.declared_in_log and not queue.durable and queue.id >> ID_EPOCH_SHIFT < epoch
 
     def _take_outcome(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         name = record.decode_outcome(buf, at + 5)[0]
@@ -460,6 +461,7 @@ class BrokerState:
             queue = self.queues.get(queue_id)
             if queue is None or not queue.name:
                 place = queue  # held by a recovery for a queue whose name comes now
+                alone = bool(flags & record.DEFINITION_ONLY)
                 queue = self.queues[queue_id] = Queue(
                     queue_id,
                     vhost,
@@ -467,7 +469,8 @@ class BrokerState:
                     durable=bool(flags & record.DURABLE),
                     auto_delete=bool(flags & record.AUTO_DELETE),
                     arguments=decode_table(arguments, 0)[0],
-                    live=self.live,
+                    live=LiveOffsets() if alone else self.live,
+                    level=ReplicationLevel.CONFIGURATION if alone else ReplicationLevel.ALL,
                 )
                 if place is not None:
                     queue.take_over(place)
@@ -502,7 +505,9 @@ class BrokerState:
             record.decode_queue_declare(raw, 5, len(raw))[0] for raw in topology if raw[0] == record.QUEUE_DECLARE
         }
         for queue_id in [
-            queue_id for queue_id, queue in self.queues.items() if queue.logged and queue_id not in declared
+            queue_id
+            for queue_id, queue in self.queues.items()
+            if queue.level.declared_in_log and queue_id not in declared
         ]:
             self.queues.pop(queue_id).clear()
         for raw in topology:

@@ -411,6 +411,8 @@ def decode_epoch(buf: bytes, at: int) -> tuple[int, str, bool, int]:
 DURABLE: Final = 1
 AUTO_DELETE: Final = 2
 INTERNAL: Final = 4
+DEFINITION_ONLY: Final = 8
+"""Of a queue: its messages are not records of the log."""
 
 
 def encode_queue_declare(queue_id: int, vhost: str, name: str, flags: int, arguments: bytes) -> bytes:

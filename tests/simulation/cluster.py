@@ -86,6 +86,7 @@ class SimCluster:
             min_insync=self.knobs.min_insync,
             backup_timeout_ms=self.knobs.backup_timeout_ms,
             link_unacknowledged_bytes=self.knobs.credit_bytes,
+            replicate=self.knobs.replicate,
         )
         return SimNode(self.world, name, self.store, self.network, config, self.knobs, self.checkers)
 

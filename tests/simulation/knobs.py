@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.log import live_offsets
 from understudy.broker.log.journal import JournalOptions
 from understudy.replicator import catch_up
@@ -90,6 +91,7 @@ class Knobs:
         fsync_us: range of what an fsync takes.
         bucket_shift: how finely the journal's live offsets are counted (12 in the product: then no run would drop a segment).
         idle_ms: an idle moment of a client lasts up to this.
+        replicate: the level of queues that do not say one (never drawn: too much would not be replicated).
     """
 
     brokers: int
@@ -110,6 +112,7 @@ class Knobs:
     idle_ms: int
     backup_timeout_ms: int
     limits: Limits
+    replicate: ReplicationLevel = ReplicationLevel.ALL
 
     @classmethod
     def draw(cls, seed: int) -> Knobs:

@@ -51,12 +51,13 @@ class Held(NamedTuple):
 
 @attrs.define(kw_only=True)
 class ReferenceQueue:
-    """A queue of the reference; ``entries`` in id order."""
+    """A queue of the reference; ``entries`` in id order, none of it if its messages are not ``logged``."""
 
     id: int
     vhost: str
     name: str
     durable: bool
+    logged: bool = True
     entries: dict[int, Held] = attrs.field(factory=dict)
     newest_id: int = 0
 
@@ -189,6 +190,10 @@ class Reference:
         queue = self.queues.get(queue_id)
         if queue is None:
             return
+        if not queue.logged:
+            raise Violation(
+                "levels", f"record {offset} puts {message.body[:40]!r} into {queue.name}, which is not in the log"
+            )
         if entry_id <= queue.newest_id:
             raise Violation("G9", f"record {offset} gives id {entry_id} of {queue.name} after {queue.newest_id}")
         queue.newest_id = entry_id
@@ -257,7 +262,11 @@ class Reference:
         queue_id, vhost, name, flags, _ = content
         if queue_id not in self.queues:
             self.queues[queue_id] = ReferenceQueue(
-                id=queue_id, vhost=vhost, name=name, durable=bool(flags & record.DURABLE)
+                id=queue_id,
+                vhost=vhost,
+                name=name,
+                durable=bool(flags & record.DURABLE),
+                logged=not flags & record.DEFINITION_ONLY,
             )
 
     def _delete(self, offset: int, content: Any) -> None:
