@@ -74,6 +74,8 @@ WORKLOADS = (
     "thinker",
 )
 """Workloads beside the bank, which is always there."""
+LATER_WORKLOADS = ("levels",)
+"""Likewise; each is drawn from a stream of its own, so that a seed's other draws, and its story without them, stay as they were."""
 
 
 @attrs.frozen(kw_only=True)
@@ -127,7 +129,10 @@ class Knobs:
             brokers=brokers,
             min_insync=2 if brokers >= 3 else 1,
             tellers=rng.choice((2, 3, 4)),
-            workloads=frozenset(name for name in WORKLOADS if rng.random() < 0.4),
+            workloads=frozenset(
+                [name for name in WORKLOADS if rng.random() < 0.4]
+                + [name for name in LATER_WORKLOADS if Random(f"{name} {seed}").random() < 0.4]
+            ),
             faults=tuple(kind for kind in kinds for _ in range(FAULTS[kind])),
             gap_ms=rng.choice((150, 300, 600, 2_000)),
             burst=rng.choice((0.0, 0.2, 0.4)),

@@ -44,7 +44,15 @@ FAULTS_OF_KIND = {
     "wipe": 0.09,
 }
 """A seed of a sweep, on average."""
-HAPPENINGS = {"step-down": 0.1, "catch-up": 0.4, "resume": 1.0, "no": 0.04, "checkpoint": 5.0, "dropped segment": 1.0}
+HAPPENINGS = {
+    "step-down": 0.1,
+    "catch-up": 0.4,
+    "resume": 1.0,
+    "no": 0.04,
+    "checkpoint": 5.0,
+    "dropped segment": 1.0,
+    "unreplicated queue gone": 0.15,
+}
 """What must have happened, a seed of a sweep, on average: turns of the protocol that faults are there to bring about."""
 
 

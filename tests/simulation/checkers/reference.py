@@ -119,6 +119,7 @@ class Reference:
         self.transient: set[int] = set()
         self.lost_at: list[int] = []
         self.on_commit: Callable[[ReferenceTransaction], None] | None = None
+        self.on_put: Callable[[str, str], None] | None = None
         self._kept = 0
         self._all = 0
         self._holes = False
@@ -201,6 +202,8 @@ class Reference:
         if stamp:
             if (stamp, queue_id) in self.here or self._left_in(stamp, queue.name):
                 raise Violation("G1", f"{stamp} comes to {queue.name} twice, the second time by record {offset}")
+            if self.on_put is not None:
+                self.on_put(queue.name, stamp)
             self.here.add((stamp, queue_id))
             self.ever[stamp] = offset
         held = Held(number_of(queue_id, entry_id, message), message.persistent and queue.durable, stamp, offset)
