@@ -293,4 +293,15 @@ class Backup:
             self.group = group
             self._host.promoted(group)
             return
-        self.group_changed(group, self.brokers)
+        self.group_changed(group, self._known_besides(group))
+
+    def _known_besides(self, group: GroupState) -> dict[BrokerId, BrokerInfo]:
+        """What is known of the brokers, less what is older than ``group``, which this one has just learnt.
+
+        Its primary has written it: that it seemed dead, or empty, before is no reason to replace it. The next view of the store
+        says how it is now.
+        """
+        info = self.brokers.get(group.primary)
+        if info is None or self.group is None or group.version <= self.group.version:
+            return self.brokers
+        return {**self.brokers, group.primary: attrs.evolve(info, alive=True, status="")}
