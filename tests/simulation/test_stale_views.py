@@ -18,7 +18,7 @@ def freeze_view(group: Scenario, node: SimNode) -> None:
     """No watch of the store reaches it any more; requests are answered as ever."""
     store = group.cluster.store
     watch = store.watch
-    store.watch = lambda other: None if other is node else watch(other)  # type: ignore[method-assign]
+    store.watch = lambda other: None if other is node else watch(other)  # type: ignore[method-assign, assignment]
     group.run_ms(100)  # what was on its way has arrived
 
 
