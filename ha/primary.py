@@ -227,7 +227,7 @@ class Primary:
             backup.low_disk = wire.decode_text(message)
             self._check_disks()
         else:
-            raise wire.UnknownMessageError(kind, "primary")
+            raise wire.misplaced(kind, "primary")
 
     def _pieces_held(self, backup: RemoteBackup, count: int) -> None:
         was_finished = backup.caught_up
@@ -238,9 +238,6 @@ class Primary:
     def _synced(self, link: Link, sync: wire.Sync) -> None:
         if sync.epoch_seen > self.epoch:
             self._host.step_down(f"broker {link.peer} has seen epoch {sync.epoch_seen}, this primary's is {self.epoch}")
-        elif refusal := self.log_format.refusal(self._config.broker, link.peer, link.newest_record_format):
-            self._host.happened(LinkRefused(peer=link.peer, reason=refusal))
-            link.close(refusal)
         elif self._log.durable < self.epoch_offset:
             self._waiting_syncs.append((link, sync))  # nothing is sent under an epoch before EPOCH is fsynced
         else:
@@ -252,6 +249,11 @@ class Primary:
         change = self.in_sync.change
         if change is not None and change.broker == link.peer:
             link.close(f"whether {link.peer} is in the in-sync set is being settled")  # its guard stands meanwhile
+            return
+        refusal = self.log_format.refusal(self._config.broker, link.peer, link.newest_record_format)
+        if refusal:
+            self._host.happened(LinkRefused(peer=link.peer, reason=refusal))
+            link.close(refusal)
             return
         backup = self.backups.get(link.peer)
         if backup is None:

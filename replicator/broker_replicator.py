@@ -196,7 +196,7 @@ class BrokerReplicator:
             self._require_link()
             self._piece(message)
         else:
-            raise wire.UnknownMessageError(kind, "backup")
+            raise wire.misplaced(kind, "backup")
 
     def _require_link(self) -> None:
         if not self._link_epoch:

@@ -62,12 +62,20 @@ class WireError(UnderstudyError):
 
 
 class UnknownMessageError(WireError):
-    """The peer sent a message that this program does not know, or not in this role."""
+    """The peer sent a message that this program does not know: it runs a newer one."""
 
-    def __init__(self, kind: int, role: str) -> None:
+    def __init__(self, kind: int) -> None:
         super().__init__(
-            f"message of kind {kind} is not for a {role} that speaks wire versions {OLDEST_WIRE_VERSION} to {WIRE_VERSION}"
+            f"message of kind {kind} is not known to this program, which speaks wire versions {OLDEST_WIRE_VERSION} to "
+            f"{WIRE_VERSION}"
         )
+
+
+def misplaced(kind: int, role: str) -> WireError:
+    """What is wrong with a message of that kind, which a broker in ``role`` has no use for now."""
+    if SYNC <= kind <= LOW_DISK:
+        return WireError(f"message of kind {kind} is not for a {role}, or not now")
+    return UnknownMessageError(kind)
 
 
 @attrs.frozen(kw_only=True)

@@ -151,7 +151,10 @@ def check_agreement(dialer: Hello, acceptor: Hello) -> int:
     if not oldest <= acceptor.record_format <= newest:  # who dials is the backup: it takes what the other writes
         older = dialer if newest < acceptor.record_format else acceptor
         raise HandshakeError(f"record formats do not meet: {_formats(acceptor)}, {_formats(dialer)}; {_advice(older)}")
-    for key in sorted(dialer.agreed.keys() | acceptor.agreed.keys()):
+    keys = dialer.agreed.keys() | acceptor.agreed.keys()
+    if dialer.newest_wire != acceptor.newest_wire:  # a setting may have come, or gone, with a version
+        keys = dialer.agreed.keys() & acceptor.agreed.keys()
+    for key in sorted(keys):
         ours, theirs = dialer.agreed.get(key), acceptor.agreed.get(key)
         if ours != theirs:
             raise _difference(shown_text(key), dialer, ours, acceptor, theirs)

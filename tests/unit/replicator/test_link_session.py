@@ -211,6 +211,18 @@ def test_a_peer_that_says_only_what_it_writes_reads_nothing_else() -> None:
     assert "b2 writes 2 or newer and reads 1 to 2, b1 writes 1 or newer and reads 1 to 1; upgrade b1" in other.reason
 
 
+@pytest.mark.parametrize("versions", [(1, 1), (1, 2)])
+def test_a_setting_that_one_version_alone_knows_is_not_compared(versions: tuple[int, int]) -> None:
+    """Programs of one version must both have it."""
+    one, other = dialer(agreed={"x": "1", "new": "1"}, wire_versions=versions), acceptor(agreed={"x": "1"})
+    talk(one, other)
+    assert one.established is other.established is (versions == (1, 2))
+    assert other.reason == ("" if versions == (1, 2) else "new differs: b1 has '1', b2 has none")
+    one, other = dialer(agreed={"x": "2", "new": "1"}, wire_versions=versions), acceptor(agreed={"x": "1"})
+    talk(one, other)
+    assert not one.established
+
+
 def test_the_newest_version_that_both_speak_is_spoken() -> None:
     one, other = dialer(wire_versions=(1, 3)), acceptor(wire_versions=(2, 5))
     talk(one, other)
