@@ -300,6 +300,7 @@ class HaDriver:
         }
         if ha.primary is not None:
             now_ms = ha.now_ms
+            shown["record_format"] = ha.primary.log_format.written
             shown["lag"] = {
                 each.broker: {
                     "records": each.lag_records,

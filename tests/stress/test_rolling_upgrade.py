@@ -60,10 +60,12 @@ def test_backups_first_then_the_primary(tmp_path: Path) -> None:
                 load.wait_committed(30)
                 assert group.primary() is first
                 assert not raised(group), "the primary is of the older program"
+                assert first.row()["record_format"] == 1
             upgrade(group, first)
             assert group.primary() is not first
             wait_until("the newer format is written", lambda: raised(group))
             load.wait_committed(60)
+            assert group.primary().row()["record_format"] == 2
         group.settled()
         group.agree()
         books = Books(load)
