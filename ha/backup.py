@@ -62,6 +62,8 @@ class Backup:
         self._gone_epoch = 0
         self._retry_ms = 0
         self._backoff_ms = config.reconnect_min_ms
+        self._linked_ms = 0
+        self._hurried = False
         self._campaign = 0
         self._campaign_from: GroupState | None = None
         self._campaign_at_ms = 0
@@ -107,6 +109,7 @@ class Backup:
         if before is not None and (before.epoch, before.primary) != (group.epoch, group.primary):
             self._campaign_not_before_ms = -1
             self._backoff_ms = self._config.reconnect_min_ms
+            self._hurried = False
             self._retry_ms = 0
             if self.link is not None and group.epoch > self._dialed_epoch:
                 self._drop_link(f"epoch {group.epoch} has begun, led by {group.primary}")
@@ -148,7 +151,9 @@ class Backup:
         was_linked = self._replicator.linked
         self._replicator.take(message)
         if not was_linked and self._replicator.linked:
-            self._backoff_ms = self._config.reconnect_min_ms
+            self._linked_ms = self._host.now_ms
+            if not self._hurried:
+                self._backoff_ms = self._config.reconnect_min_ms
             self.refused = ""
             self._host.status_changed()
 
@@ -165,9 +170,18 @@ class Backup:
             self._forget_link()
 
     def _forget_link(self) -> None:
+        """Dial again at once, unless that has been done already and came to nothing.
+
+        A link that was taken and closed at once, or that both ends were content with until one of them said what the other cannot
+        read, would otherwise be made and ended again as fast as the machine can.
+        """
         self.link = None
-        self._retry_ms = self._host.now_ms
-        if not self._replicator.linked:  # it was taken and closed at once: not again and again
+        now_ms = self._retry_ms = self._host.now_ms
+        linked = self._replicator.linked
+        lasted = linked and now_ms - self._linked_ms >= self._config.reconnect_max_ms
+        if lasted or (linked and not self._hurried):
+            self._hurried = not lasted
+        else:
             self._retry_ms += self._backoff_ms
             self._backoff_ms = min(self._backoff_ms * 2, self._config.reconnect_max_ms)
         self._replicator.unlink()
@@ -279,4 +293,15 @@ class Backup:
             self.group = group
             self._host.promoted(group)
             return
-        self.group_changed(group, self.brokers)
+        self.group_changed(group, self._known_besides(group))
+
+    def _known_besides(self, group: GroupState) -> dict[BrokerId, BrokerInfo]:
+        """What is known of the brokers, less what is older than ``group``, which this one has just learnt.
+
+        Its primary has written it: that it seemed dead, or empty, before is no reason to replace it. The next view of the store
+        says how it is now.
+        """
+        info = self.brokers.get(group.primary)
+        if info is None or self.group is None or group.version <= self.group.version:
+            return self.brokers
+        return {**self.brokers, group.primary: attrs.evolve(info, alive=True, status="")}

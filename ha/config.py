@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import attrs
 
+from understudy.broker.core.replication_level import ReplicationLevel
+from understudy.broker.log.record import FORMAT_VERSION
+
 
 @attrs.frozen(kw_only=True)
 class HaConfig:
@@ -13,6 +16,8 @@ class HaConfig:
         broker, group: ids, 1 to 64 characters.
         founds: this broker may found the group, if store and data are empty.
         min_insync: the group's minimum, used only when it is founded.
+        replicate: the level of queues that do not say one.
+        newest_record_format: of log records, that this program reads and writes.
     """
 
     broker: str
@@ -25,3 +30,5 @@ class HaConfig:
     reconnect_max_ms: int = 2_000
     coordination_retry_ms: int = 1_000
     link_unacknowledged_bytes: int = 64 << 20
+    replicate: ReplicationLevel = ReplicationLevel.ALL
+    newest_record_format: int = FORMAT_VERSION

@@ -19,6 +19,7 @@ import structlog
 
 from understudy.broker.config import Config, milliseconds
 from understudy.broker.config import TlsConfig as TlsSection
+from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.plugin import PluginError
 from understudy.broker.server.edge_plugin import EdgeHost
@@ -299,6 +300,7 @@ class HaDriver:
         }
         if ha.primary is not None:
             now_ms = ha.now_ms
+            shown["record_format"] = ha.primary.log_format.written
             shown["lag"] = {
                 each.broker: {
                     "records": each.lag_records,
@@ -348,6 +350,7 @@ def core_config(config: Config) -> HaConfig:
         reconnect_min_ms=milliseconds(config.ha.reconnect_min_s),
         reconnect_max_ms=milliseconds(config.ha.reconnect_max_s),
         link_unacknowledged_bytes=config.limits.link_unacknowledged_bytes,
+        replicate=ReplicationLevel(config.ha.replicate),
     )
 
 

@@ -89,4 +89,31 @@ class TransactionRefused:
     reason: str
 
 
-HaEvent = StatusChanged | SetChanged | BackupResumes | CatchUpBegins | CatchUpEnds | TransactionRefused
+@attrs.frozen(kw_only=True)
+class LinkRefused:
+    """This broker has ended a link for what ``peer`` is or sent. Both try again, ever more slowly."""
+
+    name: ClassVar = "link refused"
+    peer: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class LogFormatRaised:
+    """Every broker of the group reads ``record_format`` now: from here on the primary writes it."""
+
+    name: ClassVar = "log format"
+    epoch: int
+    record_format: int
+
+
+HaEvent = (
+    StatusChanged
+    | SetChanged
+    | BackupResumes
+    | CatchUpBegins
+    | CatchUpEnds
+    | TransactionRefused
+    | LinkRefused
+    | LogFormatRaised
+)

@@ -12,17 +12,20 @@ from typing import Protocol
 
 from understudy.broker.core.broker import DISK, Broker
 from understudy.broker.errors import UnderstudyError
-from understudy.broker.log.journal_gate import JournalGate
-from understudy.broker.log.record import RecordError
+from understudy.broker.log.journal_gate import JournalGate, NoteFormatError
+from understudy.broker.log.record import UnknownKindError
 from understudy.ha.backup import Backup
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
-from understudy.ha.events import HaEvent, StatusChanged
+from understudy.ha.events import HaEvent, LinkRefused, StatusChanged
 from understudy.ha.primary import Primary
 from understudy.ha.status import BrokerStatus
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.fabric import Fabric, Link
+from understudy.replicator.wire import UnknownMessageError
 
+NEWER_PEER = (UnknownKindError, UnknownMessageError, NoteFormatError)
+"""What is wrong with a message that a newer program has sent."""
 POSITION_EVERY_MS = 1_000
 """A position that has moved is shown again after so long."""
 
@@ -77,6 +80,7 @@ class HaBroker:
         self.stopped = ""
         self.backup = Backup(config, replicator, coordination, fabric, self, self._next_request)
         self.primary: Primary | None = None
+        broker.default_level = config.replicate
         broker.refusal_name = "NOT_PRIMARY"
         broker.refusal = f"{config.broker} has not found a primary yet"
 
@@ -220,8 +224,14 @@ class HaBroker:
                 self.primary.take(link, message)
             else:
                 self.backup.take(link, message)
-        except (UnderstudyError, RecordError, struct.error, ValueError, IndexError, OverflowError) as error:
+        except (UnderstudyError, struct.error, ValueError, IndexError, OverflowError) as error:
             reason = f"{type(error).__name__}: {error}"
+            if isinstance(error, NEWER_PEER):
+                reason = (
+                    f"{self.config.broker} cannot read what {link.peer} sends: {error}. Upgrade {self.config.broker} "
+                    "(the backups first, the primary last)"
+                )
+            self.happened(LinkRefused(peer=link.peer, reason=reason))
             link.close(reason)
             self.link_lost(link, reason)
 

@@ -16,8 +16,18 @@ from understudy.broker.transactions.outcomes import Outcome
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
-from understudy.ha.events import BackupResumes, CatchUpBegins, CatchUpEnds, HaEvent, SetChanged, TransactionRefused
+from understudy.ha.events import (
+    BackupResumes,
+    CatchUpBegins,
+    CatchUpEnds,
+    HaEvent,
+    LinkRefused,
+    LogFormatRaised,
+    SetChanged,
+    TransactionRefused,
+)
 from understudy.ha.in_sync_set import InSyncSet
+from understudy.ha.log_format import LogFormat
 from understudy.ha.queue_guard import QueueGuard
 from understudy.ha.remote_backup import BackupReadiness, RemoteBackup
 from understudy.ha.status import BrokerStatus
@@ -72,6 +82,7 @@ class Primary:
         self.suspended = False
         self.epoch_offset = 0
         self.backups: dict[BrokerId, RemoteBackup] = {}
+        self.log_format = LogFormat(broker.log, config.newest_record_format)
         self._stable = broker.log.applied
         self._waiting_syncs: list[tuple[Link, wire.Sync]] = []
         self._dead: set[BrokerId] = set()
@@ -226,7 +237,7 @@ class Primary:
             backup.low_disk = wire.decode_text(message)
             self._check_disks()
         else:
-            raise wire.WireError(f"message of kind {kind} is not for a primary")
+            raise wire.misplaced(kind, "primary")
 
     def _pieces_held(self, backup: RemoteBackup, count: int) -> None:
         was_finished = backup.caught_up
@@ -248,6 +259,11 @@ class Primary:
         change = self.in_sync.change
         if change is not None and change.broker == link.peer:
             link.close(f"whether {link.peer} is in the in-sync set is being settled")  # its guard stands meanwhile
+            return
+        refusal = self.log_format.refusal(self._config.broker, link.peer, link.newest_record_format)
+        if refusal:
+            self._host.happened(LinkRefused(peer=link.peer, reason=refusal))
+            link.close(refusal)
             return
         backup = self.backups.get(link.peer)
         if backup is None:
@@ -385,6 +401,8 @@ class Primary:
     def tick(self, now_ms: int) -> None:
         """Expel who is silent or has no room; drop joiners that stall; settle lost answers."""
         self._check_disks()
+        if self.log_format.raise_for(self.backups.values()):
+            self._host.happened(LogFormatRaised(epoch=self.epoch, record_format=self.log_format.written))
         self.in_sync.tick(now_ms, self._config.coordination_retry_ms)
         for backup in list(self.backups.values()):
             silent_ms = backup.silent_for(self._log, now_ms)

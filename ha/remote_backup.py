@@ -77,6 +77,7 @@ class RemoteBackup:
         guard: set on a joiner that has been sent everything: completions wait for it from there on.
         must_leave: why it cannot stay in the set, whatever it does ("" if it can).
         leaving: why it is to be expelled as things stand; silence is a reason that may pass.
+        newest_record_format: the newest that it reads, as it has said on this link; 0 without one.
         lost_data: it is listed and lacks stable records: its disk was lost or replaced.
         told: what the last STATUS on this link has said.
         low_disk: why it is not to be listed, and had better be expelled if it is ("" if its disk has room).
@@ -97,6 +98,7 @@ class RemoteBackup:
         self.lost_data = False
         self.low_disk = ""
         self.told = ""
+        self.newest_record_format = 0
         self.progress_ms = now_ms
         self.since_ms = now_ms
         self.ever_linked = False
@@ -105,6 +107,7 @@ class RemoteBackup:
         """A new link: all that belonged to the old one is forgotten."""
         self.unlinked()
         self.link = link
+        self.newest_record_format = link.newest_record_format
         self.progress_ms = self.since_ms = now_ms
         self.ever_linked = True
 
@@ -116,6 +119,7 @@ class RemoteBackup:
         self.awaiting_ids = False
         self.trackers = TxTrackers()
         self.low_disk = self.told = ""
+        self.newest_record_format = 0
         if not self.listed:
             self.acked = 0
 

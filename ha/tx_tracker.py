@@ -39,8 +39,8 @@ class TxTrackers:
     def track(self, tx: TxBuffer) -> None:
         """The backup lacks ``tx``, which closes now: one tracker for each queue that it touches."""
         dequeues: dict[int, set[int]] = {}
-        for _, message, content in tx.events:
-            if message is None:
+        for offset, message, content in tx.events:
+            if message is None and offset:  # what is not in the log is nobody's but the primary's
                 for queue_id, ids in content:
                     dequeues.setdefault(queue_id, set()).update(ids)
         queues = {**dict.fromkeys(dequeues), **dict.fromkeys(tx.enqueue_counts())}

@@ -201,7 +201,7 @@ class BrokerReplicator:
             self._require_link()
             self._piece(message)
         else:
-            raise wire.WireError(f"message of kind {kind} is not for a backup")
+            raise wire.misplaced(kind, "backup")
 
     def _require_link(self) -> None:
         if not self._link_epoch:
@@ -396,6 +396,8 @@ class BrokerReplicator:
                 QueueReplicator(state, queue).drop(ids)
         elif kind == wire.TRANSACTION:
             records = snapshot.decode_transaction_piece(message)
+            for offset, raw in records:  # all of them, before any is taken
+                state.check_known(raw, f"of a transaction, at offset {offset},")
             if records:
                 tx_id = int.from_bytes(records[0][1][5:13], "big")
                 tx_queue = Queue(

@@ -12,6 +12,14 @@ class Link(Protocol):
     def peer(self) -> str:
         """The other broker's id."""
 
+    @property
+    def wire_version(self) -> int:
+        """The newest that both ends speak."""
+
+    @property
+    def newest_record_format(self) -> int:
+        """The newest format of log records that the other end reads."""
+
     def send(self, message: bytes) -> None:
         """Queue a message; it goes out when the turn ends, in order, or never."""
 

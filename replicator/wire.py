@@ -7,6 +7,8 @@ The order of a conversation: the backup says SYNC (what it has). The primary ans
 rest follows) or CATCH_UP (tell me your ids), to which the backup says IDS and the primary BASE, then DROP, TRANSACTION and
 QUEUE pieces beside the log, then CAUGHT_UP. Meanwhile and ever after: BATCH and STABLE one way, ACK, PIECE_ACK and NO the
 other.
+
+A message that came after version 1 is sent only where ``Link.wire_version`` says that the other end knows it.
 """
 
 from __future__ import annotations
@@ -57,6 +59,23 @@ PART: Final = 2
 
 class WireError(UnderstudyError):
     """The peer said something that is not of this protocol; the link closes, nobody else stops."""
+
+
+class UnknownMessageError(WireError):
+    """The peer sent a message that this program does not know: it runs a newer one."""
+
+    def __init__(self, kind: int) -> None:
+        super().__init__(
+            f"message of kind {kind} is not known to this program, which speaks wire versions {OLDEST_WIRE_VERSION} to "
+            f"{WIRE_VERSION}"
+        )
+
+
+def misplaced(kind: int, role: str) -> WireError:
+    """What is wrong with a message of that kind, which a broker in ``role`` has no use for now."""
+    if SYNC <= kind <= LOW_DISK:
+        return WireError(f"message of kind {kind} is not for a {role}, or not now")
+    return UnknownMessageError(kind)
 
 
 @attrs.frozen(kw_only=True)

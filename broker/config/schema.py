@@ -119,6 +119,7 @@ class HaConfig:
             know how many will join it; `understudy cluster` writes 2 for three brokers and more (DESIGN 5).
         found: this broker may found the group, if store and data are empty. Off, because a broker that lost both would found
             a second group beside the first.
+        replicate: how much is replicated of queues that do not say it (`x-ha-replicate`) and are not durable (decision 0014).
     """
 
     backup_timeout_s: Annotated[float, seconds(0.1)] = 5.0
@@ -127,6 +128,9 @@ class HaConfig:
     reconnect_max_s: Annotated[float, seconds(0.001)] = 2.0
     min_insync: Annotated[int | None, Number(1, 64)] = None
     found: Annotated[bool, Flag()] = False
+    replicate: Annotated[
+        Literal["all", "configuration", "none"], Text("'all', 'configuration' or 'none'", "all|configuration|none")
+    ] = "all"
 
 
 @frozen(kw_only=True)

@@ -16,6 +16,7 @@ from understudy.broker.amqp.field_table import encode_table
 from understudy.broker.core.entry import ACQUIRED, GONE, READY, Entry
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.queue import Queue
+from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
 from understudy.broker.log.journal_gate import JournalGate
@@ -97,6 +98,7 @@ class Broker:
         leading: it may change state: standalone, or the primary of its group.
         answering: it may tell and deliver; False while a promoted broker is recovering.
         refusal: why clients are turned away at connection.open ("" if they are not), with ``refusal_name`` in front.
+        default_level: of queues that do not say how much of them is replicated; None: nothing is, this broker is alone.
         work_refused: why new work is refused before it enters the log ("" if it is not).
     """
 
@@ -121,6 +123,7 @@ class Broker:
         self.answering = False
         self.refusal = "the broker is starting"
         self.refusal_name = "CONNECTION_FORCED"
+        self.default_level: ReplicationLevel | None = None
         self.work_refused = ""
         self._refusals: dict[str, str] = {}
         self.now_ms = 0
@@ -198,7 +201,7 @@ class Broker:
         return self.epoch << ID_EPOCH_SHIFT | self._tx_sequence
 
     def next_local_id(self) -> int:
-        """An id for a queue outside the log: epoch 0, so it can never be taken for a logged one."""
+        """An id for a queue that the log does not declare: epoch 0, so it can never be taken for one that it does."""
         self._local_id += 1
         return self._local_id
 
@@ -486,10 +489,18 @@ class Broker:
     # -- topology -------------------------------------------------------------------------------------------------
 
     def declare_queue(
-        self, vhost: str, name: str, *, durable: bool, auto_delete: bool, arguments: dict[str, Any], owner: Any
+        self,
+        vhost: str,
+        name: str,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        arguments: dict[str, Any],
+        level: ReplicationLevel,
+        owner: Any,
     ) -> Queue:
-        """Declare a new queue. With an ``owner`` (a connection) it is exclusive and stays outside the log."""
-        if owner is not None:
+        """Declare a new queue. With an ``owner`` (a connection) it is exclusive, and of level NONE."""
+        if not level.declared_in_log:
             queue = Queue(
                 self.next_local_id(),
                 vhost,
@@ -498,12 +509,15 @@ class Broker:
                 auto_delete=auto_delete,
                 arguments=arguments,
                 live=LiveOffsets(),  # none of it is read from the journal again: it keeps no segment of it
+                level=level,
                 owner=owner,
             )
             self.state.queues[queue.id] = queue
             self.state.registry.add_queue(queue)
         else:
             flags = (record.DURABLE if durable else 0) | (record.AUTO_DELETE if auto_delete else 0)
+            if not level.messages_in_log:
+                flags |= record.DEFINITION_ONLY
             queue_id = self.next_queue_id()
             self.append_record(record.encode_queue_declare(queue_id, vhost, name, flags, encode_table(arguments)))
             queue = self.state.queues[queue_id]
@@ -521,7 +535,7 @@ class Broker:
             for exchange in self.state.registry.vhost(queue.vhost).exchanges.values()
             if exchange.auto_delete and exchange.bindings_of(queue)
         ]
-        if queue.logged:
+        if queue.level.declared_in_log:
             self.append_record(record.encode_queue_delete(queue.id, queue.durable))
         else:
             queue.deleted = True
@@ -553,6 +567,8 @@ class Broker:
             for queue_id, _, _ in local:
                 self.state.queues[queue_id].uncommitted += 1
             tx.add_unlogged(message, local)
+            if tx.size_bytes > self.state.tx_memory_bytes:
+                self.state.spill_body(message)
 
     def tx_accept(self, tx: TxBuffer, settled: list[tuple[Queue, Entry]]) -> None:
         """Dequeue within ``tx``; the entries stay handed out until the decision (P-07)."""

@@ -68,6 +68,7 @@ class Meta:
 
         Raises:
             NoteFormatError: it is of another format.
+            UnknownKindError: it holds something else than topology, or topology of a newer kind.
         """
         check_format("state without messages", buf[at], META_FORMAT)
         _, offset, csn, starts, topology, owed_count = _HEAD.unpack_from(buf, at)
@@ -80,7 +81,9 @@ class Meta:
         at += _OWED.size * owed_count
         records = []
         for _ in range(topology):
-            _, length = record.HEAD.unpack_from(buf, at)
+            kind, length = record.HEAD.unpack_from(buf, at)
+            if kind & 0x7F not in record.TOPOLOGY:
+                raise record.UnknownKindError(kind & 0x7F, "among the topology")
             records.append(buf[at : at + 5 + length])
             at += 5 + length
         outcomes, at = Outcomes.decode(buf, at)

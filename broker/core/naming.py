@@ -24,6 +24,7 @@ from understudy.broker.amqp.methods import (
     QUEUE_UNBIND_OK,
 )
 from understudy.broker.core.exchanges import ALTERNATE, EXCHANGE_TYPES, Binding, Exchange
+from understudy.broker.core.replication_level import REPLICATE, level_asked_for, level_of
 from understudy.broker.errors import (
     AccessRefusedError,
     CommandInvalidError,
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from understudy.broker.core.channel import Channel, Handler
     from understudy.broker.core.queue import Queue
 
-QUEUE_ARGUMENTS = ("x-message-ttl", "x-expires", "x-queue-type")
-"""Queue arguments that begin with ``x-`` and are known; the last is accepted and ignored (every queue is replicated)."""
+QUEUE_ARGUMENTS = ("x-message-ttl", "x-expires", REPLICATE, "x-queue-type")
+"""Queue arguments that begin with ``x-`` and are known; the last is accepted and ignored (there is one type of queue)."""
 RESERVED_PREFIXES = ("amq.", "understudy.")
 MAX_MS = (1 << 32) - 1
 MAX_NAME_BYTES = 255
@@ -212,9 +213,16 @@ class Naming:
                 if args[0]:
                     self._check_name("queue", name)
                 self._check_arguments(name, arguments)
+                said = level_asked_for(name, vhost, arguments, durable=durable, exclusive=exclusive)
                 owner = self._connection if exclusive else None
                 queue = broker.declare_queue(
-                    vhost, name, durable=durable, auto_delete=auto_delete, arguments=arguments, owner=owner
+                    vhost,
+                    name,
+                    durable=durable,
+                    auto_delete=auto_delete,
+                    arguments=arguments,
+                    level=level_of(said, broker.default_level, durable=durable, exclusive=exclusive),
+                    owner=owner,
                 )
                 if owner is not None:
                     self._connection.exclusive_queues.append(queue)
@@ -248,6 +256,18 @@ class Naming:
                 raise PreconditionFailedError.inequivalent_arg(
                     "queue", queue.name, queue.vhost, what, received, current
                 )
+        self._check_same_level(queue, durable, exclusive, arguments)
+
+    def _check_same_level(self, queue: Queue, durable: bool, exclusive: bool, arguments: dict[str, Any]) -> None:
+        """Who says nothing, as the first declaration did, means what that came to, whatever the default is by now."""
+        if arguments.get(REPLICATE) == queue.arguments.get(REPLICATE):
+            return
+        said = level_asked_for(queue.name, queue.vhost, arguments, durable=durable, exclusive=exclusive)
+        level = level_of(said, self._broker.default_level, durable=durable, exclusive=exclusive)
+        if level is not queue.level:
+            raise PreconditionFailedError.inequivalent_arg(
+                "queue", queue.name, queue.vhost, REPLICATE, level.value, queue.level.value
+            )
 
     def _check_arguments(self, name: str, arguments: dict[str, Any]) -> None:
         vhost = self._connection.vhost
@@ -279,7 +299,7 @@ class Naming:
             routing_key = queue.name  # AMQP 0-9-1, queue.bind: the default queue's name is its routing key then
         binding = Binding(queue, routing_key, arguments, encode_table(arguments))
         if binding.key not in found.bindings:
-            if queue.logged:
+            if queue.level.declared_in_log:
                 self._broker.append_record(
                     record.encode_bind(
                         False,
@@ -303,7 +323,7 @@ class Naming:
         key = (queue.id, routing_key, encode_table(arguments))
         if key in found.bindings:
             durable = queue.durable and found.durable
-            if queue.logged:
+            if queue.level.declared_in_log:
                 self._broker.append_record(
                     record.encode_bind(True, queue.vhost, exchange, queue.id, routing_key, key[2], durable)
                 )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from understudy.broker.core.entry import ACQUIRED, DEQUEUING, GONE, HELD, READY, Entry
+from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.message import Message
 
@@ -38,14 +39,14 @@ class QueueStatistics:
     enqueued: int
     dequeued: int
     durable: bool
-    replicated: bool
+    replicate: str
 
 
 class Queue:
     """One queue.
 
-    ``logged`` queues are replicated and named by ``id`` in the log; others (exclusive ones) belong to one connection and
-    live in this process only.
+    ``level`` says what of it is in the log, where ``id`` names it: all of it, its definition alone, or nothing (exclusive queues
+    among others). What is not lives in this process only. ``logged`` is ``level.messages_in_log``.
     """
 
     __slots__ = (
@@ -65,6 +66,7 @@ class Queue:
         "had_consumer",
         "id",
         "last_id",
+        "level",
         "live",
         "logged",
         "name",
@@ -91,8 +93,10 @@ class Queue:
         auto_delete: bool,
         arguments: dict[str, Any],
         live: LiveOffsets,
+        level: ReplicationLevel = ReplicationLevel.ALL,
         owner: Any = None,
     ) -> None:
+        """``live``: counts what has to stay in the journal for the messages; one of its own for a queue that has none there."""
         self.id = queue_id
         self.vhost = vhost
         self.name = name
@@ -100,7 +104,8 @@ class Queue:
         self.auto_delete = auto_delete
         self.arguments = arguments
         self.owner = owner
-        self.logged = owner is None
+        self.level = level
+        self.logged = level.messages_in_log
         self.ttl_ms: int | None = arguments.get("x-message-ttl")
         self.expires_ms: int | None = arguments.get("x-expires")
         self.entries: dict[int, Entry] = {}
@@ -114,7 +119,7 @@ class Queue:
         self.newest_id = 0
         self.redelivered_below = 0
         self.unsorted = False
-        self.active = owner is not None
+        self.active = not level.declared_in_log
         self.scheduled = False
         self.deleted = False
         self.consumers: deque[Consumer] = deque()
@@ -278,5 +283,5 @@ class Queue:
             enqueued=self.enqueued,
             dequeued=self.dequeued,
             durable=self.durable,
-            replicated=self.logged,
+            replicate=self.level.value,
         )

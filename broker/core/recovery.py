@@ -18,11 +18,21 @@ from typing import Final
 from understudy.broker.core.meta import Meta
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
+from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.log.frame import BatchHeader
 from understudy.broker.log.record import Target
 
 _U32: Final = Struct(">I")
+
+
+class NewerJournalError(UnderstudyError):
+    """The log of this journal holds records that this program does not know."""
+
+    def __init__(self, offset: int, unknown: record.UnknownKindError) -> None:
+        super().__init__(
+            f"the journal's batch of offset {offset} cannot be read: {unknown}. Nothing was changed; run the newer program"
+        )
 
 
 class Recovery:
@@ -49,7 +59,10 @@ class Recovery:
             log.skip_to(self._gap_end)
         if self._gap_end:
             self._note_behind_gap(header.first_offset, data)
-        self._state.receive_batch(bytes(data))
+        try:
+            self._state.receive_batch(bytes(data))
+        except record.UnknownKindError as error:
+            raise NewerJournalError(header.first_offset, error) from error
         log.apply_up_to(header.stable)
         log.kept.trim(log.applied)
 

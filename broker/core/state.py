@@ -19,6 +19,7 @@ from understudy.broker.amqp.field_table import decode_table
 from understudy.broker.core.exchanges import Binding
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.registry import Registry, TopologyImage
+from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.log import frame, record
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.live_offsets import LiveOffsets
@@ -99,8 +100,8 @@ class BrokerState:
         """Append a closed batch that continues the log; records that are held already are passed over.
 
         Raises:
-            RecordError: a record kind that this version does not know, or one whose length is wrong: the peer (or the
-                journal) is of another format; nothing of the batch has been taken then.
+            UnknownKindError: a record kind that this program does not know: the peer (or who wrote the journal) is newer.
+            RecordError: a length is wrong. In both cases nothing of the batch has been taken.
         """
         epoch, offset, count = frame.BATCH_PLACE.unpack_from(data, frame.BATCH_PLACE_AT)
         self._check_kinds(data, count)
@@ -137,7 +138,7 @@ class BrokerState:
             elif kind & 0x7F in takers:
                 found += 1
             else:
-                raise record.RecordError(f"record kind {kind & 0x7F} at byte {at} is not known to this version")
+                raise record.UnknownKindError(kind & 0x7F, f"at byte {at} of a batch")
             at += 5 + length
         if at != size or found != count:
             raise record.RecordError(f"batch states {count} records in {size} bytes; found {found} in {at}")
@@ -147,6 +148,11 @@ class BrokerState:
         offset = self.log.append(raw)
         self._takers[raw[0] & 0x7F](raw, 0, len(raw), offset, raw[0] > 0x7F)
         return offset
+
+    def check_known(self, raw: bytes, place: str) -> None:
+        """Raises :class:`UnknownKindError` if ``raw``, a whole record that does not come with its batch, cannot be taken."""
+        if raw[0] & 0x7F not in self._takers:
+            raise record.UnknownKindError(raw[0] & 0x7F, place)
 
     def take_record(self, raw: bytes, offset: int) -> None:
         """Take one whole record that stands in the log at ``offset`` but does not come with its batch (a catch-up)."""
@@ -233,7 +239,7 @@ class BrokerState:
         A refill brings what the primary holds now, and may overtake older EPOCHs that this broker has yet to apply: those end
         what is older than themselves and nothing else. Ids begin with the epoch in which they were given.
         """
-        return queue.logged and not queue.durable and queue.id >> ID_EPOCH_SHIFT < epoch
+        return queue.level.declared_in_log and not queue.durable and queue.id >> ID_EPOCH_SHIFT < epoch
 
     def _take_outcome(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         name = record.decode_outcome(buf, at + 5)[0]
@@ -469,6 +475,7 @@ class BrokerState:
             queue = self.queues.get(queue_id)
             if queue is None or not queue.name:
                 place = queue  # held by a recovery for a queue whose name comes now
+                alone = bool(flags & record.DEFINITION_ONLY)
                 queue = self.queues[queue_id] = Queue(
                     queue_id,
                     vhost,
@@ -476,7 +483,8 @@ class BrokerState:
                     durable=bool(flags & record.DURABLE),
                     auto_delete=bool(flags & record.AUTO_DELETE),
                     arguments=decode_table(arguments, 0)[0],
-                    live=self.live,
+                    live=LiveOffsets() if alone else self.live,
+                    level=ReplicationLevel.CONFIGURATION if alone else ReplicationLevel.ALL,
                 )
                 if place is not None:
                     queue.take_over(place)
@@ -511,7 +519,9 @@ class BrokerState:
             record.decode_queue_declare(raw, 5, len(raw))[0] for raw in topology if raw[0] == record.QUEUE_DECLARE
         }
         for queue_id in [
-            queue_id for queue_id, queue in self.queues.items() if queue.logged and queue_id not in declared
+            queue_id
+            for queue_id, queue in self.queues.items()
+            if queue.level.declared_in_log and queue_id not in declared
         ]:
             self.queues.pop(queue_id).clear()
         for raw in topology:

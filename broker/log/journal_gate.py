@@ -37,7 +37,7 @@ class NoteFormatError(UnderstudyError):
 
     def __init__(self, what: str, found: int, supported: int) -> None:
         super().__init__(
-            f"the journal holds a {what} of format {found}; this program reads formats 1 to {supported}. Nothing was changed; "
+            f"there is a {what} of format {found}; this program reads formats 1 to {supported}. Nothing was changed; "
             "run the newer program"
         )
 

@@ -32,6 +32,7 @@ class Log:
         end: the last offset.
         closed_end: the last offset of the last closed batch.
         durable, stable, applied: up to where it is so.
+        newest_kind: of records that may be appended: see :meth:`confine`.
 
     Invariant: ``applied <= stable <= end`` and ``applied <= durable <= end``, except that a backup may be told of a
     stable position beyond its own end (it then applies up to its end). ``stable`` never goes back within an epoch.
@@ -52,6 +53,7 @@ class Log:
         self._transient = False
         self._last_hole = 0
         self._holes_ended = 0
+        self.newest_kind = record.NEWEST_KINDS[record.FORMAT_VERSION]
 
     # -- primary --------------------------------------------------------------------------------------------------
 
@@ -67,9 +69,21 @@ class Log:
         self.epochs.begin(epoch, self.end + 1)
         self.epoch = epoch
 
+    def confine(self, record_format: int) -> None:
+        """Take nothing from now on but what readers of ``record_format`` know."""
+        self.newest_kind = record.NEWEST_KINDS[record_format]
+
+    def may_hold(self, kind: int) -> bool:
+        """Whether a record of that kind may be appended: whoever writes a kind that came after the first format asks."""
+        return kind <= self.newest_kind
+
     def append(self, *chunks: bytes) -> int:
         """Append one record given as consecutive pieces; returns its offset."""
-        if chunks[0][0] & record.TRANSIENT:
+        if chunks[0][0] > self.newest_kind:
+            kind = chunks[0][0] & 0x7F
+            assert kind <= self.newest_kind, (
+                f"a record of kind {kind} is appended, {self.newest_kind} is the newest that all read"
+            )
             self._transient = True
         self._chunks += chunks
         self.end += 1

@@ -19,12 +19,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final
 
+from understudy.broker.errors import UnderstudyError
 from understudy.broker.message import Message
 
 FORMAT_VERSION: Final = 1
-"""What this code writes, and the newest that it reads."""
+"""The newest that this code reads, and writes."""
 OLDEST_FORMAT_VERSION: Final = 1
 """The oldest that it reads."""
+OLDEST_WRITTEN_VERSION: Final = 1
+"""The oldest to which it can confine itself when it leads: see :data:`NEWEST_KINDS`."""
 
 HOLE: Final = 0
 EPOCH: Final = 1
@@ -50,6 +53,12 @@ DTX_FORGET: Final = 20
 MOVE: Final = 21
 TRANSIENT: Final = 0x80
 
+NEWEST_KINDS: Final[dict[int, int]] = {1: BARRIER}
+"""Format to the newest kind of record that a log of it may hold.
+
+Kinds are numbered in the order in which they came, and the bytes of a kind never change: what changes gets a new one. So a number
+tells who can read a record, and a primary holds back whatever its group cannot (``Log.confine``).
+"""
 TOPOLOGY: Final = frozenset((QUEUE_DECLARE, QUEUE_DELETE, EXCHANGE_DECLARE, EXCHANGE_DELETE, BIND, UNBIND))
 KIND_NAMES: Final = {
     HOLE: "hole",
@@ -110,8 +119,20 @@ _MESSAGE_HEADS: dict[tuple[str, str, bool, int], bytes] = {}
 _MESSAGE_HEADS_LIMIT: Final = 4096
 
 
-class RecordError(Exception):
+class RecordError(UnderstudyError):
     """A record's bytes do not follow the format; names kind and place."""
+
+
+class UnknownKindError(RecordError):
+    """A record of a kind that this program does not know: a newer one has written it."""
+
+    def __init__(self, kind: int, place: str) -> None:
+        name = KIND_NAMES.get(kind, "")
+        super().__init__(
+            f"record kind {kind}{f' ({name})' if name else ''} {place} is not known to this program, which reads record formats "
+            f"{OLDEST_FORMAT_VERSION} to {FORMAT_VERSION}"
+        )
+        self.kind = kind
 
 
 def short(text: str) -> bytes:
@@ -390,6 +411,8 @@ def decode_epoch(buf: bytes, at: int) -> tuple[int, str, bool, int]:
 DURABLE: Final = 1
 AUTO_DELETE: Final = 2
 INTERNAL: Final = 4
+DEFINITION_ONLY: Final = 8
+"""Of a queue: its messages are not records of the log."""
 
 
 def encode_queue_declare(queue_id: int, vhost: str, name: str, flags: int, arguments: bytes) -> bytes:

@@ -76,7 +76,9 @@ class TransactionRecorder:
             tx.durable_events,
             tx.durable_digest,
         )
-        if not tx.first_offset:  # it concerns only queues of connections, but its outcome may be asked for
+        if (
+            not tx.first_offset
+        ):  # it concerns only queues whose messages are not in the log, but its outcome may be asked for
             state.transactions[tx.tx_id] = tx
         # Never transient, though all its events may be: its outcome may be asked for after every broker has restarted, one
         # after the other, and a refill brings no outcomes.

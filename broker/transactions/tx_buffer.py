@@ -29,7 +29,7 @@ class TxState(Enum):
 
 Event = tuple[int, Message | None, Any]
 """(offset, message, targets) for an enqueue; (offset, None, groups) for a dequeue. Offset 0: never logged, because it
-concerns only queues that belong to a connection."""
+concerns only queues whose messages are not in the log."""
 
 
 class TxBuffer:
@@ -115,8 +115,10 @@ class TxBuffer:
             self.size_bytes += message.size + len(message.properties)
 
     def add_unlogged(self, message: Message | None, content: Any) -> None:
-        """Append an event that concerns only queues outside the log."""
+        """Append an event that concerns only queues whose messages are outside the log."""
         self.events.append((0, message, content))
+        if message is not None and not message.offset:  # otherwise it is counted with its record
+            self.size_bytes += message.size + len(message.properties)
 
     def note_counts(self, targets: list[Target]) -> None:
         """A backup's way to keep the places: the record names them."""

@@ -31,7 +31,13 @@ import structlog
 
 from understudy.replicator.direct import unix_socket
 from understudy.replicator.direct.link import DirectLink, LinkListener
-from understudy.replicator.direct.session import MAX_MESSAGE_BYTES, LinkSession, LinkStatistics
+from understudy.replicator.direct.session import (
+    MAX_MESSAGE_BYTES,
+    RECORD_FORMATS,
+    WIRE_VERSIONS,
+    LinkSession,
+    LinkStatistics,
+)
 
 __all__ = ["DirectFabric", "DirectLink", "FabricStatistics", "LinkListener", "LinkSettings", "LinkStatistics"]
 
@@ -62,6 +68,7 @@ class LinkSettings:
             to connect and as long again to authenticate. ``dead_after_ms`` is also how long a link that has ended may take
             to get rid of its last words.
         max_message_bytes: the longest message.
+        wire_versions, record_formats: see :class:`LinkSession`.
         unix: dial over a Unix socket where there is one.
         server_tls, client_tls: for accepting and for dialing; both or neither.
     """
@@ -74,6 +81,8 @@ class LinkSettings:
     dead_after_ms: int = 5_000
     handshake_timeout_ms: int = 10_000
     max_message_bytes: int = MAX_MESSAGE_BYTES
+    wire_versions: tuple[int, int] = WIRE_VERSIONS
+    record_formats: tuple[int, int, int] = RECORD_FORMATS
     unix: bool = True
     server_tls: ssl.SSLContext | None = None
     client_tls: ssl.SSLContext | None = None
@@ -93,6 +102,8 @@ class LinkSettings:
             dead_after_ms=self.dead_after_ms,
             handshake_timeout_ms=self.handshake_timeout_ms,
             max_message_bytes=self.max_message_bytes,
+            wire_versions=self.wire_versions,
+            record_formats=self.record_formats,
         )
 
 

@@ -60,7 +60,8 @@ class Hello:
         group, broker: its ids.
         peer: the broker that a dialer wants to reach; "" for whoever answers.
         oldest_wire, newest_wire: the wire versions it speaks, both included.
-        record_format: version of the log's records that it writes when it leads.
+        record_format: the oldest version of the log's records that it can confine itself to when it leads. (It writes newer ones
+            when all whom it leads read them, which they say here.)
         oldest_record_format, newest_record_format: those it reads, both included; 0 (a program that does not say): only the one
             it writes.
         nonce: never used before.
@@ -137,7 +138,8 @@ def check_agreement(dialer: Hello, acceptor: Hello) -> int:
     if version < max(dialer.oldest_wire, acceptor.oldest_wire):
         raise HandshakeError(
             f"wire versions do not meet: {dialer.broker} speaks {dialer.oldest_wire} to {dialer.newest_wire}, "
-            f"{acceptor.broker} speaks {acceptor.oldest_wire} to {acceptor.newest_wire}"
+            f"{acceptor.broker} speaks {acceptor.oldest_wire} to {acceptor.newest_wire}; "
+            + _advice(dialer if dialer.newest_wire < acceptor.newest_wire else acceptor)
         )
     if dialer.group != acceptor.group:
         raise _difference("group", dialer, dialer.group, acceptor, acceptor.group)
@@ -147,8 +149,12 @@ def check_agreement(dialer: Hello, acceptor: Hello) -> int:
         raise HandshakeError(f"{dialer.broker} looks for broker {_shown(dialer.peer)}, and found {acceptor.broker!r}")
     oldest, newest = dialer.reads
     if not oldest <= acceptor.record_format <= newest:  # who dials is the backup: it takes what the other writes
-        raise HandshakeError(f"record formats do not meet: {_formats(acceptor)}, {_formats(dialer)}")
-    for key in sorted(dialer.agreed.keys() | acceptor.agreed.keys()):
+        older = dialer if newest < acceptor.record_format else acceptor
+        raise HandshakeError(f"record formats do not meet: {_formats(acceptor)}, {_formats(dialer)}; {_advice(older)}")
+    keys = dialer.agreed.keys() | acceptor.agreed.keys()
+    if dialer.newest_wire != acceptor.newest_wire:  # a setting may have come, or gone, with a version
+        keys = dialer.agreed.keys() & acceptor.agreed.keys()
+    for key in sorted(keys):
         ours, theirs = dialer.agreed.get(key), acceptor.agreed.get(key)
         if ours != theirs:
             raise _difference(shown_text(key), dialer, ours, acceptor, theirs)
@@ -165,7 +171,11 @@ def _difference(
 
 def _formats(hello: Hello) -> str:
     oldest, newest = hello.reads
-    return f"{hello.broker} writes {hello.record_format} and reads {oldest} to {newest}"
+    return f"{hello.broker} writes {hello.record_format} or newer and reads {oldest} to {newest}"
+
+
+def _advice(older: Hello) -> str:
+    return f"upgrade {older.broker} (the backups first, the primary last)"
 
 
 def _shown(value: object) -> str:

@@ -138,6 +138,11 @@ class DirectLink:
         """The newest that both ends speak."""
         return self._session.wire_version
 
+    @property
+    def newest_record_format(self) -> int:
+        """The newest that the other end reads."""
+        return self._session.newest_record_format
+
     def send(self, message: bytes) -> None:
         """Queue a message; it goes out when the turn ends, or never if the link has ended."""
         self._session.send(message)

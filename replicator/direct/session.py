@@ -30,7 +30,7 @@ from typing import Final
 import attrs
 
 from understudy.broker.log.frame import MAX_FRAME_BYTES
-from understudy.broker.log.record import FORMAT_VERSION, OLDEST_FORMAT_VERSION
+from understudy.broker.log.record import FORMAT_VERSION, OLDEST_FORMAT_VERSION, OLDEST_WRITTEN_VERSION
 from understudy.replicator.direct import handshake
 from understudy.replicator.direct.framing import HEAD_BYTES, MESSAGE, FrameReader, FramingError, frame_head
 from understudy.replicator.direct.handshake import HandshakeError, Hello, shown_text
@@ -46,6 +46,10 @@ GOODBYE: Final = 8
 
 MAX_MESSAGE_BYTES: Final = MAX_FRAME_BYTES + (64 << 10)
 """The largest message by default: the largest batch that a journal takes, and what a link says around it."""
+
+WIRE_VERSIONS: Final = (OLDEST_WIRE_VERSION, WIRE_VERSION)
+RECORD_FORMATS: Final = (OLDEST_FORMAT_VERSION, FORMAT_VERSION, OLDEST_WRITTEN_VERSION)
+"""What this program speaks, reads and writes: see :class:`LinkSession`."""
 
 _MAX_REASON_CHARACTERS: Final = 1_000
 
@@ -89,12 +93,14 @@ class LinkSession:
         handshake_timeout_ms: within which the link must be open.
         max_message_bytes: the longest message, sent or received.
         wire_versions: oldest and newest that this end speaks.
-        record_formats: of the log's records: oldest and newest that this end reads, and the one that it writes.
+        record_formats: of the log's records: oldest and newest that this end reads, and the oldest that it can confine itself to
+            when it writes.
 
     Attributes:
         established: the other end is who it says and shares the secret; stays true when the session has finished.
         peer: id of the other end once it is established, "" before.
         wire_version: the newest that both ends speak, once established.
+        newest_record_format: the newest that the other end reads, once established.
         finished: nothing more will be received; what :meth:`take_output` still gives is the last.
         reason: why it finished.
         remote_reason: what the other end gave as its reason, "" if it gave none.
@@ -116,13 +122,14 @@ class LinkSession:
         dead_after_ms: int = 5_000,
         handshake_timeout_ms: int = 10_000,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
-        wire_versions: tuple[int, int] = (OLDEST_WIRE_VERSION, WIRE_VERSION),
-        record_formats: tuple[int, int, int] = (OLDEST_FORMAT_VERSION, FORMAT_VERSION, FORMAT_VERSION),
+        wire_versions: tuple[int, int] = WIRE_VERSIONS,
+        record_formats: tuple[int, int, int] = RECORD_FORMATS,
     ) -> None:
         assert dialing or not peer, "who accepts expects nobody"
         self.established = False
         self.peer = ""
         self.wire_version = 0
+        self.newest_record_format = 0
         self.finished = False
         self.reason = ""
         self.remote_reason = ""
@@ -305,6 +312,7 @@ class LinkSession:
     def _open(self) -> None:
         assert self._theirs is not None
         self.peer = self._theirs.broker
+        self.newest_record_format = self._theirs.reads[1]
         self.established = True
         self._state = _State.OPEN
         self._reader.limit = self._max_message_bytes

@@ -87,6 +87,7 @@ class SimCluster:
             min_insync=self.knobs.min_insync,
             backup_timeout_ms=self.knobs.backup_timeout_ms,
             link_unacknowledged_bytes=self.knobs.credit_bytes,
+            replicate=self.knobs.replicate,
         )
         node = SimNode(self.world, name, self.store, self.network, config, self.knobs, self.checkers)
         node.on_death = self._dies
@@ -202,6 +203,8 @@ class SimCluster:
             differing = {d.name for d in {*queue_digests(state)} ^ {*wanted}}
             if differing:
                 raise Violation("G2", f"{node.name} and {primary.name} differ in {sorted(differing)}")
+            if node is not primary:
+                self.checkers.levels.holds_the_log_alone(node, "is a backup")
             if self._topology(node) != topology:
                 raise Violation("G2", f"{node.name} and {primary.name} differ in what is declared and bound")
             if any(count < 0 for count in state.live._buckets.values()):

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.log import live_offsets
 from understudy.broker.log.journal import JournalOptions
 from understudy.replicator import catch_up
@@ -75,6 +76,8 @@ WORKLOADS = (
     "thinker",
 )
 """Workloads beside the bank, which is always there."""
+LATER_WORKLOADS = ("levels",)
+"""Likewise; each is drawn from a stream of its own, so that a seed's other draws, and its story without them, stay as they were."""
 
 
 @attrs.frozen(kw_only=True)
@@ -92,6 +95,7 @@ class Knobs:
         fsync_us: range of what an fsync takes.
         bucket_shift: how finely the journal's live offsets are counted (12 in the product: then no run would drop a segment).
         idle_ms: an idle moment of a client lasts up to this.
+        replicate: the level of queues that do not say one (never drawn: too much would not be replicated).
     """
 
     brokers: int
@@ -112,6 +116,7 @@ class Knobs:
     idle_ms: int
     backup_timeout_ms: int
     limits: Limits
+    replicate: ReplicationLevel = ReplicationLevel.ALL
 
     @classmethod
     def draw(cls, seed: int) -> Knobs:
@@ -126,7 +131,10 @@ class Knobs:
             brokers=brokers,
             min_insync=2 if brokers >= 3 else 1,
             tellers=rng.choice((2, 3, 4)),
-            workloads=frozenset(name for name in WORKLOADS if rng.random() < 0.4),
+            workloads=frozenset(
+                [name for name in WORKLOADS if rng.random() < 0.4]
+                + [name for name in LATER_WORKLOADS if Random(f"{name} {seed}").random() < 0.4]
+            ),
             faults=tuple(kind for kind in kinds for _ in range(FAULTS[kind])),
             gap_ms=rng.choice((150, 300, 600, 2_000)),
             burst=rng.choice((0.0, 0.2, 0.4)),

@@ -44,7 +44,29 @@ FAULTS_OF_KIND = {
     "wipe": 0.09,
 }
 """A seed of a sweep, on average."""
-HAPPENINGS = {"step-down": 0.1, "catch-up": 0.4, "resume": 1.0, "no": 0.04, "checkpoint": 5.0, "dropped segment": 1.0}
+CRASH_POINTS = {
+    "CP-31": 0.25,
+    "CP-32": 0.04,
+    "CP-33": 0.06,
+    "CP-34": 0.05,
+    "CP-35": 0.01,
+    "CP-36": 0.1,
+    "CP-37": 0.08,
+    "CP-38": 0.002,
+    "CP-39": 0.2,
+    "CP-40": 0.12,
+}
+"""How often faults fall on each of them (:mod:`~tests.simulation.crash_points`), a seed of a sweep, on average. Those that are rare are
+asked for only where one at least is expected."""
+HAPPENINGS = {
+    "step-down": 0.1,
+    "catch-up": 0.4,
+    "resume": 1.0,
+    "no": 0.04,
+    "checkpoint": 5.0,
+    "dropped segment": 1.0,
+    "unreplicated queue gone": 0.15,
+}
 """What must have happened, a seed of a sweep, on average: turns of the protocol that faults are there to bring about."""
 
 
@@ -74,6 +96,7 @@ def sweep_shortfalls(reports: Iterable[Report], factor: float = 1.0) -> list[str
         ("failovers", sum(report.failovers for report in reports), FAILOVERS),
         *((f"faults {kind}", faults[kind], least) for kind, least in FAULTS_OF_KIND.items()),
         *((f"times {what}", happened[what], least) for what, least in HAPPENINGS.items()),
+        *((f"times {point}", happened[point], least) for point, least in CRASH_POINTS.items() if least * seeds >= 1),
     ]
     return [
         f"{found} {what} in {seeds} seeds, at least {_least(each, seeds, factor)} are needed"

@@ -1,7 +1,8 @@
 """The simulated network: ordered links between brokers.
 
-A link behaves like TCP: in order, delayed, silent while the network between its ends is cut (what was sent waits), dead
-after five seconds of silence, reset when a process dies. Streams between clients and brokers are in `sim_client`.
+A link begins with the agreement of the product's handshake. Then it behaves like TCP: in order, delayed, silent while the network
+between its ends is cut (what was sent waits), dead after five seconds of silence, reset when a process dies. Streams between
+clients and brokers are in `sim_client`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.story import describe_message
 from tests.simulation.world import MS, World
+from understudy.replicator.direct.handshake import HandshakeError, check_agreement
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
@@ -26,6 +28,7 @@ class Network:
     Attributes:
         cuts: (source, target) that do not pass.
         slow: (source, target) to microseconds that are added to every message.
+        refused: dials that came to nothing because the two ends did not agree.
         on_sent: told of every message that a broker gives to a link (source, target, message).
         on_arrived: told of every message that arrives.
     """
@@ -36,6 +39,7 @@ class Network:
         self.cuts: set[tuple[str, str]] = set()
         self.slow: dict[tuple[str, str], int] = {}
         self.pairs: list[LinkPair] = []
+        self.refused = 0
         self.on_sent: Callable[[SimNode, SimNode, bytes], None] | None = None
         self.on_arrived: Callable[[SimNode, SimNode, bytes], None] | None = None
 
@@ -70,7 +74,15 @@ class Network:
         elif target.paused:
             self.world.at(DIAL_TIMEOUT_MS * MS, self._failed, node, incarnation, "no answer to the handshake", False)
         else:
-            pair = LinkPair(self, node, target)
+            dialer = node.release.hello(node.config.group, node.name, target.name)
+            acceptor = target.release.hello(target.config.group, target.name, "")
+            try:
+                version = check_agreement(dialer, acceptor)
+            except HandshakeError as error:
+                self.refused += 1
+                self._failed(node, incarnation, str(error), False)
+                return
+            pair = LinkPair(self, node, target, version)
             self.pairs.append(pair)
             accepted, dialed = pair.ends[1], pair.ends[0]
             target.event(lambda ha: ha.link_accepted(accepted))
@@ -90,6 +102,7 @@ class LinkEnd:
 
     def __init__(self, pair: LinkPair, owner: SimNode, peer: SimNode) -> None:
         self._pair = pair
+        self.newest_record_format = peer.release.record_formats[1]
         self.owner = owner
         self.peer_node = peer
         self.incarnation = owner.incarnation
@@ -101,6 +114,10 @@ class LinkEnd:
     @property
     def peer(self) -> str:
         return self.peer_node.name
+
+    @property
+    def wire_version(self) -> int:
+        return self._pair.wire_version
 
     def send(self, message: bytes) -> None:
         if self._pair.broken:
@@ -151,10 +168,11 @@ class LinkEnd:
 
 
 class LinkPair:
-    """A link: two ends."""
+    """A link: two ends, which have agreed on a version."""
 
-    def __init__(self, network: Network, dialer: SimNode, acceptor: SimNode) -> None:
+    def __init__(self, network: Network, dialer: SimNode, acceptor: SimNode, wire_version: int) -> None:
         self.network = network
+        self.wire_version = wire_version
         self.broken = False
         self.ends = (LinkEnd(self, dialer, acceptor), LinkEnd(self, acceptor, dialer))
         network.world.at(1_000 * MS, self._heartbeat)

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from tests.simulation.checkers.instruments import WatchedLive
 from tests.simulation.crash_points import points_of_refusal
 from tests.simulation.disk import MemoryStorage, PowerCutError
 from tests.simulation.knobs import Knobs
 from tests.simulation.memory_spill import MemorySpill
+from tests.simulation.release import THIS, Release
 from tests.simulation.sim_network import LinkEnd, Network
 from tests.simulation.sim_store import SimCoordination, SimStore
 from tests.simulation.world import MS, World
@@ -50,6 +53,8 @@ class SimNode:
         wiped: its data directory was lost, and it has not begun anew since.
         whole_from: until it has applied so much its queues may lack messages that leave before that offset: its journal dropped
             a segment, or a catch-up read the primary's queues, when that was applied already, and a restart may go back behind it.
+        told: what its lives have told its operators.
+        release: the program that it runs, from its next start on.
         fatal: why it refuses to run ("" if it does not).
     """
 
@@ -86,6 +91,8 @@ class SimNode:
         self.on_death: Callable[[SimNode], None] = lambda _: None
         self.on_step_down: Callable[[SimNode], None] = lambda _: None
         self.fatal = ""
+        self.told: list[HaEvent] = []
+        self.release: Release = THIS
         self.dirty_links: list[LinkEnd] = []
         self.clients: list[Session] = []
         self.wall_offset_ms = 0
@@ -129,10 +136,12 @@ class SimNode:
         self.dirty_links.clear()
         self.store.renew(self.name)
         coordination = SimCoordination(self.store, self)
-        self.extension = HaExtension(self.config, coordination, SimFabric(self), self)
+        config = attrs.evolve(self.config, newest_record_format=self.release.record_formats[1])
+        self.extension = HaExtension(config, coordination, SimFabric(self), self)
         limits, kept_bytes = self.knobs.limits, self.knobs.kept_bytes
         self.spill = spill = MemorySpill()
         self.node = BrokerNode(self.name, limits, self.rng.randbytes, self.extension, kept_bytes, spill)
+        self.release.install(self.node.state)
         self.watched = self.node.state.live = WatchedLive(self)
         identity = JournalIdentity(group_id=self.config.group, broker_id=self.name)
         recovered = recover(self.storage, identity, self.knobs.journal, self.node.recovery, checkpoint=self._checkpoint)
@@ -369,6 +378,7 @@ class SimNode:
 
     def happened(self, event: HaEvent) -> None:
         self.world.note(self.name, f"tells: {event}")
+        self.told.append(event)
         self.world.happened[event.name] += 1
         if isinstance(event, TransactionRefused):
             self.world.happened.update(points_of_refusal(self))

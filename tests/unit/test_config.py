@@ -54,6 +54,7 @@ reconnect_min_s = 0.05
 reconnect_max_s = 1
 min_insync = 2
 found = true
+replicate = "configuration"
 
 [coordination]
 kind = "zookeeper"
@@ -189,6 +190,7 @@ def test_a_file_with_every_key() -> None:
         reconnect_max_s=1.0,
         min_insync=2,
         found=True,
+        replicate="configuration",
     )
     assert config.coordination == module.CoordinationConfig(
         kind="zookeeper", hosts=("zk1:2181", "zk2:2181"), lease_s=4.0, session_s=6.0
@@ -300,6 +302,7 @@ def test_a_key_like_no_other_still_gets_a_nearest_one_of_its_table() -> None:
         ("[ha]\nbackup_timeout_s = inf", "ha.backup_timeout_s", "inf", "seconds from 0.1 to 86400"),
         ("[ha]\nbackup_timeout_s = 0", "ha.backup_timeout_s", "0", "seconds from 0.1 to 86400"),
         ("[ha]\nfound = 1", "ha.found", "1", "true or false"),
+        ('[ha]\nreplicate = "some"', "ha.replicate", "'some'", "'all', 'configuration' or 'none'"),
         ("[ha]\nmin_insync = 0", "ha.min_insync", "0", "a whole number from 1"),
         ('[limits]\nunstable_bytes = "64MB"', "limits.unstable_bytes", "'64MB'", "such as '64MiB'"),
         ('[limits]\nunstable_bytes = "64mib"', "limits.unstable_bytes", "'64mib'", "such as '64MiB'"),

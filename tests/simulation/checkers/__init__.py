@@ -11,6 +11,7 @@ checker            promises      what it watches
 ``statements``     G2, G4        acknowledgements and refusals between brokers
 ``in_sync``        G4, G6, G7    changes of the stored set, statuses that are shown
 ``answers``        G3, G4, G8    what clients are told, when they are told
+``levels``         -             what is not replicated, on the log and on brokers that do not lead
 ``restart``        G5            what the disks give back, as if everything were killed now
 ``accounts``       G1, G3, G4    the clients' own books against the reference, at the end
 =================  ============  ==================================================================================
@@ -27,6 +28,7 @@ from tests.simulation.checkers.answers import Answers
 from tests.simulation.checkers.chosen_log import ChosenLog
 from tests.simulation.checkers.in_sync import InSync
 from tests.simulation.checkers.instruments import watch_core
+from tests.simulation.checkers.levels import Levels
 from tests.simulation.checkers.order import Order
 from tests.simulation.checkers.reference import Reference
 from tests.simulation.checkers.replicas import Replicas
@@ -53,7 +55,9 @@ class Checkers:
         self.statements = Statements(store, self.reference)
         self.in_sync = InSync(store, self.chosen, self.replicas)
         self.answers = Answers(self.chosen, self.reference, ledger)
+        self.levels = Levels()
         self.reference.on_commit = self.statements.committed
+        self.reference.on_put = self.levels.chosen
         self._touched: dict[SimNode, int] = {}
 
     # -- nodes ----------------------------------------------------------------------------------------------------
@@ -61,6 +65,7 @@ class Checkers:
     def opened(self, node: SimNode) -> None:
         """A new core of ``node`` is recovered and open."""
         watch_core(self, node)
+        self.levels.holds_the_log_alone(node, "opens")
         self.chosen.check(node)
         self.touched(node)
 

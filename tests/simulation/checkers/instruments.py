@@ -60,6 +60,7 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
     state = node.node.state
     broker = node.node.broker
     log = state.log
+    lead = broker.lead
     told, apply_up_to, close_batch, receive_batch = (
         state.on_applied_tx,
         log.apply_up_to,
@@ -90,6 +91,11 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
         if state.holes and any(kind == record.HOLE for kind, _, _ in places):
             node.watched.hole_at = log.end
 
+    def leads(epoch: int, name: str, transients_lost: bool) -> int:
+        checkers.levels.holds_the_log_alone(node, "begins to lead")
+        return lead(epoch, name, transients_lost)
+
+    broker.lead = leads  # type: ignore[method-assign]
     state.on_applied_tx = decided
     log.apply_up_to = stable  # type: ignore[method-assign, assignment]
     log.close_batch = closed  # type: ignore[method-assign]

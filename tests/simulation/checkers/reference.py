@@ -51,12 +51,13 @@ class Held(NamedTuple):
 
 @attrs.define(kw_only=True)
 class ReferenceQueue:
-    """A queue of the reference; ``entries`` in id order."""
+    """A queue of the reference; ``entries`` in id order, none of it if its messages are not ``logged``."""
 
     id: int
     vhost: str
     name: str
     durable: bool
+    logged: bool = True
     entries: dict[int, Held] = attrs.field(factory=dict)
     newest_id: int = 0
 
@@ -120,6 +121,7 @@ class Reference:
         self.holes: set[int] = set()
         self.lost_at: list[int] = []
         self.on_commit: Callable[[ReferenceTransaction], None] | None = None
+        self.on_put: Callable[[str, str], None] | None = None
         self._kept = 0
         self._all = 0
         self._holes = False
@@ -191,6 +193,10 @@ class Reference:
         queue = self.queues.get(queue_id)
         if queue is None:
             return
+        if not queue.logged:
+            raise Violation(
+                "levels", f"record {offset} puts {message.content()[:40]!r} into {queue.name}, which is not in the log"
+            )
         if entry_id <= queue.newest_id:
             raise Violation("G9", f"record {offset} gives id {entry_id} of {queue.name} after {queue.newest_id}")
         queue.newest_id = entry_id
@@ -198,6 +204,8 @@ class Reference:
         if stamp:
             if (stamp, queue_id) in self.here or self._left_in(stamp, queue.name):
                 raise Violation("G1", f"{stamp} comes to {queue.name} twice, the second time by record {offset}")
+            if self.on_put is not None:
+                self.on_put(queue.name, stamp)
             self.here.add((stamp, queue_id))
             self.ever[stamp] = offset
         held = Held(number_of(queue_id, entry_id, message), message.persistent and queue.durable, stamp, offset)
@@ -260,7 +268,11 @@ class Reference:
         queue_id, vhost, name, flags, _ = content
         if queue_id not in self.queues:
             self.queues[queue_id] = ReferenceQueue(
-                id=queue_id, vhost=vhost, name=name, durable=bool(flags & record.DURABLE)
+                id=queue_id,
+                vhost=vhost,
+                name=name,
+                durable=bool(flags & record.DURABLE),
+                logged=not flags & record.DEFINITION_ONLY,
             )
 
     def _delete(self, offset: int, content: Any) -> None:

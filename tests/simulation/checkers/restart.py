@@ -44,6 +44,7 @@ class Restart:
             storage.crash_soft()
         node_copy = BrokerNode(node.name, Limits(), rng.randbytes)
         state = node_copy.state
+        node.release.install(state)
         watched = state.live = WatchedLive(None)
         replicator = BrokerReplicator(state)
         recovery = type(node_copy.recovery)(state, replicator.replay_note, replicator.replay_extras)

@@ -12,17 +12,18 @@ switches in the product.
 ``membership``      who is waited for, who is listed, how the store learns of it
 ``rejoining``       what is cut, what a catch-up brings
 ``order``           order and redelivery
+``levels``          what is not replicated
 ==================  ===========================================================================================
 """
 
 from __future__ import annotations
 
-from tests.simulation.mutations import durability, fencing, membership, order, rejoining, transactions, votes
+from tests.simulation.mutations import durability, fencing, levels, membership, order, rejoining, transactions, votes
 from tests.simulation.mutations.mutation import REQUIRED_WITHIN, Bug, Mutation
 
 MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
-    for module in (durability, transactions, votes, fencing, membership, rejoining, order)
+    for module in (durability, transactions, votes, fencing, membership, rejoining, order, levels)
     for mutation in vars(module).values()
     if isinstance(mutation, Mutation)
 }

@@ -10,6 +10,7 @@ from tests.simulation.workloads.bank import ACCOUNTS, Bank
 from tests.simulation.workloads.fan import Fan
 from tests.simulation.workloads.fleeting import Fleeting
 from tests.simulation.workloads.inquirer import Inquirer
+from tests.simulation.workloads.levels import Levels
 from tests.simulation.workloads.odd_transactions import HEAVY, Heavy, Shy, Sleeper, Thinker
 from tests.simulation.workloads.plain import FIFO, PICKED, Consumer, PickyConsumer, Producer
 from tests.simulation.workloads.router import Router
@@ -63,6 +64,7 @@ def workers(run: Run, make: MAKE_CLIENT) -> tuple[list[SimClient], list[SimClien
         "shy": lambda client: Shy(client, run).program(),
         "fan": lambda client: Fan(client, run).program(),
         "thinker": lambda client: Thinker(client, run).program(),
+        "levels": lambda client: Levels(client, run).program(),
     }
     programs.update({name: program for name, program in singles.items() if name in chosen})
     return _start(programs, make), _start(watchers, make)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from tests.unit.core.core_kit import Core, publish
 from understudy.broker.amqp.methods import QUEUE_DECLARE, QUEUE_DELETE
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.meta import META_FORMAT
+from understudy.broker.core.meta import META_FORMAT, Meta
 from understudy.broker.core.node import BrokerNode
-from understudy.broker.log import frame, journal_gate
+from understudy.broker.core.recovery import NewerJournalError
+from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.log.journal_gate import NoteFormatError, UnknownNoteError
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.log import journal_form
@@ -159,3 +161,42 @@ def test_notes_that_nobody_knows_are_refused() -> None:
         replicator.replay_note(77, b"")
     with pytest.raises(NoteFormatError, match="part of the ha plugin of format 9"):
         replicator.replay_extras(bytes((9,)) + replicator.extras()[1:], 0)
+
+
+def test_records_of_a_newer_program_are_refused() -> None:
+    """Their kind, where they stand, and what to do; nothing of their batch is taken."""
+    core = KeptCore()
+    core.queue(core.client(), "q")
+    node = recovered(core.journal.frames)
+    end, declared = node.state.log.end, set(node.state.queues)
+    future = record.HEAD.pack(99, 0)
+    declare = record.encode_queue_declare(1 << 40 | 77, "/", "r", record.DURABLE, b"\x00\x00\x00\x00")
+    data = frame.encode_batch(1, end + 1, 2, 0, [declare, future])
+    with pytest.raises(
+        NewerJournalError, match=rf"batch of offset {end + 1} cannot be read: record kind 99 at byte \d+ of"
+    ) as e:
+        node.recovery.on_batch(frame.decode_batch_header(data, 0), data)
+    assert "reads record formats 1 to 1. Nothing was changed; run the newer program" in str(e.value)
+    assert (node.state.log.end, set(node.state.queues)) == (end, declared)
+
+
+def test_a_checkpoint_with_topology_of_a_newer_program_is_refused() -> None:
+    core = KeptCore()
+    core.queue(core.client(), "q")
+    meta = Meta.of(core.node.state)
+    newer = attrs.evolve(meta, topology=(*meta.topology, record.HEAD.pack(99, 0))).encode()
+    with pytest.raises(record.UnknownKindError, match="record kind 99 among the topology"):
+        Meta.decode(newer)
+
+
+def test_no_record_is_written_that_came_after_the_format_in_force() -> None:
+    """The one door to a primary's log; what every format has passes, transient or not."""
+    log = KeptCore().node.state.log
+    end = log.end
+    assert log.may_hold(record.BARRIER)
+    assert not log.may_hold(99)
+    for kind in (99, 99 | record.TRANSIENT):
+        with pytest.raises(AssertionError, match="a record of kind 99 is appended, 17 is the newest that all read"):
+            log.append(record.HEAD.pack(kind, 0))
+    assert log.end == end
+    assert log.append(record.BARRIER_RECORD) == end + 1

@@ -143,16 +143,20 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"group": "g1"}, {"group": "g2"}, "group differs: b1 has 'g1', b2 has 'g2'"),
     ({"peer": "b3"}, {}, "b1 looks for broker 'b3', and found 'b2'"),
     ({"broker": "b2"}, {}, "both ends are broker 'b2'"),
-    ({"wire_versions": (1, 2)}, {"wire_versions": (3, 4)}, "b1 speaks 1 to 2, b2 speaks 3 to 4"),
+    (
+        {"wire_versions": (1, 2)},
+        {"wire_versions": (3, 4)},
+        "b1 speaks 1 to 2, b2 speaks 3 to 4; upgrade b1 (the backups first, the primary last)",
+    ),
     (
         {"record_formats": (1, 2, 2)},
         {"record_formats": (1, 4, 3)},
-        "record formats do not meet: b2 writes 3 and reads 1 to 4, b1 writes 2 and reads 1 to 2",
+        "record formats do not meet: b2 writes 3 or newer and reads 1 to 4, b1 writes 2 or newer and reads 1 to 2; upgrade b1",
     ),
     (
         {"record_formats": (3, 4, 4)},
         {"record_formats": (1, 2, 2)},
-        "record formats do not meet: b2 writes 2 and reads 1 to 2, b1 writes 4 and reads 3 to 4",
+        "record formats do not meet: b2 writes 2 or newer and reads 1 to 2, b1 writes 4 or newer and reads 3 to 4; upgrade b2",
     ),
     ({"agreed": {"x": "1"}}, {"agreed": {"x": "2"}}, "x differs: b1 has '1', b2 has '2'"),
     ({"agreed": {"x": "1"}}, {}, "x differs: b1 has '1', b2 has none"),
@@ -204,7 +208,19 @@ def test_a_peer_that_says_only_what_it_writes_reads_nothing_else() -> None:
     del hello["oldest_record_format"], hello["newest_record_format"]
     hello["record_format"] = 1
     other.receive(framed(session.HELLO, json.dumps(hello).encode()), 0)
-    assert "b2 writes 2 and reads 1 to 2, b1 writes 1 and reads 1 to 1" in other.reason
+    assert "b2 writes 2 or newer and reads 1 to 2, b1 writes 1 or newer and reads 1 to 1; upgrade b1" in other.reason
+
+
+@pytest.mark.parametrize("versions", [(1, 1), (1, 2)])
+def test_a_setting_that_one_version_alone_knows_is_not_compared(versions: tuple[int, int]) -> None:
+    """Programs of one version must both have it."""
+    one, other = dialer(agreed={"x": "1", "new": "1"}, wire_versions=versions), acceptor(agreed={"x": "1"})
+    talk(one, other)
+    assert one.established is other.established is (versions == (1, 2))
+    assert other.reason == ("" if versions == (1, 2) else "new differs: b1 has '1', b2 has none")
+    one, other = dialer(agreed={"x": "2", "new": "1"}, wire_versions=versions), acceptor(agreed={"x": "1"})
+    talk(one, other)
+    assert not one.established
 
 
 def test_the_newest_version_that_both_speak_is_spoken() -> None:
