@@ -56,7 +56,7 @@ CRASH_POINTS = {
     "CP-39": 0.2,
     "CP-40": 0.12,
 }
-"""How often faults fall on each of them (:mod:`~tests.simulation.crash_points`), a seed of a sweep, on average. Those that are rare are
+"""How often faults fall on each of them (`crash_points`), a seed of a sweep, on average. Those that are rare are
 asked for only where one at least is expected."""
 HAPPENINGS = {
     "step-down": 0.1,

@@ -9,8 +9,9 @@ import pytest
 
 from tests.simulation.cluster import SimCluster
 from tests.simulation.command import main, seed_range
+from tests.simulation.crash_points import CRASH_POINTS as POINTS
 from tests.simulation.ledger import Violation
-from tests.simulation.minima import FAULTS_OF_KIND, HAPPENINGS, sweep_shortfalls
+from tests.simulation.minima import CRASH_POINTS, FAULTS_OF_KIND, HAPPENINGS, sweep_shortfalls
 from tests.simulation.seed_run import End, SeedResult, run_seed
 from tests.simulation.sweep import Sweep
 
@@ -102,11 +103,15 @@ def test_a_seed_that_decided_too_little_fails(result: SeedResult) -> None:
     assert "99 decided transactions, 100 are needed" in found.problems()[0]
 
 
-def test_every_kind_of_fault_has_a_minimum(result: SeedResult) -> None:
-    plenty = attrs.evolve(
-        result.report, faults=dict.fromkeys(FAULTS_OF_KIND, 100), failovers=100, happened=dict.fromkeys(HAPPENINGS, 100)
-    )
+def test_every_kind_of_fault_and_every_crash_point_has_a_minimum(result: SeedResult) -> None:
+    assert tuple(CRASH_POINTS) == POINTS
+    happened = dict.fromkeys((*HAPPENINGS, *CRASH_POINTS), 100)
+    plenty = attrs.evolve(result.report, faults=dict.fromkeys(FAULTS_OF_KIND, 100), failovers=100, happened=happened)
     assert sweep_shortfalls([plenty] * 20) == []
+    for point in CRASH_POINTS:
+        missed = attrs.evolve(plenty, happened={**happened, point: 0})
+        (found,) = sweep_shortfalls([missed] * 1_500)
+        assert found.startswith(f"0 times {point} in 1500 seeds")
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("3..5", range(3, 6)), ("7", range(7, 8)), ("0..0", range(1))])
