@@ -29,6 +29,7 @@ from understudy.broker.core.digest import queue_digests
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import GroupState
 from understudy.ha.status import BrokerStatus
+from understudy.replicator import wire
 
 TRANSACTIONS = 100
 """A seed decides at least so many."""
@@ -75,7 +76,7 @@ class SimCluster:
         self.run_state = Run(self.world, self.knobs, self.ledger, TRANSACTIONS, self._enough)
         self.clients: list[SimClient] = []
         self.store.on_change = self._store_changed
-        self.network.on_sent = self.checkers.sent
+        self.network.on_sent = self._sent
         self.world.after_event = self.checkers.after_event
 
     def _node(self, name: str) -> SimNode:
@@ -89,10 +90,24 @@ class SimCluster:
         )
         return SimNode(self.world, name, self.store, self.network, config, self.knobs, self.checkers)
 
+    def _sent(self, source: SimNode, target: SimNode, message: bytes) -> None:
+        self.checkers.sent(source, target, message)
+        if message[0] == wire.RESUME or (message[0] == wire.BASE and not message[1]):
+            # A primary goes on with it on a new link, which it does with nobody whose place in the set is being settled.
+            self._begins_anew(target)
+
     def _store_changed(self, before: GroupState | None, after: GroupState) -> None:
         self.checkers.store_changed(before, after)
+        for node in self.nodes.values():
+            self._begins_anew(node)
         if self.nemesis is not None:
             self.nemesis.store_changed(before, after)
+
+    def _begins_anew(self, node: SimNode) -> None:
+        """Whoever lost its data and is not listed any more comes back as new: no copy is missed."""
+        group = self.store.group
+        if group is not None and node.name not in group.members:
+            node.wiped = False
 
     # -- the run ----------------------------------------------------------------------------------------------------------
 
