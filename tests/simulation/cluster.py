@@ -9,6 +9,8 @@ every broker the same, the clients' books in order, everything recoverable from 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 
 from tests.simulation.checkers import Checkers
@@ -17,7 +19,7 @@ from tests.simulation.checkers.instruments import watching_queues
 from tests.simulation.checkers.restart import Restart
 from tests.simulation.knobs import Knobs
 from tests.simulation.ledger import Ledger, Told, Violation
-from tests.simulation.nemesis import Nemesis
+from tests.simulation.nemesis import Nemesis, ScriptedNemesis
 from tests.simulation.sim_client import SimClient
 from tests.simulation.sim_network import Network
 from tests.simulation.sim_node import SimNode
@@ -62,7 +64,15 @@ class Report:
 class SimCluster:
     """A run: as many brokers, clients and faults as the seed's knobs say."""
 
-    def __init__(self, seed: int, *, knobs: Knobs | None = None, faults: bool = True, keep_story: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        knobs: Knobs | None = None,
+        nemesis: Callable[[SimCluster], Nemesis | ScriptedNemesis] | None = Nemesis,
+        keep_story: bool = False,
+    ) -> None:
+        """``knobs``: instead of those that the seed draws. ``nemesis``: makes it; None for a run without faults."""
         self.knobs = knobs if knobs is not None else Knobs.draw(seed)
         self.world = World(seed, keep_story)
         self.store = SimStore(self.world)
@@ -72,7 +82,7 @@ class SimCluster:
         self.accounts = Accounts(self.checkers.reference, self.ledger)
         self.restart = Restart(self.checkers.chosen, self.checkers.reference)
         self.nodes = {name: self._node(name) for name in (f"b{i + 1}" for i in range(self.knobs.brokers))}
-        self.nemesis = Nemesis(self) if faults else None
+        self.nemesis = nemesis(self) if nemesis is not None else None
         self.run_state = Run(self.world, self.knobs, self.ledger, TRANSACTIONS, self._enough)
         self.clients: list[SimClient] = []
         self.store.on_change = self._store_changed
@@ -116,12 +126,14 @@ class SimCluster:
         with watching_queues(), self.knobs.in_force():
             self._set_up()
             workers_, watchers = workers(self.run_state, self.client)
-            if self.nemesis is not None:
-                self.nemesis.start()
-            world = self.world
-            world.run(world.now_us + TROUBLE_LIMIT_MS * MS, lambda: all(client.finished for client in workers_))
-            if self.nemesis is not None:
-                self.nemesis.leave()
+            nemesis, world = self.nemesis, self.world
+            limit_us = world.now_us + TROUBLE_LIMIT_MS * MS
+            if nemesis is not None:
+                nemesis.start()
+                limit_us = limit_us if nemesis.leave_ms is None else START_US + nemesis.leave_ms * MS
+            world.run(limit_us, lambda: all(client.finished for client in workers_))
+            if nemesis is not None:
+                nemesis.leave()
             self._until("finished their work", HEAL_LIMIT_MS, workers_)
             self.run_state.over = True
             self._until("stopped", HEAL_LIMIT_MS, watchers)
@@ -150,11 +162,13 @@ class SimCluster:
         return client
 
     def _enough(self) -> bool:
-        """Enough work, and enough trouble while it was done."""
+        """Enough work, and enough trouble while it was done; or the time that a script gives is over."""
+        nemesis = self.nemesis
+        if nemesis is not None and nemesis.leave_ms is not None:
+            return nemesis.havoc.stopped
         if self.ledger.decided < TRANSACTIONS:
             return False
-        nemesis = self.nemesis
-        return nemesis is None or nemesis.stopped or self.world.faults.total() >= FAULTS
+        return nemesis is None or nemesis.havoc.stopped or self.world.faults.total() >= FAULTS
 
     # -- the end ----------------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class Blind(Checkers):
     def _nothing(self, *args: Any, **more: Any) -> None:
         """Whatever it is told."""
 
-    opened = leaving = touched = after_event = shown = sent = store_changed = said = _nothing  # type: ignore[assignment]
+    opened = leaving = touched = after_event = shown = sent = store_changed = said = _nothing
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *WIPED])
