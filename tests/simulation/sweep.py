@@ -155,12 +155,12 @@ def sweep(
     return Sweep(results=sorted(results, key=lambda result: result.seed), factor=factor)
 
 
-def describe_failure(result: SeedResult, mutation: str = "") -> str:
-    """What is broken, what was seen, where, and how to see it again."""
+def describe_failure(result: SeedResult, mutation: str = "", replay: str = "") -> str:
+    """What is broken, what was seen, where, and how to see it again: ``replay``, or else its seed's command."""
     lines = [f"seed {result.seed}: {result.promise}: {result.text}", f"    seen at {result.where}"]
     if result.end is not End.VIOLATION:
         lines += [f"    {line}" for line in result.traceback.rstrip().splitlines()]
-    return "\n".join([*lines, f"    {replay_command(result.seed, mutation)}"])
+    return "\n".join([*lines, f"    {replay or replay_command(result.seed, mutation)}"])
 
 
 def failure_as_json(result: SeedResult) -> dict[str, Any]:

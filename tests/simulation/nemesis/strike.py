@@ -16,6 +16,7 @@ Times = tuple[tuple[str, int], ...]
 """Brokers, and a number of milliseconds for each."""
 
 
+@attrs.frozen
 class Strike:
     """Base. Subclasses are frozen attrs classes whose fields are of type int, str, `Times` or tuple[Path, ...]."""
 
