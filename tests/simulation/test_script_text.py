@@ -189,7 +189,13 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_every_knob_may_stand_in_a_text() -> None:
     script = Script(seed=1, knobs=PLAIN, strikes=())
     for name, knob in KNOBS.items():
-        value = {"workloads": "fifo fan", "fsync_us": "10..20", "min_insync": "1", "tellers": "3", "segment_bytes": "65536"}.get(name, "2")
+        value = {
+            "workloads": "fifo fan",
+            "fsync_us": "10..20",
+            "min_insync": "1",
+            "tellers": "3",
+            "segment_bytes": "65536",
+        }.get(name, "2")
         text = "\n".join(line for line in show(script).splitlines() if not line.startswith(f"{name} "))
         changed = parse(f"{text}\n{name} {value}\n", "text")
         assert get_knob(changed.knobs, name) == knob.read(value) != get_knob(PLAIN, name), name
