@@ -15,11 +15,17 @@ FOLDER = ROOT / "tests" / "scenario"
 """Every scenario that is kept here is replayed by the tests."""
 
 
+LONGEST_COMMENT = 160
+
+
 def scenario_command(path: Path) -> str:
     """The command that tells its story."""
+    return f"scripts/simulate --scenario {_from_root(path)} --trace"
+
+
+def _from_root(path: Path) -> Path:
     resolved = path.resolve()
-    shown = resolved.relative_to(ROOT) if resolved.is_relative_to(ROOT) else resolved
-    return f"scripts/simulate --scenario {shown} --trace"
+    return resolved.relative_to(ROOT) if resolved.is_relative_to(ROOT) else resolved
 
 
 def replay_scenario(path: Path, *, trace: bool) -> int:
@@ -60,16 +66,18 @@ def shrink_seed(seed: int, mutation: str, output: Path | None, most_runs: int) -
     path.write_text(text, encoding="utf-8")
     print(text)
     if not shrunk.holds_without:
-        print(f"FAILED: {path} fails without {mutation} too")
+        print(f"FAILED: {_from_root(path)} fails without {mutation} too")
         return 1
-    print(f"PASSED: {path}: {shrunk.summary()}, in {time.monotonic() - began_s:.0f} s; {scenario_command(path)}")
+    took_s = time.monotonic() - began_s
+    print(f"PASSED: {_from_root(path)}: {shrunk.summary()}, in {took_s:.0f} s; {scenario_command(path)}")
     return 0
 
 
 def _comments(shrunk: Shrunk, path: Path) -> list[str]:
     before = shrunk.before
+    text = shrunk.result.text
     return [
-        shrunk.result.text,
+        text if len(text) <= LONGEST_COMMENT else text[: LONGEST_COMMENT - 3] + "...",
         f"Shrunk from {replay_command(before.seed, before.mutation)}: {shrunk.summary()}.",
         scenario_command(path),
     ]

@@ -168,6 +168,8 @@ class Shrinker:
         left_ms = nemesis.havoc.left_us // 1_000 + 1
         for part in (0.1, 0.25, 0.5, 0.75, 0.9, 1.0):
             leave_ms = int(left_ms * part)
+            if best.leave_ms is not None and leave_ms >= best.leave_ms:
+                break
             strikes = tuple(struck for struck in best.strikes if struck.at_us <= leave_ms * 1_000)
             if self._try(leave_ms=leave_ms, strikes=strikes):
                 break
