@@ -1,6 +1,7 @@
 """``scripts/simulate``: sweeps over seeds, one seed with its story, scenarios, the mutation campaign, and what all of it covers.
 
-    scripts/simulate --seeds 0..499                sweep; every promise checked at every step of every seed
+    scripts/simulate --seeds 0..1499               sweep; every promise checked at every step of every seed
+    scripts/simulate --seeds 0..99 --workload bank --brokers 3    a sweep of the bank alone, on three brokers
     scripts/simulate --seed 117                    run one seed again
     scripts/simulate --seed 117 --trace            ... and tell its story
     scripts/simulate --mutations                   put known bugs in, one after the other; the sweep must find each
@@ -25,6 +26,7 @@ from typing import Any
 
 from tests.simulation.campaign import Found, campaign
 from tests.simulation.coverage_run import measure
+from tests.simulation.knobs import BANK, MOST_BROKERS, WORKLOADS, Fixed
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.replay import replay
 from tests.simulation.scenario_command import replay_scenario, shrink_seed
@@ -54,6 +56,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seeds", type=seed_range, metavar="A..B", help="sweep over these seeds (default 0..99)")
     parser.add_argument("--seed", type=int, metavar="N", help="run this seed alone")
+    parser.add_argument(
+        "--workload",
+        action="append",
+        choices=(BANK, *WORKLOADS),
+        metavar="NAME",
+        help=f"only this one, beside the bank, which is always there; may be repeated: {', '.join((BANK, *WORKLOADS))}",
+    )
+    parser.add_argument(
+        "--brokers", type=int, choices=range(1, MOST_BROKERS + 1), metavar="N", help=f"so many, 1 to {MOST_BROKERS}"
+    )
     parser.add_argument("--scenario", type=Path, metavar="FILE", help="replay this scenario")
     parser.add_argument("--trace", action="store_true", help="tell the story of --seed or --scenario")
     parser.add_argument("--shrink", action="store_true", help="shrink the failure of --seed to a scenario")
@@ -103,8 +115,19 @@ def _check_together(parser: argparse.ArgumentParser, options: argparse.Namespace
         parser.error("--scenario says by itself which seed and which mutation, and is short already")
     if options.shrink and options.seed is None:
         parser.error("--shrink needs --seed")
+    if _fixed(options) is not None and (
+        options.shrink or options.mutations or options.mutation or options.scenario or options.coverage
+    ):
+        parser.error("--workload and --brokers are for --seeds, and for --seed without a mutation")
     if options.output is not None and not options.shrink:
         parser.error("--output needs --shrink")
+
+
+def _fixed(options: argparse.Namespace) -> Fixed | None:
+    if options.workload is None and options.brokers is None:
+        return None
+    workloads = frozenset(options.workload) - {BANK} if options.workload is not None else None
+    return Fixed(brokers=options.brokers, workloads=workloads)
 
 
 class Progress:
@@ -153,7 +176,7 @@ def _sweep(options: argparse.Namespace) -> int:
         if not result.held:
             print(describe_failure(result), file=sys.stderr, flush=True)
 
-    found = sweep(seeds, jobs=options.jobs, factor=options.minima, on_done=done)
+    found = sweep(seeds, jobs=options.jobs, factor=options.minima, fixed=_fixed(options), on_done=done)
     return _end_sweep(options, found, time.monotonic() - began_s)
 
 
@@ -164,7 +187,7 @@ def _end_sweep(options: argparse.Namespace, found: Sweep, took_s: float) -> int:
 
 
 def _one(options: argparse.Namespace) -> int:
-    result, story = replay(options.seed, mutation=options.mutation or "", trace=options.trace)
+    result, story = replay(options.seed, mutation=options.mutation or "", fixed=_fixed(options), trace=options.trace)
     print("\n".join(story))
     found = Sweep(results=[result], factor=0.0 if options.mutation else options.minima)
     return _end_sweep(options, found, result.cpu_s)

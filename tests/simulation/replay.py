@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tests.simulation.campaign import run_mutated
 from tests.simulation.cluster import SimCluster
+from tests.simulation.knobs import Fixed, Knobs
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.seed_run import SeedResult, run_cluster
 from tests.simulation.shrinking import Script
@@ -13,13 +14,16 @@ from tests.simulation.shrinking.strike_text import show_strike
 from understudy.broker.transactions.outcome_query import tx_id_text
 
 
-def replay(seed: int, *, mutation: str = "", trace: bool = False) -> tuple[SeedResult, list[str]]:
-    """Run ``seed`` and tell about it; ``trace`` tells everything."""
+def replay(
+    seed: int, *, mutation: str = "", fixed: Fixed | None = None, trace: bool = False
+) -> tuple[SeedResult, list[str]]:
+    """Run ``seed`` and tell about it; ``trace`` tells everything; of a mutated run nothing is ``fixed``."""
     if mutation:
         result, strikes, cluster = run_mutated(mutation, seed, keep_story=trace)
         heading = [f"with {mutation} ({MUTATIONS[mutation].breaks}), which struck {strikes} times"]
     else:
-        cluster = SimCluster(seed, keep_story=trace)
+        drawn = Knobs.draw(seed)
+        cluster = SimCluster(seed, knobs=drawn.fixed(fixed) if fixed is not None else drawn, keep_story=trace)
         result = run_cluster(cluster)
         heading = []
     knobs = cluster.knobs

@@ -20,13 +20,11 @@ from typing import Any
 
 import attrs
 
-from tests.simulation.knobs import WORKLOADS, Knobs
+from tests.simulation.knobs import MOST_BROKERS, WORKLOADS, Knobs
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.nemesis.strike import Struck
 from tests.simulation.shrinking.script import PLAIN, Finding, Script
 from tests.simulation.shrinking.strike_text import brokers_of, read_strike, show_strike
-
-MOST_BROKERS = 5
 
 
 class ScriptError(ValueError):

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from tests.simulation.knobs import Knobs
+from tests.simulation.knobs import Knobs, least_in_sync
 from tests.simulation.nemesis.strike import Struck, Times
 from tests.simulation.seed_run import SeedResult
 from tests.simulation.shrinking.ddmin import ddmin
@@ -192,7 +192,7 @@ class Shrinker:
         """Fewer brokers, fewer tellers."""
         for brokers in range(1, self.best.knobs.brokers):
             strikes = tuple(found for found in (among(struck, brokers) for struck in self.best.strikes) if found)
-            knobs = attrs.evolve(self.best.knobs, brokers=brokers, min_insync=2 if brokers >= 3 else 1)
+            knobs = attrs.evolve(self.best.knobs, brokers=brokers, min_insync=least_in_sync(brokers))
             if self._try(knobs=knobs, strikes=strikes):
                 break
         for tellers in range(1, self.best.knobs.tellers):
