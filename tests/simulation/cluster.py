@@ -9,6 +9,8 @@ every broker the same, the clients' books in order, everything recoverable from 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 
 from tests.simulation.checkers import Checkers
@@ -18,7 +20,7 @@ from tests.simulation.checkers.restart import Restart
 from tests.simulation.crash_points import points_of_death, points_of_step_down
 from tests.simulation.knobs import Knobs
 from tests.simulation.ledger import Ledger, Told, Violation
-from tests.simulation.nemesis import Nemesis
+from tests.simulation.nemesis import Nemesis, ScriptedNemesis
 from tests.simulation.sim_client import SimClient
 from tests.simulation.sim_network import Network
 from tests.simulation.sim_node import SimNode
@@ -30,6 +32,7 @@ from understudy.broker.core.digest import queue_digests
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import GroupState
 from understudy.ha.status import BrokerStatus
+from understudy.replicator import wire
 
 TRANSACTIONS = 100
 """A seed decides at least so many."""
@@ -62,7 +65,15 @@ class Report:
 class SimCluster:
     """A run: as many brokers, clients and faults as the seed's knobs say."""
 
-    def __init__(self, seed: int, *, knobs: Knobs | None = None, faults: bool = True, keep_story: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        knobs: Knobs | None = None,
+        nemesis: Callable[[SimCluster], Nemesis | ScriptedNemesis] | None = Nemesis,
+        keep_story: bool = False,
+    ) -> None:
+        """``knobs``: instead of those that the seed draws. ``nemesis``: makes it; None for a run without faults."""
         self.knobs = knobs if knobs is not None else Knobs.draw(seed)
         self.world = World(seed, keep_story)
         self.store = SimStore(self.world)
@@ -72,11 +83,11 @@ class SimCluster:
         self.accounts = Accounts(self.checkers.reference, self.ledger)
         self.restart = Restart(self.checkers.chosen, self.checkers.reference)
         self.nodes = {name: self._node(name) for name in (f"b{i + 1}" for i in range(self.knobs.brokers))}
-        self.nemesis = Nemesis(self) if faults else None
+        self.nemesis = nemesis(self) if nemesis is not None else None
         self.run_state = Run(self.world, self.knobs, self.ledger, TRANSACTIONS, self._enough)
         self.clients: list[SimClient] = []
         self.store.on_change = self._store_changed
-        self.network.on_sent = self.checkers.sent
+        self.network.on_sent = self._sent
         self.world.after_event = self.checkers.after_event
 
     def _node(self, name: str) -> SimNode:
@@ -98,10 +109,24 @@ class SimCluster:
         others = [other for other in self.nodes.values() if other is not node and other.up]
         self.world.happened.update(points_of_death(node, others))
 
+    def _sent(self, source: SimNode, target: SimNode, message: bytes) -> None:
+        self.checkers.sent(source, target, message)
+        if message[0] == wire.RESUME or (message[0] == wire.BASE and not message[1]):
+            # A primary goes on with it on a new link, which it does with nobody whose place in the set is being settled.
+            self._begins_anew(target)
+
     def _store_changed(self, before: GroupState | None, after: GroupState) -> None:
         self.checkers.store_changed(before, after)
+        for node in self.nodes.values():
+            self._begins_anew(node)
         if self.nemesis is not None:
             self.nemesis.store_changed(before, after)
+
+    def _begins_anew(self, node: SimNode) -> None:
+        """Whoever lost its data and is not listed any more comes back as new: no copy is missed."""
+        group = self.store.group
+        if group is not None and node.name not in group.members:
+            node.wiped = False
 
     # -- the run ----------------------------------------------------------------------------------------------------------
 
@@ -110,12 +135,14 @@ class SimCluster:
         with watching_queues(), self.knobs.in_force():
             self._set_up()
             workers_, watchers = workers(self.run_state, self.client)
-            if self.nemesis is not None:
-                self.nemesis.start()
-            world = self.world
-            world.run(world.now_us + TROUBLE_LIMIT_MS * MS, lambda: all(client.finished for client in workers_))
-            if self.nemesis is not None:
-                self.nemesis.leave()
+            nemesis, world = self.nemesis, self.world
+            limit_us = world.now_us + TROUBLE_LIMIT_MS * MS
+            if nemesis is not None:
+                nemesis.start()
+                limit_us = limit_us if nemesis.leave_ms is None else START_US + nemesis.leave_ms * MS
+            world.run(limit_us, lambda: all(client.finished for client in workers_))
+            if nemesis is not None:
+                nemesis.leave()
             self._until("finished their work", HEAL_LIMIT_MS, workers_)
             self.run_state.over = True
             self._until("stopped", HEAL_LIMIT_MS, watchers)
@@ -144,11 +171,13 @@ class SimCluster:
         return client
 
     def _enough(self) -> bool:
-        """Enough work, and enough trouble while it was done."""
+        """Enough work, and enough trouble while it was done; or the time that a script gives is over."""
+        nemesis = self.nemesis
+        if nemesis is not None and nemesis.leave_ms is not None:
+            return nemesis.havoc.stopped
         if self.ledger.decided < TRANSACTIONS:
             return False
-        nemesis = self.nemesis
-        return nemesis is None or nemesis.stopped or self.world.faults.total() >= FAULTS
+        return nemesis is None or nemesis.havoc.stopped or self.world.faults.total() >= FAULTS
 
     # -- the end ----------------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,13 @@
-"""``scripts/simulate``: sweeps over seeds, one seed with its story, the mutation campaign, and what all of it covers.
+"""``scripts/simulate``: sweeps over seeds, one seed with its story, scenarios, the mutation campaign, and what all of it covers.
 
-    scripts/simulate --seeds 0..499                sweep; every promise checked at every step of every seed
+    scripts/simulate --seeds 0..1499               sweep; every promise checked at every step of every seed
+    scripts/simulate --seeds 0..99 --workload bank --brokers 3    a sweep of the bank alone, on three brokers
     scripts/simulate --seed 117                    run one seed again
     scripts/simulate --seed 117 --trace            ... and tell its story
     scripts/simulate --mutations                   put known bugs in, one after the other; the sweep must find each
     scripts/simulate --seed 21 --mutation NAME --trace
+    scripts/simulate --shrink --seed N             make a short scenario of a seed that fails (with --mutation: then)
+    scripts/simulate --scenario FILE --trace       replay a scenario, and tell its story
     scripts/simulate --coverage --seeds 0..59      which lines of the deciding modules the sweep runs
 
 Exit code 0 only if nothing is broken and the minima are met. The last line of stdout is a summary, or with --json the whole
@@ -23,9 +26,12 @@ from typing import Any
 
 from tests.simulation.campaign import Found, campaign
 from tests.simulation.coverage_run import measure
+from tests.simulation.knobs import BANK, MOST_BROKERS, WORKLOADS, Fixed
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.replay import replay
+from tests.simulation.scenario_command import replay_scenario, shrink_seed
 from tests.simulation.seed_run import SeedResult
+from tests.simulation.shrinking.shrinker import MOST_RUNS
 from tests.simulation.sweep import Sweep, cores, describe_failure, sweep
 
 PROGRESS_S = 5.0
@@ -50,7 +56,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seeds", type=seed_range, metavar="A..B", help="sweep over these seeds (default 0..99)")
     parser.add_argument("--seed", type=int, metavar="N", help="run this seed alone")
-    parser.add_argument("--trace", action="store_true", help="tell the story of --seed")
+    parser.add_argument(
+        "--workload",
+        action="append",
+        choices=(BANK, *WORKLOADS),
+        metavar="NAME",
+        help=f"only this one, beside the bank, which is always there; may be repeated: {', '.join((BANK, *WORKLOADS))}",
+    )
+    parser.add_argument(
+        "--brokers", type=int, choices=range(1, MOST_BROKERS + 1), metavar="N", help=f"so many, 1 to {MOST_BROKERS}"
+    )
+    parser.add_argument("--scenario", type=Path, metavar="FILE", help="replay this scenario")
+    parser.add_argument("--trace", action="store_true", help="tell the story of --seed or --scenario")
+    parser.add_argument("--shrink", action="store_true", help="shrink the failure of --seed to a scenario")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the scenario there (default: see --shrink)")
+    parser.add_argument(
+        "--most-runs", type=int, default=MOST_RUNS, metavar="N", help=f"candidates of --shrink (default {MOST_RUNS})"
+    )
     parser.add_argument("--mutations", action="store_true", help="the mutation campaign")
     parser.add_argument("--mutation", choices=sorted(MUTATIONS), metavar="NAME", help="this known bug alone")
     parser.add_argument("--start", type=int, default=0, metavar="N", help="first seed of the campaign (default 0)")
@@ -69,17 +91,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     parser = _parser()
     options = parser.parse_args(argv)
-    if options.trace and options.seed is None:
-        parser.error("--trace needs --seed")
-    if options.seed is not None and options.seeds is not None:
-        parser.error("--seed or --seeds, not both")
+    _check_together(parser, options)
     if options.coverage:
         return _coverage(options)
+    if options.scenario is not None:
+        return replay_scenario(options.scenario, trace=options.trace)
+    if options.shrink:
+        return shrink_seed(options.seed, options.mutation or "", options.output, options.most_runs)
     if options.seed is not None:
         return _one(options)
     if options.mutations or options.mutation:
         return _campaign(options)
     return _sweep(options)
+
+
+def _check_together(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the program where options contradict each other."""
+    if options.trace and options.seed is None and options.scenario is None:
+        parser.error("--trace needs --seed or --scenario")
+    if options.seed is not None and options.seeds is not None:
+        parser.error("--seed or --seeds, not both")
+    if options.scenario is not None and (options.seed is not None or options.mutation or options.shrink):
+        parser.error("--scenario says by itself which seed and which mutation, and is short already")
+    if options.shrink and options.seed is None:
+        parser.error("--shrink needs --seed")
+    if _fixed(options) is not None and (
+        options.shrink or options.mutations or options.mutation or options.scenario or options.coverage
+    ):
+        parser.error("--workload and --brokers are for --seeds, and for --seed without a mutation")
+    if options.output is not None and not options.shrink:
+        parser.error("--output needs --shrink")
+
+
+def _fixed(options: argparse.Namespace) -> Fixed | None:
+    if options.workload is None and options.brokers is None:
+        return None
+    workloads = frozenset(options.workload) - {BANK} if options.workload is not None else None
+    return Fixed(brokers=options.brokers, workloads=workloads)
 
 
 class Progress:
@@ -128,7 +176,7 @@ def _sweep(options: argparse.Namespace) -> int:
         if not result.held:
             print(describe_failure(result), file=sys.stderr, flush=True)
 
-    found = sweep(seeds, jobs=options.jobs, factor=options.minima, on_done=done)
+    found = sweep(seeds, jobs=options.jobs, factor=options.minima, fixed=_fixed(options), on_done=done)
     return _end_sweep(options, found, time.monotonic() - began_s)
 
 
@@ -139,7 +187,7 @@ def _end_sweep(options: argparse.Namespace, found: Sweep, took_s: float) -> int:
 
 
 def _one(options: argparse.Namespace) -> int:
-    result, story = replay(options.seed, mutation=options.mutation or "", trace=options.trace)
+    result, story = replay(options.seed, mutation=options.mutation or "", fixed=_fixed(options), trace=options.trace)
     print("\n".join(story))
     found = Sweep(results=[result], factor=0.0 if options.mutation else options.minima)
     return _end_sweep(options, found, result.cpu_s)

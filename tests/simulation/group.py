@@ -29,7 +29,7 @@ class Group:
         """``changes`` are fields of :class:`Knobs`; the others are drawn from the seed."""
         given: dict[str, Any] = {"brokers": 3, "min_insync": 2, "limits": Limits(heartbeat_s=0)} | changes
         knobs = attrs.evolve(Knobs.draw(seed), **given)
-        self.cluster = SimCluster(seed, knobs=knobs, faults=False)
+        self.cluster = SimCluster(seed, knobs=knobs, nemesis=None)
         self.world = self.cluster.world
         self.low: set[str] = set()
         self._told: set[str] = set()

@@ -80,6 +80,35 @@ LATER_WORKLOADS = ("levels",)
 """Likewise; each is drawn from a stream of its own, so that a seed's other draws, and its story without them, stay as they were."""
 
 
+BANK = "bank"
+MOST_BROKERS = 5
+
+
+def least_in_sync(brokers: int) -> int:
+    """The min_insync of a group of that size."""
+    return 2 if brokers >= 3 else 1
+
+
+@attrs.frozen(kw_only=True)
+class Fixed:
+    """What is not left to the seed.
+
+    Attributes:
+        brokers: how many; None: as drawn.
+        workloads: those beside the bank; None: as drawn.
+    """
+
+    brokers: int | None = None
+    workloads: frozenset[str] | None = None
+
+    def options(self) -> str:
+        """As the command has them, each with a space before it."""
+        brokers = f" --brokers {self.brokers}" if self.brokers is not None else ""
+        if self.workloads is None:
+            return brokers
+        return "".join(f" --workload {name}" for name in (BANK, *sorted(self.workloads))) + brokers
+
+
 @attrs.frozen(kw_only=True)
 class Knobs:
     """One seed's draw.
@@ -129,7 +158,7 @@ class Knobs:
         quick_disk = rng.random() < 0.7
         return cls(
             brokers=brokers,
-            min_insync=2 if brokers >= 3 else 1,
+            min_insync=least_in_sync(brokers),
             tellers=rng.choice((2, 3, 4)),
             workloads=frozenset(
                 [name for name in WORKLOADS if rng.random() < 0.4]
@@ -161,6 +190,15 @@ class Knobs:
                 auto_delete_grace_ms=3_000,
             ),
         )
+
+    def fixed(self, fixed: Fixed) -> Knobs:
+        """A copy in which these are not as they were drawn."""
+        knobs = self
+        if fixed.brokers is not None:
+            knobs = attrs.evolve(knobs, brokers=fixed.brokers, min_insync=least_in_sync(fixed.brokers))
+        if fixed.workloads is not None:
+            knobs = attrs.evolve(knobs, workloads=fixed.workloads)
+        return knobs
 
     @contextmanager
     def in_force(self) -> Iterator[None]:

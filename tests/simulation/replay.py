@@ -1,4 +1,4 @@
-"""One seed again, with its story for people: who it is about, what happened, how it ended."""
+"""One seed, or one scenario, again, with its story for people: who it is about, what happened, how it ended."""
 
 from __future__ import annotations
 
@@ -6,33 +6,49 @@ from collections.abc import Iterator
 
 from tests.simulation.campaign import run_mutated
 from tests.simulation.cluster import SimCluster
+from tests.simulation.knobs import Fixed, Knobs
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.seed_run import SeedResult, run_cluster
+from tests.simulation.shrinking import Script
+from tests.simulation.shrinking.strike_text import show_strike
 from understudy.broker.transactions.outcome_query import tx_id_text
 
 
-def replay(seed: int, *, mutation: str = "", trace: bool = False) -> tuple[SeedResult, list[str]]:
-    """Run ``seed`` and tell about it; ``trace`` tells everything."""
+def replay(
+    seed: int, *, mutation: str = "", fixed: Fixed | None = None, trace: bool = False
+) -> tuple[SeedResult, list[str]]:
+    """Run ``seed`` and tell about it; ``trace`` tells everything; of a mutated run nothing is ``fixed``."""
     if mutation:
         result, strikes, cluster = run_mutated(mutation, seed, keep_story=trace)
         heading = [f"with {mutation} ({MUTATIONS[mutation].breaks}), which struck {strikes} times"]
     else:
-        cluster = SimCluster(seed, keep_story=trace)
+        drawn = Knobs.draw(seed)
+        cluster = SimCluster(seed, knobs=drawn.fixed(fixed) if fixed is not None else drawn, keep_story=trace)
         result = run_cluster(cluster)
         heading = []
-    return result, [*_cast(cluster), *heading, *(_story(cluster) if trace else ()), *_end(cluster, result)]
-
-
-def _cast(cluster: SimCluster) -> Iterator[str]:
-    """What the seed drew."""
     knobs = cluster.knobs
-    yield (
-        f"seed {cluster.world.seed}: {knobs.brokers} brokers, min_insync {knobs.min_insync}; "
-        f"{knobs.tellers} tellers and {', '.join(sorted(knobs.workloads)) or 'nobody else'}"
-    )
-    yield (
+    chance = (
         f"faults: {', '.join(sorted(set(knobs.faults)))}; one in {knobs.gap_ms} ms, bursts {knobs.burst}, "
         f"ambushes {knobs.ambush}"
+    )
+    return result, [_cast(cluster), chance, *heading, *(_story(cluster) if trace else ()), *_end(cluster, result)]
+
+
+def replay_script(script: Script, *, trace: bool = False) -> tuple[SeedResult, list[str]]:
+    """Run ``script`` and tell about it; ``trace`` tells everything."""
+    ran = script.run(keep_story=trace)
+    heading = [f"with {script.mutation} ({MUTATIONS[script.mutation].breaks})"] if script.mutation else []
+    strikes = [show_strike(struck) for struck in script.strikes] or ["no strikes"]
+    story = _story(ran.cluster) if trace else ()
+    return ran.result, [_cast(ran.cluster), *strikes, *heading, *story, *_end(ran.cluster, ran.result)]
+
+
+def _cast(cluster: SimCluster) -> str:
+    """Who takes part."""
+    knobs = cluster.knobs
+    return (
+        f"seed {cluster.world.seed}: {knobs.brokers} brokers, min_insync {knobs.min_insync}; "
+        f"{knobs.tellers} tellers and {', '.join(sorted(knobs.workloads)) or 'nobody else'}"
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import attrs
 
 from tests.simulation.cluster import Report, SimCluster
+from tests.simulation.knobs import Fixed, Knobs
 from tests.simulation.ledger import Violation
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +45,7 @@ class SeedResult:
         where: file and line that raised, from the root of the tree.
         found_by: the checker, workload or module that raised: ``checkers/replicas``, ``cluster``, ``broker/log/log``.
         traceback: for all but violations, which speak for themselves.
+        options: what of the run was not the seed's draw, as options of the command.
     """
 
     seed: int
@@ -55,21 +57,25 @@ class SeedResult:
     where: str = ""
     found_by: str = ""
     traceback: str = ""
+    options: str = ""
 
     @property
     def held(self) -> bool:
         return self.end is End.HELD
 
 
-def replay_command(seed: int, mutation: str = "") -> str:
+def replay_command(seed: int, mutation: str = "", options: str = "") -> str:
     """The command that tells the story of that run."""
     changed = f" --mutation {mutation}" if mutation else ""
-    return f"scripts/simulate --seed {seed}{changed} --trace"
+    return f"scripts/simulate --seed {seed}{changed}{options} --trace"
 
 
-def run_seed(seed: int) -> SeedResult:
-    """Run one seed."""
-    return run_cluster(SimCluster(seed))
+def run_seed(seed: int, fixed: Fixed | None = None) -> SeedResult:
+    """Run one seed; what ``fixed`` says is not drawn."""
+    if fixed is None:
+        return run_cluster(SimCluster(seed))
+    result = run_cluster(SimCluster(seed, knobs=Knobs.draw(seed).fixed(fixed)))
+    return attrs.evolve(result, options=fixed.options())
 
 
 def run_cluster(cluster: SimCluster, meanwhile: AbstractContextManager[object] | None = None) -> SeedResult:

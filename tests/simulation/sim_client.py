@@ -78,32 +78,40 @@ class Overhearer(Protocol):
 
 
 class Session:
-    """One connection between a client and a broker: the broker's end of it, and the wire between."""
+    """One connection between a client and a broker: the broker's end of it, and the wire between.
+
+    Attributes:
+        awake: the core has something to write, to read on or to end.
+        unread: what the client has sent and the core does not take yet.
+    """
 
     def __init__(self, client: SimClient, node: SimNode) -> None:
         self.client = client
         self.node = node
         self.world = node.world
         self.incarnation = node.incarnation
+        self.awake = False
         self.connection = Connection(node.node.broker, node.users, self, client.name, True)
         self.dead = False
         self._parser = FrameParser(0)
         self._to_client_us = 0
         self._to_broker_us = 0
-        self._unread: deque[bytes] = deque()
+        self.unread: deque[bytes] = deque()
         node.clients.append(self)
 
     def wake(self) -> None:
-        """Asked by the core; every turn ends with a look at every session here."""
+        """Asked by the core."""
+        self.awake = True
 
     def flush(self) -> None:
         """The broker's turn has ended: its output goes on its way, and it may read again."""
+        self.awake = False
         output = self.connection.take_output()
         if output:
             self._send_to_client(b"".join(output))
         if self.connection.finished and not self.dead:
             self.reset("closed by the broker")
-        elif self._unread and not self.connection.paused:
+        elif self.unread and not self.connection.paused:
             self.world.at(0, self._read_on)
 
     def _delay_us(self) -> int:
@@ -133,14 +141,14 @@ class Session:
     def _broker_receives(self, data: bytes) -> None:
         if self.dead or self.node.incarnation != self.incarnation:
             return
-        if self._unread or self.connection.paused:
-            self._unread.append(data)
+        if self.unread or self.connection.paused:
+            self.unread.append(data)
         else:
             self.node.run(lambda: self.connection.receive(data) if not self.dead else None)
 
     def _read_on(self) -> None:
-        if self._unread and not self.dead and not self.connection.paused and self.node.incarnation == self.incarnation:
-            data = self._unread.popleft()
+        if self.unread and not self.dead and not self.connection.paused and self.node.incarnation == self.incarnation:
+            data = self.unread.popleft()
             self.node.run(lambda: self.connection.receive(data) if not self.dead else None)
 
     def congest(self, congested: bool) -> None:

@@ -266,7 +266,7 @@ class SimNode:
         links, self.dirty_links = self.dirty_links, []
         for link in links:
             link.flush()
-        for session in list(self.clients):
+        for session in [session for session in self.clients if session.awake or session.unread]:
             session.flush()
         if self._restart_reason:
             self._restart_core()

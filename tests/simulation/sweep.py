@@ -6,11 +6,13 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
 import attrs
 
+from tests.simulation.knobs import Fixed
 from tests.simulation.minima import seed_shortfall, sweep_shortfalls
 from tests.simulation.seed_run import End, SeedResult, replay_command, run_seed
 
@@ -91,7 +93,10 @@ class Sweep:
         """Everything that keeps the sweep from being ok, with the commands that replay it."""
         return [
             *(describe_failure(result) for result in self.failures),
-            *(f"seed {seed}: {what}\n    {replay_command(seed)}" for seed, what in self.short_seeds.items()),
+            *(
+                f"seed {seed}: {what}\n    {replay_command(seed, options=self.results[0].options)}"
+                for seed, what in self.short_seeds.items()
+            ),
             *self.shortfalls,
         ]
 
@@ -137,30 +142,32 @@ def sweep(
     *,
     jobs: int = 0,
     factor: float = 1.0,
+    fixed: Fixed | None = None,
     on_done: Callable[[SeedResult], None] | None = None,
 ) -> Sweep:
     """Run every seed.
 
     Args:
         seeds: which.
+        fixed: what is not drawn by them; None: everything is.
         jobs: processes; 0 for one a core.
         factor: scales the minima; 0 asks for nothing but that the promises hold.
         on_done: told of each seed as it ends, in any order.
     """
     results = []
-    for result in over_processes(run_seed, seeds, jobs or cores()):
+    for result in over_processes(partial(run_seed, fixed=fixed), seeds, jobs or cores()):
         results.append(result)
         if on_done is not None:
             on_done(result)
     return Sweep(results=sorted(results, key=lambda result: result.seed), factor=factor)
 
 
-def describe_failure(result: SeedResult, mutation: str = "") -> str:
-    """What is broken, what was seen, where, and how to see it again."""
+def describe_failure(result: SeedResult, mutation: str = "", replay: str = "") -> str:
+    """What is broken, what was seen, where, and how to see it again: ``replay``, or else its seed's command."""
     lines = [f"seed {result.seed}: {result.promise}: {result.text}", f"    seen at {result.where}"]
     if result.end is not End.VIOLATION:
         lines += [f"    {line}" for line in result.traceback.rstrip().splitlines()]
-    return "\n".join([*lines, f"    {replay_command(result.seed, mutation)}"])
+    return "\n".join([*lines, f"    {replay or replay_command(result.seed, mutation, result.options)}"])
 
 
 def failure_as_json(result: SeedResult) -> dict[str, Any]:
@@ -169,5 +176,5 @@ def failure_as_json(result: SeedResult) -> dict[str, Any]:
         "promise": result.promise,
         "text": result.text,
         "where": result.where,
-        "replay": replay_command(result.seed),
+        "replay": replay_command(result.seed, options=result.options),
     }

@@ -10,10 +10,11 @@ import pytest
 from tests.simulation.cluster import SimCluster
 from tests.simulation.command import main, seed_range
 from tests.simulation.crash_points import CRASH_POINTS as POINTS
+from tests.simulation.knobs import Fixed, Knobs
 from tests.simulation.ledger import Violation
 from tests.simulation.minima import CRASH_POINTS, FAULTS_OF_KIND, HAPPENINGS, sweep_shortfalls
 from tests.simulation.seed_run import End, SeedResult, run_seed
-from tests.simulation.sweep import Sweep
+from tests.simulation.sweep import Sweep, sweep
 
 SEED = 1
 
@@ -41,6 +42,41 @@ def test_a_story_and_a_report_for_machines(capsys: pytest.CaptureFixture[str]) -
     assert sum(report["faults"].values()) >= 5
     assert any("tx.commit-ok" in line for line in lines)
     assert any("NEMESIS" in line for line in lines)
+
+
+def test_what_is_fixed_is_not_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    seed = next(seed for seed in range(100) if Knobs.draw(seed).brokers == 2)
+    only = ["--workload", "bank", "--workload", "fifo", "--brokers", "4"]
+    assert main(["--seed", str(seed), *only, "--minima", "0"]) == 0
+    assert capsys.readouterr().out.startswith(f"seed {seed}: 4 brokers, min_insync 2; ")
+    fixed = Fixed(brokers=3, workloads=frozenset())
+    found = sweep(range(seed, seed + 2), jobs=1, factor=0.0, fixed=fixed)
+    assert [result.held for result in found.results] == [True, True]
+    assert {result.options for result in found.results} == {" --workload bank --brokers 3"}
+    assert found.results[0].report.trace_hash != run_seed(seed).report.trace_hash
+
+
+def test_a_replay_of_what_is_fixed_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: SimCluster) -> None:
+        raise Violation("G4", "b2 lacks a record")
+
+    monkeypatch.setattr(SimCluster, "final_check", broken)
+    assert main(["--seeds", f"{SEED}", "--jobs", "1", "--workload", "bank"]) == 1
+    assert f"scripts/simulate --seed {SEED} --workload bank --trace" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--workload", "tank"],
+        ["--brokers", "6"],
+        ["--mutations", "--brokers", "3"],
+        ["--coverage", "--workload", "bank"],
+    ],
+)
+def test_what_cannot_be_fixed_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
 
 
 def test_a_seed_that_fails_names_the_promise_and_its_replay(

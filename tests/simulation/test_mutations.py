@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from tests.simulation.campaign import Task, look_for
@@ -44,6 +48,27 @@ def test_there_are_enough_mutations() -> None:
     assert len(REQUIRED) == 3
     assert len(MUTATIONS) >= 14
     assert set(QUICK) <= MUTATIONS.keys()
+
+
+def _function(attribute: Any) -> Callable[..., Any]:
+    """What is called, of a method, a static method or a property."""
+    inner = getattr(attribute, "__func__", None) or getattr(attribute, "fget", None) or attribute
+    assert callable(inner)
+    return inner  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutation_takes_what_the_real_code_takes(name: str) -> None:
+    """Else it ends runs by a TypeError, which finds no bug, as soon as the real code gets another argument."""
+    with MUTATIONS[name].in_force() as bug:
+        for owner, attribute, before in bug._before:
+            parameters = inspect.signature(_function(before)).parameters.values()
+            places = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+            needed = [one for one in places if one.default is one.empty]
+            named = {one.name: None for one in parameters if one.kind is one.KEYWORD_ONLY}
+            new = inspect.signature(_function(vars(owner)[attribute]))
+            for count in (len(needed), len(places)):
+                new.bind(*[None] * count, **named)
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

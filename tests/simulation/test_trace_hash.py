@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
+from typing import Any
 
+import pytest
+
+from tests.simulation import cluster
+from tests.simulation.checkers import Checkers
+from tests.simulation.checkers.accounts import Accounts
+from tests.simulation.checkers.restart import Restart
 from tests.simulation.cluster import SimCluster
 from tests.simulation.seed_run import ROOT, run_cluster
 
 SEEDS = (1, 4, 14, 20, 21, 25)
 """Among them groups of 3, 4 and 5 brokers, catch-ups, step-downs and refusals."""
+WIPED = (8, 9)
+"""A broker loses its data, is expelled, and comes back as new."""
 PROGRAM = """
 import sys
 from tests.simulation.seed_run import run_seed
@@ -41,3 +51,28 @@ def test_a_story_that_is_kept_changes_nothing() -> None:
     run_cluster(telling)
     assert telling.world.story
     assert silent.world.trace_hash == telling.world.trace_hash
+
+
+class Blind(Checkers):
+    """Takes the place of the checkers, and looks at nothing."""
+
+    def _nothing(self, *args: Any, **more: Any) -> None:
+        """Whatever it is told."""
+
+    opened = leaving = touched = after_event = shown = sent = store_changed = said = _nothing
+
+
+@pytest.mark.parametrize("seed", [*SEEDS, *WIPED])
+def test_checkers_change_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = SimCluster(seed)
+    run_cluster(watched)
+    assert seed not in WIPED or watched.world.faults["wipe"]
+    monkeypatch.setattr(cluster, "Checkers", Blind)
+    monkeypatch.setattr(cluster, "watching_queues", nullcontext)
+    monkeypatch.setattr(Restart, "check", Blind._nothing)
+    monkeypatch.setattr(Accounts, "check", Blind._nothing)
+    unwatched = SimCluster(seed)
+    assert run_cluster(unwatched).held
+    assert not unwatched.checkers.reference.end, "a checker was at work"
+    assert watched.world.trace_hash == unwatched.world.trace_hash
+    assert watched.world.events == unwatched.world.events

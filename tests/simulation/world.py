@@ -17,6 +17,8 @@ from typing import Any
 MS = 1000
 """Virtual time is in microseconds; this many make a millisecond."""
 START_US = 1_000 * MS
+AHEAD = 1 << 60
+"""More than there are events in a run."""
 
 
 class World:
@@ -59,6 +61,11 @@ class World:
         self._sequence += 1
         heappush(self._queue, (self.now_us + (max(0, delay_us)), self._sequence, action, args))
 
+    def ahead(self, delay_us: int, action: Callable[..., object], *args: Any) -> None:
+        """The same, before everything else of that microsecond: so it does not matter when it was asked for."""
+        self._sequence += 1
+        heappush(self._queue, (self.now_us + max(0, delay_us), self._sequence - AHEAD, action, args))
+
     # -- telling --------------------------------------------------------------------------------------------------
 
     def note(self, who: str, what: str) -> None:
@@ -88,7 +95,9 @@ class World:
     # -- running --------------------------------------------------------------------------------------------------
 
     def run(self, until_us: int, done: Callable[[], bool] | None = None, max_events: int = 2_000_000) -> bool:
-        """Let events happen until ``until_us``, or until ``done()``; True if done."""
+        """Let events happen until ``until_us``, or until ``done()``; none if it is done already. True if done."""
+        if done is not None and done():
+            return True
         queue = self._queue
         after = self.after_event
         while queue and queue[0][0] <= until_us:

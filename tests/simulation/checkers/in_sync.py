@@ -34,9 +34,7 @@ class InSync:
                 self._same_epoch(before, after)
         nodes = self._store.nodes
         for node in nodes.values():
-            if node.name not in after.members:
-                node.wiped = False  # whoever comes back is new
-            elif node.up and not node.wiped:
+            if node.name in after.members and node.up and not node.wiped:
                 self._replicas.promotable(node)
         self._chosen.check_all()
 

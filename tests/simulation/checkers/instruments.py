@@ -87,8 +87,7 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
     def received(data: bytes) -> None:
         checkers.chosen.batch(node, data)
         receive_batch(data)
-        places = record.records_of(data, frame.BATCH_HEADER_BYTES)
-        if state.holes and any(kind == record.HOLE for kind, _, _ in places):
+        if state.holes and any(kind == record.HOLE for kind, _, _ in record.records_of(data, frame.BATCH_HEADER_BYTES)):
             node.watched.hole_at = log.end
 
     def leads(epoch: int, name: str, transients_lost: bool) -> int:

@@ -31,22 +31,14 @@ class Statements:
     def sent(self, node: SimNode, target: SimNode, message: bytes) -> None:
         """``node`` says ``message`` to ``target``."""
         kind = message[0]
-        if kind == wire.RESUME or (kind == wire.BASE and not message[1]):
-            self._begins(target, anew=kind == wire.BASE)
+        if kind == wire.BASE and not message[1]:  # a new copy begins there: what it refused before is over
+            self._noes = {no: at for no, at in self._noes.items() if no[0] != target.name}
         elif kind == wire.ACK:
             self._acknowledged(node, wire.decode_number(message))
         elif kind == wire.NO:
             tx_id, offset, _ = wire.decode_no(message)
             epoch = node.node.state.log.epochs.epoch_at(offset)
             self._noes[(node.name, tx_id)] = (offset, epoch)
-
-    def _begins(self, target: SimNode, *, anew: bool) -> None:
-        """A primary goes on with ``target`` on a new link. It does so with nobody whose place in the set is being settled."""
-        if anew:
-            self._noes = {no: at for no, at in self._noes.items() if no[0] != target.name}
-        group = self._store.group
-        if group is not None and target.name not in group.members:
-            target.wiped = False
 
     def _acknowledged(self, node: SimNode, offset: int) -> None:
         durable = durable_end(node)

@@ -18,6 +18,8 @@ switches in the product.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 from tests.simulation.mutations import durability, fencing, levels, membership, order, rejoining, transactions, votes
 from tests.simulation.mutations.mutation import REQUIRED_WITHIN, Bug, Mutation
 
@@ -29,4 +31,10 @@ MUTATIONS: dict[str, Mutation] = {
 }
 REQUIRED = tuple(name for name, mutation in MUTATIONS.items() if mutation.within == REQUIRED_WITHIN)
 
-__all__ = ["MUTATIONS", "REQUIRED", "Bug", "Mutation"]
+
+def mutated(name: str) -> AbstractContextManager[Bug]:
+    """The product has the bug of that name while this lasts; "" for the product as it is."""
+    return MUTATIONS[name].in_force() if name else nullcontext(Bug())
+
+
+__all__ = ["MUTATIONS", "REQUIRED", "Bug", "Mutation", "mutated"]

@@ -11,6 +11,7 @@ from understudy.ha.coordination import Answer, GroupState
 from understudy.ha.in_sync_set import InSyncSet
 from understudy.ha.primary import Primary
 from understudy.ha.remote_backup import RemoteBackup
+from understudy.replicator import wire
 
 
 @mutation("G4", "G6")
@@ -75,16 +76,23 @@ def listed_without_hold(bug: Bug) -> None:
 @mutation("G4", "G7")
 def old_acknowledgements_count(bug: Bug) -> None:
     """What a joiner acknowledged on an earlier link counts for its guard on the next."""
-    real = RemoteBackup.unlinked
+    real_unlinked, real_resume = RemoteBackup.unlinked, Primary._resume
 
     def unlinked(self: RemoteBackup) -> None:
         acked = self.acked
-        real(self)
-        if acked > self.acked:
-            bug.strike()
+        real_unlinked(self)
         self.acked = acked
 
+    def resume(self: Primary, backup: RemoteBackup, sync: wire.Sync, common: int) -> None:
+        acked = backup.acked
+        real_resume(self, backup, sync, common)
+        if not backup.listed:
+            if acked > common:
+                bug.strike()
+            backup.acked = acked
+
     bug.replace(RemoteBackup, "unlinked", unlinked)
+    bug.replace(Primary, "_resume", resume)
 
 
 @mutation("G4", "G6", "G7")

@@ -6,12 +6,22 @@ from tests.simulation.checkers.answers import Expected
 from tests.simulation.ledger import ClientTransaction, Told, Violation
 from tests.simulation.sim_client import Closed, Lost, Program
 from tests.simulation.workloads.transactor import Transactor
+from understudy.broker.transactions.outcome_query import is_own_id
 
 RECENT = 12
+ASKS_BACK = 0.3
+"""How often it asks about any transaction there ever was, instead of one of the last few."""
+ASKS_AHEAD = 0.1
+KEPT_FOR_GOOD = 10_000
+"""Outcomes; no run has so many transactions."""
 
 
 class Inquirer(Transactor):
-    """Its questions bar names that it is first to mention, so it never asks about what has not begun."""
+    """A question bars a name that it is first to mention, so it seldom asks about what has not begun.
+
+    Now and then it does, where outcomes are kept for good: the name that a client will give its next transaction. That one must
+    be refused, if it comes after the answer.
+    """
 
     def program(self) -> Program:
         client = self.client
@@ -22,9 +32,13 @@ class Inquirer(Transactor):
                     self._answers = ""
                 yield from self._listen()
                 yield from client.pause(5, 120)
-                recent = self.run.in_flight[-RECENT:]
-                if recent:
-                    yield from self._inquire(client.rng.choice(recent))
+                asked = self.run.in_flight
+                if client.rng.random() >= ASKS_BACK:
+                    asked = asked[-RECENT:]
+                if asked:
+                    question = client.rng.choice(asked)
+                    ahead = client.rng.random() < ASKS_AHEAD and self.run.knobs.limits.outcome_limit > KEPT_FOR_GOOD
+                    yield from self._inquire(_next(question) if ahead and not is_own_id(question) else question)
             except (Lost, Closed):
                 client.disconnect("again")
 
@@ -39,3 +53,9 @@ class Inquirer(Transactor):
     def work(self, transaction: ClientTransaction) -> Program:
         raise AssertionError("an inquirer has no transactions of its own")
         yield
+
+
+def _next(name: str) -> str:
+    """What a `Transactor` calls the transaction after the one of that name."""
+    client, dash, number = name.rpartition("-")
+    return f"{client}{dash}{int(number) + 1}"

@@ -1,0 +1,205 @@
+"""Strikes at processes, at machines and at their disks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import attrs
+
+from tests.simulation.nemesis.havoc import Havoc
+from tests.simulation.nemesis.strike import Strike, Times
+from tests.simulation.world import MS
+from understudy.broker.transactions.outcome_query import tx_id_text
+from understudy.broker.transactions.tx_buffer import TxBuffer
+from understudy.ha.coordination import GroupState
+
+if TYPE_CHECKING:
+    from tests.simulation.sim_node import SimNode
+
+VOTE_TRIES = 30
+VOTE_WAIT_MS = 20
+
+
+def role(node: SimNode) -> str:
+    return "primary" if node.ha.primary is not None else "backup"
+
+
+# -- at processes -------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Crash(Strike):
+    """A broker dies (kill -9), and is back after so long. One that is paused is spared: it shall find that others have gone on."""
+
+    verb = "crash"
+    hard: ClassVar[bool] = False
+    broker: str
+    back_ms: int
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        node = havoc.node(self.broker)
+        if not node.up or node.paused:
+            return False
+        havoc.world.fault(f"{self.verb}-{role(node)}", f"{node.name} {why}".rstrip())
+        havoc.kill(node, self.back_ms, hard=self.hard)
+        return True
+
+
+@attrs.frozen(kw_only=True)
+class Power(Crash):
+    """Its machine loses power: what was not synced is lost, in part, or torn."""
+
+    verb = "power"
+    hard = True
+
+
+@attrs.frozen(kw_only=True)
+class CrashAll(Strike):
+    """Every broker dies; each is back after its time."""
+
+    verb = "crash-all"
+    hard: ClassVar[bool] = False
+    back_ms: Times
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        up = [(node, ms) for node, ms in ((havoc.node(name), ms) for name, ms in self.back_ms) if node.up]
+        if up:
+            havoc.world.fault(self.verb, "every broker")
+            for node, ms in up:
+                havoc.kill(node, ms, hard=self.hard)
+        return bool(up)
+
+
+@attrs.frozen(kw_only=True)
+class PowerAll(CrashAll):
+    """Every machine loses power."""
+
+    verb = "power-all"
+    hard = True
+
+
+@attrs.frozen(kw_only=True)
+class Pause(Strike):
+    """A broker stands still for so long."""
+
+    verb = "pause"
+    broker: str
+    for_ms: int
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        node = havoc.node(self.broker)
+        if not node.up or node.paused:
+            return False
+        havoc.world.fault(f"pause-{role(node)}", f"{node.name} {why}".rstrip())
+        node.pause()
+        havoc.world.at(self.for_ms * MS, node.resume)
+        return True
+
+
+@attrs.frozen(kw_only=True)
+class ClockJump(Strike):
+    """A broker's wall clock jumps."""
+
+    verb = "clock-jump"
+    broker: str
+    by_ms: int
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        node = havoc.node(self.broker)
+        node.wall_offset_ms += self.by_ms
+        havoc.world.fault(self.verb, f"{node.name} to {node.wall_offset_ms} ms")
+        return True
+
+
+@attrs.frozen(kw_only=True)
+class VoteNo(Strike):
+    """A backup's copy of an open transaction is damaged in memory, as soon as there is one: its digest will differ."""
+
+    verb = "vote-no"
+    broker: str
+
+    @staticmethod
+    def open_copy(node: SimNode) -> TxBuffer | None:
+        """The copy that was used last: it is likely to be committed soon. None if ``node`` has none, or is no linked backup."""
+        if not node.up or node.paused or node.ha.primary is not None or not node.extension.replicator.linked:
+            return None
+        transactions = node.node.state.transactions.values()
+        open_ones = [tx for tx in transactions if tx.prepare is None and tx.events and not tx.outcome_offset]
+        return max(open_ones, key=lambda tx: tx.events[-1][0], default=None)
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        return self._try(havoc, VOTE_TRIES)
+
+    def _try(self, havoc: Havoc, tries: int) -> bool:
+        if havoc.stopped or not tries:
+            return False
+        node = havoc.node(self.broker)
+        tx = self.open_copy(node)
+        if tx is None:
+            havoc.world.at(VOTE_WAIT_MS * MS, self._try, havoc, tries - 1)
+            return False
+        tx.digest ^= 1
+        tx.durable_digest ^= 1
+        havoc.world.fault(self.verb, f"{node.name} has a damaged copy of transaction {tx_id_text(tx.tx_id)}")
+        return True
+
+
+# -- at disks -----------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class FsyncError(Strike):
+    """A broker's next fsync fails: counted when it does."""
+
+    verb = "fsync-error"
+    broker: str
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        havoc.node(self.broker).storage.failing_syncs = 1
+        return True
+
+
+@attrs.frozen(kw_only=True)
+class DiskFull(Strike):
+    """A broker's disk has no room for another file, for so long: counted when the broker fails for it."""
+
+    verb = "disk-full"
+    broker: str
+    for_ms: int
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        node = havoc.node(self.broker)
+        node.storage.full = True
+        havoc.world.at(self.for_ms * MS, self._room_again, node)
+        return True
+
+    @staticmethod
+    def _room_again(node: SimNode) -> None:
+        node.storage.full = False
+
+
+@attrs.frozen(kw_only=True)
+class Wipe(Strike):
+    """A broker loses its data directory, while somebody else who may be promoted has everything."""
+
+    verb = "wipe"
+    broker: str
+    back_ms: int
+
+    @staticmethod
+    def spares_a_copy(havoc: Havoc, node: SimNode, group: GroupState) -> bool:
+        """Whether all is still there afterwards; only one broker at a time may have lost its data."""
+        nodes = havoc.cluster.nodes
+        return not any(other.wiped for other in nodes.values()) and any(
+            name != node.name and nodes[name].up for name in group.members
+        )
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        node, group = havoc.node(self.broker), havoc.store.group
+        if group is None or not node.up or node.ha.primary is not None or not self.spares_a_copy(havoc, node, group):
+            return False
+        havoc.world.fault(self.verb, f"{node.name} loses its data")
+        node.crash(True)
+        node.wipe()
+        havoc.world.at(self.back_ms * MS, node.start_if_down)
+        return True

@@ -1,0 +1,209 @@
+"""Strikes at what lies between: links, clients' connections, the coordination store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from tests.simulation.nemesis.havoc import Havoc, Path
+from tests.simulation.nemesis.strike import Strike, Times
+from tests.simulation.world import MS
+
+if TYPE_CHECKING:
+    from tests.simulation.sim_client import Session
+
+
+# -- at the network -----------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Partition(Strike):
+    """Nothing passes on these paths for so long; the broker named as ``store`` does not reach the store either."""
+
+    verb = "partition"
+    cut: tuple[Path, ...]
+    for_ms: int
+    store: str = ""
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        paths = set(self.cut)
+        if not havoc.crossing(paths):
+            return False
+        havoc.world.fault(self.verb, f"{sorted(paths)}{' and the store from ' + self.store if self.store else ''}")
+        havoc.network.cuts |= paths
+        if self.store:
+            havoc.lose_store(self.store)
+        havoc.world.at(self.for_ms * MS, havoc.mend, paths, self.store)
+        return True
+
+
+@attrs.frozen(kw_only=True)
+class PartitionOneWay(Partition):
+    """The same, where the way back stays open."""
+
+    verb = "partition-one-way"
+
+
+@attrs.frozen(kw_only=True)
+class SwizzleClog(Strike):
+    """Some brokers are cut off one by one, and come back one by one in another order.
+
+    The swizzle of FoundationDB's simulation, which says that it finds deeper bugs than most (W. Wilson, "Testing Distributed
+    Systems w/ Deterministic Simulation", Strange Loop 2014).
+    """
+
+    verb = "swizzle-clog"
+    clog_ms: Times
+    mend_ms: Times
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        if not self.clog_ms or not havoc.crossing(havoc.paths_of(self.clog_ms[0][0])):
+            return False
+        havoc.world.fault(self.verb, ", ".join(name for name, _ in self.clog_ms))
+        for name, ms in self.clog_ms:
+            havoc.world.at(ms * MS, havoc.clog, name)
+        for name, ms in self.mend_ms:
+            havoc.world.at(ms * MS, havoc.mend, havoc.paths_of(name))
+        return True
+
+
+@attrs.frozen(kw_only=True)
+class LinkReset(Strike):
+    """The link between two brokers is reset; the oldest, should there be more."""
+
+    verb = "link-reset"
+    link: tuple[Path, ...]
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        for pair in havoc.network.pairs:
+            if (pair.ends[0].owner.name, pair.ends[1].owner.name) in self.link:
+                [(a, b)] = self.link
+                havoc.world.fault(self.verb, f"{a}-{b}, {why}" if why else f"{a}-{b}")
+                pair.reset("reset by the network")
+                return True
+        return False
+
+
+@attrs.frozen(kw_only=True)
+class SlowNetwork(Strike):
+    """What passes on a path comes later by so much, for so long."""
+
+    verb = "slow-network"
+    path: tuple[Path, ...]
+    add_ms: int
+    for_ms: int
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        [two] = self.path
+        network = havoc.network
+        if havoc.crossing({two}):
+            havoc.world.fault(self.verb, f"{two[0]} to {two[1]}")
+        network.slow[two] = self.add_ms * MS
+        havoc.world.at(self.for_ms * MS, network.slow.pop, two, None)
+        return True
+
+
+def session_of(havoc: Havoc, client: str, broker: str) -> Session | None:
+    """The oldest session of that client there."""
+    node = havoc.node(broker)
+    return next((session for session in node.clients if session.client.name == client), None) if node.up else None
+
+
+@attrs.frozen(kw_only=True)
+class ClientReset(Strike):
+    """A client's connection is reset."""
+
+    verb = "client-reset"
+    client: str
+    broker: str
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        session = session_of(havoc, self.client, self.broker)
+        if session is None:
+            return False
+        havoc.world.fault(self.verb, f"{self.client} at {self.broker}")
+        session.reset("reset by the network")
+        return True
+
+
+@attrs.frozen(kw_only=True)
+class SlowClient(Strike):
+    """A client takes its bytes slowly: the broker must deliver nothing more to it for a while."""
+
+    verb = "slow-client"
+    client: str
+    broker: str
+    for_ms: int
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        session = session_of(havoc, self.client, self.broker)
+        if session is None:
+            return False
+        havoc.world.fault(self.verb, f"{self.client} at {self.broker}")
+        session.congest(True)
+        havoc.world.at(self.for_ms * MS, session.congest, False)
+        return True
+
+
+# -- at the store -------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class SessionLoss(Strike):
+    """A broker does not reach the store for so long."""
+
+    verb = "session-loss"
+    broker: str
+    for_ms: int
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        if self.broker in havoc.store.cut_off:
+            return False
+        havoc.world.fault(self.verb, f"{self.broker} is cut off from the store")
+        havoc.lose_store(self.broker)
+        havoc.world.at(self.for_ms * MS, havoc.regain_store, self.broker)
+        return True
+
+
+@attrs.frozen(kw_only=True)
+class StoreOutage(Strike):
+    """Nobody reaches the store for so long."""
+
+    verb = "store-outage"
+    for_ms: int
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        havoc.world.fault(self.verb, "nobody reaches the store")
+        for name in havoc.cluster.nodes:
+            havoc.lose_store(name)
+            havoc.world.at(self.for_ms * MS, havoc.regain_store, name)
+        return True
+
+
+@attrs.frozen(kw_only=True)
+class StaleStore(Strike):
+    """A broker's view of the store lags behind, across its restarts, and its requests are slow."""
+
+    verb = "stale-store"
+    broker: str
+    lag_ms: int
+    for_ms: int
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        havoc.world.fault(self.verb, f"{self.broker} sees the store {self.lag_ms} ms late")
+        havoc.store.lag_ms[self.broker] = self.lag_ms
+        havoc.world.at(self.for_ms * MS, havoc.store.lag_ms.pop, self.broker, None)
+        return True
+
+
+@attrs.frozen(kw_only=True)
+class LostAnswer(Strike):
+    """A broker does not hear that its next change of the store was made: counted when that happens."""
+
+    verb = "lost-answer"
+    broker: str
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        havoc.store.lose_answers.add(self.broker)
+        return True

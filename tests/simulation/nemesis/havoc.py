@@ -1,0 +1,119 @@
+"""Havoc: what is out of order in a cluster because of the nemesis, and how it is put in order again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.world import MS, START_US, World
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import SimCluster
+    from tests.simulation.sim_node import SimNode
+
+Path = tuple[str, str]
+"""From one broker to another."""
+
+
+class Havoc:
+    """Cuts, losses of the store, restarts to come.
+
+    Attributes:
+        stopped: the nemesis has left: nothing new begins, what is under way ends in its time.
+        left_us: when it did, since the run began; 0 before.
+    """
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self.cluster = cluster
+        self.world: World = cluster.world
+        self.network = cluster.network
+        self.store = cluster.store
+        self.stopped = False
+        self.left_us = 0
+
+    @property
+    def at_us(self) -> int:
+        """The time as stories and scripts have it: since the run began."""
+        return self.world.now_us - START_US
+
+    def node(self, broker: str) -> SimNode:
+        return self.cluster.nodes[broker]
+
+    def up(self) -> list[SimNode]:
+        return [node for node in self.cluster.nodes.values() if node.up]
+
+    # -- processes ------------------------------------------------------------------------------------------------
+
+    def kill(self, node: SimNode, back_ms: int, *, hard: bool) -> None:
+        """The process dies, or with ``hard`` the machine loses power; it is started again after so long."""
+        node.crash(hard)
+        self.world.at(back_ms * MS, node.start_if_down)
+
+    # -- the network ----------------------------------------------------------------------------------------------
+
+    def paths_of(self, broker: str) -> set[Path]:
+        """Both ways between it and everybody."""
+        others = [other for other in self.cluster.nodes if other != broker]
+        return {(broker, other) for other in others} | {(other, broker) for other in others}
+
+    def crossing(self, paths: set[Path]) -> bool:
+        """Whether a link passes there."""
+        links = [(pair.ends[0].owner.name, pair.ends[1].owner.name) for pair in self.network.pairs]
+        return any((a, b) in paths or (b, a) in paths for a, b in links)
+
+    def clog(self, broker: str) -> None:
+        if not self.stopped:
+            self.network.cuts |= self.paths_of(broker)
+
+    def mend(self, paths: set[Path], from_store: str = "") -> None:
+        """What waited there goes on its way; ``from_store``: this broker reaches the store again, too."""
+        self.network.cuts -= paths
+        self.network.pump()
+        if from_store:
+            self.regain_store(from_store)
+
+    # -- the store ------------------------------------------------------------------------------------------------
+
+    def lose_store(self, broker: str) -> None:
+        self.store.cut_off.add(broker)
+        self.world.at(1_000 * MS, self._feel_loss, broker)
+
+    def _feel_loss(self, broker: str) -> None:
+        if broker in self.store.cut_off:
+            self.node(broker).event(lambda ha: ha.coordination_lost())
+
+    def regain_store(self, broker: str) -> None:
+        self.store.cut_off.discard(broker)
+        node = self.node(broker)
+        node.event(lambda ha: ha.coordination_regained())
+        self.store.watch(node)
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def leave(self, heal_ms: int) -> None:
+        """No more faults. What is down, paused or cut comes back in its time; whatever is left of it after ``heal_ms`` ms, then.
+
+        In its time: so that who was away for long meets those who went on without it, a primary above all.
+        """
+        self.stopped = True
+        self.left_us = self.at_us
+        self.world.note("NEMESIS", f"leaves; everything has healed in {heal_ms} ms at the latest")
+        for node in self.cluster.nodes.values():
+            node.storage.failing_syncs = 0
+        self.store.lose_answers.clear()
+        if heal_ms:
+            self.world.at(heal_ms * MS, self._heal)
+        else:
+            self._heal()
+
+    def _heal(self) -> None:
+        self.world.note("NEMESIS", "everything heals")
+        self.network.heal()
+        self.store.cut_off.clear()
+        self.store.lag_ms.clear()
+        for node in self.cluster.nodes.values():
+            node.storage.full = False
+            node.resume()
+            node.start_if_down()
+            node.event(lambda ha: ha.coordination_regained())
+            for session in list(node.clients):
+                session.congest(False)

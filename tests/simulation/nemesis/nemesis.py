@@ -1,0 +1,349 @@
+"""The nemesis of a seed: draws its strikes, and keeps a record of those that hit.
+
+A strike comes by the clock, or lies in ambush for a moment of the protocol (a catch-up's base arrives, a no is sent, the
+set was changed, ...) and hits one of those concerned. What is to be hit must be there: a fault counts when it hits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from tests.simulation.nemesis.ambushes import MOMENTS, Ambushes
+from tests.simulation.nemesis.at_brokers import (
+    VOTE_TRIES,
+    ClockJump,
+    Crash,
+    CrashAll,
+    DiskFull,
+    FsyncError,
+    Pause,
+    Power,
+    PowerAll,
+    VoteNo,
+    Wipe,
+)
+from tests.simulation.nemesis.at_network import (
+    ClientReset,
+    LinkReset,
+    LostAnswer,
+    Partition,
+    PartitionOneWay,
+    SessionLoss,
+    SlowClient,
+    SlowNetwork,
+    StaleStore,
+    StoreOutage,
+    SwizzleClog,
+)
+from tests.simulation.nemesis.havoc import Havoc
+from tests.simulation.nemesis.strike import Lurking, Strike, Struck
+from tests.simulation.world import MS
+from understudy.ha.coordination import GroupState
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import SimCluster
+    from tests.simulation.sim_client import Session
+    from tests.simulation.sim_node import SimNode
+
+AMBUSH_KINDS = ("crash", "crash", "power", "pause", "link-reset", "cut")
+LONGEST_MS = 12_000
+"""Every strike is over after so long."""
+MOST_RESTRAINT = 4.0
+"""Where nothing gets done, strikes become rarer, up to so much: there is little left to break."""
+
+
+@attrs.frozen
+class _Ambush:
+    """As it was drawn; what it does to whom is drawn when it springs."""
+
+    at_us: int
+    moment: str
+    kind: str
+    countdown: int
+
+
+class Nemesis:
+    """Strikes every so often until told to leave.
+
+    Attributes:
+        struck: what hit.
+        leave_ms: None: it leaves when clients have done what a seed's have to.
+        heal_ms: how long after it left everything had healed; 0 before it left.
+    """
+
+    leave_ms: int | None = None
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.knobs = cluster.knobs
+        self.rng = cluster.world.stream("nemesis")
+        self.havoc = Havoc(cluster)
+        self.ambushes = Ambushes(cluster)
+        self.struck: list[Struck] = []
+        self.heal_ms = 0
+        self._decided = 0
+        self._restraint = 1.0
+
+    def start(self) -> None:
+        self.ambushes.watch()
+        self._schedule()
+
+    def store_changed(self, before: GroupState | None, after: GroupState) -> None:
+        self.ambushes.store_changed(before, after)
+
+    def leave(self) -> None:
+        """No more faults. What is down, paused or cut comes back in its time, or all of it at once."""
+        self.ambushes.clear()
+        self.heal_ms = self.rng.choice((0, LONGEST_MS, LONGEST_MS))
+        self.havoc.leave(self.heal_ms)
+
+    def _schedule(self) -> None:
+        gap_ms = int(self.rng.expovariate(1 / self.knobs.gap_ms))
+        if self.rng.random() < self.knobs.burst:
+            gap_ms //= 10
+        decided, self._decided = self._decided, self.cluster.ledger.decided
+        self._restraint = min(self._restraint * 1.4, MOST_RESTRAINT) if decided == self._decided else 1.0
+        gap_ms = int(gap_ms * self._restraint)
+        self.world.ahead((5 + gap_ms) * MS, self._strike)
+
+    def _strike(self) -> None:
+        if self.havoc.stopped:
+            return
+        if self.rng.random() < self.knobs.ambush:
+            self._lie_in_ambush()
+        else:
+            kind = self.rng.choice(self.knobs.faults)
+            draw: Callable[[], Strike | None] = getattr(self, "_" + kind.replace("-", "_"))
+            strike = draw()
+            if strike is not None:
+                self._hit(Struck(at_us=self.havoc.at_us, strike=strike))
+        self._schedule()
+
+    def _hit(self, struck: Struck) -> None:
+        self.struck.append(struck)  # before it hits: a checker may cry out in the midst of it
+        if not struck.strike.hit(self.havoc, struck.why):
+            self.struck.pop()
+
+    # -- whom to hit ----------------------------------------------------------------------------------------------------
+
+    def _primary(self) -> SimNode | None:
+        up = self.havoc.up()
+        leading = [(node.ha.primary.epoch, node.name, node) for node in up if node.ha.primary is not None]
+        return max(leading)[2] if leading else None
+
+    def _backup(self) -> SimNode | None:
+        backups = [node for node in self.havoc.up() if node.ha.primary is None]
+        return self.rng.choice(backups) if backups else None
+
+    def _anybody(self) -> SimNode | None:
+        up = self.havoc.up()
+        return self.rng.choice(up) if up else None
+
+    def _two(self) -> tuple[str, str] | None:
+        names = list(self.cluster.nodes)
+        if len(names) < 2:
+            return None
+        a, b = self.rng.sample(names, 2)
+        return a, b
+
+    def _session(self) -> Session | None:
+        sessions = [session for node in self.havoc.up() for session in node.clients]
+        return self.rng.choice(sessions) if sessions else None
+
+    # -- ambushes -------------------------------------------------------------------------------------------------------
+
+    def _lie_in_ambush(self) -> None:
+        if not self.ambushes.any:
+            moment, kind = self.rng.choice(MOMENTS), self.rng.choice(AMBUSH_KINDS)
+            ambush = _Ambush(self.havoc.at_us, moment, kind, self.rng.choice((0, 0, 1, 3)))
+            self.ambushes.lay(moment, ambush.countdown, lambda concerned: self._moment(ambush, concerned))
+
+    def _moment(self, ambush: _Ambush, concerned: list[SimNode]) -> None:
+        node = self.rng.choice(concerned)
+        # Not in the middle of somebody's turn, but before anything else happens.
+        after_us = self.rng.choice((0, 0, 300, 2_000))
+        self.world.ahead(after_us, self._spring, ambush, node, after_us)
+
+    def _spring(self, ambush: _Ambush, node: SimNode, after_us: int) -> None:
+        if self.havoc.stopped or not node.up:
+            return
+        strike = self._strike_of(ambush.kind, node)
+        if strike is not None:
+            lurking = Lurking(moment=ambush.moment, skip=ambush.countdown, after_us=after_us)
+            self._hit(Struck(at_us=ambush.at_us, strike=strike, lurking=lurking))
+
+    def _strike_of(self, kind: str, node: SimNode) -> Strike | None:
+        if kind in ("crash", "power"):
+            return self._kill(node, kind == "power")
+        if kind == "pause":
+            return self._pause(node)
+        pairs = [pair for pair in self.cluster.network.pairs if node in (pair.ends[0].owner, pair.ends[1].owner)]
+        if not pairs:
+            return None
+        pair = self.rng.choice(pairs)
+        a, b = pair.ends[0].owner.name, pair.ends[1].owner.name
+        if kind == "cut":
+            return Partition(cut=((a, b), (b, a)), for_ms=self._cut_ms())
+        return LinkReset(link=((a, b),))
+
+    # -- strikes at processes -------------------------------------------------------------------------------------------
+
+    def _back_ms(self) -> int:
+        return self.rng.randrange(1, self.rng.choice((20, 200, 1_000, 4_000, 9_000)) + 1)
+
+    def _kill(self, node: SimNode | None, hard: bool) -> Strike | None:
+        if node is None or node.paused:
+            return None
+        return (Power if hard else Crash)(broker=node.name, back_ms=self._back_ms())
+
+    def _crash_primary(self) -> Strike | None:
+        return self._kill(self._primary(), False)
+
+    def _power_primary(self) -> Strike | None:
+        return self._kill(self._primary(), True)
+
+    def _crash_backup(self) -> Strike | None:
+        return self._kill(self._backup(), False)
+
+    def _power_backup(self) -> Strike | None:
+        return self._kill(self._backup(), True)
+
+    def _power_all(self) -> Strike:
+        return PowerAll(back_ms=tuple((node.name, self._back_ms()) for node in self.havoc.up()))
+
+    def _crash_all(self) -> Strike:
+        return CrashAll(back_ms=tuple((node.name, self._back_ms()) for node in self.havoc.up()))
+
+    def _pause(self, node: SimNode | None) -> Strike | None:
+        if node is None or node.paused:
+            return None
+        return Pause(broker=node.name, for_ms=self.rng.choice((300, 3_000, 9_000, LONGEST_MS)))
+
+    def _pause_primary(self) -> Strike | None:
+        return self._pause(self._primary())
+
+    def _pause_backup(self) -> Strike | None:
+        return self._pause(self._backup())
+
+    def _clock_jump(self) -> Strike | None:
+        node = self._anybody()
+        if node is None:
+            return None
+        return ClockJump(broker=node.name, by_ms=self.rng.choice((-7_200_000, 7_200_000, 60_000)))
+
+    def _vote_no(self) -> None:
+        """As soon as some backup has a copy of an open transaction."""
+        self._look_for_a_copy(VOTE_TRIES)
+
+    def _look_for_a_copy(self, tries: int) -> None:
+        backup = self._backup()
+        if self.havoc.stopped or not tries:
+            return
+        if backup is not None and VoteNo.open_copy(backup) is not None:
+            self._hit(Struck(at_us=self.havoc.at_us, strike=VoteNo(broker=backup.name)))
+        else:
+            self.world.ahead(self.rng.randrange(1, 40) * MS, self._look_for_a_copy, tries - 1)
+
+    # -- strikes at disks -----------------------------------------------------------------------------------------------
+
+    def _fsync_error(self) -> Strike | None:
+        node = self._anybody()
+        return FsyncError(broker=node.name) if node is not None else None
+
+    def _disk_full(self) -> Strike | None:
+        node = self._anybody()
+        return DiskFull(broker=node.name, for_ms=self.rng.choice((500, 3_000))) if node is not None else None
+
+    def _wipe(self) -> Strike | None:
+        group = self.cluster.store.group
+        node = self._backup()
+        if group is None or node is None or not Wipe.spares_a_copy(self.havoc, node, group):
+            return None
+        return Wipe(broker=node.name, back_ms=self._back_ms())
+
+    # -- strikes at the network -----------------------------------------------------------------------------------------
+
+    def _cut_ms(self) -> int:
+        return self.rng.choice((200, 3_000, 8_000, LONGEST_MS))
+
+    def _partition(self) -> Strike | None:
+        names = list(self.cluster.nodes)
+        primary = self._primary()
+        alone = primary.name if primary is not None and self.rng.random() < 0.4 else self.rng.choice(names)
+        store = alone if self.rng.random() < 0.6 else ""
+        paths = self.havoc.paths_of(alone)
+        if not self.havoc.crossing(paths):
+            return None
+        return Partition(cut=tuple(sorted(paths)), store=store, for_ms=self._cut_ms())
+
+    def _partition_one_way(self) -> Strike | None:
+        two = self._two()
+        if two is None or not self.havoc.crossing({two}):
+            return None
+        return PartitionOneWay(cut=(two,), for_ms=self._cut_ms())
+
+    def _swizzle_clog(self) -> Strike | None:
+        names = list(self.cluster.nodes)
+        clogged = self.rng.sample(names, self.rng.randint(1, len(names)))
+        if not self.havoc.crossing(self.havoc.paths_of(clogged[0])):
+            return None
+        longest_ms = self.rng.choice((50, 500, 3_000))
+        at_ms = 0
+        times: list[tuple[str, int]] = []
+        for broker in clogged:
+            times.append((broker, at_ms))
+            at_ms += self.rng.randrange(1, longest_ms)
+        for broker in self.rng.sample(clogged, len(clogged)):
+            times.append((broker, at_ms))
+            at_ms += self.rng.randrange(1, longest_ms)
+        return SwizzleClog(clog_ms=tuple(times[: len(clogged)]), mend_ms=tuple(times[len(clogged) :]))
+
+    def _link_reset(self) -> Strike | None:
+        pairs = self.cluster.network.pairs
+        if not pairs:
+            return None
+        pair = self.rng.choice(pairs)
+        return LinkReset(link=((pair.ends[0].owner.name, pair.ends[1].owner.name),))
+
+    def _slow_network(self) -> Strike | None:
+        two = self._two()
+        if two is None:
+            return None
+        return SlowNetwork(path=(two,), add_ms=self.rng.choice((5, 50, 400)), for_ms=self.rng.randrange(500, 4_000))
+
+    def _client_reset(self) -> Strike | None:
+        session = self._session()
+        return ClientReset(client=session.client.name, broker=session.node.name) if session is not None else None
+
+    def _slow_client(self) -> Strike | None:
+        session = self._session()
+        if session is None:
+            return None
+        for_ms = self.rng.randrange(50, 1_000)
+        return SlowClient(client=session.client.name, broker=session.node.name, for_ms=for_ms)
+
+    # -- strikes at the store -------------------------------------------------------------------------------------------
+
+    def _session_loss(self) -> Strike | None:
+        node = self._anybody()
+        if node is None or node.name in self.cluster.store.cut_off:
+            return None
+        return SessionLoss(broker=node.name, for_ms=self.rng.choice((500, 4_000, 9_000)))
+
+    def _store_outage(self) -> Strike:
+        return StoreOutage(for_ms=self.rng.choice((500, 4_000)))
+
+    def _stale_store(self) -> Strike | None:
+        node = self._anybody()
+        if node is None:
+            return None
+        lag_ms = self.rng.choice((300, 2_000, 8_000))
+        return StaleStore(broker=node.name, lag_ms=lag_ms, for_ms=self.rng.choice((2_000, 9_000)))
+
+    def _lost_answer(self) -> Strike | None:
+        primary = self._primary()
+        return LostAnswer(broker=primary.name) if primary is not None else None

@@ -1,0 +1,40 @@
+"""All strikes there are, by the word that a script says."""
+
+from __future__ import annotations
+
+from tests.simulation.nemesis.at_brokers import (
+    ClockJump,
+    Crash,
+    CrashAll,
+    DiskFull,
+    FsyncError,
+    Pause,
+    Power,
+    PowerAll,
+    VoteNo,
+    Wipe,
+)
+from tests.simulation.nemesis.at_network import (
+    ClientReset,
+    LinkReset,
+    LostAnswer,
+    Partition,
+    PartitionOneWay,
+    SessionLoss,
+    SlowClient,
+    SlowNetwork,
+    StaleStore,
+    StoreOutage,
+    SwizzleClog,
+)
+from tests.simulation.nemesis.strike import Strike
+
+STRIKES: dict[str, type[Strike]] = {
+    kind.verb: kind
+    for kind in (
+        *(Crash, Power, CrashAll, PowerAll, Pause, ClockJump, VoteNo),
+        *(FsyncError, DiskFull, Wipe),
+        *(Partition, PartitionOneWay, SwizzleClog, LinkReset, SlowNetwork, ClientReset, SlowClient),
+        *(SessionLoss, StoreOutage, StaleStore, LostAnswer),
+    )
+}
