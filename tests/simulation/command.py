@@ -26,7 +26,7 @@ from typing import Any
 
 from tests.simulation.campaign import Found, campaign
 from tests.simulation.coverage_run import measure
-from tests.simulation.knobs import BANK, MOST_BROKERS, WORKLOADS, Fixed
+from tests.simulation.knobs import ALL_WORKLOADS, BANK, MOST_BROKERS, Fixed
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.replay import replay
 from tests.simulation.scenario_command import replay_scenario, shrink_seed
@@ -59,9 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--workload",
         action="append",
-        choices=(BANK, *WORKLOADS),
+        choices=(BANK, *ALL_WORKLOADS),
         metavar="NAME",
-        help=f"only this one, beside the bank, which is always there; may be repeated: {', '.join((BANK, *WORKLOADS))}",
+        help=f"only this one, beside the bank, which is always there; may be repeated: {', '.join((BANK, *ALL_WORKLOADS))}",
     )
     parser.add_argument(
         "--brokers", type=int, choices=range(1, MOST_BROKERS + 1), metavar="N", help=f"so many, 1 to {MOST_BROKERS}"

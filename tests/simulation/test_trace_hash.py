@@ -19,7 +19,7 @@ from tests.simulation.seed_run import ROOT, run_cluster
 
 SEEDS = (1, 4, 14, 20, 21, 25)
 """Among them groups of 3, 4 and 5 brokers, catch-ups, step-downs and refusals."""
-WIPED = (8, 9)
+WIPED = (5, 8)
 """A broker loses its data, is expelled, and comes back as new."""
 PROGRAM = """
 import sys

@@ -20,7 +20,7 @@ from typing import Any
 
 import attrs
 
-from tests.simulation.knobs import MOST_BROKERS, WORKLOADS, Knobs
+from tests.simulation.knobs import ALL_WORKLOADS, MOST_BROKERS, Knobs
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.nemesis.strike import Struck
 from tests.simulation.shrinking.script import PLAIN, Finding, Script
@@ -60,9 +60,9 @@ def _range(text: str) -> tuple[int, int]:
 
 def _workloads(text: str) -> frozenset[str]:
     names = text.split()
-    unknown = [name for name in names if name not in WORKLOADS]
+    unknown = [name for name in names if name not in ALL_WORKLOADS]
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is no workload; there are {', '.join(WORKLOADS)}")
+        raise ValueError(f"{unknown[0]!r} is no workload; there are {', '.join(ALL_WORKLOADS)}")
     return frozenset(names)
 
 
