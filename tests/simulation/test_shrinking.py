@@ -19,7 +19,7 @@ from tests.simulation.shrinking import Finding, HoldsError, Script, read, shrink
 from tests.simulation.shrinking.ddmin import ddmin
 from tests.simulation.shrinking.shrinker import among
 
-MUTATION, SEED = "closed-at-promotion-is-aborted", 8
+MUTATION, SEED = "closed-at-promotion-is-aborted", 4
 
 
 class Question:
