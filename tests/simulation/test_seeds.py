@@ -14,6 +14,7 @@ SEEDS = {
     113: "a log without transient records brought up a backup that had not restarted (test_transient_holes)",
     221: "an outcome was forgotten when the clock jumped (decision 0004)",
     853: "the same, asked for by name",
+    338: "a broker that had lost its data was refilled before its log had declared the queues, and lacked transient messages",
 }
 
 
