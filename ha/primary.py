@@ -288,7 +288,8 @@ class Primary:
                 backup.lost_data = common < log.stable
                 link.close(f"{backup.broker} has to be removed from the in-sync set before it is caught up")
                 backup.unlinked()
-        elif continues and not sync.noes:
+        elif continues and not sync.noes and log.whole_after(common):
+            # Else a refill would bring transient messages for queues whose declaration it gets with the log, later.
             self._resume(backup, sync, common)
         else:
             backup.awaiting_ids = True

@@ -8,8 +8,9 @@ an error that the override may have caused by accident, a cluster that does not 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from statistics import median_high
 from typing import Any
 
 import attrs
@@ -37,13 +38,15 @@ class Found:
     """How one mutation fared.
 
     Attributes:
-        seeds: how many were run, from the first on.
+        start: the first seed that was run.
+        seeds: how many were run, from that on.
         seed: the one that found it; None if none did.
         strikes: how often the mutated code was at work on that seed; over all seeds if none found it.
         others: seeds that ended badly and did not count, by how.
     """
 
     name: str
+    start: int
     seeds: int
     seed: int | None
     strikes: int
@@ -65,7 +68,8 @@ class Found:
         if self.seed is None:
             done = "the mutated code ran" if self.strikes else "THE MUTATED CODE NEVER RAN"
             return (
-                f"{self.name}: NOT FOUND in {self.seeds} seeds; {done} {self.strikes} times{others}: {mutation.breaks}"
+                f"{self.name}: NOT FOUND in {self.seeds} seeds from {self.start} on; {done} {self.strikes} times"
+                f"{others}: {mutation.breaks}"
             )
         text = self.text if len(self.text) <= 160 else self.text[:157] + "..."
         return (
@@ -110,6 +114,7 @@ def look_for(task: Task) -> Found:
         if seen is Seen.BY_CHECKER:
             return Found(
                 name=task.name,
+                start=task.start,
                 seeds=count,
                 seed=seed,
                 strikes=struck,
@@ -121,7 +126,9 @@ def look_for(task: Task) -> Found:
             )
         if seen is not Seen.NOTHING:
             others[seen.value] += 1
-    return Found(name=task.name, seeds=limit, seed=None, strikes=strikes, others=dict(others), cpu_s=cpu_s)
+    return Found(
+        name=task.name, start=task.start, seeds=limit, seed=None, strikes=strikes, others=dict(others), cpu_s=cpu_s
+    )
 
 
 def _judge(mutation: Mutation, result: SeedResult, strikes: int) -> Seen:
@@ -139,16 +146,40 @@ def _judge(mutation: Mutation, result: SeedResult, strikes: int) -> Seen:
 def campaign(
     names: Iterable[str],
     *,
-    start: int = 0,
+    starts: Sequence[int] = (0,),
     jobs: int = 0,
     limit: int | None = None,
     on_done: Callable[[Found], None] | None = None,
 ) -> list[Found]:
-    """Look for every mutation named, several at a time, in the order of the names."""
-    names = list(names)
+    """Look for every mutation named, from every starting point, several at a time.
+
+    Returns what was found in the order of the names, and for each in that of the starting points.
+    """
+    tasks = [Task(name, start, limit) for name in names for start in starts]
     found = {}
-    for one in over_processes(look_for, [Task(name, start, limit) for name in names], jobs or cores()):
-        found[one.name] = one
+    for one in over_processes(look_for, tasks, jobs or cores()):
+        found[one.name, one.start] = one
         if on_done is not None:
             on_done(one)
-    return [found[name] for name in names]
+    return [found[task.name, task.start] for task in tasks]
+
+
+def medians(found: Iterable[Found]) -> list[str]:
+    """A table of how many seeds each mutation took from each starting point, and the median of that.
+
+    ``>200`` for one that was not found in 200 seeds; it counts as so many and one more, so that a median of it says so too.
+    """
+    by_name: dict[str, list[Found]] = {}
+    for one in found:
+        by_name.setdefault(one.name, []).append(one)
+    starts = [one.start for one in next(iter(by_name.values()), [])]
+    rows = [
+        f"| mutation | {' | '.join(f'from {start}' for start in starts)} | median |",
+        f"|---|{'---|' * len(starts)}---|",
+    ]
+    for name, ones in by_name.items():
+        shown = [str(one.seeds) if one.ok else f">{one.seeds}" for one in ones]
+        middle = median_high([one.seeds + (not one.ok) for one in ones])
+        words = next(text for one, text in zip(ones, shown, strict=True) if one.seeds + (not one.ok) == middle)
+        rows.append(f"| {name} | {' | '.join(shown)} | {words} |")
+    return rows

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.campaign import Found, campaign
+from tests.simulation.campaign import Found, campaign, medians
 from tests.simulation.coverage_run import measure
 from tests.simulation.knobs import ALL_WORKLOADS, BANK, MOST_BROKERS, Fixed
 from tests.simulation.mutations import MUTATIONS
@@ -75,7 +75,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--mutations", action="store_true", help="the mutation campaign")
     parser.add_argument("--mutation", choices=sorted(MUTATIONS), metavar="NAME", help="this known bug alone")
-    parser.add_argument("--start", type=int, default=0, metavar="N", help="first seed of the campaign (default 0)")
+    parser.add_argument(
+        "--start",
+        type=int,
+        action="append",
+        metavar="N",
+        help="first seed of the campaign (default 0); given several times, all of them, and a table with medians",
+    )
     parser.add_argument("--within", type=int, metavar="N", help="seeds a mutation (default: its own limit)")
     parser.add_argument("--coverage", action="store_true", help="measure what the sweep covers; slower")
     parser.add_argument("--uncovered", type=Path, metavar="FILE", help="write the uncovered lines there")
@@ -196,8 +202,9 @@ def _one(options: argparse.Namespace) -> int:
 def _campaign(options: argparse.Namespace) -> int:
     names = [options.mutation] if options.mutation else list(MUTATIONS)
     began_s = time.monotonic()
+    starts = options.start or [0]
     print(
-        f"{len(names)} mutations, from seed {options.start} on, over {options.jobs or cores()} processes",
+        f"{len(names)} mutations, from seed {', '.join(map(str, starts))} on, over {options.jobs or cores()} processes",
         file=sys.stderr,
         flush=True,
     )
@@ -205,19 +212,21 @@ def _campaign(options: argparse.Namespace) -> int:
     def done(found: Found) -> None:
         print(found.line(), flush=True)
 
-    found = campaign(names, start=options.start, jobs=options.jobs, limit=options.within, on_done=done)
+    found = campaign(names, starts=starts, jobs=options.jobs, limit=options.within, on_done=done)
     took_s = time.monotonic() - began_s
-    missed = [one.name for one in found if not one.ok]
+    missed = list(dict.fromkeys(one.name for one in found if not one.ok))
+    if len(starts) > 1:
+        print("\n".join(medians(found)))
     report = {
         "ok": not missed,
-        "start": options.start,
+        "starts": starts,
         "took_s": round(took_s, 1),
         "mutations": [one.as_json() for one in found],
     }
     most = max((one for one in found if one.ok), key=lambda one: one.seeds, default=None)
     text = f"at most {most.seeds} seeds were needed ({most.name})" if most is not None else "none was found"
     outcome = f"FAILED, not found: {', '.join(missed)}" if missed else "PASSED"
-    summary = f"{outcome}: {len(found) - len(missed)} of {len(found)} mutations found, {text}, in {took_s:.0f} s"
+    summary = f"{outcome}: {len(names) - len(missed)} of {len(names)} mutations found, {text}, in {took_s:.0f} s"
     return _end(options, summary, report)
 
 

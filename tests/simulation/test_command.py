@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import attrs
 import pytest
 
+from tests.simulation.campaign import Found, medians
 from tests.simulation.cluster import SimCluster
 from tests.simulation.command import main, seed_range
 from tests.simulation.crash_points import CRASH_POINTS as POINTS
@@ -116,7 +118,27 @@ def test_a_known_bug_is_found_by_a_checker(capsys: pytest.CaptureFixture[str]) -
 
 def test_a_bug_that_is_not_found_fails_the_campaign(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--mutation", "names-are-not-barred", "--start", str(SEED), "--within", "1"]) == 1
-    assert "NOT FOUND in 1 seeds" in capsys.readouterr().out
+    assert f"NOT FOUND in 1 seeds from {SEED} on" in capsys.readouterr().out
+
+
+def test_several_starting_points_give_a_median(capsys: pytest.CaptureFixture[str]) -> None:
+    starts = [word for start in (5, 7, 9) for word in ("--start", str(start))]
+    assert main(["--mutation", "answered-before-acknowledged", *starts, "--jobs", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    assert table[0] == "| mutation | from 5 | from 7 | from 9 | median |"
+    assert re.fullmatch(r"\| answered-before-acknowledged \| \d+ \| \d+ \| \d+ \| \d+ \|", table[2])
+    assert lines[-1].startswith("PASSED: 1 of 1 mutations found")
+
+
+def test_a_median_is_that_of_the_seeds_it_took() -> None:
+    def row(*seeds: int | None) -> str:
+        found = [Found(name="bug", start=i, seeds=count or 200, seed=count, strikes=1) for i, count in enumerate(seeds)]
+        return medians(found)[-1]
+
+    assert row(7, 1, 30) == "| bug | 7 | 1 | 30 | 7 |"
+    assert row(7, None, 200) == "| bug | 7 | >200 | 200 | 200 |"
+    assert row(None, 3, None) == "| bug | >200 | 3 | >200 | >200 |"
 
 
 def test_a_sweep_that_saw_too_little_fails(result: SeedResult) -> None:

@@ -18,6 +18,7 @@ SEEDS = {
     2081: "a stopped primary confirmed a transient message that its successor, restarted, had not kept (as it may)",
     2507: "the same, and delivered it",
     853: "the same, asked for by name",
+    338: "a broker that had lost its data was refilled before its log had declared the queues, and lacked transient messages",
 }
 
 
