@@ -49,3 +49,34 @@ def test_a_backup_that_was_away_is_caught_up_by_ids(seed: int) -> None:
         for node in group.cluster.nodes.values():
             (queue,) = [queue for queue in node.node.state.queues.values() if queue.name == "kept"]
             assert queue.depth == 5, node.name
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_broker_that_lost_its_data_does_not_resume_it(seed: int) -> None:
+    """A refill would bring it the messages before the log declares their queue (seed 338 of `test_seeds`)."""
+    group = Group(seed)
+    with watching_queues(), group.cluster.knobs.in_force():
+        group.start()
+        first = group.primary
+        lost, other = (node for node in group.cluster.nodes.values() if node is not first)
+        lost.crash(hard=False)
+        lost.wipe()
+        group.until("it is expelled", lambda: lost.name not in group.members)
+        group.do(publish)
+        other.crash(hard=False)
+        other.start()
+        group.until("it is listed", lambda: other.name in group.members and other.ha.status.value == "ready")
+        group.run_ms(2_000)
+        first.crash(hard=False)
+        store = group.cluster.store
+        group.until("it leads", lambda: store.group is not None and store.group.primary == other.name)
+        first.start()
+        group.until("it is active", lambda: other.ha.status.value == "active")
+        before = group.cluster.world.happened["catch-up begins"]
+        lost.start()
+        group.until("it is ready", lambda: lost.name in group.members and lost.ha.status.value == "ready")
+        group.check()
+        for node in group.cluster.nodes.values():
+            (queue,) = [queue for queue in node.node.state.queues.values() if queue.name == "kept"]
+            assert queue.depth == 5, node.name
+        assert group.cluster.world.happened["catch-up begins"] == before + 1
