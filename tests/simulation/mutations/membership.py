@@ -11,7 +11,6 @@ from understudy.ha.coordination import Answer, GroupState
 from understudy.ha.in_sync_set import InSyncSet
 from understudy.ha.primary import Primary
 from understudy.ha.remote_backup import RemoteBackup
-from understudy.replicator import wire
 
 
 @mutation("G4", "G6")
@@ -73,28 +72,6 @@ def listed_without_hold(bug: Bug) -> None:
     bug.replace(RemoteBackup, "holds_back_from", property(holds_back_from))
 
 
-@mutation("G4", "G7")
-def old_acknowledgements_count(bug: Bug) -> None:
-    """What a joiner acknowledged on an earlier link counts for its guard on the next."""
-    real_unlinked, real_resume = RemoteBackup.unlinked, Primary._resume
-
-    def unlinked(self: RemoteBackup) -> None:
-        acked = self.acked
-        real_unlinked(self)
-        self.acked = acked
-
-    def resume(self: Primary, backup: RemoteBackup, sync: wire.Sync, common: int) -> None:
-        acked = backup.acked
-        real_resume(self, backup, sync, common)
-        if not backup.listed:
-            if acked > common:
-                bug.strike()
-            backup.acked = acked
-
-    bug.replace(RemoteBackup, "unlinked", unlinked)
-    bug.replace(Primary, "_resume", resume)
-
-
 @mutation("G4", "G6", "G7")
 def set_written_without_comparing(bug: Bug) -> None:
     """The store is written without compare-and-set: the last writer wins."""
@@ -110,24 +87,6 @@ def set_written_without_comparing(bug: Bug) -> None:
         self._ask(request, action)
 
     bug.replace(SimCoordination, "replace", replace)
-
-
-@mutation("G4", "G6")
-def failed_comparison_ignored(bug: Bug) -> None:
-    """A primary goes on as if its change of the set were made when the store has refused it."""
-    real = InSyncSet.answered
-
-    def answered(self: InSyncSet, request: int, answer: Answer, group: GroupState | None) -> bool:
-        change = self.change
-        if answer is Answer.CONFLICT and change is not None and request == self._request and not self._reading:
-            bug.strike()
-            members = {*self.group.members} ^ {change.broker}
-            self.group = attrs.evolve(self.group, members=tuple(sorted(members)), version=self.group.version + 1)
-            self.change = None
-            return True
-        return real(self, request, answer, group)
-
-    bug.replace(InSyncSet, "answered", answered)
 
 
 @mutation("G4", "G6")
