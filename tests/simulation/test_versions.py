@@ -206,8 +206,9 @@ def test_who_waits_for_the_epoch_to_begin_is_looked_at_again() -> None:
         assert leading is not None
         leading.log_format.raise_for = lambda backups: False  # type: ignore[method-assign]  # its time has not come
         joiner.resume()
-        group.until("the joiner knows who leads", lambda: joiner.ha.backup.group == group.cluster.store.group)
-        group.until("it waits", lambda: bool(leading._waiting_syncs))
+        group.until(  # by a link that it dialed because of this epoch: the one before ends
+            "it waits", lambda: bool(leading._waiting_syncs) and joiner.ha.backup._dialed_epoch == leading.epoch
+        )
         assert written(primary) == 1
         del leading.log_format.raise_for
         group.until("format 2", lambda: written(primary) == 2)

@@ -8,7 +8,6 @@ from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.ha.primary import Primary
 from understudy.ha.remote_backup import RemoteBackup
 from understudy.replicator.broker_replicator import BrokerReplicator
-from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.transaction_replicator import TransactionReplicator, Vote
 from understudy.replicator.tx_replicating_subscription import TxReplicatingSubscription
 
@@ -68,8 +67,8 @@ def yes_without_looking(bug: Bug) -> None:
             bug.strike()
         return Vote.PREPARED, ""
 
-    def put_transaction(self: CatchUp, subscription: TxReplicatingSubscription) -> None:
-        pass
+    def left(self: TxReplicatingSubscription) -> int:
+        return 0
 
     bug.replace(TransactionReplicator, "vote", staticmethod(vote))
-    bug.replace(CatchUp, "_put_transaction", put_transaction)
+    bug.replace(TxReplicatingSubscription, "left", property(left))
