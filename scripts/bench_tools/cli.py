@@ -27,7 +27,7 @@ from bench_tools.understudy import Understudy
 
 _ROOT = Path(__file__).resolve().parents[2]
 _BUILD = _ROOT / "scripts" / "bench_build"
-_PROGRAM = _ROOT / ".venv" / "bin" / "understudy"
+_PROGRAM = Path(sys.executable).with_name("understudy")
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
