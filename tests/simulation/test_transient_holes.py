@@ -11,6 +11,7 @@ from tests.simulation import calls
 from tests.simulation.checkers.instruments import watching_queues
 from tests.simulation.group import Group
 from tests.simulation.sim_client import Program, SimClient
+from tests.simulation.sim_node import SimNode
 from understudy.broker.amqp.properties import encode_properties
 
 TRANSIENT = encode_properties()
@@ -25,6 +26,18 @@ def publish(client: SimClient) -> Program:
     yield from calls.commit(client)
 
 
+def publish_and_let_lead(group: Group, first: SimNode, other: SimNode) -> None:
+    """``other``, which has restarted since the messages came and holds them by a refill, leads instead of ``first``."""
+    group.do(publish)
+    other.crash(hard=False)
+    other.start()
+    group.until("it is listed", lambda: other.name in group.members and other.ha.status.value == "ready")
+    group.run_ms(2_000)
+    first.crash(hard=False)
+    store = group.cluster.store
+    group.until("it leads", lambda: store.group is not None and store.group.primary == other.name)
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_backup_that_was_away_is_caught_up_by_ids(seed: int) -> None:
     group = Group(seed)
@@ -34,14 +47,7 @@ def test_a_backup_that_was_away_is_caught_up_by_ids(seed: int) -> None:
         away, other = (node for node in group.cluster.nodes.values() if node is not first)
         away.pause()
         group.until("it is expelled", lambda: away.name not in group.members)
-        group.do(publish)
-        other.crash(hard=False)
-        other.start()
-        group.until("it is listed", lambda: other.name in group.members and other.ha.status.value == "ready")
-        group.run_ms(2_000)
-        first.crash(hard=False)
-        store = group.cluster.store
-        group.until("it leads", lambda: store.group is not None and store.group.primary == other.name)
+        publish_and_let_lead(group, first, other)
         away.resume()
         group.until("it is linked", lambda: away.ha.replicator.linked)
         first.start()
@@ -62,14 +68,7 @@ def test_a_broker_that_lost_its_data_does_not_resume_it(seed: int) -> None:
         lost.crash(hard=False)
         lost.wipe()
         group.until("it is expelled", lambda: lost.name not in group.members)
-        group.do(publish)
-        other.crash(hard=False)
-        other.start()
-        group.until("it is listed", lambda: other.name in group.members and other.ha.status.value == "ready")
-        group.run_ms(2_000)
-        first.crash(hard=False)
-        store = group.cluster.store
-        group.until("it leads", lambda: store.group is not None and store.group.primary == other.name)
+        publish_and_let_lead(group, first, other)
         first.start()
         group.until("it is active", lambda: other.ha.status.value == "active")
         before = group.cluster.world.happened["catch-up begins"]
