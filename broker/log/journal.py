@@ -63,7 +63,7 @@ from understudy.broker.log.segment import (
     footer_bytes_for,
 )
 from understudy.broker.log.segment_floor import SegmentFloor
-from understudy.broker.log.spare_segment import SPARE_FRACTION, SpareSegment
+from understudy.broker.log.spare_segment import SpareSegment
 from understudy.broker.log.storage import (
     DropJob,
     NewSegment,
@@ -394,9 +394,8 @@ class Journal:
         floor = self._floor
         floor.durable = floor.flying
         newest = self._segments[-1]
-        self.space_due = self._segments[0].number < floor.durable or (
-            not self._spare.ready and newest.durable_end - newest.data_start >= newest.size_bytes // SPARE_FRACTION
-        )
+        used = newest.durable_end - newest.data_start
+        self.space_due = self._segments[0].number < floor.durable or used >= self._spare.due_at
 
     @staticmethod
     def _close(segment: Segment) -> None:
@@ -467,11 +466,11 @@ class Journal:
         """The job that makes the next segment ahead of time, for a background thread; None if there is no need."""
         if self._failure is not None or self._closed or not self._segments or self.reserve.low_space:
             return None
-        return self._spare.begin(self._segments[-1], self._next_segment)
+        return self._spare.begin(self._segments[-1])
 
     def finish_spare(self, job: SpareJob, error: BaseException | None = None) -> None:
         """Note that `job` has run. If it failed, no other is tried before the next roll."""
-        if self._spare.finish(job, error, self._next_segment):
+        if self._spare.finish(job, error):
             self.reserve.low_space = True
 
     def low_space(self) -> bool:

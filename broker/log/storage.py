@@ -7,7 +7,7 @@ file it opened, whether it had to give up the reserve) lies in its attributes un
 `finish_...`.
 
     SyncJob    writes one group of frames (several when a segment ends in between) and syncs it: commits wait for it
-    SpareJob   makes the next segment ahead of time: preallocates it, fills it with zeros, syncs it
+    SpareJob   makes the next segment ahead of time: preallocates it, fills it with zeros slice by slice, syncs it
     DropJob    removes dead segments, oldest first
 
 **Why segments are filled with zeros**, not just preallocated: a block that was allocated but never written is marked
@@ -15,16 +15,16 @@ so in the file's metadata, and the first write to it changes that mark, so that 
 (1.2 to 1.9 times slower here). And "zero" is a state that recovery can rely on: no byte of an earlier file can ever
 be taken for a frame.
 
-**Why ahead of time**: zero-filling 64 MiB took 70 ms here, and every sync beside it up to 20 ms. A spare is made in
-the background once the active segment is an eighth full, gently: 0.4 s, and the syncs beside it stay below 0.5 ms (99 of
-100). A roll then costs a rename and two extra syncs. Without a spare (over 140 MB/s, or a frame larger than a segment)
-the SyncJob makes the segment itself: slower, never wrong.
+**Why ahead of time**, and why in slices: zero-filling 64 MiB took 70 ms here, and every sync beside it up to 20 ms. So a spare is
+made in the background, and as fast as the journal grows (`SpareSegment`): a small piece for each piece that was used, past the
+page cache and without a sync of its own, but for one at the end. A roll then costs a rename and two extra syncs. Without a
+spare (a disk that cannot keep up, or a frame larger than a segment) the SyncJob makes the segment itself: slower, never wrong.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
@@ -35,16 +35,14 @@ Chunk = bytes | bytearray | memoryview
 SPARE_NAME: Final = "SPARE"
 RESERVE_NAME: Final = "RESERVE"
 LOCK_NAME: Final = "LOCK"
+SPARE_PIECE_BYTES: Final = 256 << 10
+"""A spare is filled in pieces of this size, and a slice is at least one of them. The disk is busy with one for about 0.2 ms."""
 
 
 class StorageFullError(UnderstudyError):
     """There is no room for a new file. Nothing of it has been left behind."""
 
     retriable = True
-
-
-class NotWantedError(UnderstudyError):
-    """A file that was being made without haste is not wanted any more. Nothing of it has been left behind."""
 
 
 class File(Protocol):
@@ -56,6 +54,9 @@ class File(Protocol):
 
     def write(self, chunks: Sequence[Chunk], at: int) -> None:
         """Write all of `chunks` one after the other from byte `at` on."""
+
+    def fill(self, at: int, length: int) -> None:
+        """Write zeros to `length` bytes from byte `at` on, which nobody has written to, in a way that holds up others least."""
 
     def read(self, at: int, length: int) -> bytes:
         """Return up to `length` bytes from byte `at` on; fewer only where the file ends."""
@@ -78,21 +79,17 @@ class Storage(Protocol):
     def names(self) -> list[str]:
         """The names of all files, in no particular order."""
 
-    def create(
-        self, name: str, size_bytes: int, *, zeroed: bool = True, wanted: Callable[[], bool] | None = None
-    ) -> File:
+    def create(self, name: str, size_bytes: int, *, zeroed: bool = True) -> File:
         """Make a file full of zeros, its blocks reserved, and sync it.
 
         Args:
             name: must not exist yet.
             size_bytes: the final length; the journal never lets a file grow.
-            zeroed: False reserves the blocks without writing to them: enough for the reserve, which nobody ever reads.
-            wanted: if given, there is no haste: take longer, so that syncs of other files meanwhile do not, and ask
-                every few ms whether to go on.
+            zeroed: False reserves the blocks without writing to them: enough for the reserve, which nobody ever reads, and
+                for who calls `File.fill` later.
 
         Raises:
             StorageFullError: no room; no file is left behind.
-            NotWantedError: `wanted` said no; no file is left behind.
 
         The *name* is not durable before `sync_directory`.
         """
@@ -325,20 +322,45 @@ class Reserve:
 
 
 class SpareJob:
-    """Make the spare segment. Failing is no misfortune: the next roll then makes its own segment."""
+    """Make the spare segment, a slice at a time. Failing is no misfortune: the next roll then makes its own segment.
 
-    __slots__ = ("_size_bytes", "_storage", "_wanted")
+    Attributes:
+        filled: how many bytes of it are zeros for certain.
+        allowed: `run` returns when so many are. Set by the journal while nobody runs the job.
+        finished: the spare is complete and on the disk.
+    """
+
+    __slots__ = ("_file", "_size_bytes", "_storage", "_wanted", "allowed", "filled", "finished")
 
     def __init__(self, storage: Storage, size_bytes: int) -> None:
         self._storage = storage
         self._size_bytes = size_bytes
         self._wanted = True
+        self._file: File | None = None
+        self.filled = self.allowed = 0
+        self.finished = False
 
     def run(self) -> None:
-        self._storage.create(SPARE_NAME, self._size_bytes, wanted=lambda: self._wanted).close()
+        """Fill what is allowed, a piece at a time."""
+        file = self._file
+        if file is None:
+            file = self._file = self._storage.create(SPARE_NAME, self._size_bytes, zeroed=False)
+        try:
+            while self.filled < self.allowed and self._wanted:
+                length = min(SPARE_PIECE_BYTES, self._size_bytes - self.filled)
+                file.fill(self.filled, length)
+                self.filled += length
+            if self.filled == self._size_bytes:
+                file.sync()
+                file.close()
+                self.finished = True
+        except OSError:
+            file.close()
+            self._storage.remove(SPARE_NAME)
+            raise
 
     def cancel(self) -> None:
-        """Let `run`, in another thread, end soon with `NotWantedError`: a process that stops does not wait for it."""
+        """Let `run`, in another thread, end soon: a process that stops does not wait for it. Recovery removes what there is."""
         self._wanted = False
 
 

@@ -12,23 +12,21 @@ import fcntl
 import mmap
 import os
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
 from understudy.broker.errors import UnderstudyError
-from understudy.broker.log.storage import LOCK_NAME, Chunk, NotWantedError, StorageFullError
+from understudy.broker.log.storage import LOCK_NAME, SPARE_PIECE_BYTES, Chunk, StorageFullError
 
 _IOV_MAX: Final = os.sysconf("SC_IOV_MAX") if os.sysconf("SC_IOV_MAX") > 0 else 16
 PAGE_BYTES: Final = 4096
 DIRECT_BYTES: Final = 64 << 10
 _NOT_TRIED: Final = -2
 _NONE: Final = -1
-_FILL_BYTES: Final = 1 << 20
-_GENTLE_FILL_BYTES: Final = 256 << 10
-_GENTLE_PAUSE_SECONDS: Final = 0.001
+_ZEROS: Final = memoryview(mmap.mmap(-1, SPARE_PIECE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+"""Begins with a page, as O_DIRECT wants it."""
 _FILE_MODE: Final = 0o600
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -137,6 +135,11 @@ class DiskFile:
             at += written
             rest = rest[written:]
 
+    def fill(self, at: int, length: int) -> None:
+        assert at + length <= self.size, f"{self.name} is filled within its {self.size} bytes"
+        self._unsynced = True
+        _fill(self._fd, at, length)
+
     def read(self, at: int, length: int) -> bytes:
         data = os.pread(self._fd, length, at)
         if len(data) == length or not data:
@@ -216,19 +219,17 @@ class FileStorage:
         names = os.listdir(self._fd)  # noqa: PTH208  # by descriptor, like everything here: the lock is on this inode
         return [name for name in names if name != LOCK_NAME]
 
-    def create(
-        self, name: str, size_bytes: int, *, zeroed: bool = True, wanted: Callable[[], bool] | None = None
-    ) -> DiskFile:
+    def create(self, name: str, size_bytes: int, *, zeroed: bool = True) -> DiskFile:
         fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE, dir_fd=self._fd)
         try:
             os.posix_fallocate(fd, 0, size_bytes)
             if zeroed:
-                _fill(fd, size_bytes, wanted)
+                _fill(fd, 0, size_bytes)
             os.fsync(fd)
-        except (OSError, NotWantedError) as error:
+        except OSError as error:
             os.close(fd)
             os.unlink(name, dir_fd=self._fd)
-            if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            if error.errno in _NO_ROOM:
                 raise StorageFullError(
                     f"{self.directory}: no room for {name} of {size_bytes} bytes: {error}"
                 ) from error
@@ -270,17 +271,35 @@ class FileStorage:
         return threading.Lock()
 
 
-def _fill(fd: int, size_bytes: int, wanted: Callable[[], bool] | None) -> None:
-    """Write zeros; without haste: never more than a small piece on its way to the disk, and a pause after each."""
-    zeros = memoryview(bytes(_FILL_BYTES if wanted is None else _GENTLE_FILL_BYTES))
-    at = 0
-    while at < size_bytes:
-        at += os.pwrite(fd, zeros[: size_bytes - at], at)
-        if wanted is not None:
-            os.fdatasync(fd)
-            time.sleep(_GENTLE_PAUSE_SECONDS)
-            if not wanted():
-                raise NotWantedError("a file that was being filled with zeros")
+def _fill(fd: int, at: int, length: int) -> None:
+    """Write zeros to `length` bytes from `at` on, past the page cache where that can be: they are not worth a copy.
+
+    Syncing is the caller's: here it would cost one for each piece, and what has to be kept of it is the whole.
+    """
+    end = at + length
+    try:
+        direct = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+    except (OSError, AttributeError):  # the file system, or the system, has no such thing
+        direct = -1
+    try:
+        while at < end:
+            piece = _ZEROS[: end - at]
+            if direct >= 0 and not (at | len(piece)) % PAGE_BYTES:
+                at += _fill_direct(fd, direct, piece, at)
+            else:
+                at += os.pwrite(fd, piece, at)
+    finally:
+        if direct >= 0:
+            os.close(direct)
+
+
+def _fill_direct(fd: int, direct: int, piece: memoryview, at: int) -> int:
+    try:
+        return os.pwrite(direct, piece, at)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return os.pwrite(fd, piece, at)  # pages are not what this device wants
 
 
 def _sync_directory(path: Path) -> None:

@@ -17,7 +17,7 @@ The choice comes from the `random.Random` that is handed in; equal seeds give eq
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from random import Random
 from typing import Any, Final, NamedTuple, TypeVar
@@ -146,6 +146,9 @@ class MemoryFile:
         self._storage.writes += 1
         self._inode.write(at, b"".join(chunks))
 
+    def fill(self, at: int, length: int) -> None:
+        self.write([bytes(length)], at)
+
     def read(self, at: int, length: int) -> bytes:
         self._check()
         return bytes(self._inode.data[at : at + length])
@@ -199,9 +202,7 @@ class MemoryStorage:
     def names(self) -> list[str]:
         return list(self._names)
 
-    def create(
-        self, name: str, size_bytes: int, *, zeroed: bool = True, wanted: Callable[[], bool] | None = None
-    ) -> MemoryFile:
+    def create(self, name: str, size_bytes: int, *, zeroed: bool = True) -> MemoryFile:
         assert name not in self._names, f"{name} exists"
         if size_bytes > self.free_bytes():
             self.faults += 1

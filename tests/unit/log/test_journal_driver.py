@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 from tests.simulation.disk import MemoryFile, MemoryStorage
 from tests.unit.log.test_journal_kit import batch, new_journal, note, open_journal
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions
-from understudy.broker.log.storage import Chunk, NotWantedError
+from understudy.broker.log.storage import Chunk
 from understudy.broker.server.file_storage import FileStorage
 from understudy.broker.server.journal_driver import JournalDriver
 
@@ -44,9 +44,7 @@ class GatedStorage(MemoryStorage):
         self.gate = threading.Event()
         self.gate.set()
 
-    def create(
-        self, name: str, size_bytes: int, *, zeroed: bool = True, wanted: Callable[[], bool] | None = None
-    ) -> GatedFile:
+    def create(self, name: str, size_bytes: int, *, zeroed: bool = True) -> GatedFile:
         return GatedFile(self, super().create(name, size_bytes, zeroed=zeroed))
 
     def open(self, name: str) -> GatedFile:
@@ -204,18 +202,51 @@ async def test_spare_and_dropped_segments_are_made_and_removed_in_the_background
     assert recorder.batches[-40:] == [batch(offset, size=3000) for offset in range(61, 101)]
 
 
+async def test_a_spare_grows_with_the_journal_and_the_next_roll_uses_it(tmp_path: Path) -> None:
+    storage = FileStorage(tmp_path)
+    owner = Owner(new_journal(storage, JournalOptions(segment_bytes=2 << 20, reserve_bytes=0)))
+    slices = 0
+    for offset in range(1, 240):
+        owner.journal.append(batch(offset, size=15_000))
+        await owner.driver.drain()
+        if owner.driver._spare_job is not None:
+            slices += 1
+            await _slice_done(owner)
+        used, ready = _used(owner.journal), owner.journal.statistics().spare_ready
+        assert ready if used > 5 / 8 else not (ready and used < 3 / 8), (offset, used)
+    assert owner.journal.statistics().rolls == 1
+    assert slices >= 8
+    await owner.driver.stop()
+    storage.close()
+
+
+async def _slice_done(owner: Owner) -> None:
+    for _ in range(10_000):
+        await asyncio.sleep(0.001)
+        if owner.driver._spare_job is None:
+            return
+    raise AssertionError("the slice was never done")
+
+
+def _used(journal: Journal) -> float:
+    newest = journal._segments[-1]
+    return (newest.durable_end - newest.data_start) / newest.size_bytes
+
+
 async def test_stop_does_not_wait_for_a_spare(tmp_path: Path) -> None:
     storage = FileStorage(tmp_path)
     owner = Owner(new_journal(storage, JournalOptions(segment_bytes=64 << 10, reserve_bytes=0)))
+    owner.journal._spare._size_bytes = 64 << 20
     owner.journal.append(batch(1, size=20_000))
-    owner.journal._segment_bytes = 256 << 20  # of the next one: over a second's work without haste
     await owner.driver.drain()
     spare = owner.driver._spare_job
     assert spare is not None
     await owner.driver.stop()
-    with pytest.raises(NotWantedError):
-        spare.run()
-    assert "SPARE" not in storage.names()
+    filled = spare.filled
+    assert filled <= 256 << 10
+    spare.allowed = 64 << 20
+    spare.run()
+    assert (spare.filled, spare.finished) == (filled, False)
 
 
 async def test_a_failed_drop_is_said() -> None:

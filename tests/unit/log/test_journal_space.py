@@ -23,7 +23,7 @@ from understudy.broker.log.frame import FIRST_BOUND_KIND, encode_cut, encode_not
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions, OffsetNotKeptError
 from understudy.broker.log.journal_recovery import recover
 from understudy.broker.log.segment import JournalDamagedError, segment_name
-from understudy.broker.log.storage import RESERVE_NAME, SPARE_NAME, ReserveState, StorageFullError
+from understudy.broker.log.storage import RESERVE_NAME, SPARE_NAME, SPARE_PIECE_BYTES, ReserveState, StorageFullError
 
 RESERVED = JournalOptions(segment_bytes=8192, alignment_bytes=512, index_interval_bytes=512, reserve_bytes=20_000)
 
@@ -68,6 +68,44 @@ def test_a_spare_is_made_ahead_and_renamed() -> None:
         *(batch(offset, size=400) for offset in (2, 3)),
         *(batch(offset, size=2000) for offset in (4, 5, 6)),
     ]
+
+
+def test_a_spare_is_filled_as_fast_as_the_journal_grows() -> None:
+    storage = MemoryStorage()
+    size = 8 << 20
+    journal = new_journal(storage, JournalOptions(segment_bytes=size, reserve_bytes=0))
+    filled = []
+    offset = 0
+    while not journal.statistics().spare_ready:
+        offset = len(fill(journal, 1, first=offset + 1, size=60_000)) + offset
+        used = offset * 61_440 / size  # a frame of 60,000 bytes takes fifteen pages
+        while (job := journal.begin_spare()) is not None:
+            assert used >= 1 / 8
+            assert journal.begin_spare() is None, "a slice is being made"
+            job.run()
+            journal.finish_spare(job)
+            filled.append((used, job.filled / size))
+        assert journal.begin_spare() is None, "an idle journal fills nothing"
+    assert len(filled) > 10
+    pieces = 2 * SPARE_PIECE_BYTES / size
+    assert all(done <= 2 * (used - 1 / 8) + pieces for used, done in filled), "it does not run ahead"
+    assert 0.55 < filled[-1][0] < 0.65
+    assert storage.content(SPARE_NAME) == bytes(size)
+
+
+def test_a_spare_that_could_not_be_filled_is_removed() -> None:
+    storage = MemoryStorage()
+    journal = new_journal(storage)
+    fill(journal, 2, size=2000)
+    job = journal.begin_spare()
+    assert job is not None
+    storage.failing_syncs = 1
+    with pytest.raises(OSError, match="simulated fsync error") as caught:
+        job.run()
+    assert SPARE_NAME not in storage.names()
+    journal.finish_spare(job, caught.value)
+    assert journal.failure is None
+    assert journal.begin_spare() is None, "it is not tried again before the next roll"
 
 
 def test_a_spare_is_not_used_for_a_larger_segment() -> None:

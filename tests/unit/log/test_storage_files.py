@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from tests.unit.log.test_journal_kit import IDENTITY, SMALL, Recorder, batch, fill, new_journal, open_journal
 from understudy.broker.log.journal import JournalOptions
 from understudy.broker.log.journal_recovery import scan
-from understudy.broker.log.storage import LOCK_NAME, RESERVE_NAME, NotWantedError, Storage, StorageFullError
+from understudy.broker.log.storage import LOCK_NAME, RESERVE_NAME, Storage, StorageFullError
 from understudy.broker.server import file_storage
 from understudy.broker.server.file_storage import (
     DIRECT_BYTES,
@@ -91,10 +92,9 @@ def test_a_failed_lock_leaks_nothing(tmp_path: Path) -> None:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wanted", [None, lambda: True])
-def test_create_fills_with_zeros_and_reserves_blocks(tmp_path: Path, wanted: Callable[[], bool] | None) -> None:
+def test_create_fills_with_zeros_and_reserves_blocks(tmp_path: Path) -> None:
     storage = FileStorage(tmp_path)
-    file = storage.create("f", 3_000_000, wanted=wanted)
+    file = storage.create("f", 3_000_000)
     assert file.size == 3_000_000
     assert (tmp_path / "f").read_bytes() == bytes(3_000_000)
     assert (tmp_path / "f").stat().st_blocks * 512 >= 3_000_000
@@ -106,13 +106,33 @@ def test_create_fills_with_zeros_and_reserves_blocks(tmp_path: Path, wanted: Cal
     assert sorted(storage.names()) == ["f", "r"]
 
 
-def test_a_file_that_is_no_longer_wanted_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("at", "length"), [(0, 1 << 20), (4096, 8192), (4096, 700_001), (100, 300_000), (999_999, 1)])
+@pytest.mark.parametrize("direct", [True, False])
+def test_fill_writes_zeros_there_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, length: int, direct: bool
+) -> None:
     storage = FileStorage(tmp_path)
-    answers = [True, True, False]
-    with pytest.raises(NotWantedError):
-        storage.create("f", 3_000_000, wanted=lambda: answers.pop(0))
-    assert answers == []
-    assert storage.names() == []
+    file = storage.create("f", 1 << 20)
+    file.write([b"x" * (1 << 20)], 0)
+    file.sync()
+    pwrite = os.pwrite
+    refused: list[int] = []
+    if not direct:
+
+        def no_direct(fd: int, data: bytes, where: int) -> int:
+            if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
+                refused.append(fd)
+                raise OSError(errno.EINVAL, "pages are not what this device wants")
+            return pwrite(fd, data, where)
+
+        monkeypatch.setattr(os, "pwrite", no_direct)
+    file.fill(at, length)
+    assert direct or refused or at % PAGE_BYTES
+    file.sync()
+    data = (tmp_path / "f").read_bytes()
+    assert data == b"x" * at + bytes(length) + b"x" * ((1 << 20) - at - length)
+    with pytest.raises(AssertionError, match="f is filled within its 1048576 bytes"):
+        file.fill(1 << 20, 1)
 
 
 def test_write_and_read(tmp_path: Path) -> None:
