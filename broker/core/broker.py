@@ -306,9 +306,22 @@ class Broker:
         Returns:
             Whether something is left: the driver ends another turn with ``flush`` within ``LAZY_MS``.
         """
+        if self.leading:
+            self.advance()
+        return self.gather(flush)
+
+    @property
+    def urgent(self) -> bool:
+        """Whether the turn has gathered something that somebody waits for."""
+        return self._eager or self.coordinator.waiting() > 0 or self._waited_for()
+
+    def _waited_for(self) -> bool:
+        return bool(self._completions) and self._completions[-1][0] > self.log.closed_end
+
+    def gather(self, flush: bool = False) -> bool:
+        """The second half of :meth:`end_turn`: order the turn's commits and close its batch."""
         if not self.leading:
             return False
-        self.advance()
         if flush or not self._hold_commits:
             self.coordinator.run_group()
             held = False
@@ -319,8 +332,7 @@ class Broker:
             self.close_dequeues()
         if log.end == log.closed_end:
             return held
-        waited_for = self._completions and self._completions[-1][0] > log.closed_end
-        if not (waited_for or flush or self._eager or self._open_bytes >= OPEN_BYTES):
+        if not (self._waited_for() or flush or self._eager or self._open_bytes >= OPEN_BYTES):
             return True
         for connection in self.publishers:
             connection.turn_ended(log.end)

@@ -117,7 +117,22 @@ class BrokerNode:
             Whether something was left for later because nobody waits for it: the driver ends another turn with ``flush``
             within ``broker.LAZY_MS``, unless one without comes first and returns False.
         """
-        left = self.broker.end_turn(flush)
+        self.answer()
+        return self.gather(flush)
+
+    def answer(self) -> None:
+        """The first half of :meth:`end_turn`: apply and answer what has become stable."""
+        if self.broker.leading:
+            self.broker.advance()
+
+    @property
+    def urgent(self) -> bool:
+        """Whether the second half will give backups, or the journal, something that somebody waits for."""
+        return self.broker.urgent
+
+    def gather(self, flush: bool) -> bool:
+        """The second half: close what the turn has gathered into a batch, and serve the links."""
+        left = self.broker.gather(flush)
         if self.extension is not None:
             left = self.extension.end_turn(flush) or left
         return left

@@ -157,9 +157,9 @@ class BrokerServer:
         assert self._http is not None
         return Endpoints(amqp=self._amqp.endpoint, http=self._http.endpoint)
 
-    def turn(self) -> None:
+    def turn(self, at_once: bool = False) -> None:
         if self._driver is not None:
-            self._driver.request_turn()
+            self._driver.request_turn(at_once)
 
     def restart_core(self, reason: str) -> None:
         self._wanted.put_nowait(_Wanted(_Wish.RESTART, reason))

@@ -32,8 +32,12 @@ class EdgeHost(Protocol):
     def endpoints(self) -> Endpoints:
         """Bound before any plugin starts."""
 
-    def turn(self) -> None:
-        """Something was fed to the core: end the turn soon. Many calls make one turn."""
+    def turn(self, at_once: bool = False) -> None:
+        """Something was fed to the core: end the turn soon. Many calls make one turn.
+
+        Args:
+            at_once: it came alone, as far as is known: a broker that does not lead may end the turn before this returns.
+        """
 
     def restart_core(self, reason: str) -> None:
         """Turn the clients away, drop this core, recover a new one from the journal; when this turn has ended."""

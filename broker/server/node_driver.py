@@ -3,9 +3,9 @@
 **The turn.** Whatever arrives (bytes of a client, a message on a link, a finished fsync, an answer of the coordination store, a
 tick) is fed to the core and asks for a turn. The turn runs once, when the event loop has handed out everything that was
 ready, and does in this order: the core's end of turn (apply, answer, close one batch), one write per link, one write per
-client, one journal group. If that was synced on the spot (a small one is), a backup's acknowledgement goes out with it. Last
-comes what nobody waits for: a backup applies. So a commit shares its fsync with all that came in the same moment, and nobody is
-answered early, because there is no other place that writes.
+client (before the links, if nobody waits for what they would be sent), one journal group. If that was synced on the spot (a
+small one is), a backup's acknowledgement goes out with it. Last comes what nobody waits for: a backup applies. So a commit
+shares its fsync with all that came in the same moment, and nobody is answered early, because there is no other place that writes.
 
 **Cores come and go.** A core that steps down is not turned into a backup: its clients are told, its journal is flushed and
 closed, and a new core is recovered from it in the same process. The sockets stay open; who connects meanwhile meets the
@@ -201,10 +201,18 @@ class NodeDriver:
 
     # -- the turn -------------------------------------------------------------------------------------------------
 
-    def request_turn(self) -> None:
-        """Something was fed to the core: end the turn when the loop has handed out what is ready."""
-        if not self._turn_due:
-            self._turn_due = True
+    def request_turn(self, at_once: bool = False) -> None:
+        """Something was fed to the core: end the turn when the loop has handed out what is ready.
+
+        ``at_once`` (see `EdgeHost.turn`) ends it here and now on a broker that does not lead: it hears from nobody but its primary,
+        so there is nothing else that could be ready and share the turn.
+        """
+        if self._turn_due:
+            return
+        self._turn_due = True
+        if at_once and self.node is not None and not self.node.broker.leading:
+            self._turn()
+        else:
             self._loop.call_soon(self._turn)
 
     def woken(self, session: ClientSession) -> None:
@@ -221,9 +229,7 @@ class NodeDriver:
         # From here on a call of request_turn asks for another turn. What a core says in its own turn goes out in it.
         self._turn_due = False
         if self._woken:
-            woken, self._woken = self._woken, []
-            for session in woken:
-                session.flush()
+            self._flush_clients()
         # Last, because a small group is synced here and now: backups and clients have been written to.
         if self.journal_driver is not None:
             self.journal_driver.kick()
@@ -238,9 +244,17 @@ class NodeDriver:
                 if not future.done():
                     future.set_result(None)
 
+    def _flush_clients(self) -> None:
+        woken, self._woken = self._woken, []
+        for session in woken:
+            session.flush()
+
     def _end_turn(self, node: BrokerNode) -> None:
         try:
-            left = node.end_turn(self._flush_due)
+            node.answer()
+            if self._woken and not node.urgent:
+                self._flush_clients()  # the answers are all that this turn has for anybody
+            left = node.gather(self._flush_due)
         except Exception as error:  # noqa: BLE001  # nothing of a peer is looked at here: what comes is ours
             self.crashed(f"end of a turn, log at {node.state.log.position}", error)
         self._flush_due = False
@@ -295,6 +309,7 @@ class NodeDriver:
         else:  # a backup has acknowledged: that is all there is to do, and the primary waits for it
             for flush in self._flushes:
                 flush()
+            os.sched_yield()  # on this CPU, perhaps, and what is left of this turn can wait
 
     def _tick(self) -> None:
         self._loop.call_later(TICK_S, self._tick)

@@ -125,7 +125,8 @@ class DirectFabric:
     Args:
         settings: what the links share.
         listener: who is told; may be replaced, together with :meth:`drop_links`, when a new core takes over.
-        turn: called after each read, or other event, of which the listener was told something. Must call :meth:`flush`.
+        turn: called after each read, or other event, of which the listener was told something. Must call :meth:`flush`. It is
+            given whether the link that was read is empty now, as far as can be seen.
         tasks: the group that a dial's task belongs to.
         now_ms: the clock; that of :meth:`tick`.
 
@@ -137,7 +138,7 @@ class DirectFabric:
         self,
         settings: LinkSettings,
         listener: LinkListener,
-        turn: Callable[[], None],
+        turn: Callable[[bool], None],
         tasks: asyncio.TaskGroup,
         now_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
@@ -219,7 +220,7 @@ class DirectFabric:
         for link in list(self._links):
             told = link.tick(now_ms) or told
         if told:
-            self.turn()
+            self.turn(False)
 
     def drop_links(self, reason: str) -> None:
         """End all links and dials. The listener is told nothing: it is about to be replaced."""
@@ -338,7 +339,7 @@ class DirectFabric:
     def _dial_failed(self, reason: str, *, gone: bool = False) -> None:
         self._dials_failed += 1
         self.listener.dial_failed(reason, gone)
-        self.turn()
+        self.turn(False)
 
     # -- the links' side (`LinkOwner`) ------------------------------------------------------------------------------------
 

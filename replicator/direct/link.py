@@ -17,6 +17,8 @@ from understudy.replicator.fabric import Link
 
 JOIN_BYTES: Final = 64 << 10
 """Up to here one copy and one buffer are cheaper than many buffers; above it the copy is what costs."""
+SHORT_READ_BYTES: Final = 8 << 10
+"""A read of less has left nothing behind: the event loop reads up to 64 KiB and more at once."""
 
 
 class LinkListener(Protocol):
@@ -72,7 +74,7 @@ class LinkOwner(Protocol):
     def listener(self) -> LinkListener: ...
 
     @property
-    def turn(self) -> Callable[[], None]:
+    def turn(self) -> Callable[[bool], None]:
         """Called after events of which the listener was told something."""
 
     @property
@@ -214,7 +216,7 @@ class DirectLink:
         elif session.output_bytes:
             self.write()
         if told:
-            self._owner.turn()
+            self._owner.turn(len(data) < SHORT_READ_BYTES)
 
     def eof_received(self) -> bool | None:
         """The other end has ended its direction: the transport closes itself, and :meth:`connection_lost` follows."""
@@ -227,7 +229,7 @@ class DirectLink:
         self._session.close("")
         self._owner.link_gone(self)
         if told:
-            self._owner.turn()
+            self._owner.turn(False)
 
     def tick(self, now_ms: int) -> bool:
         """Time passes; returns whether the listener was told something."""
@@ -277,7 +279,7 @@ class DirectLink:
 
     def _failed_itself(self) -> None:
         if self._end(self._session.reason):
-            self._owner.turn()
+            self._owner.turn(False)
 
     def abort(self) -> None:
         """Let the connection go at once."""

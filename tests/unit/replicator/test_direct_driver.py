@@ -46,7 +46,7 @@ class Owner:
         )
         self._changed = asyncio.Event()
 
-    def turn(self) -> None:
+    def turn(self, at_once: bool = False) -> None:
         self.turns += 1
         self.fabric.flush()
         self._changed.set()
