@@ -1,0 +1,91 @@
+"""The turn of NodeDriver: when it is ended, and in which order it hands things out."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from understudy.broker.config import parse
+from understudy.broker.core.node import BrokerNode
+from understudy.broker.server.client_session import ClientSession
+from understudy.broker.server.edge_plugin import EdgePlugin
+from understudy.broker.server.file_storage import FileStorage
+from understudy.broker.server.node_driver import NodeDriver
+
+pytestmark = pytest.mark.asyncio
+
+
+class Story:
+    """Core, link and client of a driver; all note what is done to them."""
+
+    def __init__(self, *, leading: bool, urgent: bool = False) -> None:
+        self.done: list[str] = []
+        self.urgent = urgent
+        self.broker = SimpleNamespace(leading=leading, answering=leading, tick=lambda *_: None)
+        self.state = SimpleNamespace(log=SimpleNamespace(position="nowhere"))
+        self.driver = NodeDriver(
+            parse(""), cast("FileStorage", None), [cast("EdgePlugin", SimpleNamespace(flush=self.flush_links))]
+        )
+        self.driver.node = cast("BrokerNode", self)
+
+    # the core
+    def answer(self) -> None:
+        self.done.append("answer")
+
+    def gather(self, flush: bool) -> bool:
+        self.done.append("gather")
+        return False
+
+    def after_turn(self) -> None:
+        self.done.append("after")
+
+    # the edges
+    def flush_links(self) -> None:
+        self.done.append("links")
+
+    def flush(self) -> None:
+        self.done.append("client")
+
+    def wake(self) -> None:
+        self.driver.woken(cast("ClientSession", cast("Any", self)))
+
+
+async def turned() -> None:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_a_backup_ends_its_turn_at_once_and_a_primary_when_all_has_arrived() -> None:
+    backup = Story(leading=False)
+    backup.driver.request_turn(at_once=True)
+    assert backup.done == ["answer", "gather", "links", "after"]
+    await turned()
+    assert len(backup.done) == 4, "it has been ended once"
+    backup.driver.request_turn()
+    backup.driver.request_turn(at_once=True)
+    assert len(backup.done) == 4, "one is due already, and this shares it"
+    await turned()
+    assert len(backup.done) == 8
+    primary = Story(leading=True)
+    primary.driver.request_turn(at_once=True)
+    primary.driver.request_turn(at_once=True)
+    assert primary.done == []
+    await turned()
+    assert primary.done == ["answer", "gather", "links", "after"]
+
+
+@pytest.mark.parametrize(
+    ("urgent", "order"),
+    [
+        (False, ["answer", "client", "gather", "links", "after"]),
+        (True, ["answer", "gather", "links", "client", "after"]),
+    ],
+)
+async def test_who_waits_is_written_to_first(urgent: bool, order: list[str]) -> None:
+    story = Story(leading=True, urgent=urgent)
+    story.wake()
+    await turned()
+    assert story.done == order
