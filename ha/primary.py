@@ -97,10 +97,11 @@ class Primary:
         """Append EPOCH; roll back what this broker said no to; guards for every member stand already."""
         broker = self._broker
         broker.stability = self
-        broker.observers = HaTransactionObserverFactory(broker.recorder, self._transaction_closing)
+        transactions = broker.transactions
+        transactions.observers = HaTransactionObserverFactory(transactions.recorder, self._transaction_closing)
         self.epoch_offset = broker.lead(self.epoch, self._config.broker, transients_lost)
         for tx in standing_noes:
-            broker.roll_back_closed(tx, "refused by the broker that was promoted")
+            transactions.roll_back_closed(tx, "refused by the broker that was promoted")
         self._check_work()
         broker.refusal = ""
 
@@ -359,7 +360,7 @@ class Primary:
         if backup.listed and undecided and tx is not None and prepare_offset > self._stable:
             backup.must_leave = f"it refused transaction {tx_id}: {reason}"
             self._host.happened(TransactionRefused(backup=backup.broker, tx=tx_id_text(tx_id), reason=reason))
-            self._broker.roll_back_closed(tx, f"broker {backup.broker} refused it: {reason}")
+            self._broker.transactions.roll_back_closed(tx, f"broker {backup.broker} refused it: {reason}")
         elif not backup.listed:
             self._drop_link(backup, f"a no to transaction {tx_id} counts only from a listed broker; rejoin by catch-up")
         elif self._was_rolled_back(tx_id):
@@ -373,7 +374,7 @@ class Primary:
         tx = state.transactions.get(tx_id)
         if tx is not None:
             return bool(tx.outcome_offset) and tx.outcome is TxState.ROLLED_BACK
-        return state.outcomes.of_id(tx_id, self._broker.newest_tx_id) is Outcome.ROLLED_BACK
+        return state.outcomes.of_id(tx_id, self._broker.transactions.newest_id) is Outcome.ROLLED_BACK
 
     def link_lost(self, link: Link, reason: str) -> None:
         """A listed member stays in the set; a joiner starts anew when it comes back."""

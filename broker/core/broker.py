@@ -13,28 +13,27 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.amqp.field_table import encode_table
+from understudy.broker.core.alone import AloneStability
 from understudy.broker.core.entry import ACQUIRED, GONE, READY, Entry
+from understudy.broker.core.expiry import Expiry
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.core.state import BrokerState
+from understudy.broker.core.transactions import Transactions
 from understudy.broker.log import record
 from understudy.broker.log.journal_gate import JournalGate
-from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.log import journal_form
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.message import Message
-from understudy.broker.plugin import Stability, TransactionObserver, TransactionObserverFactory
-from understudy.broker.transactions.coordinator import GroupCommitCoordinator, TransactionCoordinator
-from understudy.broker.transactions.recorder import TransactionRecorder
-from understudy.broker.transactions.tx_buffer import TxBuffer, TxState, groups_of
+from understudy.broker.plugin import Stability
+from understudy.broker.transactions.tx_buffer import TxBuffer, groups_of
 
 if TYPE_CHECKING:
     from understudy.broker.core.connection import Connection
 
 
-NO_DEADLINE = [0]
 OPEN_BYTES = 128 << 10
 """An open batch of that many message bytes is closed though nobody waits for it."""
 DISK = "disk"
@@ -44,51 +43,6 @@ MEMORY = "memory"
 MAKES_ROOM = frozenset({DISK, BACKUP_DISK, MEMORY})
 LAZY_MS = 2
 """Records that nobody waits for stay in the open batch at most that long, unless ``group.max_wait`` says otherwise."""
-
-
-class AloneStability:
-    """Without a plugin: what is fsynced here is stable."""
-
-    def __init__(self, state: BrokerState) -> None:
-        self._log = state.log
-
-    def stable_offset(self) -> int:
-        return self._log.durable
-
-    def batch_closed(self, batch: Batch) -> None:
-        pass
-
-
-class PersistingObserver:
-    """The observer of a broker without a plugin: the transaction's records go to its own log."""
-
-    def __init__(self, recorder: TransactionRecorder) -> None:
-        self._recorder = recorder
-
-    def publish(self, tx: TxBuffer, queues: list[Queue], deadlines_ms: list[int], message: Message) -> None:
-        self._recorder.enqueue(tx, queues, deadlines_ms, message)
-
-    def accept(self, tx: TxBuffer, groups: list[record.Group]) -> None:
-        self._recorder.dequeue(tx, groups)
-
-    def prepare(self, tx: TxBuffer) -> None:
-        pass
-
-    def commit(self, tx: TxBuffer) -> None:
-        pass
-
-    def rollback(self, tx: TxBuffer) -> None:
-        pass
-
-
-class PersistingObserverFactory:
-    """One :class:`PersistingObserver` serves all transactions; it has no state of its own."""
-
-    def __init__(self, recorder: TransactionRecorder) -> None:
-        self._observer = PersistingObserver(recorder)
-
-    def create(self, tx: TxBuffer) -> TransactionObserver:
-        return self._observer
 
 
 class Broker:
@@ -115,9 +69,7 @@ class Broker:
         self.limits = limits
         self.random_bytes = random_bytes
         self.stability: Stability = AloneStability(state)
-        self.recorder = TransactionRecorder(state)
-        self.observers: TransactionObserverFactory = PersistingObserverFactory(self.recorder)
-        self.coordinator: TransactionCoordinator = GroupCommitCoordinator(self)
+        self.transactions = Transactions(self)
         self.connections: set[Connection] = set()
         self.leading = False
         self.answering = False
@@ -133,7 +85,6 @@ class Broker:
         self.counters = {"published": 0, "committed": 0, "rolled_back": 0, "expired": 0, "unroutable": 0}
         self.publishers: list[Connection] = []
         self.after_release: list[Callable[[], None]] = []
-        self.open_tx_ids: set[int] = set()
         self.barred_names: dict[str, int] = {}
         self._completions: deque[tuple[int, Callable[[Any], None], Any]] = deque()
         self._dequeues: list[tuple[int, int]] = []
@@ -141,14 +92,10 @@ class Broker:
         self._eager = False
         self._open_bytes = 0
         self._sequence = 0
-        self._tx_sequence = 0
         self._local_id = 0
         self._hold_commits = limits.hold_commits
         self._barrier = 0
-        self._expiring: deque[tuple[int, Queue]] = deque()
-        self._next_housekeeping_ms = 0
-        self._trimmed_at = 0
-        self._outcome_marks: deque[tuple[int, int]] = deque()
+        self._expiry = Expiry(self)
         self.on_delivered: Callable[[Queue, Entry, bool], None] | None = None
 
     # -- leading --------------------------------------------------------------------------------------------------
@@ -184,21 +131,6 @@ class Broker:
     def next_queue_id(self) -> int:
         self._sequence += 1
         return self.epoch << ID_EPOCH_SHIFT | self._sequence
-
-    def next_tx_id(self) -> int:
-        """A new transaction id, known as open until :meth:`forget_tx_id`."""
-        self._tx_sequence += 1
-        tx_id = self.epoch << ID_EPOCH_SHIFT | self._tx_sequence
-        self.open_tx_ids.add(tx_id)
-        return tx_id
-
-    def forget_tx_id(self, tx_id: int) -> None:
-        """The transaction of that id is decided, or its channel will never open it."""
-        self.open_tx_ids.discard(tx_id)
-
-    @property
-    def newest_tx_id(self) -> int:
-        return self.epoch << ID_EPOCH_SHIFT | self._tx_sequence
 
     def next_local_id(self) -> int:
         """An id for a queue that the log does not declare: epoch 0, so it can never be taken for one that it does."""
@@ -246,49 +178,17 @@ class Broker:
         self.wall_ms = wall_ms
         for connection in list(self.connections):
             connection.tick(now_ms)
-        if self.leading and self.answering and now_ms >= self._next_housekeeping_ms:
-            self._next_housekeeping_ms = now_ms + 250
-            self._expire_messages()
-            self._expire_queues()
-            self._trim_outcomes()
-
-    def _expire_messages(self) -> None:
-        for queue in list(self.state.queues.values()):
-            while not queue.deleted:
-                entry = queue.peek()
-                if entry is None or not entry.deadline_ms or entry.deadline_ms >= self.wall_ms:
-                    break
-                taken = queue.take()
-                assert taken is entry
-                self.counters["expired"] += 1
-                self.dequeue(queue, entry, record.EXPIRED)
-
-    def _expire_queues(self) -> None:
-        for queue in list(self.state.registry.queues()):
-            if queue.deleted or queue.consumers:
-                continue
-            unused_ms = self.now_ms - queue.used_ms
-            expired = queue.expires_ms is not None and unused_ms >= queue.expires_ms
-            abandoned = queue.adopted and queue.auto_delete and unused_ms >= self.limits.auto_delete_grace_ms
-            if expired or abandoned:
-                self.delete_queue(queue)
-
-    def _trim_outcomes(self) -> None:
-        """Forget outcomes that are older than their time to live, by this primary's own monotonic clock."""
-        outcomes = self.state.outcomes
-        marks = self._outcome_marks
-        if not marks or self.now_ms - marks[-1][0] >= 60_000:
-            marks.append((self.now_ms, self.log.applied))
-        old = 0
-        while marks and self.now_ms - marks[0][0] >= self.limits.outcome_ttl_ms:
-            old = marks.popleft()[1]
-        surplus = len(outcomes) > self.limits.outcome_limit and self.log.applied >= self._trimmed_at
-        if old or surplus:
-            due = outcomes.trim_point(old, self.limits.outcome_limit * 9 // 10)
-            if due is not None:
-                self._trimmed_at = self.append_record(record.encode_outcomes_trimmed(*due))
+        if self.leading and self.answering:
+            self._expiry.tick(now_ms)
 
     # -- the turn -------------------------------------------------------------------------------------------------
+
+    def note_open_bytes(self, size_bytes: int) -> None:
+        """A message of an open transaction is about to be appended: nobody waits for it, but it takes memory."""
+        self.counters["published"] += 1
+        self._open_bytes += size_bytes
+        if self._dequeues:
+            self.close_dequeues()
 
     def append_record(self, raw: bytes) -> int:
         """Append a rare record, after the dequeues that were settled before it."""
@@ -313,7 +213,7 @@ class Broker:
     @property
     def urgent(self) -> bool:
         """Whether the turn has gathered something that somebody waits for."""
-        return self._eager or self.coordinator.waiting() > 0 or self._waited_for()
+        return self._eager or self.transactions.coordinator.waiting() > 0 or self._waited_for()
 
     def _waited_for(self) -> bool:
         return bool(self._completions) and self._completions[-1][0] > self.log.closed_end
@@ -323,10 +223,10 @@ class Broker:
         if not self.leading:
             return False
         if flush or not self._hold_commits:
-            self.coordinator.run_group()
+            self.transactions.coordinator.run_group()
             held = False
         else:
-            held = self.coordinator.waiting() > 0
+            held = self.transactions.coordinator.waiting() > 0
         log = self.log
         if self._dequeues:
             self.close_dequeues()
@@ -438,7 +338,13 @@ class Broker:
         self._dequeue_reason = reason
         self._dequeues.append((queue.id, entry.id))
 
+    def expired(self, queue: Queue, entry: Entry) -> None:
+        """Let go of a message that was taken and whose time has passed."""
+        self.counters["expired"] += 1
+        self.dequeue(queue, entry, record.EXPIRED)
+
     def close_dequeues(self) -> None:
+        """Append what was dequeued since the last record: whatever is appended next comes after it."""
         if self._dequeues:
             groups = groups_of(self._dequeues)
             self._dequeues = []
@@ -495,8 +401,7 @@ class Broker:
             entry = queue.take()
             if entry is None or not entry.deadline_ms or entry.deadline_ms >= self.wall_ms:
                 return entry
-            self.counters["expired"] += 1
-            self.dequeue(queue, entry, record.EXPIRED)
+            self.expired(queue, entry)
 
     # -- topology -------------------------------------------------------------------------------------------------
 
@@ -558,112 +463,6 @@ class Broker:
             if not exchange.bindings:
                 self.append_record(record.encode_exchange_delete(exchange.vhost, exchange.name, exchange.durable))
         return depth
-
-    # -- transactions ---------------------------------------------------------------------------------------------
-
-    def tx_publish(self, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None) -> None:
-        """Enqueue within ``tx``: the queues hold it embargoed until the decision (P-06)."""
-        self.counters["published"] += 1
-        self._open_bytes += message.size
-        if self._dequeues:
-            self.close_dequeues()
-        if len(queues) == 1 and expiration_ms is None and queues[0].logged and queues[0].ttl_ms is None:
-            self._observer(tx).publish(tx, queues, NO_DEADLINE, message)
-            return
-        logged = [queue for queue in queues if queue.logged]
-        if logged:
-            deadlines = [self.deadline(queue, expiration_ms) for queue in logged]
-            self._observer(tx).publish(tx, logged, deadlines, message)
-        if len(logged) < len(queues):
-            local = [(q.id, 0, self.deadline(q, expiration_ms)) for q in queues if not q.logged]
-            for queue_id, _, _ in local:
-                self.state.queues[queue_id].uncommitted += 1
-            tx.add_unlogged(message, local)
-            if tx.size_bytes > self.state.tx_memory_bytes:
-                self.state.spill_body(message)
-
-    def tx_accept(self, tx: TxBuffer, settled: list[tuple[Queue, Entry]]) -> None:
-        """Dequeue within ``tx``; the entries stay handed out until the decision (P-07)."""
-        if self._dequeues:
-            self.close_dequeues()
-        logged = groups_of([(queue.id, entry.id) for queue, entry in settled if queue.logged])
-        if logged:
-            self._observer(tx).accept(tx, logged)
-        local = groups_of([(queue.id, entry.id) for queue, entry in settled if not queue.logged])
-        if local:
-            tx.add_unlogged(None, local)
-
-    def _observer(self, tx: TxBuffer) -> TransactionObserver:
-        observer: TransactionObserver | None = tx.observer
-        if observer is None:
-            observer = tx.observer = self.observers.create(tx)
-        return observer
-
-    def prepare_ordered(self, tx: TxBuffer) -> None:
-        """Called by the coordinator, in commit order."""
-        if self._dequeues:
-            self.close_dequeues()
-        if tx.observer is not None:
-            tx.observer.prepare(tx)
-        offset = self.recorder.prepare(tx, self.state.csn + 1, self.wall_ms)
-        self.complete(offset, self.tx_decided, tx)
-
-    def tx_decided(self, tx: TxBuffer) -> None:
-        """The log is applied up to the PREPARE of ``tx``: it is committed, or a ROLLBACK follows, which is told by itself."""
-        if tx.outcome is TxState.COMMITTED:
-            self.coordinator.run_commit_ordered([tx])
-            self._tell_decided(tx)
-        else:
-            assert tx.outcome is TxState.ROLLED_BACK, f"transaction {tx.tx_id} is stable and has no outcome"
-
-    def _tx_rolled_back(self, tx: TxBuffer) -> None:
-        """The log is applied up to the ROLLBACK that follows the PREPARE of ``tx``."""
-        assert tx.state is TxState.ROLLED_BACK, f"transaction {tx.tx_id} has a stable ROLLBACK and is {tx.state.value}"
-        self.counters["rolled_back"] += 1
-        if tx.observer is not None:
-            tx.observer.rollback(tx)
-        self._tell_decided(tx)
-
-    def _tell_decided(self, tx: TxBuffer) -> None:
-        self.forget_tx_id(tx.tx_id)
-        # Channel, observer and transaction point at each other: what is decided must not need a garbage collector to go.
-        decided, tx.decided, tx.observer = tx.decided, None, None
-        if decided is not None:
-            decided(tx)
-
-    def roll_back_closed(self, tx: TxBuffer, reason: str) -> None:
-        """A closed transaction was refused by a member: append ROLLBACK, tell the client when that is stable."""
-        assert tx.closed_undecided
-        self.close_dequeues()
-        offset = self.recorder.rollback(tx, self.wall_ms, reason)
-        self.complete(offset, self._tx_rolled_back, tx)
-
-    def commit_ordered(self, tx: TxBuffer) -> None:
-        """Called by the coordinator when ``tx`` has been applied."""
-        self.counters["committed"] += 1
-        if tx.observer is not None:
-            tx.observer.commit(tx)
-
-    def roll_back(self, tx: TxBuffer, reason: str) -> None:
-        """End an open transaction; what it held is freed when ROLLBACK is stable."""
-        assert tx.prepare is None, f"transaction {tx.tx_id} is closed: only its decision ends it"
-        tx.decided = None
-        if tx.logged_events:
-            self.close_dequeues()
-            self.recorder.rollback(tx, self.wall_ms, reason)
-            tx.observer.rollback(tx)
-            tx.observer = None
-        else:
-            self.state.forget_unlogged(tx)
-        self.counters["rolled_back"] += 1
-        tx.state = TxState.ROLLED_BACK
-
-    def transaction_named(self, name: str, besides: TxBuffer | None = None) -> TxBuffer | None:
-        """An open or closed transaction under a client-made name, other than ``besides``."""
-        for tx in self.state.transactions.values():
-            if tx.name == name and tx is not besides:
-                return tx
-        return None
 
     # -- leaving --------------------------------------------------------------------------------------------------
 

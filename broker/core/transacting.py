@@ -66,7 +66,7 @@ class Transacting:
             raise PreconditionFailedError("cannot switch from confirm to tx mode")
         if not self.active:
             self.active = True
-            self._tx_id = self._broker.next_tx_id()
+            self._tx_id = self._broker.transactions.next_id()
         self._channel.send(TX_SELECT_OK)
 
     # -- operations -----------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class Transacting:
         if tx.size_bytes > self._broker.limits.tx_bytes:
             size, limit = tx.size_bytes, self._broker.limits.tx_bytes
             raise ResourceErrorSoft(f"transaction {tx_id_text(tx.tx_id)} holds {size} bytes, the limit is {limit}")
-        self._broker.tx_publish(tx, queues, message, expiration_ms)
+        self._broker.transactions.publish(tx, queues, message, expiration_ms)
 
     def _take_name(self, tx: TxBuffer, properties: bytes) -> None:
         name = header(properties, TX_NAME_HEADER)
@@ -128,7 +128,7 @@ class Transacting:
     def _record_accepts(self, session: Session) -> None:
         settled = session.unrecorded
         session.unrecorded = []
-        self._broker.tx_accept(session.tx, settled)
+        self._broker.transactions.accept(session.tx, settled)
 
     # -- ending it ------------------------------------------------------------------------------------------------
 
@@ -152,15 +152,15 @@ class Transacting:
         if tx.name:
             self._check_name_is_free(tx)
         self._session = None
-        self._tx_id = broker.next_tx_id()
+        self._tx_id = broker.transactions.next_id()
         # Nothing but requeues, or publishes that went nowhere; but a name may be asked for, or an id that was told.
         if not tx.events and not tx.name and tx.tx_id != self._told_id:
-            broker.forget_tx_id(tx.tx_id)
+            broker.transactions.forget_id(tx.tx_id)
             self._committed(session)
             self._channel.send(TX_COMMIT_OK)
             return
         self._channel.awaiting = TX_COMMIT
-        broker.coordinator.log_and_order(tx, lambda decided: self._decided(session, decided))
+        broker.transactions.coordinator.log_and_order(tx, lambda decided: self._decided(session, decided))
 
     def _check_name_is_free(self, tx: TxBuffer) -> None:
         broker = self._broker
@@ -168,7 +168,7 @@ class Transacting:
         text = outcome.text if outcome is not None else ""
         if not text and tx.name in broker.barred_names:
             text = "rolled back"
-        other = broker.transaction_named(tx.name, besides=tx)
+        other = broker.transactions.named(tx.name, besides=tx)
         if text or other is not None:
             raise PreconditionFailedError(
                 f"transaction name {tx.name!r} is taken: a transaction of that name {'is ' + (text or 'under way')}"
@@ -212,13 +212,13 @@ class Transacting:
         session = self._session
         if session is not None:
             self._abandon(session, "rolled back by the client")
-            self._tx_id = self._broker.next_tx_id()
+            self._tx_id = self._broker.transactions.next_id()
         self._channel.send(TX_ROLLBACK_OK)
 
     def _abandon(self, session: Session, reason: str) -> None:
         self._session = None
-        self._broker.roll_back(session.tx, reason)
-        self._broker.forget_tx_id(session.tx.tx_id)
+        self._broker.transactions.roll_back(session.tx, reason)
+        self._broker.transactions.forget_id(session.tx.tx_id)
         self._return_deliveries(session)
 
     def tick(self, now_ms: int) -> None:
@@ -233,7 +233,7 @@ class Transacting:
         if self._session is not None:
             self._abandon(self._session, f"its channel ended: {reason}")
         if self.active:
-            self._broker.forget_tx_id(self._tx_id)
+            self._broker.transactions.forget_id(self._tx_id)
 
     # -- outcome query --------------------------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ def _ask(broker: Broker, reply: _Reply) -> None:
     unknown_name = (
         not is_own_id(subject)
         and broker.state.outcomes.named(subject) is None
-        and broker.transaction_named(subject) is None
+        and broker.transactions.named(subject) is None
         and subject not in broker.barred_names
         and subject not in broker.state.outcomes.forgotten
     )
@@ -114,7 +114,7 @@ def _answer(broker: Broker, reply: _Reply) -> None:
         return
     outcome = broker.state.outcomes.named(subject)
     if outcome is None:  # a barred name would be known by now
-        if broker.transaction_named(subject) is not None:
+        if broker.transactions.named(subject) is not None:
             outcome = Outcome.PENDING
         elif subject in broker.state.outcomes.forgotten:
             outcome = Outcome.EXPIRED
@@ -128,7 +128,7 @@ def _answer(broker: Broker, reply: _Reply) -> None:
 
 def _own_outcome(broker: Broker, tx_id: int) -> str:
     tx = broker.state.transactions.get(tx_id)
-    if tx_id in broker.open_tx_ids or (tx is not None and tx.closed_undecided):
+    if tx_id in broker.transactions.open_ids or (tx is not None and tx.closed_undecided):
         return Outcome.PENDING.text
-    outcome = broker.state.outcomes.of_id(tx_id, broker.newest_tx_id)
+    outcome = broker.state.outcomes.of_id(tx_id, broker.transactions.newest_id)
     return outcome.text if outcome is not None else f"error: transaction {tx_id_text(tx_id)} was never opened"

@@ -277,7 +277,7 @@ class SimCluster:
         if primary is not None:
             channels = [channel for session in node.clients for channel in session.connection.channels.values()]
             open_ones = sum(channel.transacting.active for channel in channels)
-            held["open transaction ids"] = abs(len(broker.open_tx_ids) - open_ones)
+            held["open transaction ids"] = abs(len(broker.transactions.open_ids) - open_ones)
             for name, backup in primary.backups.items():
                 held[f"catch-up of {name}"] = "" if backup.caught_up else "unfinished"
                 held[f"trackers of {name}"] = len(backup.trackers.blockers())

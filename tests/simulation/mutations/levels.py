@@ -9,6 +9,7 @@ from understudy.broker.core.broker import Broker
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.core.state import BrokerState
+from understudy.broker.core.transactions import Transactions
 from understudy.broker.message import Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
@@ -30,10 +31,10 @@ def level_configuration_is_taken_for_all(bug: Bug) -> None:
 @mutation("levels")
 def unreplicated_publishes_of_a_transaction_are_logged(bug: Bug) -> None:
     """A transaction records what it publishes to a queue of level configuration."""
-    real = Broker.tx_publish
+    real = Transactions.publish
 
-    def tx_publish(
-        self: Broker, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None
+    def publish(
+        self: Transactions, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None
     ) -> None:
         defined = [queue for queue in queues if queue.level is ReplicationLevel.CONFIGURATION]
         for queue in defined:
@@ -43,7 +44,7 @@ def unreplicated_publishes_of_a_transaction_are_logged(bug: Bug) -> None:
         for queue in defined:
             queue.logged = False
 
-    bug.replace(Broker, "tx_publish", tx_publish)
+    bug.replace(Transactions, "publish", publish)
 
 
 @mutation("levels")

@@ -146,7 +146,7 @@ def outcome_answered_at_once(bug: Bug) -> None:
         known = (
             outcome_query.is_own_id(name)
             or broker.state.outcomes.named(name) is not None
-            or broker.transaction_named(name) is not None
+            or broker.transactions.named(name) is not None
             or name in broker.state.outcomes.forgotten
         )
         if known or name in broker.barred_names:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.mutations.mutation import Bug, mutation
-from understudy.broker.core.broker import Broker
+from understudy.broker.core.transactions import Transactions
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.ha.primary import Primary
 from understudy.ha.remote_backup import RemoteBackup
@@ -44,9 +44,9 @@ def acknowledged_past_a_no(bug: Bug) -> None:
 @mutation("G8", "G2")
 def rollback_told_at_once(bug: Bug) -> None:
     """A client is told "rolled back" when a no has been heard, before ROLLBACK is stable."""
-    real = Broker.roll_back_closed
+    real = Transactions.roll_back_closed
 
-    def roll_back_closed(self: Broker, tx: TxBuffer, reason: str) -> None:
+    def roll_back_closed(self: Transactions, tx: TxBuffer, reason: str) -> None:
         real(self, tx, reason)
         decided, tx.decided = tx.decided, None
         if decided is not None:
@@ -54,7 +54,7 @@ def rollback_told_at_once(bug: Bug) -> None:
             tx.state = TxState.ROLLED_BACK
             decided(tx)
 
-    bug.replace(Broker, "roll_back_closed", roll_back_closed)
+    bug.replace(Transactions, "roll_back_closed", roll_back_closed)
 
 
 @mutation("G1", "G2", "G7")

@@ -88,7 +88,7 @@ def open_transaction(core: Core, client: Client) -> None:
 def refused(core: Core, client: Client) -> None:
     committing(core, client)
     (tx,) = core.node.state.transactions.values()
-    core.broker.roll_back_closed(tx, "refused")
+    core.broker.transactions.roll_back_closed(tx, "refused")
 
 
 def rolled_back(core: Core, client: Client) -> None:

@@ -40,4 +40,4 @@ def test_an_id_that_was_told_has_an_outcome() -> None:
     core.sync()
     assert client.heard() == ["tx.commit-ok"]
     tx_id = parse_tx_id(bytes(entry.message.content()).decode())
-    assert core.node.state.outcomes.of_id(tx_id, core.broker.newest_tx_id) is Outcome.COMMITTED
+    assert core.node.state.outcomes.of_id(tx_id, core.broker.transactions.newest_id) is Outcome.COMMITTED

@@ -14,7 +14,7 @@ def test_a_closed_transaction_that_is_refused_at_once_is_counted_once() -> None:
     client.send(encode_method(1, TX_SELECT), publish("q", b"1"), encode_method(1, TX_COMMIT))
     assert client.heard() == ["tx.select-ok"]
     (tx,) = core.node.state.transactions.values()
-    core.broker.roll_back_closed(tx, "a backup refused it")
+    core.broker.transactions.roll_back_closed(tx, "a backup refused it")
     core.sync()
     (event,) = client.events()
     assert (event[1], event[2][0]) == (CHANNEL_CLOSE, 406)
@@ -30,7 +30,7 @@ def test_a_closed_transaction_that_is_refused_later_is_told_when_that_is_stable(
     client.send(encode_method(1, TX_SELECT), publish("q", b"1"), encode_method(1, TX_COMMIT))
     prepared = core.node.gate.appended
     (tx,) = core.node.state.transactions.values()
-    core.broker.roll_back_closed(tx, "a backup refused it")
+    core.broker.transactions.roll_back_closed(tx, "a backup refused it")
     core.node.durable_to(prepared)
     core.turn()
     assert client.heard() == ["tx.select-ok"]

@@ -1,0 +1,170 @@
+"""Transactions: what a primary does in them, from the first publish to the decision and its being told.
+
+One commit goes through here in this order: the channel's publishes and accepts (:meth:`Transactions.publish`,
+:meth:`~Transactions.accept`) are told to the transaction's observer; the coordinator, which holds the commit order, calls
+:meth:`~Transactions.prepare_ordered`: PREPARE; when that is stable the state applies the transaction and appends COMMIT
+(``BrokerState.apply_prepare``); its completion is :meth:`~Transactions._decided`, and the channel hears of it. A ROLLBACK after
+a PREPARE is told when it is stable itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from understudy.broker.core.alone import PersistingObserverFactory
+from understudy.broker.core.entry import Entry
+from understudy.broker.core.queue import Queue
+from understudy.broker.log.position import ID_EPOCH_SHIFT
+from understudy.broker.message import Message
+from understudy.broker.plugin import TransactionObserver, TransactionObserverFactory
+from understudy.broker.transactions.coordinator import GroupCommitCoordinator, TransactionCoordinator
+from understudy.broker.transactions.recorder import TransactionRecorder
+from understudy.broker.transactions.tx_buffer import TxBuffer, TxState, groups_of
+
+if TYPE_CHECKING:
+    from understudy.broker.core.broker import Broker
+
+NO_DEADLINE: Final = [0]
+
+
+class Transactions:
+    """One per broker. The coordinator's host.
+
+    Attributes:
+        coordinator: orders the commits.
+        recorder: writes a transaction's records.
+        observers: makes the observer of each transaction; a plugin puts its own here.
+        open_ids: of transactions that are not decided, and of those that channels will open next.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._state = broker.state
+        self.recorder = TransactionRecorder(broker.state)
+        self.observers: TransactionObserverFactory = PersistingObserverFactory(self.recorder)
+        self.coordinator: TransactionCoordinator = GroupCommitCoordinator(self)
+        self.open_ids: set[int] = set()
+        self._sequence = 0
+
+    # -- ids and names --------------------------------------------------------------------------------------------
+
+    def next_id(self) -> int:
+        """A new transaction id, known as open until :meth:`forget_id`."""
+        self._sequence += 1
+        tx_id = self.newest_id
+        self.open_ids.add(tx_id)
+        return tx_id
+
+    def forget_id(self, tx_id: int) -> None:
+        """The transaction of that id is decided, or its channel will never open it."""
+        self.open_ids.discard(tx_id)
+
+    @property
+    def newest_id(self) -> int:
+        """The id given last."""
+        return self._broker.epoch << ID_EPOCH_SHIFT | self._sequence
+
+    def named(self, name: str, besides: TxBuffer | None = None) -> TxBuffer | None:
+        """An open or closed transaction under a client-made name, other than ``besides``."""
+        for tx in self._state.transactions.values():
+            if tx.name == name and tx is not besides:
+                return tx
+        return None
+
+    # -- while it is open -----------------------------------------------------------------------------------------
+
+    def publish(self, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None) -> None:
+        """Enqueue within ``tx``: the queues hold it embargoed until the decision (P-06)."""
+        broker = self._broker
+        broker.note_open_bytes(message.size)
+        if len(queues) == 1 and expiration_ms is None and queues[0].logged and queues[0].ttl_ms is None:
+            self._observer(tx).publish(tx, queues, NO_DEADLINE, message)
+            return
+        logged = [queue for queue in queues if queue.logged]
+        if logged:
+            deadlines = [broker.deadline(queue, expiration_ms) for queue in logged]
+            self._observer(tx).publish(tx, logged, deadlines, message)
+        if len(logged) < len(queues):
+            local = [(q.id, 0, broker.deadline(q, expiration_ms)) for q in queues if not q.logged]
+            for queue_id, _, _ in local:
+                self._state.queues[queue_id].uncommitted += 1
+            tx.add_unlogged(message, local)
+            if tx.size_bytes > self._state.tx_memory_bytes:
+                self._state.spill_body(message)
+
+    def accept(self, tx: TxBuffer, settled: list[tuple[Queue, Entry]]) -> None:
+        """Dequeue within ``tx``; the entries stay handed out until the decision (P-07)."""
+        self._broker.close_dequeues()
+        logged = groups_of([(queue.id, entry.id) for queue, entry in settled if queue.logged])
+        if logged:
+            self._observer(tx).accept(tx, logged)
+        local = groups_of([(queue.id, entry.id) for queue, entry in settled if not queue.logged])
+        if local:
+            tx.add_unlogged(None, local)
+
+    def _observer(self, tx: TxBuffer) -> TransactionObserver:
+        observer: TransactionObserver | None = tx.observer
+        if observer is None:
+            observer = tx.observer = self.observers.create(tx)
+        return observer
+
+    def roll_back(self, tx: TxBuffer, reason: str) -> None:
+        """End an open transaction; what it held is freed when ROLLBACK is stable."""
+        assert tx.prepare is None, f"transaction {tx.tx_id} is closed: only its decision ends it"
+        tx.decided = None
+        if tx.logged_events:
+            self._broker.close_dequeues()
+            self.recorder.rollback(tx, self._broker.wall_ms, reason)
+            tx.observer.rollback(tx)
+            tx.observer = None
+        else:
+            self._state.forget_unlogged(tx)
+        self._broker.counters["rolled_back"] += 1
+        tx.state = TxState.ROLLED_BACK
+
+    # -- the ordered commit ---------------------------------------------------------------------------------------
+
+    def prepare_ordered(self, tx: TxBuffer) -> None:
+        """Called by the coordinator, in commit order."""
+        broker = self._broker
+        broker.close_dequeues()
+        if tx.observer is not None:
+            tx.observer.prepare(tx)
+        offset = self.recorder.prepare(tx, self._state.csn + 1, broker.wall_ms)
+        broker.complete(offset, self._decided, tx)
+
+    def commit_ordered(self, tx: TxBuffer) -> None:
+        """Called by the coordinator when ``tx`` has been applied."""
+        self._broker.counters["committed"] += 1
+        if tx.observer is not None:
+            tx.observer.commit(tx)
+
+    def roll_back_closed(self, tx: TxBuffer, reason: str) -> None:
+        """A closed transaction was refused by a member: append ROLLBACK, tell the client when that is stable."""
+        assert tx.closed_undecided
+        self._broker.close_dequeues()
+        offset = self.recorder.rollback(tx, self._broker.wall_ms, reason)
+        self._broker.complete(offset, self._rolled_back, tx)
+
+    def _decided(self, tx: TxBuffer) -> None:
+        """The log is applied up to the PREPARE of ``tx``: it is committed, or a ROLLBACK follows, which is told by itself."""
+        if tx.outcome is TxState.COMMITTED:
+            self.coordinator.run_commit_ordered([tx])
+            self._tell(tx)
+        else:
+            assert tx.outcome is TxState.ROLLED_BACK, f"transaction {tx.tx_id} is stable and has no outcome"
+
+    def _rolled_back(self, tx: TxBuffer) -> None:
+        """The log is applied up to the ROLLBACK that follows the PREPARE of ``tx``."""
+        assert tx.state is TxState.ROLLED_BACK, f"transaction {tx.tx_id} has a stable ROLLBACK and is {tx.state.value}"
+        self._broker.counters["rolled_back"] += 1
+        if tx.observer is not None:
+            tx.observer.rollback(tx)
+        self._tell(tx)
+
+    def _tell(self, tx: TxBuffer) -> None:
+        self.forget_id(tx.tx_id)
+        # Channel, observer and transaction point at each other: what is decided must not need a garbage collector to go.
+        decided, tx.decided, tx.observer = tx.decided, None, None
+        if decided is not None:
+            decided(tx)
