@@ -14,14 +14,12 @@ from understudy.broker.log.kept_log import Batch
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.broker.transactions.outcomes import Outcome
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+from understudy.ha.admission import Admission
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
 from understudy.ha.events import (
-    BackupResumes,
-    CatchUpBegins,
     CatchUpEnds,
     HaEvent,
-    LinkRefused,
     LogFormatRaised,
     SetChanged,
     TransactionRefused,
@@ -35,7 +33,6 @@ from understudy.observers.transaction_observer import HaTransactionObserverFacto
 from understudy.replicator import wire
 from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.fabric import Link
-from understudy.replicator.log_sender import LogSender
 
 ACK_KIND = bytes((wire.ACK,))
 EXPLAIN_EVERY_MS = 500
@@ -83,6 +80,7 @@ class Primary:
         self.epoch_offset = 0
         self.backups: dict[BrokerId, RemoteBackup] = {}
         self.log_format = LogFormat(broker.log, config.newest_record_format)
+        self._admission = Admission(config, broker, group.epoch, self.in_sync, self.log_format, self.backups, host)
         self._stable = broker.log.applied
         self._waiting_syncs: list[tuple[Link, wire.Sync]] = []
         self._dead: set[BrokerId] = set()
@@ -159,7 +157,7 @@ class Primary:
         if self._waiting_syncs and self._log.durable >= self.epoch_offset:
             waiting, self._waiting_syncs = self._waiting_syncs, []
             for link, sync in waiting:
-                self._synchronize(link, sync)
+                self._admission.synchronize(link, sync)
         untold = False
         closed_end = self._log.closed_end
         for backup in list(self.backups.values()):  # who has fallen too far behind is dropped meanwhile
@@ -231,7 +229,7 @@ class Primary:
         elif kind == wire.PIECE_ACK:
             self._pieces_held(backup, wire.decode_number(message))
         elif kind == wire.IDS and backup.awaiting_ids:
-            self._start_catch_up(backup, CatchUp(self._broker.state, wire.decode_ids(message)))
+            self._admission.start_catch_up(backup, CatchUp(self._broker.state, wire.decode_ids(message)))
         elif kind == wire.NO:
             self._refused(backup, *wire.decode_no(message))
         elif kind == wire.LOW_DISK:
@@ -252,90 +250,7 @@ class Primary:
         elif self._log.durable < self.epoch_offset:
             self._waiting_syncs.append((link, sync))  # nothing is sent under an epoch before EPOCH is fsynced
         else:
-            self._synchronize(link, sync)
-
-    def _synchronize(self, link: Link, sync: wire.Sync) -> None:
-        """Resume the backup's log if the kept log reaches it; else catch it up, if it is not listed."""
-        log = self._log
-        change = self.in_sync.change
-        if change is not None and change.broker == link.peer:
-            link.close(f"whether {link.peer} is in the in-sync set is being settled")  # its guard stands meanwhile
-            return
-        refusal = self.log_format.refusal(self._config.broker, link.peer, link.newest_record_format)
-        if refusal:
-            self._host.happened(LinkRefused(peer=link.peer, reason=refusal))
-            link.close(refusal)
-            return
-        backup = self.backups.get(link.peer)
-        if backup is None:
-            backup = self.backups[link.peer] = RemoteBackup(link.peer, False, self._broker.now_ms)
-        if backup.link is not None and backup.link is not link:
-            backup.link.close("replaced by a newer link")
-        backup.linked(link, self._broker.now_ms)
-        backup.low_disk = sync.low_disk
-        if not backup.listed:
-            backup.guard = None
-        common = log.epochs.common_offset(log.closed_end, list(sync.starts), sync.end)
-        continues = not sync.part and common >= sync.log_start and log.kept.reaches(common, log.closed_end)
-        # Who still has its transient messages gets no refill, so the log it is sent must hold those that came after it left.
-        continues = continues and (sync.fresh or log.whole_after(common))
-        if backup.listed:
-            if continues and common >= log.stable:
-                self._resume(backup, sync, common)
-            else:
-                backup.must_leave = (
-                    f"its log ends at {sync.end}, common with ours up to {common}, stable is {log.stable}"
-                )
-                backup.lost_data = common < log.stable
-                link.close(f"{backup.broker} has to be removed from the in-sync set before it is caught up")
-                backup.unlinked()
-        elif continues and not sync.noes and log.whole_after(common):
-            # Else a refill would bring transient messages for queues whose declaration it gets with the log, later.
-            self._resume(backup, sync, common)
-        else:
-            backup.awaiting_ids = True
-            link.send(wire.encode_catch_up(self.epoch))
-        self._host.status_changed()
-
-    def _resume(self, backup: RemoteBackup, sync: wire.Sync, common: int) -> None:
-        assert backup.link is not None
-        backup.acked = 0
-        backup.link.send(wire.encode_resume(self.epoch, common, self._log.stable))
-        if sync.fresh:
-            backup.catch_up = CatchUp(self._broker.state, {}, refill_after=common)
-            for message in backup.catch_up.opening():
-                backup.link.send(message)
-        backup.sender = LogSender(self._log, common, self._config.link_unacknowledged_bytes)
-        if backup.listed:
-            self._tell(backup, BrokerStatus.READY.value)
-        self._host.happened(
-            BackupResumes(
-                backup=backup.broker,
-                after=common,
-                cut=max(0, sync.end - common),
-                behind=self._log.closed_end - common,
-                refill=sync.fresh,
-            )
-        )
-
-    def _start_catch_up(self, backup: RemoteBackup, catch_up: CatchUp) -> None:
-        assert backup.link is not None
-        assert not backup.listed, f"a catch-up must not touch {backup.broker}, which is listed"
-        backup.awaiting_ids = False
-        backup.catch_up = catch_up
-        for message in catch_up.opening():
-            backup.link.send(message)
-        backup.sender = LogSender(self._log, catch_up.base, self._config.link_unacknowledged_bytes)
-        left = catch_up.blockers()
-        self._host.happened(
-            CatchUpBegins(
-                backup=backup.broker,
-                base=catch_up.base,
-                queues=len(left),
-                messages=sum(messages for _, messages in left),
-                transactions=len(catch_up.unsent_transactions),
-            )
-        )
+            self._admission.synchronize(link, sync)
 
     def _transaction_closing(self, tx: TxBuffer) -> None:
         """prepare_ordered: trackers for whoever does not hold the whole tx-queue yet (H-36)."""
@@ -416,16 +331,9 @@ class Primary:
             elif silent_ms >= limit_ms and backup.link is not None:
                 self._drop_link(backup, f"no progress for {silent_ms} ms")
             elif backup.link is not None and now_ms >= self._explain_ms:
-                self._tell(backup, "; ".join(backup.readiness(self._broker.state).blockers()))
+                backup.tell("; ".join(backup.readiness(self._broker.state).blockers()))
         if now_ms >= self._explain_ms:
             self._explain_ms = now_ms + EXPLAIN_EVERY_MS
-
-    @staticmethod
-    def _tell(backup: RemoteBackup, status: str) -> None:
-        """Say READY to a listed backup, and to another what is between it and that, for its own status page."""
-        if backup.link is not None and backup.told != status:
-            backup.told = status
-            backup.link.send(wire.encode_status(status))
 
     def _consider_expelling(self, backup: RemoteBackup, silent_ms: int, limit_ms: int) -> None:
         """Expel a listed backup that must leave, that the store says is dead, or that is silent for too long."""
@@ -482,7 +390,7 @@ class Primary:
                 backup.listed = True
                 backup.guard = None
                 backup.progress_ms = self._broker.now_ms
-                self._tell(backup, BrokerStatus.READY.value)
+                backup.tell(BrokerStatus.READY.value)
             elif backup.broker not in members and backup.listed:
                 backup.listed = False
                 reason = f"expelled from the in-sync set: {backup.leaving or 'the store says so'}"

@@ -11,6 +11,7 @@ from understudy.broker.log.log import Log
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.ha.queue_guard import QueueGuard
 from understudy.ha.tx_tracker import TxTrackers
+from understudy.replicator import wire
 from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.fabric import Link
 from understudy.replicator.log_sender import LogSender
@@ -110,6 +111,12 @@ class RemoteBackup:
         self.newest_record_format = link.newest_record_format
         self.progress_ms = self.since_ms = now_ms
         self.ever_linked = True
+
+    def tell(self, status: str) -> None:
+        """Say READY to a listed backup, and to another what is between it and that, for its own status page."""
+        if self.link is not None and self.told != status:
+            self.told = status
+            self.link.send(wire.encode_status(status))
 
     def unlinked(self) -> None:
         """The link is gone. A listed backup stays listed, and what it has acknowledged stays acknowledged: it holds it."""

@@ -6,7 +6,7 @@ import attrs
 
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.queue import Queue
-from understudy.ha.primary import Primary
+from understudy.ha.admission import Admission
 from understudy.ha.remote_backup import RemoteBackup
 from understudy.replicator import wire
 from understudy.replicator.broker_replicator import BrokerReplicator
@@ -33,9 +33,9 @@ def epoch_seen_is_not_durable(bug: Bug) -> None:
 @mutation("G6", "G4", "G1")
 def tail_compared_by_length(bug: Bug) -> None:
     """A rejoining broker keeps its tail: logs are compared by their lengths, not by the epochs that wrote them."""
-    real = Primary._synchronize
+    real = Admission.synchronize
 
-    def synchronize(self: Primary, link: Link, sync: wire.Sync) -> None:
+    def synchronize(self: Admission, link: Link, sync: wire.Sync) -> None:
         log = self._log
         common = log.epochs.common_offset(log.closed_end, list(sync.starts), sync.end)
         if common < min(sync.end, log.closed_end):
@@ -43,7 +43,7 @@ def tail_compared_by_length(bug: Bug) -> None:
         starts = tuple(start for start in log.epochs.starts() if start[1] <= sync.end)
         real(self, link, attrs.evolve(sync, starts=starts))
 
-    bug.replace(Primary, "_synchronize", synchronize)
+    bug.replace(Admission, "synchronize", synchronize)
 
 
 @mutation("G2", "G6", "G4", "G5")
@@ -62,11 +62,11 @@ def cut_is_not_durable(bug: Bug) -> None:
 @mutation("G7")
 def listed_broker_is_caught_up(bug: Bug) -> None:
     """A catch-up touches a broker that is in the in-sync set."""
-    real, real_start = Primary._synchronize, Primary._start_catch_up
+    real, real_start = Admission.synchronize, Admission.start_catch_up
 
-    def synchronize(self: Primary, link: Link, sync: wire.Sync) -> None:
-        backup = self.backups.get(link.peer)
-        if backup is None or not backup.listed or self.in_sync.busy:
+    def synchronize(self: Admission, link: Link, sync: wire.Sync) -> None:
+        backup = self._backups.get(link.peer)
+        if backup is None or not backup.listed or self._in_sync.busy:
             real(self, link, sync)
             return
         log = self._log
@@ -78,15 +78,15 @@ def listed_broker_is_caught_up(bug: Bug) -> None:
         bug.strike()
         backup.linked(link, self._broker.now_ms)
         backup.awaiting_ids = True
-        link.send(wire.encode_catch_up(self.epoch))
+        link.send(wire.encode_catch_up(self._epoch))
 
-    def start_catch_up(self: Primary, backup: RemoteBackup, catch_up: CatchUp) -> None:
+    def start_catch_up(self: Admission, backup: RemoteBackup, catch_up: CatchUp) -> None:
         listed, backup.listed = backup.listed, False
         real_start(self, backup, catch_up)
         backup.listed = listed
 
-    bug.replace(Primary, "_synchronize", synchronize)
-    bug.replace(Primary, "_start_catch_up", start_catch_up)
+    bug.replace(Admission, "synchronize", synchronize)
+    bug.replace(Admission, "start_catch_up", start_catch_up)
 
 
 @mutation("G1", "G7")
