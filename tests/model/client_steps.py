@@ -1,6 +1,6 @@
 """What clients do at an active primary: each thing once, within the bounds.
 
-Sources: DESIGN 4 and 5; broker/core/broker.py (publish, dequeue, prepare_ordered, roll_back), broker/core/transacting.py,
+Sources: DESIGN 4 and 5; broker/core/broker.py (publish, dequeue), broker/core/transactions.py, broker/core/transacting.py,
 broker/transactions/outcome_query.py.
 """
 
