@@ -48,7 +48,7 @@ class BrokerReplicator:
         epoch_seen: the highest epoch this broker has seen, durably.
         log_start: its log holds everything after this offset.
         part: a catch-up is unfinished: what is held is no state of the group.
-        fresh: transient messages may be missing since this process started.
+        fresh: transient messages may be missing, since this process started or the EPOCH of who had brought them was cut away.
         of_a_group: its journal was written with this plugin; otherwise its epochs are those of a broker that ran alone.
         noes: standing noes: transaction id to (offset of its PREPARE, reason).
     """
@@ -61,6 +61,7 @@ class BrokerReplicator:
         self.log_start = 0
         self.part = False
         self.fresh = True
+        self._brought_under = 0
         self.restarted_after = 0
         self.founding = False
         self.of_a_group = False
@@ -130,14 +131,18 @@ class BrokerReplicator:
     # -- linking ----------------------------------------------------------------------------------------------------
 
     def sync(self) -> wire.Sync:
-        """What to say first on a new link."""
+        """What to say first on a new link.
+
+        Transient messages may be missing, too, when a primary has caught this broker up, refilled it or sent it holes, whose EPOCH
+        is not applied here: one that has restarted has none, and its EPOCH ends them all. If that is cut away, they stand.
+        """
         log = self._state.log
         return wire.Sync(
             epoch_seen=self.epoch_seen,
             log_start=self.log_start,
             end=log.end,
             starts=tuple(log.epochs.starts()),
-            fresh=self.fresh,
+            fresh=self.fresh or self._brought_under > log.epochs.epoch_at(log.applied),
             part=self.part,
             noes=tuple((tx_id, offset) for tx_id, (offset, _) in self.noes.items()),
         )
@@ -226,6 +231,8 @@ class BrokerReplicator:
             )
         self._accept_epoch(epoch)
         self.cut(common)
+        if self._brought_under > log.epochs.epoch_at(common):
+            self.fresh = True  # which this broker has said; a refill comes
         if self.noes:
             assert self._gate is not None
             self._gate.sync_now()  # the newest may not be on disk yet, and what is said must be
@@ -258,6 +265,8 @@ class BrokerReplicator:
         assert self._gate is not None
         batch = Batch(header.first_offset, last, header.epoch, data)
         self._gate.append_batch(journal_form(batch), last)
+        if not log.whole_after(header.first_offset - 1):
+            self._brought_under = self._link_epoch
         # What recovery would apply of this batch is applied in this turn: after a restart this broker must hold what it said it
         # holds. But the primary waits for the acknowledgement, and for nothing else, so the journal writes first.
         self._told = max(self._told, stable, header.stable)
@@ -436,3 +445,4 @@ class BrokerReplicator:
             queue.sort()
         self.part = False
         self.fresh = False
+        self._brought_under = self._link_epoch

@@ -3,6 +3,8 @@
 A mutation is found by a seed on which a checker, or a client of a workload, sees a broken promise while the mutated code was
 at work, and which holds without the mutation. What merely stops a run is told apart from that: an assertion of the product,
 an error that the override may have caused by accident, a cluster that does not heal. The search goes on then.
+
+With a mutation that is known to be harmless nothing of all that may be seen on any seed, though the mutated code was at work.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ class Found:
         seed: the one that found it; None if none did.
         strikes: how often the mutated code was at work on that seed; over all seeds if none found it.
         others: seeds that ended badly and did not count, by how.
+        harmless: it is known to be, so that it must not be found.
     """
 
     name: str
@@ -55,10 +58,16 @@ class Found:
     found_by: str = ""
     others: dict[str, int] = attrs.field(factory=dict)
     cpu_s: float = 0.0
+    harmless: bool = False
+
+    @property
+    def found(self) -> bool:
+        return self.seed is not None
 
     @property
     def ok(self) -> bool:
-        return self.seed is not None
+        """It was found; or it was at work, was not, and is known to be harmless."""
+        return not self.found and self.strikes > 0 if self.harmless else self.found
 
     def line(self) -> str:
         """For people."""
@@ -67,13 +76,15 @@ class Found:
         others = f" ({others})" if others else ""
         if self.seed is None:
             done = "the mutated code ran" if self.strikes else "THE MUTATED CODE NEVER RAN"
+            how = f"not found, harmless (tests/model: {mutation.model})," if self.harmless else "NOT FOUND"
             return (
-                f"{self.name}: NOT FOUND in {self.seeds} seeds from {self.start} on; {done} {self.strikes} times"
+                f"{self.name}: {how} in {self.seeds} seeds from {self.start} on; {done} {self.strikes} times"
                 f"{others}: {mutation.breaks}"
             )
         text = self.text if len(self.text) <= 160 else self.text[:157] + "..."
+        said = "SAID TO BE HARMLESS, and " if self.harmless else ""
         return (
-            f"{self.name}: found by {self.found_by} with {self.seeds} seeds{others}; {self.promise}: {text}\n"
+            f"{self.name}: {said}found by {self.found_by} with {self.seeds} seeds{others}; {self.promise}: {text}\n"
             f"    {mutation.breaks}\n    {replay_command(self.seed, self.name)}"
         )
 
@@ -111,7 +122,7 @@ def look_for(task: Task) -> Found:
         strikes += struck
         cpu_s += result.cpu_s
         seen = _judge(mutation, result, struck)
-        if seen is Seen.BY_CHECKER:
+        if seen is Seen.BY_CHECKER or (mutation.harmless and seen not in (Seen.NOTHING, Seen.SOUND_IS_BROKEN)):
             return Found(
                 name=task.name,
                 start=task.start,
@@ -123,11 +134,19 @@ def look_for(task: Task) -> Found:
                 found_by=result.found_by,
                 others=dict(others),
                 cpu_s=cpu_s,
+                harmless=bool(mutation.harmless),
             )
         if seen is not Seen.NOTHING:
             others[seen.value] += 1
     return Found(
-        name=task.name, start=task.start, seeds=limit, seed=None, strikes=strikes, others=dict(others), cpu_s=cpu_s
+        name=task.name,
+        start=task.start,
+        seeds=limit,
+        seed=None,
+        strikes=strikes,
+        others=dict(others),
+        cpu_s=cpu_s,
+        harmless=bool(mutation.harmless),
     )
 
 
@@ -178,8 +197,8 @@ def medians(found: Iterable[Found]) -> list[str]:
         f"|---|{'---|' * len(starts)}---|",
     ]
     for name, ones in by_name.items():
-        shown = [str(one.seeds) if one.ok else f">{one.seeds}" for one in ones]
-        middle = median_high([one.seeds + (not one.ok) for one in ones])
-        words = next(text for one, text in zip(ones, shown, strict=True) if one.seeds + (not one.ok) == middle)
+        shown = [str(one.seeds) if one.found else f">{one.seeds}" for one in ones]
+        middle = median_high([one.seeds + (not one.found) for one in ones])
+        words = next(text for one, text in zip(ones, shown, strict=True) if one.seeds + (not one.found) == middle)
         rows.append(f"| {name} | {' | '.join(shown)} | {words} |")
     return rows

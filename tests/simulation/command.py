@@ -214,20 +214,30 @@ def _campaign(options: argparse.Namespace) -> int:
 
     found = campaign(names, starts=starts, jobs=options.jobs, limit=options.within, on_done=done)
     took_s = time.monotonic() - began_s
-    missed = list(dict.fromkeys(one.name for one in found if not one.ok))
     if len(starts) > 1:
         print("\n".join(medians(found)))
     report = {
-        "ok": not missed,
+        "ok": all(one.ok for one in found),
         "starts": starts,
         "took_s": round(took_s, 1),
         "mutations": [one.as_json() for one in found],
     }
-    most = max((one for one in found if one.ok), key=lambda one: one.seeds, default=None)
-    text = f"at most {most.seeds} seeds were needed ({most.name})" if most is not None else "none was found"
-    outcome = f"FAILED, not found: {', '.join(missed)}" if missed else "PASSED"
-    summary = f"{outcome}: {len(names) - len(missed)} of {len(names)} mutations found, {text}, in {took_s:.0f} s"
-    return _end(options, summary, report)
+    return _end(options, f"{_campaign_summary(found)}, in {took_s:.0f} s", report)
+
+
+def _campaign_summary(found: Sequence[Found]) -> str:
+    bugs = {one.name for one in found if not one.harmless}
+    harmless = {one.name for one in found} - bugs
+    bad = dict.fromkeys(one.name for one in found if not one.ok)
+    missed = [name for name in bad if name in bugs]
+    failures = {"not found": missed, "not shown to be harmless": [name for name in bad if name in harmless]}
+    failed = "; ".join(f"{what}: {', '.join(which)}" for what, which in failures.items() if which)
+    most = max((one for one in found if one.found), key=lambda one: one.seeds, default=None)
+    return (
+        f"{f'FAILED, {failed}' if failed else 'PASSED'}: {len(bugs) - len(missed)} of {len(bugs)} mutations found"
+        f"{f', {len(harmless)} known to be harmless' if harmless else ''}, "
+        f"{f'at most {most.seeds} seeds were needed ({most.name})' if most is not None else 'none was found'}"
+    )
 
 
 def _coverage(options: argparse.Namespace) -> int:

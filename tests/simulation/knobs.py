@@ -45,6 +45,11 @@ FAULTS = {
     "wipe": 2,
 }
 """Kinds of faults, and how often each is chosen."""
+LATER_FAULTS = ("unheard-add",)
+"""Likewise; each is drawn, and strikes, by a stream of its own, so that a seed's story without them stays as it was."""
+LATER_SHARE = 0.25
+"""How often each of them takes part."""
+ALL_FAULTS = (*FAULTS, *LATER_FAULTS)
 ALWAYS_HIT = frozenset(
     {
         "crash-primary",
@@ -118,6 +123,7 @@ class Knobs:
         brokers, min_insync: of the group.
         tellers: bank clients.
         faults: kinds in the nemesis' urn, repeated by weight.
+        later_faults: those of `LATER_FAULTS` that take part.
         gap_ms: mean time between two strikes.
         burst: how often a strike is followed by another at once.
         ambush: how often a strike waits for a moment of the protocol instead of coming by the clock.
@@ -133,6 +139,7 @@ class Knobs:
     tellers: int
     workloads: frozenset[str]
     faults: tuple[str, ...]
+    later_faults: tuple[str, ...]
     gap_ms: int
     burst: float
     ambush: float
@@ -166,6 +173,7 @@ class Knobs:
                 + [name for name in LATER_WORKLOADS if Random(f"{name} {seed}").random() < 0.4]
             ),
             faults=tuple(kind for kind in kinds for _ in range(FAULTS[kind])),
+            later_faults=tuple(kind for kind in LATER_FAULTS if Random(f"{kind} {seed}").random() < LATER_SHARE),
             gap_ms=rng.choice((150, 300, 600, 2_000)),
             burst=rng.choice((0.0, 0.2, 0.4)),
             ambush=rng.choice((0.0, 0.3, 0.6)),

@@ -27,6 +27,7 @@ class SimStore:
         cut_off: brokers that do not reach it.
         lag_ms: broker to how far its view may be behind; requests are slow too then.
         lose_answers: brokers whose next answer to a change is lost.
+        unheard_adds: brokers whose next add to the set is not answered, and what happens then; it is told who was added.
         on_change: told of every change (before, after).
         on_lost_answer: told of a broker whose answer was lost.
     """
@@ -40,6 +41,7 @@ class SimStore:
         self.cut_off: set[str] = set()
         self.lag_ms: dict[str, int] = {}
         self.lose_answers: set[str] = set()
+        self.unheard_adds: dict[str, Callable[[str], None]] = {}
         self.nodes: dict[str, SimNode] = {}
         self.on_change: Callable[[GroupState | None, GroupState], None] | None = None
         self.on_lost_answer: Callable[[SimNode], None] | None = None
@@ -63,6 +65,24 @@ class SimStore:
         if self.on_change is not None:
             self.on_change(before, group)
         self.fire_watches()
+
+    def answer_is_lost(self, broker: str, before: GroupState | None) -> bool:
+        """Whether ``broker``, which has just changed what was ``before``, does not hear of it; makes happen what goes with that."""
+        added = self._added_since(before)
+        if broker in self.lose_answers:
+            self.lose_answers.discard(broker)
+            self.world.fault("lost-answer", f"{broker} does not hear that the store was changed")
+        elif added and broker in self.unheard_adds:
+            self.unheard_adds.pop(broker)(added)
+        else:
+            return False
+        return True
+
+    def _added_since(self, before: GroupState | None) -> str:
+        """Who was added to the set by a change of nothing but the set; "" if nobody was."""
+        if before is None or self.group is None or self.group.epoch != before.epoch:
+            return ""
+        return min({*self.group.members} - {*before.members}, default="")
 
     def fire_watches(self) -> None:
         for node in self.nodes.values():
@@ -116,9 +136,7 @@ class SimCoordination:
             before = store.group
             answer = action()
             group = store.group
-            if group is not before and node.name in store.lose_answers:
-                store.lose_answers.discard(node.name)
-                world.fault("lost-answer", f"{node.name} does not hear that the store was changed")
+            if group is not before and store.answer_is_lost(node.name, before):
                 if store.on_lost_answer is not None:
                     store.on_lost_answer(node)
                 world.at(1_500 * MS, reply, Answer.LOST, None)

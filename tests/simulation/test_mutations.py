@@ -6,9 +6,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 
-from tests.simulation.campaign import Task, look_for
+from tests.model.mutations import MUTATIONS as MODEL
+from tests.simulation.campaign import Found, Task, look_for
+from tests.simulation.command import main
 from tests.simulation.mutations import MUTATIONS, REQUIRED
 from tests.simulation.sweep import cores, over_processes
 
@@ -32,6 +35,7 @@ QUICK = (
     "ids-used-again",
 )
 """Those that a few seeds find."""
+HARMLESS = [name for name, mutation in MUTATIONS.items() if mutation.harmless]
 
 
 @pytest.mark.slow
@@ -48,6 +52,41 @@ def test_there_are_enough_mutations() -> None:
     assert len(REQUIRED) == 3
     assert len(MUTATIONS) >= 14
     assert set(QUICK) <= MUTATIONS.keys()
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_is_known_to_be_harmless_is_safe_in_the_model(name: str) -> None:
+    assert MODEL[MUTATIONS[name].model].safe
+    found = look_for(Task(name, 0, limit=3))
+    assert found.ok
+    assert found.strikes
+    assert found.line().startswith(f"{name}: not found, harmless (tests/model: {MUTATIONS[name].model}), in 3 seeds")
+
+
+def test_few_are_harmless() -> None:
+    assert len(HARMLESS) <= len(MUTATIONS) // 20
+
+
+@pytest.mark.parametrize("caught_by", [("G4",), ("G9",)], ids=["as expected", "otherwise"])
+def test_a_bug_that_is_said_to_be_harmless_fails_the_campaign(
+    caught_by: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "answered-before-acknowledged"
+    said = attrs.evolve(MUTATIONS[name], harmless="nobody asks", model="seen-first", caught_by=caught_by)
+    monkeypatch.setitem(MUTATIONS, name, said)
+    assert main(["--mutation", name, "--jobs", "1"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{name}: SAID TO BE HARMLESS, and found by checkers/answers")
+    assert lines[-1].startswith(
+        f"FAILED, not shown to be harmless: {name}: 0 of 0 mutations found, 1 known to be harmless"
+    )
+
+
+def test_what_never_ran_is_not_shown_to_be_harmless() -> None:
+    found = Found(name="epoch-seen-is-not-durable", start=0, seeds=200, seed=None, strikes=0, harmless=True)
+    assert not found.ok
+    assert attrs.evolve(found, strikes=1).ok
+    assert not attrs.evolve(found, strikes=1, harmless=False).ok
 
 
 def _function(attribute: Any) -> Callable[..., Any]:

@@ -33,6 +33,7 @@ from tests.simulation.nemesis.at_network import (
     StaleStore,
     StoreOutage,
     SwizzleClog,
+    UnheardAdd,
 )
 from tests.simulation.nemesis.strike import Lurking, Struck
 from tests.simulation.nemesis.strikes import STRIKES
@@ -65,6 +66,8 @@ EACH = (
     StoreOutage(for_ms=4_000),
     StaleStore(broker="b2", lag_ms=300, for_ms=2_000),
     LostAnswer(broker="b1"),
+    UnheardAdd(broker="b1", for_ms=4_000),
+    UnheardAdd(broker="b3", for_ms=1_500, back_ms=20),
 )
 TEXT = """\
 # what it shows

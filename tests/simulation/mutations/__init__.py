@@ -4,6 +4,9 @@ They come from the ancestor's and other brokers' bug lists, from rules that the 
 sweep itself has found here. None has a seed, a workload or a schedule made for it. They live here as overrides and never as
 switches in the product.
 
+One that breaks a rule and no promise, since a second precaution stands behind the first, is kept and said to be harmless, with the
+reason and the mutation of the model that shows it; the sweep must find nothing with it. The day it does, one of them has gone.
+
 ==================  ===========================================================================================
 ``durability``      said, or taken for stable, before it is on the disks that it must be on
 ``transactions``    torn, seen early, decided by the wrong one, forgotten

@@ -48,6 +48,8 @@ class Mutation:
         breaks: a sentence.
         caught_by: the promises of which at least one must be seen broken; or an error by which the product itself sees it.
         within: it must be found within so many seeds.
+        harmless: why no promise is broken with it, "" if one is; then nothing at all may be found within so many seeds.
+        model: the mutation of the model that shows that it is harmless (`tests/model/mutations`, where it is a safe one).
     """
 
     name: str
@@ -55,6 +57,8 @@ class Mutation:
     caught_by: tuple[str, ...]
     within: int
     put: Callable[[Bug], None]
+    harmless: str = ""
+    model: str = ""
 
     @contextmanager
     def in_force(self) -> Iterator[Bug]:
@@ -71,8 +75,11 @@ REQUIRED_WITHIN = 100
 WITHIN = 200
 
 
-def mutation(*caught_by: str, required: bool = False) -> Callable[[Callable[[Bug], None]], Mutation]:
+def mutation(
+    *caught_by: str, required: bool = False, harmless: str = "", model: str = ""
+) -> Callable[[Callable[[Bug], None]], Mutation]:
     """Make a mutation of a function. ``required``: it is one of those that must be found soonest."""
+    assert bool(harmless) == bool(model), "that a mutation is harmless is not a matter of opinion"
 
     def make(put: Callable[[Bug], None]) -> Mutation:
         assert put.__doc__, f"{put.__name__} does not say what it breaks"
@@ -82,6 +89,8 @@ def mutation(*caught_by: str, required: bool = False) -> Callable[[Callable[[Bug
             caught_by=caught_by,
             within=REQUIRED_WITHIN if required else WITHIN,
             put=put,
+            harmless=harmless,
+            model=model,
         )
 
     return make

@@ -18,7 +18,11 @@ from understudy.replicator.queue_replicator import QueueReplicator
 from understudy.replicator.replicating_subscription import ReplicatingSubscription
 
 
-@mutation("G4", "G5", "G6")
+@mutation(
+    *("G4", "G5", "G6"),
+    harmless="every process reads the store before it links, and learns there of an epoch that it has forgotten",
+    model="epoch-known-by-the-store",
+)
 def epoch_seen_is_not_durable(bug: Bug) -> None:
     """A backup acts under a new epoch before that epoch is on its disk."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 
+from tests.simulation.nemesis.at_brokers import Crash
 from tests.simulation.nemesis.havoc import Havoc, Path
 from tests.simulation.nemesis.strike import Strike, Times
 from tests.simulation.world import MS
@@ -207,3 +209,37 @@ class LostAnswer(Strike):
     def hit(self, havoc: Havoc, why: str = "") -> bool:
         havoc.store.lose_answers.add(self.broker)
         return True
+
+
+@attrs.frozen(kw_only=True)
+class UnheardAdd(Strike):
+    """A broker does not hear that it has added another to the set; from then on it reaches neither that one nor the store.
+
+    So who may lead next is one that it does not hear from, and must not do without. With ``back_ms`` it dies in the end, before it
+    has learnt of it, and is back after so long. Counted when the add is made.
+    """
+
+    verb = "unheard-add"
+    broker: str
+    for_ms: int
+    back_ms: int = 0
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        if self.broker in havoc.store.unheard_adds:
+            return False
+        havoc.store.unheard_adds[self.broker] = partial(self._added, havoc)
+        return True
+
+    def _added(self, havoc: Havoc, joiner: str) -> None:
+        paths = {(self.broker, joiner), (joiner, self.broker)}
+        havoc.world.fault(
+            self.verb, f"{self.broker} does not hear that it has added {joiner}, and reaches neither it nor the store"
+        )
+        havoc.network.cuts |= paths
+        havoc.lose_store(self.broker)
+        havoc.world.at(self.for_ms * MS, self._end, havoc, paths)
+
+    def _end(self, havoc: Havoc, paths: set[Path]) -> None:
+        if self.back_ms and not havoc.stopped:
+            Crash(broker=self.broker, back_ms=self.back_ms).hit(havoc, self.verb)
+        havoc.mend(paths, self.broker)

@@ -100,6 +100,7 @@ class Havoc:
         for node in self.cluster.nodes.values():
             node.storage.failing_syncs = 0
         self.store.lose_answers.clear()
+        self.store.unheard_adds.clear()
         if heal_ms:
             self.world.at(heal_ms * MS, self._heal)
         else:

@@ -7,6 +7,7 @@ set was changed, ...) and hits one of those concerned. What is to be hit must be
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import TYPE_CHECKING
 
 import attrs
@@ -37,6 +38,7 @@ from tests.simulation.nemesis.at_network import (
     StaleStore,
     StoreOutage,
     SwizzleClog,
+    UnheardAdd,
 )
 from tests.simulation.nemesis.havoc import Havoc
 from tests.simulation.nemesis.strike import Lurking, Strike, Struck
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 AMBUSH_KINDS = ("crash", "crash", "power", "pause", "link-reset", "cut")
 LONGEST_MS = 12_000
 """Every strike is over after so long."""
+LATER_GAP_MS = 4_000
+"""Between two strikes of one of `knobs.LATER_FAULTS`, at most."""
 MOST_RESTRAINT = 4.0
 """Where nothing gets done, strikes become rarer, up to so much: there is little left to break."""
 
@@ -91,6 +95,8 @@ class Nemesis:
     def start(self) -> None:
         self.ambushes.watch()
         self._schedule()
+        for kind in self.knobs.later_faults:
+            self._schedule_later(kind, self.world.stream(f"nemesis {kind}"))
 
     def store_changed(self, before: GroupState | None, after: GroupState) -> None:
         self.ambushes.store_changed(before, after)
@@ -122,6 +128,18 @@ class Nemesis:
             if strike is not None:
                 self._hit(Struck(at_us=self.havoc.at_us, strike=strike))
         self._schedule()
+
+    def _schedule_later(self, kind: str, rng: Random) -> None:
+        self.world.ahead(rng.randrange(1, LATER_GAP_MS) * MS, self._strike_later, kind, rng)
+
+    def _strike_later(self, kind: str, rng: Random) -> None:
+        if self.havoc.stopped:
+            return
+        draw: Callable[[Random], Strike | None] = getattr(self, "_" + kind.replace("-", "_"))
+        strike = draw(rng)
+        if strike is not None:
+            self._hit(Struck(at_us=self.havoc.at_us, strike=strike))
+        self._schedule_later(kind, rng)
 
     def _hit(self, struck: Struck) -> None:
         self.struck.append(struck)  # before it hits: a checker may cry out in the midst of it
@@ -347,3 +365,10 @@ class Nemesis:
     def _lost_answer(self) -> Strike | None:
         primary = self._primary()
         return LostAnswer(broker=primary.name) if primary is not None else None
+
+    def _unheard_add(self, rng: Random) -> Strike | None:
+        primary = self._primary()
+        if primary is None:
+            return None
+        back_ms = rng.choice((0, 0, 20, 1_000, 9_000))
+        return UnheardAdd(broker=primary.name, for_ms=rng.choice((1_500, 4_000, 8_000, LONGEST_MS)), back_ms=back_ms)

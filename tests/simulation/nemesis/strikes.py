@@ -26,6 +26,7 @@ from tests.simulation.nemesis.at_network import (
     StaleStore,
     StoreOutage,
     SwizzleClog,
+    UnheardAdd,
 )
 from tests.simulation.nemesis.strike import Strike
 
@@ -35,6 +36,6 @@ STRIKES: dict[str, type[Strike]] = {
         *(Crash, Power, CrashAll, PowerAll, Pause, ClockJump, VoteNo),
         *(FsyncError, DiskFull, Wipe),
         *(Partition, PartitionOneWay, SwizzleClog, LinkReset, SlowNetwork, ClientReset, SlowClient),
-        *(SessionLoss, StoreOutage, StaleStore, LostAnswer),
+        *(SessionLoss, StoreOutage, StaleStore, LostAnswer, UnheardAdd),
     )
 }

@@ -22,6 +22,7 @@ PLAIN = attrs.evolve(
     tellers=2,
     workloads=frozenset(),
     faults=(),
+    later_faults=(),
     gap_ms=0,
     burst=0.0,
     ambush=0.0,
@@ -62,7 +63,7 @@ class Script:
     """One scenario.
 
     Attributes:
-        knobs: of them the nemesis' own (faults, gap_ms, burst, ambush) and the journal's salt do not matter.
+        knobs: of them the nemesis' own (faults, later_faults, gap_ms, burst, ambush) and the journal's salt do not matter.
         strikes: in order of time.
         leave_ms: when the nemesis leaves and clients may go home; None: as in a seed's run.
         heal_ms: how long after that everything is healed, if it is not before.
@@ -118,6 +119,7 @@ def _without_chance(knobs: Knobs) -> Knobs:
     return attrs.evolve(
         knobs,
         faults=PLAIN.faults,
+        later_faults=PLAIN.later_faults,
         gap_ms=PLAIN.gap_ms,
         burst=PLAIN.burst,
         ambush=PLAIN.ambush,
