@@ -159,6 +159,8 @@ class Transacting:
             self._committed(session)
             self._channel.send(TX_COMMIT_OK)
             return
+        if not tx.first_offset:  # the log knows nothing of it before PREPARE; its name is taken from now on
+            broker.state.transactions[tx.tx_id] = tx
         self._channel.awaiting = TX_COMMIT
         broker.coordinator.log_and_order(tx, lambda decided: self._decided(session, decided))
 
