@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from understudy.broker.transactions.outcomes import Outcome, Outcomes
 HOUR_MS = 3_600_000
 
 
-def publish_named(client: Client, name: str, verb: int) -> None:
+def publish_named(client: Client, name: str | bytes, verb: int) -> None:
     """A transaction of one message under ``name``, and its end."""
     properties = encode_properties(delivery_mode=2, headers={"x-understudy-tx": name})
     client.send(publish_frames(1, "", "q", properties, b"x", FRAME_MAX))
@@ -26,11 +27,13 @@ def publish_named(client: Client, name: str, verb: int) -> None:
     client.heard()
 
 
-def ask(core: Core, subject: str) -> str:
+def ask(core: Core, subject: str | bytes) -> str:
+    if isinstance(subject, str):
+        subject = subject.encode()
     client = core.client()
     core.queue(client, "answers")
     properties = encode_properties(reply_to="answers")
-    client.send(publish_frames(1, "understudy.tx", "", properties, f"outcome {subject}".encode(), FRAME_MAX))
+    client.send(publish_frames(1, "understudy.tx", "", properties, b"outcome " + subject, FRAME_MAX))
     core.sync()
     core.sync()
     client.method(BASIC_GET, "answers", True)
@@ -61,6 +64,22 @@ def test_an_outcome_that_was_forgotten_is_expired_and_not_rolled_back() -> None:
     assert [ask(core, name) for name in ("given-up", "never-heard-of", "new")] == ["rolled back"] * 3
     restored, _ = Meta.decode(Meta.of(core.node.state).encode())
     assert "paid" in restored.outcomes.forgotten
+
+
+@pytest.mark.parametrize("name", [bytes(range(0xF0, 0x100)), b" padded ", b"two words", b"line\n", "größe".encode()])
+def test_a_name_is_its_octets(name: bytes) -> None:
+    """A UUID as it is, say. One that is no UTF-8 was asked for under another name, and ended every broker when it was forgotten."""
+    core = Core(Limits(outcome_ttl_ms=HOUR_MS))
+    client = core.client()
+    core.queue(client, "q")
+    client.method(TX_SELECT)
+    client.heard()
+    publish_named(client, name, TX_COMMIT)
+    assert ask(core, name) == "committed"
+    for hours in range(4):
+        core.broker.tick(hours * HOUR_MS + 60_000, 1_700_000_000_000)
+        core.sync()
+    assert ask(core, name) == "expired"
 
 
 def test_a_forgotten_name_may_be_used_anew() -> None:
