@@ -132,3 +132,32 @@ def test_trimming_forgets_by_offset_and_keeps_what_is_younger() -> None:
     assert [name in outcomes.forgotten for name in ("old", "old-no", "young")] == [True, False, False]
     assert outcomes.of_id(1, 3) is Outcome.EXPIRED
     assert outcomes.of_id(3, 3) is Outcome.COMMITTED
+
+
+@given(st.lists(st.tuples(st.sampled_from("cbtT"), st.integers(0, 30)), max_size=60))
+def test_what_is_kept_of_the_bytes_is_what_the_table_says(steps: list[tuple[str, int]]) -> None:
+    """Encoded again and again between commits, barred names and trims, as checkpoints do."""
+    outcomes = Outcomes()
+    plain: dict[str, tuple[Outcome, int]] = {}
+    for offset, (step, number) in enumerate(steps, 1):
+        if step == "c":
+            outcomes.committed(offset, f"name-{number}" if number < 20 else "", offset)
+            if number < 20:
+                plain.setdefault(f"name-{number}", (Outcome.COMMITTED, offset))
+        elif step == "b":
+            outcomes.rolled_back(0, f"name-{number}", offset)
+            plain.setdefault(f"name-{number}", (Outcome.ROLLED_BACK, offset))
+        else:
+            due = outcomes.trim_point(number, len(outcomes) if step == "t" else 5)
+            if due is not None:
+                outcomes.trim(*due)
+                plain = {name: found for name, found in plain.items() if found[1] > due[0]}
+        if number % 3:
+            encoded = outcomes.encode()
+            again, end = Outcomes.decode(encoded)
+            assert end == len(encoded)
+            assert again.encode() == encoded
+            assert len(again) == len(outcomes)
+            assert all(again.decided_at(each) == outcomes.decided_at(each) for each in range(61))
+    assert {name: outcomes.named(name) for name in plain} == {name: found[0] for name, found in plain.items()}
+    assert len(Outcomes.decode(outcomes.encode())[0]) == len(outcomes)
