@@ -9,11 +9,13 @@ It is the plugin's command (entry point ``understudy.commands``): the broker doe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -21,6 +23,7 @@ import attrs
 import typer
 
 from understudy.broker.errors import UnderstudyError
+from understudy.broker.server.file_storage import FileStorage
 from understudy.broker.server.supervisor import SupervisedBroker, Supervisor
 
 GROUP: Final = "understudy"
@@ -94,12 +97,36 @@ def cluster(
     if port + brokers - 1 > 65_535:
         raise ClusterError(f"{brokers} brokers from port {port} on end above 65535")
     shares = cpu_shares(brokers, usable_cpus(), pin)
-    supervised = [
-        attrs.evolve(each, cpus=cpus) for each, cpus in zip(lay_out(data, brokers, port), shares, strict=True)
-    ]
-    report = _print_json if as_json else _Lines(data, port, brokers)
-    supervisor = Supervisor(supervised, restart=not no_restart, report=report)
-    raise typer.Exit(asyncio.run(supervisor.run()))
+    with _locked(data):
+        supervised = [
+            attrs.evolve(each, cpus=cpus) for each, cpus in zip(lay_out(data, brokers, port), shares, strict=True)
+        ]
+        report = _print_json if as_json else _Lines(data, port, brokers)
+        supervisor = Supervisor(supervised, restart=not no_restart, report=report)
+        code = asyncio.run(supervisor.run())
+    raise typer.Exit(code)
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Have the directory alone: each broker's own lock would stop a second cluster too late.
+
+    By then the files of the running brokers would have been written over, and whoever is started again would come up on other
+    ports.
+
+    Raises:
+        DirectoryLockedError: another cluster runs on it.
+        ClusterError: the directory cannot be used.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = FileStorage(directory)
+    except OSError as error:
+        raise ClusterError(f"{directory} cannot be used: {error}") from error
+    try:
+        yield
+    finally:
+        lock.close()
 
 
 def usable_cpus() -> list[int]:

@@ -106,6 +106,7 @@ class Connection:
         finished: nothing more will be said: write what is left, then close the socket.
         unstable_bytes: of messages that were published and are not stable, and of frames that wait in channels.
         published_to: the log's end after the last publish outside a transaction.
+        published_plainly: in this turn something was published outside transactions.
     """
 
     def __init__(self, broker: Broker, users: Authenticator, transport: Transport, name: str, loopback: bool) -> None:
@@ -127,6 +128,7 @@ class Connection:
         self.close_reason = ""
         self.unstable_bytes = 0
         self.published_to = 0
+        self.published_plainly = False
         self.routes: dict[tuple[str, str], list[Queue]] = {}
         self.routes_version = -1
         self._login = Login(users, loopback)
@@ -371,7 +373,9 @@ class Connection:
         self.unstable_bytes += size
         self.broker.unstable_bytes += size
         self.broker.complete(offset, self._settled, size)
-        self._refused = bool(self.broker.work_refused)  # who publishes nothing may go on
+        # Who publishes nothing may go on, and so may transactions: they are told 506, and have to end.
+        self._refused = self.published_plainly and bool(self.broker.work_refused)
+        self.published_plainly = False
         self.check_bounds()
 
     def _settled(self, size_bytes: int) -> None:

@@ -164,7 +164,9 @@ class Naming:
         if ALTERNATE not in arguments:
             return
         alternate = arguments[ALTERNATE]
-        if not isinstance(alternate, str) or not 1 <= len(alternate.encode()) <= MAX_NAME_BYTES:
+        # What is no UTF-8 is no exchange's name; in a table it is a string nevertheless.
+        octets = alternate.encode("utf-8", "replace") if isinstance(alternate, str) else b""
+        if octets.decode() != alternate or not 1 <= len(octets) <= MAX_NAME_BYTES:
             raise PreconditionFailedError(
                 f"invalid arg '{ALTERNATE}' for exchange '{name}' in vhost '{self._connection.vhost}': {alternate!r} is not the "
                 "name of an exchange"

@@ -66,9 +66,7 @@ class Publishing:
         if properties[1] & USER_ID_BIT:
             self._check_user(properties)
         broker = self._broker
-        if self.confirming and broker.work_refused:
-            self._next_tag += 1
-            connection.write(nack_frame(self._channel.number, self._next_tag, False))
+        if broker.work_refused and self._refused():
             return
         message = Message(exchange, routing_key, properties, body, is_persistent(properties))
         if not queues or immediate:
@@ -80,9 +78,23 @@ class Publishing:
         if queues:
             connection.published_to = broker.publish(queues, message, expiration_ms)
             connection.published(len(body) + len(properties))
+            connection.published_plainly = True
         if self.confirming:
             self._next_tag += 1
             broker.complete(broker.log.end, self._confirmed, self._next_tag)
+
+    def _refused(self) -> bool:
+        """New work is refused: a confirmed publish by a nack, one in a transaction by ending that.
+
+        Others are taken, and their connection is not read any more (False). A transaction must not be made to wait like that: its
+        rollback, which may be all that makes room, would not be read.
+        """
+        if self._transacting.active:
+            raise ResourceErrorSoft(self._broker.work_refused)
+        if self.confirming:
+            self._next_tag += 1
+            self._connection.write(nack_frame(self._channel.number, self._next_tag, False))
+        return self.confirming
 
     # -- routing --------------------------------------------------------------------------------------------------
 

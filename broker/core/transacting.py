@@ -21,7 +21,7 @@ from understudy.broker.core.delivery_ledger import Delivery
 from understudy.broker.core.entry import ACQUIRED
 from understudy.broker.errors import PreconditionFailedError, ResourceErrorSoft
 from understudy.broker.message import Message
-from understudy.broker.transactions.outcome_query import answer_query, is_own_id, tx_id_text
+from understudy.broker.transactions.outcome_query import NAME_BYTES, answer_query, is_own_id, tx_id_text
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 if TYPE_CHECKING:
@@ -106,9 +106,11 @@ class Transacting:
             return
         if isinstance(name, bytes):
             name = name.decode("utf-8", "surrogateescape")
-        if not isinstance(name, str) or not 1 <= len(name.encode("utf-8", "surrogateescape")) <= 64 or is_own_id(name):
+        size = len(name.encode("utf-8", "surrogateescape")) if isinstance(name, str) else 0
+        if not isinstance(name, str) or not 1 <= size <= NAME_BYTES or is_own_id(name):
             raise PreconditionFailedError(
-                f"header {TX_NAME_HEADER} is {name!r}: it is a name of 1 to 64 bytes that is not of the form number.number"
+                f"header {TX_NAME_HEADER} is {name!r}: it is a name of 1 to {NAME_BYTES} bytes that is not of the form "
+                "number.number"
             )
         if tx.name and tx.name != name:
             raise PreconditionFailedError(f"transaction {tx_id_text(tx.tx_id)} is named {tx.name!r}, not {name!r}")
@@ -159,6 +161,8 @@ class Transacting:
             self._committed(session)
             self._channel.send(TX_COMMIT_OK)
             return
+        if not tx.first_offset:  # the log knows nothing of it before PREPARE; its name is taken from now on
+            broker.state.transactions[tx.tx_id] = tx
         self._channel.awaiting = TX_COMMIT
         broker.transactions.coordinator.log_and_order(tx, lambda decided: self._decided(session, decided))
 

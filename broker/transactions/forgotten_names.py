@@ -25,7 +25,7 @@ _TWO: Final = Struct(">QQ")
 
 def _places(name: str) -> list[int]:
     """The six numbers of a name; modulo a filter's bits they are its bits (Kirsch and Mitzenmacher: two hashes are enough)."""
-    first, second = _TWO.unpack(blake2b(name.encode(), digest_size=16).digest())
+    first, second = _TWO.unpack(blake2b(name.encode("utf-8", "surrogateescape"), digest_size=16).digest())
     second |= 1
     return [first + turn * second for turn in range(_HASHES)]
 

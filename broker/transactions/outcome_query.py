@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from understudy.broker.core.broker import Broker
 
 OUTCOME_EXCHANGE = "understudy.tx"
+NAME_BYTES = 64
+"""The longest name of a transaction. Its octets need not be UTF-8; those that are not are lone surrogates in a `str`."""
 SEQUENCE_MASK = (1 << ID_EPOCH_SHIFT) - 1
 
 
@@ -78,16 +80,16 @@ def answer_query(broker: Broker, vhost: str, own_id: int, properties: bytes, bod
     Raises:
         PreconditionFailedError: no reply-to, or a question that is none.
     """
-    text = body.decode("utf-8", "replace").strip()
-    verb, _, subject = text.partition(" ")
-    subject = subject.strip()
-    reply = _Reply(broker, vhost, properties, subject)
-    if verb == "id" and not subject:
+    # To the octet: whoever were told of another name than the one that the transaction has would be told "rolled back".
+    verb, _, subject = body.partition(b" ")
+    reply = _Reply(broker, vhost, properties, subject.decode("utf-8", "surrogateescape"))
+    if body == b"id":
         reply.send(tx_id_text(own_id) if own_id else "error: the channel is not transactional")
-    elif verb == "outcome" and subject and len(subject.encode()) <= 64:
+    elif verb == b"outcome" and 1 <= len(subject) <= NAME_BYTES:
         _ask(broker, reply)
     else:
-        raise PreconditionFailedError(f"{text[:80]!r} is no question: 'id' and 'outcome <id or name>' are")
+        text = body[:80].decode("utf-8", "replace")
+        raise PreconditionFailedError(f"{text!r} is no question: 'id' and 'outcome <id or name>' are")
 
 
 def _ask(broker: Broker, reply: _Reply) -> None:

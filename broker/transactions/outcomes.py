@@ -9,6 +9,8 @@ committed and are no longer kept, ``forgotten`` knows enough not to call them ro
 from __future__ import annotations
 
 import enum
+from heapq import merge
+from itertools import islice, takewhile
 from struct import Struct
 from typing import Final
 
@@ -35,13 +37,20 @@ _COUNTS: Final = Struct(">QII")
 
 
 class Outcomes:
-    """Outcomes by transaction id and by client-made name, oldest first."""
+    """Outcomes by transaction id and by client-made name, oldest first, which is by offset: they are applied in log order.
+
+    There may be a million, and each checkpoint states them: so their bytes are kept, and a trim takes from the front. (Encoding
+    half a million that have names took 0.7 s, at every segment, on every broker.)
+    """
 
     def __init__(self) -> None:
         self.low_water = 0
         self.forgotten = ForgottenNames()
         self._committed: dict[int, int] = {}
         self._named: dict[str, tuple[Outcome, int, int]] = {}
+        self._ids_encoded = bytearray()
+        self._names_encoded = bytearray()
+        self._names_counted = 0
 
     def __len__(self) -> int:
         return len(self._committed) + len(self._named)
@@ -84,27 +93,34 @@ class Outcomes:
         """
         surplus = len(self) - limit
         if surplus > 0:
-            offsets = sorted([*self._committed.values(), *[found[2] for found in self._named.values()]])
-            upto_offset = max(upto_offset, offsets[surplus - 1])
-        low_water = 0
-        for tx_id, offset in self._committed.items():
-            if offset <= upto_offset:
-                low_water = max(low_water, tx_id)
-        if not low_water and not any(found[2] <= upto_offset for found in self._named.values()):
+            by_offset = merge(self._committed.values(), (found[2] for found in self._named.values()))
+            upto_offset = max(upto_offset, next(islice(by_offset, surplus - 1, None)))
+        ids = self._ids_upto(upto_offset)
+        if not ids and not self._names_upto(upto_offset):
             return None
-        return upto_offset, max(low_water, self.low_water)
+        return upto_offset, max([self.low_water, *ids])
 
     def trim(self, upto_offset: int, low_water: int) -> None:
         """Apply an OUTCOMES_TRIMMED record."""
         self.low_water = max(self.low_water, low_water)
-        self._committed = {tx_id: offset for tx_id, offset in self._committed.items() if offset > upto_offset}
-        kept = {}
-        for name, found in self._named.items():
-            if found[2] > upto_offset:
-                kept[name] = found
-            elif found[0] is Outcome.COMMITTED:
+        for tx_id in self._ids_upto(upto_offset):
+            del self._committed[tx_id]
+            del self._ids_encoded[: _ID.size]
+        encoded = 0
+        for name in self._names_upto(upto_offset):
+            outcome, _, _ = self._named.pop(name)
+            if self._names_counted:
+                self._names_counted -= 1
+                encoded += _NAME.size + len(short(name))
+            if outcome is Outcome.COMMITTED:
                 self.forgotten.add(name)
-        self._named = kept
+        del self._names_encoded[:encoded]
+
+    def _ids_upto(self, offset: int) -> list[int]:
+        return [tx_id for tx_id, _ in takewhile(lambda item: item[1] <= offset, self._committed.items())]
+
+    def _names_upto(self, offset: int) -> list[str]:
+        return [name for name, _ in takewhile(lambda item: item[1][2] <= offset, self._named.items())]
 
     def add(self, later: Outcomes) -> None:
         """Add what another table of the same log knows of later records."""
@@ -114,19 +130,24 @@ class Outcomes:
             self._committed.setdefault(tx_id, offset)
         for name, found in later._named.items():
             self._named.setdefault(name, found)
+        self._committed = dict(sorted(self._committed.items(), key=lambda item: item[1]))
+        self._named = dict(sorted(self._named.items(), key=lambda item: item[1][2]))
+        self._ids_encoded.clear()
+        self._names_encoded.clear()
+        self._names_counted = 0
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """The table as bytes, for checkpoints and catch-ups."""
-        return b"".join(
-            [
-                _COUNTS.pack(self.low_water, len(self._committed), len(self._named)),
-                *[_ID.pack(tx_id, offset) for tx_id, offset in self._committed.items()],
-                *[_NAME.pack(o, tx_id, offset) + short(name) for name, (o, tx_id, offset) in self._named.items()],
-                self.forgotten.encode(),
-            ]
-        )
+        """The table as bytes, for checkpoints and catch-ups. Only what is new since the last call is encoded."""
+        ids, names = self._ids_encoded, self._names_encoded
+        for item in islice(self._committed.items(), len(ids) // _ID.size, None):
+            ids += _ID.pack(*item)
+        for name, (outcome, tx_id, offset) in islice(self._named.items(), self._names_counted, None):
+            names += _NAME.pack(outcome, tx_id, offset) + short(name)
+        self._names_counted = len(self._named)
+        counts = _COUNTS.pack(self.low_water, len(self._committed), len(self._named))
+        return b"".join([counts, ids, names, self.forgotten.encode()])
 
     @classmethod
     def decode(cls, buf: bytes, at: int = 0) -> tuple[Outcomes, int]:

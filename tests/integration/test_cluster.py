@@ -176,6 +176,17 @@ def test_no_cpu_while_nothing_happens(cluster: Cluster) -> None:
     assert max(used[1:]) < 0.25, used
 
 
+def test_a_second_cluster_on_the_same_data_changes_nothing(cluster: Cluster) -> None:
+    """It used to write its own ports into the files of the running brokers, who took them when they were started again."""
+    files = {path: path.read_bytes() for path in cluster.data.glob("*.toml")}
+    command = [str(PROGRAM), "cluster", "--data", str(cluster.data), "--port", str(free_ports(3))]
+    second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert second.returncode == 1
+    assert second.stderr == f"understudy: data directory {cluster.data} is in use by process {cluster.process.pid}\n"
+    assert {path: path.read_bytes() for path in cluster.data.glob("*.toml")} == files
+    assert {row["status"] for row in cluster.rows().values()} == {"active", "ready"}
+
+
 def test_port_in_use_stops_the_command(tmp_path: Path) -> None:
     """One port of three is taken: the other two brokers could run, and are stopped."""
     port = free_ports(3)

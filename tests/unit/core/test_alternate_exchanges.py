@@ -136,3 +136,13 @@ def test_another_alternate_is_another_exchange(client: Client) -> None:
     (event,) = client.events()
     assert event[2][0] == 406
     assert "inequivalent arg 'alternate-exchange' for exchange 'front'" in event[2][1]
+
+
+def test_a_name_that_is_no_utf_8_is_refused(core: Core) -> None:
+    """It ended the broker, and the next one to which the client went."""
+    client = core.client()
+    arguments = {"alternate-exchange": b"\xff\xfe".decode("utf-8", "surrogateescape")}
+    client.method(EXCHANGE_DECLARE, "e", "direct", False, True, False, False, False, arguments)
+    (event,) = client.events()
+    assert event[2][0] == 406
+    assert "'\\udcff\\udcfe' is not the name of an exchange" in event[2][1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.core.core_kit import FRAME_MAX, Core
 from understudy.broker.amqp.encode import publish_frames
-from understudy.broker.amqp.methods import TX_COMMIT, TX_SELECT
+from understudy.broker.amqp.methods import TX_COMMIT, TX_SELECT, encode_method
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.transactions.outcome_query import parse_tx_id
 from understudy.broker.transactions.outcomes import Outcome
@@ -22,6 +22,39 @@ def test_committed_stays_committed() -> None:
     outcome = core.node.state.outcomes.named("job")
     assert outcome is not None
     assert outcome.text == "committed"
+
+
+def test_it_is_pending_until_its_group_is_ordered() -> None:
+    """Asked for in the turn of its commit, its name used to be barred: the client was told committed, whoever asked rolled back."""
+    core = Core()
+    client, asker = core.client(), core.client()
+    core.queue(asker, "answers")
+    named = encode_properties(headers={"x-understudy-tx": "job"})
+    client.send(encode_method(1, TX_SELECT), publish_frames(1, "", "nowhere", named, b"x", FRAME_MAX))
+    client.connection.receive(encode_method(1, TX_COMMIT))
+    asked = encode_properties(reply_to="answers")
+    asker.connection.receive(publish_frames(1, "understudy.tx", "", asked, b"outcome job", FRAME_MAX))
+    core.sync()
+    core.sync()
+    assert client.heard() == ["tx.select-ok", "tx.commit-ok"]
+    (entry,) = core.node.state.registry.vhost("/").queues["answers"].entries.values()
+    assert entry.message.content() in (b"pending", b"committed")
+    outcome = core.node.state.outcomes.named("job")
+    assert outcome is not None
+    assert outcome.text == "committed"
+
+
+def test_two_in_one_group_do_not_share_a_name() -> None:
+    core = Core()
+    clients = [core.client(), core.client()]
+    named = encode_properties(headers={"x-understudy-tx": "job"})
+    for client in clients:
+        client.send(encode_method(1, TX_SELECT), publish_frames(1, "", "nowhere", named, b"x", FRAME_MAX))
+        client.heard()
+    for client in clients:
+        client.connection.receive(encode_method(1, TX_COMMIT))
+    core.sync()
+    assert [client.heard() for client in clients] == [["tx.commit-ok"], ["channel.close"]]
 
 
 def test_an_id_that_was_told_has_an_outcome() -> None:

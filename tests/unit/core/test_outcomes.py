@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from understudy.broker.transactions.outcomes import Outcome, Outcomes
 HOUR_MS = 3_600_000
 
 
-def publish_named(client: Client, name: str, verb: int) -> None:
+def publish_named(client: Client, name: str | bytes, verb: int) -> None:
     """A transaction of one message under ``name``, and its end."""
     properties = encode_properties(delivery_mode=2, headers={"x-understudy-tx": name})
     client.send(publish_frames(1, "", "q", properties, b"x", FRAME_MAX))
@@ -26,11 +27,13 @@ def publish_named(client: Client, name: str, verb: int) -> None:
     client.heard()
 
 
-def ask(core: Core, subject: str) -> str:
+def ask(core: Core, subject: str | bytes) -> str:
+    if isinstance(subject, str):
+        subject = subject.encode()
     client = core.client()
     core.queue(client, "answers")
     properties = encode_properties(reply_to="answers")
-    client.send(publish_frames(1, "understudy.tx", "", properties, f"outcome {subject}".encode(), FRAME_MAX))
+    client.send(publish_frames(1, "understudy.tx", "", properties, b"outcome " + subject, FRAME_MAX))
     core.sync()
     core.sync()
     client.method(BASIC_GET, "answers", True)
@@ -61,6 +64,22 @@ def test_an_outcome_that_was_forgotten_is_expired_and_not_rolled_back() -> None:
     assert [ask(core, name) for name in ("given-up", "never-heard-of", "new")] == ["rolled back"] * 3
     restored, _ = Meta.decode(Meta.of(core.node.state).encode())
     assert "paid" in restored.outcomes.forgotten
+
+
+@pytest.mark.parametrize("name", [bytes(range(0xF0, 0x100)), b" padded ", b"two words", b"line\n", "größe".encode()])
+def test_a_name_is_its_octets(name: bytes) -> None:
+    """A UUID as it is, say. One that is no UTF-8 was asked for under another name, and ended every broker when it was forgotten."""
+    core = Core(Limits(outcome_ttl_ms=HOUR_MS))
+    client = core.client()
+    core.queue(client, "q")
+    client.method(TX_SELECT)
+    client.heard()
+    publish_named(client, name, TX_COMMIT)
+    assert ask(core, name) == "committed"
+    for hours in range(4):
+        core.broker.tick(hours * HOUR_MS + 60_000, 1_700_000_000_000)
+        core.sync()
+    assert ask(core, name) == "expired"
 
 
 def test_a_forgotten_name_may_be_used_anew() -> None:
@@ -113,3 +132,32 @@ def test_trimming_forgets_by_offset_and_keeps_what_is_younger() -> None:
     assert [name in outcomes.forgotten for name in ("old", "old-no", "young")] == [True, False, False]
     assert outcomes.of_id(1, 3) is Outcome.EXPIRED
     assert outcomes.of_id(3, 3) is Outcome.COMMITTED
+
+
+@given(st.lists(st.tuples(st.sampled_from("cbtT"), st.integers(0, 30)), max_size=60))
+def test_what_is_kept_of_the_bytes_is_what_the_table_says(steps: list[tuple[str, int]]) -> None:
+    """Encoded again and again between commits, barred names and trims, as checkpoints do."""
+    outcomes = Outcomes()
+    plain: dict[str, tuple[Outcome, int]] = {}
+    for offset, (step, number) in enumerate(steps, 1):
+        if step == "c":
+            outcomes.committed(offset, f"name-{number}" if number < 20 else "", offset)
+            if number < 20:
+                plain.setdefault(f"name-{number}", (Outcome.COMMITTED, offset))
+        elif step == "b":
+            outcomes.rolled_back(0, f"name-{number}", offset)
+            plain.setdefault(f"name-{number}", (Outcome.ROLLED_BACK, offset))
+        else:
+            due = outcomes.trim_point(number, len(outcomes) if step == "t" else 5)
+            if due is not None:
+                outcomes.trim(*due)
+                plain = {name: found for name, found in plain.items() if found[1] > due[0]}
+        if number % 3:
+            encoded = outcomes.encode()
+            again, end = Outcomes.decode(encoded)
+            assert end == len(encoded)
+            assert again.encode() == encoded
+            assert len(again) == len(outcomes)
+            assert all(again.decided_at(each) == outcomes.decided_at(each) for each in range(61))
+    assert {name: outcomes.named(name) for name in plain} == {name: found[0] for name, found in plain.items()}
+    assert len(Outcomes.decode(outcomes.encode())[0]) == len(outcomes)

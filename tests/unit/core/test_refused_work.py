@@ -15,10 +15,12 @@ from understudy.broker.amqp.methods import (
     CONNECTION_BLOCKED,
     QUEUE_DECLARE,
     TX_COMMIT,
+    TX_ROLLBACK,
     TX_SELECT,
     encode_method,
 )
 
+FULL = "101 MiB of memory are in use, limits.memory_ratio allows 100 MiB"
 LOW = "disk space in /data is below the reserve"
 
 
@@ -94,6 +96,30 @@ def test_a_commit_that_brings_messages_is_refused_with_the_reason(core: Core, cl
     _, event = client.events()
     assert (event[1], event[2][:2]) == (CHANNEL_CLOSE, (506, f"RESOURCE_ERROR - {LOW}"))
     assert core.broker.counters["rolled_back"] == 1
+
+
+def test_a_publish_in_a_transaction_is_refused_with_the_reason(core: Core, client: Client) -> None:
+    client.send(encode_method(1, TX_SELECT), publish("q", b"1"))
+    core.node.memory_full(FULL)
+    end = core.broker.log.end
+    client.send(publish("q", b"2"))
+    _, event = client.events()
+    assert (event[1], event[2][:2]) == (CHANNEL_CLOSE, (506, f"RESOURCE_ERROR - {FULL}"))
+    assert core.broker.counters["rolled_back"] == 1
+    assert core.broker.log.end == end + 1  # the ROLLBACK
+
+
+def test_a_transaction_can_be_ended_though_work_is_refused(core: Core, client: Client) -> None:
+    """Its connection was not read any more: where open transactions had filled the memory, none of them could end."""
+    client.send(encode_method(1, TX_SELECT))
+    client.connection.receive(publish("q", b"1"))
+    core.node.memory_full(FULL)
+    core.turn()
+    assert not client.paused()
+    client.send(encode_method(1, TX_ROLLBACK))
+    core.sync()
+    assert client.heard() == ["tx.select-ok", "tx.rollback-ok"]
+    assert not core.node.state.holds_messages()
 
 
 def test_a_commit_that_only_takes_messages_makes_room_and_goes_on(core: Core, client: Client) -> None:

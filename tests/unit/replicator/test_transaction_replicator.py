@@ -1,0 +1,74 @@
+"""TransactionReplicator: a transaction's buffer from pieces, in whatever order they come."""
+
+from __future__ import annotations
+
+import random
+from time import process_time
+
+import pytest
+
+from understudy.broker.core.queue import Queue
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log import record
+from understudy.broker.message import Message
+from understudy.replicator.transaction_replicator import TransactionReplicator
+
+TX = 1 << 40 | 1
+
+
+def events(count: int) -> list[tuple[int, bytes]]:
+    """Enqueue events of one transaction, at every second offset."""
+    made = []
+    for place in range(count):
+        message = Message("", "q", b"\x00\x00", b"%d" % place, True)
+        head = record.encode_tx_enqueue(TX, [(5, place, 0)], message, False)
+        made.append((2 * place + 1, head + message.properties + message.content()))
+    return made
+
+
+def replicator(state: BrokerState) -> TransactionReplicator:
+    tx_queue = Queue(TX, "", f"tx:{TX}", durable=True, auto_delete=True, arguments={}, live=state.live)
+    return TransactionReplicator(state, TX, tx_queue)
+
+
+def bodies(state: BrokerState) -> list[int]:
+    return [int(message.content()) for message in state.transactions[TX].messages()]
+
+
+def pieces(records: list[tuple[int, bytes]], size: int) -> list[list[tuple[int, bytes]]]:
+    return [records[at : at + size] for at in range(0, len(records), size)]
+
+
+def test_pieces_in_order() -> None:
+    state = BrokerState()
+    for piece in pieces(events(50), 7):
+        replicator(state).take_records(piece)
+    assert bodies(state) == list(range(50))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pieces_between_what_is_held(seed: int) -> None:
+    """A refill: some events are here, some come, some come that are here."""
+    chance = random.Random(seed)
+    records = events(60)
+    state = BrokerState()
+    for offset, raw in records:
+        if chance.random() < 0.5:
+            state.take_record(raw, offset)
+    for piece in pieces(records, 7):
+        replicator(state).take_records(piece)
+    assert bodies(state) == list(range(60))
+    assert state.transactions[TX].logged_events == 60
+
+
+def test_a_piece_costs_no_more_late_than_early() -> None:
+    """With a pass over the whole transaction for each piece, 100,000 events in 4,000 pieces kept a backup busy for 20 s."""
+    state = BrokerState()
+    records = pieces(events(60_000), 10)
+    spent = []
+    for part in (records[:1_000], records[1_000:-1_000], records[-1_000:]):
+        begun = process_time()
+        for piece in part:
+            replicator(state).take_records(piece)
+        spent.append(process_time() - begun)
+    assert spent[2] < 5 * spent[0], spent
