@@ -1,20 +1,49 @@
 """Ports: bound early, so that one that is in use stops the start before anything is touched; accepted from when there is a core.
 
 Between the two the kernel queues clients: who connects while a long journal is read waits instead of being refused.
+
+Some file descriptors are kept for what the broker itself has to open. Whoever may connect could take all of them, before any
+password; a journal that cannot open its next segment is a disk that failed (74), and who leads next meets the same clients.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
+from typing import Final, cast
+
+import structlog
 
 from understudy.broker.config import TlsConfig
 from understudy.broker.errors import UnderstudyError
 
 BACKLOG: Final = 1024
+DESCRIPTORS_WANTED: Final = 65_536
+DESCRIPTORS_KEPT: Final = 128
+"""For journal, links, store and spilled bodies; half of them where there are so few."""
+
+_log: Final = structlog.get_logger()
+
+
+def raise_descriptor_limit() -> None:
+    """Take what the machine grants: of its usual 1,024 a thousand clients would leave nothing."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class _TurnedAway(asyncio.Protocol):
+    """For a connection that there is no descriptor for."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.WriteTransport", transport).abort()
 
 
 class PortError(UnderstudyError):
@@ -56,6 +85,8 @@ class Listener:
         self.port = port
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
+        self._what = what
+        self._full = False
         try:
             addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             for family, kind, protocol, _, address in addresses:
@@ -80,10 +111,32 @@ class Listener:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     async def accept(self, protocol: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None = None) -> None:
-        """From now on each connection gets a ``protocol()``."""
+        """From now on each connection gets a ``protocol()``, as long as there are descriptors to spare."""
         loop = asyncio.get_running_loop()
+
+        def accepted() -> asyncio.Protocol:
+            return protocol() if self._has_room() else _TurnedAway()
+
         for bound in self._sockets:
-            self._servers.append(await loop.create_server(protocol, sock=bound, ssl=tls, backlog=BACKLOG))
+            self._servers.append(await loop.create_server(accepted, sock=bound, ssl=tls, backlog=BACKLOG))
+
+    def _has_room(self) -> bool:
+        """The kernel gives the lowest number that is free: one near the limit says that those below are taken."""
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        kept = min(DESCRIPTORS_KEPT, limit // 2)
+        try:
+            number = os.dup(self._sockets[0].fileno())
+        except OSError:
+            number = limit
+        else:
+            os.close(number)
+        full = limit != resource.RLIM_INFINITY and number >= limit - kept
+        if full and not self._full:
+            _log.warning(
+                f"{self._what} turns connections away: file descriptors run short", open=number, limit=limit, kept=kept
+            )
+        self._full = full
+        return not full
 
     def close(self) -> None:
         """Accept nothing more; what was accepted stays."""

@@ -15,7 +15,7 @@ from understudy.broker.plugin import PluginError
 from understudy.broker.server import fatal
 from understudy.broker.server.broker_server import BrokerServer
 from understudy.broker.server.exit_codes import ExitCode
-from understudy.broker.server.listener import TlsError
+from understudy.broker.server.listener import TlsError, raise_descriptor_limit
 from understudy.broker.server.log_setup import LogFormat, configure_logging
 
 SWITCH_INTERVAL_S = 0.0005
@@ -35,6 +35,7 @@ def serve(path: Path, *, log_format: LogFormat = "text", log_level: str = "info"
         config = load(path)
         configure_logging(log_format, log_level, broker=config.broker.id)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        raise_descriptor_limit()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(BrokerServer(config, supervised=supervised).run())
     except _CONFIG_ERRORS as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import select
 import shutil
 import signal
@@ -312,3 +313,24 @@ def test_a_flood_of_wrong_passwords_stops_nobody(tmp_path: Path) -> None:
 
 def long_string(octets: bytes) -> bytes:
     return struct.pack(">I", len(octets)) + octets
+
+
+def test_clients_cannot_take_the_descriptors_that_the_journal_needs(tmp_path: Path) -> None:
+    """They did, without a password: the next segment could not be opened, and the broker ended as if its disk had failed (74)."""
+    with running_broker(tmp_path, '[journal]\nsegment_bytes = "64KiB"\n') as broker, contextlib.ExitStack() as stack:
+        assert broker.process is not None
+        resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (80, 80))
+        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.confirm_delivery()
+        for _ in range(40):
+            for _ in range(5):
+                stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), timeout=5))
+            for _ in range(10):
+                channel.basic_publish("", "q", bytes(1000), PERSISTENT)
+        assert "turns connections away: file descriptors run short" in broker.log_text()
+        stack.close()
+        wait_until("there is room again", lambda: broker.status()["clients"]["sockets"] == 1)
+        pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)).close()
+        connection.close()
