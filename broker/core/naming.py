@@ -128,7 +128,7 @@ class Naming:
             return
         self._require("configure", "exchange", name)
         if kind not in EXCHANGE_TYPES:
-            raise CommandInvalidError(f"unknown exchange type '{kind}'")
+            raise CommandInvalidError(f"exchange '{name}' in vhost '{vhost}': unknown exchange type '{kind}'")
         if existing is not None:
             for what, received, current in (
                 ("type", kind, existing.kind),

@@ -28,6 +28,7 @@ OUTCOME_EXCHANGE = "understudy.tx"
 NAME_BYTES = 64
 """The longest name of a transaction. Its octets need not be UTF-8; those that are not are lone surrogates in a `str`."""
 SEQUENCE_MASK = (1 << ID_EPOCH_SHIFT) - 1
+ABOVE_ALL_IDS = 1 << 64
 
 
 def tx_id_text(tx_id: int) -> str:
@@ -42,8 +43,11 @@ def is_own_id(text: str) -> bool:
 
 
 def parse_tx_id(text: str) -> int:
+    """The id that :func:`tx_id_text` writes as ``text``; one that is above all ids if it would be of none."""
     epoch, _, sequence = text.partition(".")
-    return int(epoch) << ID_EPOCH_SHIFT | int(sequence) & SEQUENCE_MASK
+    if int(sequence) > SEQUENCE_MASK:
+        return ABOVE_ALL_IDS
+    return int(epoch) << ID_EPOCH_SHIFT | int(sequence)
 
 
 class _Reply:
@@ -112,7 +116,7 @@ def _ask(broker: Broker, reply: _Reply) -> None:
 def _answer(broker: Broker, reply: _Reply) -> None:
     subject = reply.subject
     if is_own_id(subject):
-        reply.send(_own_outcome(broker, parse_tx_id(subject)))
+        reply.send(_own_outcome(broker, subject))
         return
     outcome = broker.state.outcomes.named(subject)
     if outcome is None:  # a barred name would be known by now
@@ -128,9 +132,10 @@ def _answer(broker: Broker, reply: _Reply) -> None:
     reply.send(outcome.text)
 
 
-def _own_outcome(broker: Broker, tx_id: int) -> str:
+def _own_outcome(broker: Broker, text: str) -> str:
+    tx_id = parse_tx_id(text)
     tx = broker.state.transactions.get(tx_id)
     if tx_id in broker.transactions.open_ids or (tx is not None and tx.closed_undecided):
         return Outcome.PENDING.text
     outcome = broker.state.outcomes.of_id(tx_id, broker.transactions.newest_id)
-    return outcome.text if outcome is not None else f"error: transaction {tx_id_text(tx_id)} was never opened"
+    return outcome.text if outcome is not None else f"error: transaction {text} was never opened"

@@ -66,6 +66,15 @@ def test_an_outcome_that_was_forgotten_is_expired_and_not_rolled_back() -> None:
     assert "paid" in restored.outcomes.forgotten
 
 
+@pytest.mark.parametrize("sequence", [1 << 40, (1 << 40) + 1, (1 << 40) - 1, 1 << 150])
+def test_an_id_that_nobody_gave_out_is_not_taken_for_another(sequence: int) -> None:
+    """Also one that does not fit into an id: cut to fit, it would be answered as another's."""
+    core = Core()
+    core.queue(core.client(), "q")
+    for epoch in (1, core.broker.epoch, 99_999):
+        assert ask(core, f"{epoch}.{sequence}") == f"error: transaction {epoch}.{sequence} was never opened"
+
+
 @pytest.mark.parametrize("name", [bytes(range(0xF0, 0x100)), b" padded ", b"two words", b"line\n", "größe".encode()])
 def test_a_name_is_its_octets(name: bytes) -> None:
     """A UUID as it is, say. One that is no UTF-8 was asked for under another name, and ended every broker when it was forgotten."""
