@@ -116,11 +116,11 @@ class Vandal:
         if isinstance(end, Closed) and end.code not in (*codes, 320):
             raise Violation("protocol", f"{name}: {self.client.name} was closed with {end}, expected {codes}")
 
-    def _expect(self, name: str, frames: bytes, code: int) -> Program:
+    def _expect(self, name: str, frames: bytes, *codes: int) -> Program:
         try:
             yield from self.client.call(frames, QUEUE_DECLARE_OK, EXCHANGE_DECLARE_OK, EXCHANGE_BIND_OK)
         except Closed as closed:
-            self._judge(name, closed, code)
+            self._judge(name, closed, *codes)
         else:
             raise Violation("protocol", f"{name} was accepted")
 
@@ -153,7 +153,7 @@ class Vandal:
             yield from self._expect("an exclusive consumer", again, 403)
 
     def _in_tx(self) -> Program:
-        """A name that is none; a second name; anything while a commit is pending."""
+        """A name that is none; a second name; anything while a commit is pending. New work may be refused just then (506)."""
         client = self.client
         yield from calls.tx_select(client)
         choice = client.rng.randrange(3)
@@ -162,21 +162,21 @@ class Vandal:
         if choice == 0:
             bad = encode_properties(headers={"x-understudy-tx": "1.2"})
             client.publish("", "nowhere", bad, b"")
-            yield from self._expect("a name like an own id", b"", 406)
+            yield from self._expect("a name like an own id", b"", 406, 506)
             return
         client.publish("", "nowhere", named, b"")
         if choice == 1:
             other = encode_properties(headers={"x-understudy-tx": name + "x"})
             client.publish("", "nowhere", other, b"")
-            yield from self._expect("a second name", b"", 406)
+            yield from self._expect("a second name", b"", 406, 506)
             return
-        queue, _, _ = yield from calls.declare(client, "", exclusive=True, durable=False)
-        client.publish("", queue, named, b"into a queue that nobody logs")
-        two = encode_method(1, TX_COMMIT) + _declare(ACCOUNT, passive=True)
         try:
+            queue, _, _ = yield from calls.declare(client, "", exclusive=True, durable=False)
+            client.publish("", queue, named, b"into a queue that nobody logs")
+            two = encode_method(1, TX_COMMIT) + _declare(ACCOUNT, passive=True)
             yield from client.call(two, TX_COMMIT_OK)
         except Closed as closed:
-            self._judge("a method while tx.commit is pending", closed, 406)
+            self._judge("a method while tx.commit is pending", closed, 406, 506)
 
     def _flow(self) -> Program:
         """Stop and resume deliveries; close channels and open them again."""
