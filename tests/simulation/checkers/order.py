@@ -75,4 +75,6 @@ class Order:
             if entry_id >= entry.id:
                 return
             if other.state == READY:
-                raise Violation("G9", f"{node.name} hands out id {entry.id} of {queue.name} while {entry_id} waits before it")
+                raise Violation(
+                    "G9", f"{node.name} hands out id {entry.id} of {queue.name} while {entry_id} waits before it"
+                )
