@@ -33,6 +33,7 @@ QUICK = (
     "nothing-is-dropped",
     "redelivery-not-marked",
     "ids-used-again",
+    "requeued-at-the-end",
 )
 """Those that a few seeds find."""
 HARMLESS = [name for name, mutation in MUTATIONS.items() if mutation.harmless]

@@ -22,13 +22,18 @@ SEEDS = {
     853: "the same, asked for by name",
     338: "a broker that had lost its data was refilled before its log had declared the queues, and lacked transient messages",
 }
+"""Found before there were `knobs.LATER_FAULTS`, with which they would be other stories."""
+LATER_SEEDS = {
+    3189: "a primary that had restarted dropped transient messages by a catch-up; its EPOCH was cut away (test_transient_holes)",
+    3773: "the same, at a broker that had lost its data",
+}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [*SEEDS, *LATER_SEEDS])
 def test_every_promise_holds(seed: int) -> None:
-    knobs = attrs.evolve(
-        Knobs.draw(seed), later_faults=()
-    )  # with them it would be another story than the one that was found
+    knobs = Knobs.draw(seed)
+    if seed in SEEDS:
+        knobs = attrs.evolve(knobs, later_faults=())
     report = SimCluster(seed, knobs=knobs).run()
     assert report.transactions >= 100
     assert sum(report.faults.values()) >= 5

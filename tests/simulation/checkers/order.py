@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.checkers.lost_transients import fell_into_a_hole
 from tests.simulation.checkers.reference import Reference
 from tests.simulation.ledger import Violation, stamp_of
+from understudy.broker.core.entry import READY
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
@@ -53,6 +54,7 @@ class Order:
             raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name}, which is not there ({left})")
         if entry.deadline_ms and entry.deadline_ms < node.node.broker.wall_ms:  # within its last millisecond it may go
             raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name} after its deadline")
+        self._is_the_first(node, queue, entry)
         epoch = node.node.broker.epoch
         if reference.epoch < epoch:
             raise Violation("G8", f"{name} hands out messages before its epoch {epoch} is on every listed broker")
@@ -62,3 +64,17 @@ class Order:
             raise Violation("G9", text)
         if before is None or epoch < before:
             self._delivered_in[key] = epoch
+
+    @staticmethod
+    def _is_the_first(node: SimNode, queue: Queue, entry: Entry) -> None:
+        """Whatever stands before it somebody else has, or it is about to go. So one that came back is at its old place again.
+
+        This looks at as many messages as are held by clients, not at the whole queue.
+        """
+        for entry_id, other in queue.entries.items():
+            if entry_id >= entry.id:
+                return
+            if other.state == READY:
+                raise Violation(
+                    "G9", f"{node.name} hands out id {entry.id} of {queue.name} while {entry_id} waits before it"
+                )
