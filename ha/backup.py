@@ -15,6 +15,7 @@ import attrs
 
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
+from understudy.ha.patience import Patience
 from understudy.ha.status import BrokerStatus
 from understudy.replicator import wire
 from understudy.replicator.broker_replicator import BrokerReplicator
@@ -66,7 +67,7 @@ class Backup:
         self._hurried = False
         self._campaign = 0
         self._campaign_from: GroupState | None = None
-        self._campaign_at_ms = 0
+        self._patience = Patience()
         self._campaign_not_before_ms = -1
         self.suspended = False
         self.refused = ""
@@ -210,7 +211,7 @@ class Backup:
         if group is None or self.link is not None:
             return
         if self._campaign:
-            if self._host.now_ms - self._campaign_at_ms >= self._config.coordination_retry_ms:
+            if self._patience.is_over(self._host.now_ms, self._config.coordination_retry_ms):
                 self._read_back()
             return
         if self.low_disk and not self.listed:
@@ -268,12 +269,12 @@ class Backup:
         )
         self._campaign = self._next_request()
         self._campaign_from = group
-        self._campaign_at_ms = self._host.now_ms
+        self._patience.begin(self._host.now_ms)
         self._coordination.replace(self._campaign, group, wanted)
 
     def _read_back(self) -> None:
         self._campaign = self._next_request()
-        self._campaign_at_ms = self._host.now_ms
+        self._patience.asked_again(self._host.now_ms)
         self._coordination.read(self._campaign)
 
     def answered(self, request: int, answer: Answer, group: GroupState | None) -> None:
@@ -281,6 +282,7 @@ class Backup:
         if not self._campaign or request != self._campaign:
             return
         if answer is Answer.LOST or group is None:
+            self._patience.answer_lost()
             return  # read back when the time has come
         started = self._campaign_from
         self._campaign = 0

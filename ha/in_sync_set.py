@@ -11,6 +11,7 @@ from collections.abc import Callable
 import attrs
 
 from understudy.ha.coordination import Answer, BrokerId, Coordination, GroupState
+from understudy.ha.patience import Patience
 
 
 @attrs.frozen
@@ -37,7 +38,7 @@ class InSyncSet:
         self.change: Change | None = None
         self.uncertain = False
         self._request = 0
-        self._asked_ms = 0
+        self._patience = Patience()
         self._reading = False
 
     @property
@@ -66,7 +67,7 @@ class InSyncSet:
         self.change = Change(broker, joins)
         self._request = self._next_request()
         self._reading = False
-        self._asked_ms = now_ms
+        self._patience.begin(now_ms)
         wanted = attrs.evolve(self.group, members=tuple(sorted(members)), version=self.group.version + 1)
         self._coordination.replace(self._request, self.group, wanted)
 
@@ -81,6 +82,7 @@ class InSyncSet:
             return False
         if answer is Answer.LOST or group is None:
             self.uncertain = True
+            self._patience.answer_lost()
             return False
         if group.epoch != self.group.epoch or group.primary != self.group.primary:
             self.change = None
@@ -110,9 +112,9 @@ class InSyncSet:
 
     def tick(self, now_ms: int, retry_ms: int) -> None:
         """Read the set back while the answer is lost, or has not come for long."""
-        if self.change is not None and now_ms - self._asked_ms >= retry_ms:
+        if self.change is not None and self._patience.is_over(now_ms, retry_ms):
             self.uncertain = True
-            self._asked_ms = now_ms
+            self._patience.asked_again(now_ms)
             self._request = self._next_request()
             self._reading = True
             self._coordination.read(self._request)
