@@ -21,10 +21,16 @@ _log: Final = structlog.get_logger()
 
 
 def crashed(event: str, error: BaseException) -> NoReturn:
-    """An exception came out of the core: say at which event, and end with code 70."""
+    """An exception came out of the core: say at which event, and end with code 70; with 74 if it is the disk's.
+
+    The core does no I/O but through its ports, and what these let through is a disk that does not give back what was spilled.
+    """
+    disk = isinstance(error, OSError)
+    code = ExitCode.DISK if disk else ExitCode.INTERNAL
+    what = "the disk failed, the broker stops" if disk else "internal error, the broker stops"
     report = "".join(traceback.format_exception(error))
-    _log.critical("internal error, the broker stops", exit_code=int(ExitCode.INTERNAL), during=event, traceback=report)
-    _end(ExitCode.INTERNAL)
+    _log.critical(what, exit_code=int(code), during=event, traceback=report)
+    _end(code)
 
 
 def disk_failed(directory: object, error: BaseException) -> NoReturn:

@@ -27,6 +27,12 @@ def test_a_mistake_of_our_own_is_70_with_the_event() -> None:
     assert "AssertionError: never" in line["traceback"]
 
 
+def test_what_the_disk_does_not_give_back_is_74_with_the_event() -> None:
+    code, line = run("fatal.crashed('end of a turn', OSError(5, 'Input/output error'))")
+    assert (code, line["during"]) == (74, "end of a turn")
+    assert "Input/output error" in line["traceback"]
+
+
 def test_a_failed_disk_is_74() -> None:
     code, line = run("fatal.disk_failed('/data', OSError(5, 'Input/output error'))")
     assert (code, line["directory"]) == (74, "/data")
