@@ -224,10 +224,12 @@ class NodeDriver:
 
     def _turn(self) -> None:
         node = self.node
-        if node is not None:
-            self._end_turn(node)
-        # From here on a call of request_turn asks for another turn. What a core says in its own turn goes out in it.
-        self._turn_due = False
+        try:
+            if node is not None:
+                self._end_turn(node)
+        finally:
+            # From here on a call of request_turn asks for another turn. What a core says in its own turn goes out in it.
+            self._turn_due = False
         if self._woken:
             self._flush_clients()
         # Last, because a small group is synced here and now: backups and clients have been written to.
@@ -252,10 +254,14 @@ class NodeDriver:
     def _end_turn(self, node: BrokerNode) -> None:
         try:
             node.answer()
-            if self._woken and not node.urgent:
-                self._flush_clients()  # the answers are all that this turn has for anybody
-            left = node.gather(self._flush_due)
+            all_answered = bool(self._woken) and not node.urgent
         except Exception as error:  # noqa: BLE001  # nothing of a peer is looked at here: what comes is ours
+            self.crashed(f"end of a turn, log at {node.state.log.position}", error)
+        if all_answered:  # and nobody waits for what is left of the turn
+            self._flush_clients()
+        try:
+            left = node.gather(self._flush_due)
+        except Exception as error:  # noqa: BLE001  # as above
             self.crashed(f"end of a turn, log at {node.state.log.position}", error)
         self._flush_due = False
         if not left:

@@ -89,3 +89,23 @@ async def test_who_waits_is_written_to_first(urgent: bool, order: list[str]) -> 
     story.wake()
     await turned()
     assert story.done == order
+
+
+async def test_a_socket_that_cannot_be_written_is_no_crash_of_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(leading=True)
+    crashes: list[str] = []
+    monkeypatch.setattr(story.driver, "crashed", lambda event, _: crashes.append(event))
+    seen: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["exception"]))
+
+    def flush() -> None:
+        raise OSError(9, "Bad file descriptor")
+
+    monkeypatch.setattr(story, "flush", flush)
+    story.wake()
+    await turned()
+    assert [type(error) for error in seen] == [OSError]
+    assert crashes == []
+    story.driver.request_turn()
+    await turned()
+    assert story.done == ["answer", "answer", "gather", "links", "after"], "the next turn is as ever"
