@@ -49,6 +49,7 @@ class BrokerReplicator:
         log_start: its log holds everything after this offset.
         part: a catch-up is unfinished: what is held is no state of the group.
         fresh: transient messages may be missing, since this process started or the EPOCH of who had brought them was cut away.
+        refill_due: the primary was told so: it may bring transient messages before the log does.
         of_a_group: its journal was written with this plugin; otherwise its epochs are those of a broker that ran alone.
         noes: standing noes: transaction id to (offset of its PREPARE, reason).
     """
@@ -60,7 +61,7 @@ class BrokerReplicator:
         self.epoch_seen = 0
         self.log_start = 0
         self.part = False
-        self.fresh = True
+        self.fresh = self.refill_due = True
         self._brought_under = 0
         self.restarted_after = 0
         self.founding = False
@@ -122,7 +123,9 @@ class BrokerReplicator:
     def recovered(self, gate: JournalGate) -> None:
         """Recovery is over: from now on notes are written to ``gate``."""
         self._gate = gate
-        self.fresh = True  # whatever an earlier catch-up, replayed just now, had brought of transient messages
+        self.fresh = self.refill_due = (
+            True  # whatever an earlier catch-up, replayed just now, had brought of transient messages
+        )
         self.restarted_after = self._state.log.end
         self.epoch_seen = max(self.epoch_seen, self._state.log.epochs.newest)
         self._state.on_prepare = self._vote
@@ -137,12 +140,13 @@ class BrokerReplicator:
         is not applied here: one that has restarted has none, and its EPOCH ends them all. If that is cut away, they stand.
         """
         log = self._state.log
+        self.refill_due = self.fresh or self._brought_under > log.epochs.epoch_at(log.applied)
         return wire.Sync(
             epoch_seen=self.epoch_seen,
             log_start=self.log_start,
             end=log.end,
             starts=tuple(log.epochs.starts()),
-            fresh=self.fresh or self._brought_under > log.epochs.epoch_at(log.applied),
+            fresh=self.refill_due,
             part=self.part,
             noes=tuple((tx_id, offset) for tx_id, (offset, _) in self.noes.items()),
         )
@@ -444,5 +448,5 @@ class BrokerReplicator:
         for queue in self._state.queues.values():
             queue.sort()
         self.part = False
-        self.fresh = False
+        self.fresh = self.refill_due = False
         self._brought_under = self._link_epoch

@@ -298,8 +298,12 @@ class BrokerState:
         tx.outcome_offset = offset
 
     def _discard(self, tx: TxBuffer) -> None:
-        self._release(tx.events)
-        self.transactions.pop(tx.tx_id, None)
+        """Let go of what ``tx`` holds, once.
+
+        Two records may end it: ROLLBACK and a later EPOCH, which knows of no outcome if the events came after both, by a refill.
+        """
+        if self.transactions.pop(tx.tx_id, None) is not None:
+            self._release(tx.events)
 
     def forget_unlogged(self, tx: TxBuffer) -> None:
         """An open transaction that never reached the log ends: only embargo counts are to be undone."""

@@ -45,9 +45,9 @@ class Replicas:
             raise Violation(
                 "G3", f"{node.name} has applied up to {applied}; the chosen log is decided up to {reference.applied}"
             )
-        if live.fresh and not replicator.fresh:
+        if live.fresh and not replicator.refill_due:
             live.refilled_at = self._refilled_at(node)
-        live.fresh = replicator.fresh
+        live.fresh = replicator.refill_due
         if live.kept != reference.kept[applied]:
             raise Violation("G1", f"{node.name} at {applied} does not hold what the log says: {self._difference(node)}")
         wanted = reference.all[applied]
@@ -62,13 +62,14 @@ class Replicas:
         return max(self._reference.applied, node.node.state.log.end, *epochs, 0)
 
     def _may_lack_transients(self, node: SimNode, applied: int) -> bool:
-        """It has restarted and was not refilled since, or was promoted so, and has not dropped them for all yet.
+        """It has restarted, or has said that it may lack some, and was not refilled since; or was promoted so, and has not dropped
+        them for all yet.
 
         A refill brings messages that the log brings too, a little later. A primary that has restarted passes on what its journal
         kept, by refill or by catch-up, and ends all transient messages with its EPOCH.
         """
         primary = node.extension.ha.primary
-        if node.extension.replicator.fresh:
+        if node.extension.replicator.refill_due:
             return primary is None or applied < primary.epoch_offset
         live = node.watched
         if live.hole_at and not any(live.hole_at < lost <= applied for lost in self._reference.lost_at):
