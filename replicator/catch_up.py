@@ -56,8 +56,11 @@ class CatchUp:
         if not refill:
             self._describe(held)
         for tx in state.transactions.values():
-            if self.refill and (0 < tx.prepare_offset <= self.base or not tx.transient_at):
-                continue  # the log that the backup keeps closes it (so it may have applied it already), or holds all of it
+            closed_at = tx.prepare_offset or tx.outcome_offset
+            if self.refill and (0 < closed_at <= self.base or not tx.transient_at):
+                # The log that the backup keeps closes it, by PREPARE, ROLLBACK or EPOCH, and may have been applied: nothing would end
+                # it there a second time. Or that log holds all of it.
+                continue
             subscription = TxReplicatingSubscription(state, tx, self.base)
             if subscription.left:
                 self._transactions.append(subscription)

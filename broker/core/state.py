@@ -298,12 +298,8 @@ class BrokerState:
         tx.outcome_offset = offset
 
     def _discard(self, tx: TxBuffer) -> None:
-        """Let go of what ``tx`` holds, once.
-
-        Two records may end it: ROLLBACK and a later EPOCH, which knows of no outcome if the events came after both, by a refill.
-        """
-        if self.transactions.pop(tx.tx_id, None) is not None:
-            self._release(tx.events)
+        self._release(tx.events)
+        self.transactions.pop(tx.tx_id, None)
 
     def forget_unlogged(self, tx: TxBuffer) -> None:
         """An open transaction that never reached the log ends: only embargo counts are to be undone."""
