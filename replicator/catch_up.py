@@ -58,8 +58,8 @@ class CatchUp:
         for tx in state.transactions.values():
             closed_at = tx.prepare_offset or tx.outcome_offset
             if self.refill and (0 < closed_at <= self.base or not tx.transient_at):
-                # The log that the backup keeps closes it, by PREPARE, ROLLBACK or EPOCH, and may have been applied: nothing would end
-                # it there a second time. Or that log holds all of it.
+                # The log that the backup keeps closes it, by PREPARE, ROLLBACK or EPOCH (so it may have applied that already, and
+                # nothing ends it twice), or holds all of it.
                 continue
             subscription = TxReplicatingSubscription(state, tx, self.base)
             if subscription.left:

@@ -30,11 +30,12 @@ class WatchedLive(LiveOffsets):
         node: None for a copy that nobody watches.
         kept, all: digests of what the queues hold (`checkers.reference`).
         durable_offset, fresh, part: as they were when the node was looked at last.
+        catch_ups: how many have begun.
         hole_at: where the log that it received last had places whose transient records the sender had not kept.
         refilled_at: what a refill has brought may be of any place in the log up to here.
     """
 
-    __slots__ = ("all", "durable_offset", "fresh", "hole_at", "kept", "node", "part", "refilled_at")
+    __slots__ = ("all", "catch_ups", "durable_offset", "fresh", "hole_at", "kept", "node", "part", "refilled_at")
 
     def __init__(self, node: SimNode | None) -> None:
         super().__init__()
@@ -46,6 +47,7 @@ class WatchedLive(LiveOffsets):
         self.refilled_at = 0
         self.hole_at = 0
         self.part = False
+        self.catch_ups = 0
 
     def flip(self, queue: Queue, entry_id: int, message: Message) -> None:
         """A message came or went."""

@@ -20,18 +20,18 @@ class Order:
 
     def __init__(self, reference: Reference) -> None:
         self._reference = reference
-        self._newest: dict[tuple[str, int, int], int] = {}
+        self._newest: dict[tuple[str, int, int, int], int] = {}
         self._delivered_in: dict[tuple[int, int], int] = {}
 
     def enqueued(self, node: SimNode, queue: Queue, entry_id: int, kept: bool) -> None:
         """A message that was not there is applied.
 
         Only what a journal keeps: a refill may bring a transient message before older ones have come with the log. A catch-up
-        fills gaps, and the next one may drop what it brought.
+        fills gaps, and drops what its base is not to hold, though the log may bring that again: after each the order begins anew.
         """
         if not kept or node.extension.replicator.part:
             return
-        key = (node.name, node.incarnation, queue.id)
+        key = (node.name, node.incarnation, node.watched.catch_ups, queue.id)
         newest = self._newest.get(key, 0)
         if entry_id > newest:
             self._newest[key] = entry_id
