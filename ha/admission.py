@@ -107,7 +107,7 @@ class Admission:
             backup.catch_up = CatchUp(self._broker.state, {}, refill_after=common)
             for message in backup.catch_up.opening():
                 backup.link.send(message)
-        backup.sender = LogSender(self._log, common, self._config.link_unacknowledged_bytes)
+        backup.sender = self.sender_after(common)
         if backup.listed:
             backup.tell(BrokerStatus.READY.value)
         self._host.happened(
@@ -120,6 +120,14 @@ class Admission:
             )
         )
 
+    def sender_after(self, offset: int) -> LogSender:
+        """What sends a backup the log that follows ``offset``.
+
+        Raises:
+            IndexError: the kept log does not reach back that far.
+        """
+        return LogSender(self._log, offset, self._config.link_unacknowledged_bytes)
+
     def start_catch_up(self, backup: RemoteBackup, catch_up: CatchUp) -> None:
         assert backup.link is not None
         assert not backup.listed, f"a catch-up must not touch {backup.broker}, which is listed"
@@ -127,7 +135,7 @@ class Admission:
         backup.catch_up = catch_up
         for message in catch_up.opening():
             backup.link.send(message)
-        backup.sender = LogSender(self._log, catch_up.base, self._config.link_unacknowledged_bytes)
+        backup.sender = self.sender_after(catch_up.base)
         left = catch_up.blockers()
         self._host.happened(
             CatchUpBegins(

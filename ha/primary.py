@@ -181,8 +181,10 @@ class Primary:
         if link is None or sender is None:
             return
         catch_up = backup.catch_up
-        if catch_up is not None and not self._open(link, catch_up):
-            return
+        if catch_up is not None and not catch_up.opened:
+            if not self._open(link, catch_up):
+                return
+            sender = backup.sender = self._admission.sender_after(catch_up.base)
         try:
             for message in sender.messages(flush):
                 link.send(message)
@@ -255,7 +257,7 @@ class Primary:
     def _transaction_closing(self, tx: TxBuffer) -> None:
         """prepare_ordered: trackers for whoever does not hold the whole tx-queue yet (H-36)."""
         for backup in self.backups.values():
-            if backup.catch_up is not None and tx.tx_id in backup.catch_up.unsent_transactions:
+            if backup.catch_up is not None and backup.catch_up.lacks(tx.tx_id):
                 backup.trackers.track(tx)
 
     def _consider(self, backup: RemoteBackup) -> None:

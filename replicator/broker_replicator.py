@@ -378,9 +378,9 @@ class BrokerReplicator:
             if self._link_number == link and self._link_epoch:
                 self._pieces_durable(number)
 
-        if message[0] == wire.BASE and not message[1]:
+        if message[0] == wire.BASE and message[1] != wire.BASE_OF_REFILL:
             # Noted before it is taken: a checkpoint that the journal asks for here must describe the log that ends.
-            Meta.decode(message, 2)
+            self._check_kept(message, Meta.decode(message, 2)[1])
             self._gate.append_restart(self._state.log.stable)
             self._gate.append_note(journal_gate.PIECE, message, durable)
             self._take_piece(message)
@@ -429,20 +429,38 @@ class BrokerReplicator:
         """The catch-up begins: log and transactions start anew after the primary's applied position."""
         meta, at = Meta.decode(message, 2)
         state = self._state
-        if message[1]:  # a refill: the log goes on, only topology of non-durable queues is added
+        if message[1] == wire.BASE_OF_REFILL:  # the log goes on, only topology of non-durable queues is added
             for raw in meta.topology:
                 state.declare_missing(raw, meta.starts[-1][0])
             state.rebuild_registry()  # what the log brought for these queues meanwhile was passed over
             return
+        kept = self._check_kept(message, at)
         self.part = True
         self.noes.clear()
-        state.drop_transactions()
+        state.drop_transactions(kept)
         state.log.restart_at(meta.offset, list(meta.starts))
         state.put_before_log()
         meta.install(state)
         self.log_start = meta.offset
         self._acked = -1
-        assert at <= len(message)
+
+    def _check_kept(self, message: bytes, at: int) -> dict[int, int]:
+        """The transactions that this BASE, whose meta ends at ``at``, lets this broker keep; they have to be here.
+
+        Raises:
+            WireError: they are not as the primary has sent them, or the form of the BASE is not known.
+        """
+        if message[1] == wire.BASE_NEW:
+            return {}
+        if message[1] != wire.BASE_AGAIN:
+            raise wire.WireError(f"a base of form {message[1]} is not known to this program: a newer one has sent it")
+        kept = wire.decode_kept(message, at)
+        for tx_id, sent in kept.items():
+            tx = self._state.transactions.get(tx_id)
+            held = tx.logged_events if tx is not None else 0
+            if held != sent:
+                raise wire.WireError(f"transaction {tx_id}: {held} events are held, the primary has sent {sent}")
+        return kept
 
     def _caught_up(self) -> None:
         for queue in self._state.queues.values():

@@ -2,9 +2,12 @@
 
 First the base (everything that is not a message, as it is applied now), what to drop, and the content of all undecided
 transactions; only then does the log begin to flow, from the base on, and the queues' pieces between its batches. Transactions and
-queues are bounded in flight, so their size is nothing to fear. A broker that merely restarted gets the same as a *refill*: only
-what is transient, since its journal kept the rest, and only when the primary has applied everything that this broker will not
-be sent again. A refill's transactions, those with transient events, go at once: the group may be waiting for that broker.
+queues are bounded in flight, so their size is nothing to fear. Nor is the time that it takes: if the log has grown too long
+meanwhile, the base is put again, further on, and only what the transactions got since is left to be sent before the log.
+
+A broker that merely restarted gets the same as a *refill*: only what is transient, since its journal kept the rest, and only when
+the primary has applied everything that this broker will not be sent again. A refill's transactions, those with transient events, go
+at once: the group may be waiting for that broker.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ class CatchUp:
 
     Attributes:
         base: the log position after which the log flows to this backup.
+        opened: all that must come before the first batch of the log has been sent.
         unsent_transactions: transaction id to the number of the piece that completes it at the backup, NOT_SENT before that is
             sent; gone when it is acknowledged. While one is here the backup does not hold that whole tx-queue.
     """
@@ -53,24 +57,22 @@ class CatchUp:
         self._transactions: deque[TxReplicatingSubscription] = deque()
         self._queues: deque[ReplicatingSubscription] = deque()
         self._described = False
+        self._held = held
+        self._sent_of: dict[int, TxReplicatingSubscription] = {}
         if not refill:
-            self._describe(held)
-        for tx in state.transactions.values():
-            closed_at = tx.prepare_offset or tx.outcome_offset
-            if self.refill and (0 < closed_at <= self.base or not tx.transient_at):
-                # The log that the backup keeps closes it, by PREPARE, ROLLBACK or EPOCH (so it may have applied that already, and
-                # nothing ends it twice), or holds all of it.
-                continue
-            subscription = TxReplicatingSubscription(state, tx, self.base)
-            if subscription.left:
-                self._transactions.append(subscription)
-                self.unsent_transactions[tx.tx_id] = NOT_SENT
+            self._describe(wire.BASE_NEW)
+        self._find_transactions()
+        self.opened = refill or not self._transactions
+        if self.opened:
+            self._held = {}
 
-    def _describe(self, held: dict[int, IdSet]) -> None:
+    def _describe(self, form: int) -> None:
         """Put the base, and see what each queue lacks: all of it as it is applied now."""
         self._described = True
         state = self._state
-        self._ready.append(bytes((wire.BASE, self.refill)) + self._meta())
+        held = self._held
+        kept = [(tx_id, each.sent) for tx_id, each in self._sent_of.items()]
+        self._ready.append(wire.encode_base(form, self._meta(), kept))
         for queue in state.queues.values():
             if not queue.logged or queue.id not in state.image.queues:
                 continue
@@ -100,6 +102,26 @@ class CatchUp:
         starts = ((self._state.log.epochs.epoch_at(applied), applied),)
         return Meta(offset=0, csn=0, starts=starts, topology=tuple(topology), outcomes=type(meta.outcomes)()).encode()
 
+    def _find_transactions(self) -> None:
+        """See what has to be sent of the undecided transactions before the log can follow from the base on."""
+        state = self._state
+        sent_of = self._sent_of
+        for tx in state.transactions.values():
+            closed_at = tx.prepare_offset or tx.outcome_offset
+            if self.refill and (0 < closed_at <= self.base or not tx.transient_at):
+                # The log that the backup keeps closes it, by PREPARE, ROLLBACK or EPOCH (so it may have applied that already, and
+                # nothing ends it twice), or holds all of it.
+                continue
+            subscription = sent_of.get(tx.tx_id)
+            if subscription is None:
+                subscription = TxReplicatingSubscription(state, tx, self.base)
+            else:
+                subscription.reach(self.base)
+            if subscription.left:
+                sent_of[tx.tx_id] = subscription
+                self._transactions.append(subscription)
+                self.unsent_transactions[tx.tx_id] = NOT_SENT
+
     def opening(self) -> list[bytes]:
         """What is sent at once, whatever is in flight: base and drops; of a refill the transactions."""
         messages = list(self._ready)
@@ -108,11 +130,6 @@ class CatchUp:
         while self.refill and self._transactions:
             messages.append(self._transaction_piece())
         return messages
-
-    @property
-    def opened(self) -> bool:
-        """All that must come before the first batch of the log has been sent."""
-        return not self._transactions
 
     def _transaction_piece(self) -> bytes:
         """The next piece of the first transaction that has not been sent whole."""
@@ -125,17 +142,57 @@ class CatchUp:
             self.unsent_transactions[subscription.tx.tx_id] = self._sent
         return piece
 
+    def _opening_message(self) -> bytes:
+        """The next of what comes before the log."""
+        if self._ready:
+            self._sent += 1
+            message = self._ready.popleft()
+        else:
+            message = self._transaction_piece()
+        if not self._ready and not self._transactions:
+            self._go_on()
+        return message
+
+    def _go_on(self) -> None:
+        """All that comes before the log is sent: the log follows now, or the base moves on first.
+
+        It moves if more has been applied since than half of what is kept: no batch is to leave the kept log on its way.
+        """
+        log = self._state.log
+        kept = log.kept
+        if kept.reaches(self.base, log.closed_end) and kept.size_of(self.base, log.applied) <= kept.limit_bytes // 2:
+            self._open()
+            return
+        self.base = log.applied
+        undecided = self._state.transactions
+        self._sent_of = {tx_id: each for tx_id, each in self._sent_of.items() if tx_id in undecided}
+        self._queues.clear()
+        self._describe(wire.BASE_AGAIN)
+        self._find_transactions()
+        for tx_id, piece in self.unsent_transactions.items():
+            if piece == NOT_SENT and tx_id not in undecided:
+                self.unsent_transactions[tx_id] = self._sent + 1  # the base, which is without it
+
+    def _open(self) -> None:
+        """The log may flow."""
+        self.opened = True
+        self._held = {}
+        self._sent_of = {}
+        for tx_id, piece in self.unsent_transactions.items():
+            if piece == NOT_SENT:  # what it has behind the base comes with the log
+                self.unsent_transactions[tx_id] = self._sent
+
     def next_message(self) -> bytes | None:
         """The next piece, if one may be sent now; CAUGHT_UP after the last."""
         if self._ended_at or self._sent - self._acked >= PIECES_IN_FLIGHT:
             return None
-        if self._transactions:
-            return self._transaction_piece()
+        if not self.opened:
+            return self._opening_message()
         if not self._described:
             # The backup's journal kept no transient record, the ones that we have not applied ourselves neither.
             if self._state.log.applied < self.base:
                 return None
-            self._describe({})
+            self._describe(wire.BASE_OF_REFILL)
         if self._ready:
             self._sent += 1
             return self._ready.popleft()
@@ -158,6 +215,12 @@ class CatchUp:
         for tx_id in whole:
             del self.unsent_transactions[tx_id]
         return whole
+
+    def lacks(self, tx_id: int) -> bool:
+        """Whether the backup does not hold all of a transaction that closes now, but for what follows it in the log."""
+        if not self.opened:
+            self.unsent_transactions.setdefault(tx_id, NOT_SENT)
+        return tx_id in self.unsent_transactions
 
     @property
     def finished(self) -> bool:

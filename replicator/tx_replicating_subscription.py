@@ -15,25 +15,43 @@ class TxReplicatingSubscription(ReplicatingSubscription):
     """Sends the events of an undecided transaction that stand in the log at or before the catch-up's base.
 
     The records are encoded again and come out with the same bytes, so the backup's digest is the one that PREPARE states.
+
+    Attributes:
+        sent: how many events have been sent.
     """
 
     def __init__(self, state: BrokerState, tx: TxBuffer, base: int) -> None:
         tx_queue = Queue(tx.tx_id, "", f"tx:{tx.tx_id}", durable=True, auto_delete=True, arguments={}, live=state.live)
         super().__init__(tx_queue, IdSet())
         self.tx = tx
-        self._events = [event for event in tx.events if 0 < event[0] <= base]
+        self.sent = 0
         self._at = 0
+        self._scanned = 0
+        self._logged = 0
+        self.reach(base)
+
+    def reach(self, base: int) -> None:
+        """The base is at ``base`` now: what the transaction got up to there is to be sent too."""
+        events = self.tx.events
+        at = self._scanned
+        while at < len(events) and events[at][0] <= base:
+            self._logged += events[at][0] > 0
+            at += 1
+        self._scanned = at
 
     @property
     def left(self) -> int:
-        return len(self._events) - self._at
+        return self._logged - self.sent
 
     def next_piece(self, limit_bytes: int) -> bytes | None:
         """The next records of the tx-queue, or None when all have been sent."""
         records: list[tuple[int, bytes]] = []
         size = 0
-        while self._at < len(self._events) and size < limit_bytes:
-            offset, message, content = self._events[self._at]
+        while self._at < self._scanned and size < limit_bytes:
+            offset, message, content = self.tx.events[self._at]
+            self._at += 1
+            if not offset:
+                continue  # concerns only queues whose messages are not in the log
             if message is None:
                 raw = record.encode_tx_dequeue(self.tx.tx_id, content)
             else:
@@ -41,5 +59,5 @@ class TxReplicatingSubscription(ReplicatingSubscription):
                 raw = head + message.properties + message.content()
             records.append((offset, raw))
             size += len(raw)
-            self._at += 1
+        self.sent += len(records)
         return snapshot.encode_transaction_piece(wire.TRANSACTION, records) if records else None

@@ -5,7 +5,8 @@ behind the stable position of the moment.
 
 The order of a conversation: the backup says SYNC (what it has). The primary answers RESUME (keep your log up to here, the
 rest follows) or CATCH_UP (tell me your ids), to which the backup says IDS and the primary BASE, then DROP, TRANSACTION and
-QUEUE pieces beside the log, then CAUGHT_UP. Meanwhile and ever after: BATCH and STABLE one way, ACK, PIECE_ACK and NO the
+QUEUE pieces beside the log, then CAUGHT_UP. BASE comes again, further on, if the log grew too long while the transactions were
+sent. Meanwhile and ever after: BATCH and STABLE one way, ACK, PIECE_ACK and NO the
 other.
 
 A message that came after version 1 is sent only where ``Link.wire_version`` says that the other end knows it.
@@ -53,8 +54,16 @@ _RESUME: Final = Struct(">IQQ")
 _U64: Final = Struct(">Q")
 _U32: Final = Struct(">I")
 
+_KEPT: Final = Struct(">QI")
+
 FRESH: Final = 1
 PART: Final = 2
+
+BASE_NEW: Final = 0
+BASE_OF_REFILL: Final = 1
+BASE_AGAIN: Final = 2
+"""Forms of a BASE, its second octet. NEW: what is held of transactions goes. OF_REFILL: the log goes on, only what is transient is
+added. AGAIN: the log begins anew once more, and the transactions that are named stay."""
 
 
 class WireError(UnderstudyError):
@@ -163,6 +172,18 @@ def decode_ids(buf: bytes) -> dict[int, IdSet]:
         (queue_id,) = _U64.unpack_from(buf, at)
         held[queue_id], at = IdSet.decode(buf, at + 8)
     return held
+
+
+def encode_base(form: int, meta: bytes, kept: Sequence[tuple[int, int]] = ()) -> bytes:
+    """Everything that is not a message. ``kept``, of the form AGAIN: (transaction id, events sent of it so far)."""
+    names = [_U32.pack(len(kept)), *[_KEPT.pack(*each) for each in kept]] if form == BASE_AGAIN else []
+    return b"".join([bytes((BASE, form)), meta, *names])
+
+
+def decode_kept(buf: bytes, at: int) -> dict[int, int]:
+    """What stands at ``at``, behind the meta of a BASE of the form AGAIN: transaction id to events sent of it so far."""
+    (count,) = _U32.unpack_from(buf, at)
+    return dict(_KEPT.unpack_from(buf, at + 4 + _KEPT.size * i) for i in range(count))
 
 
 def encode_drop(queue_id: int, ids: IdSet) -> bytes:

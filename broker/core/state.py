@@ -554,10 +554,11 @@ class BrokerState:
         """Whether there is a message in any queue, or in a transaction."""
         return bool(self.transactions) or any(queue.entries for queue in self.queues.values())
 
-    def drop_transactions(self) -> None:
-        """Forget all transaction content (a catch-up brings it again)."""
+    def drop_transactions(self, kept: Container[int] = ()) -> None:
+        """Forget all transaction content but of ``kept`` (a catch-up brings it again)."""
         for tx in list(self.transactions.values()):
-            self._discard(tx)
+            if tx.tx_id not in kept:
+                self._discard(tx)
 
     def put_before_log(self) -> None:
         """The log begins anew: what is held stands before it in the journal, whatever offset it had in the old one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 
@@ -63,6 +64,17 @@ class KeptLog:
     def reaches(self, offset: int, end: int) -> bool:
         """Whether everything after ``offset`` up to the log's ``end`` is here."""
         return offset >= end or (bool(self._batches) and self._batches[0].first <= offset + 1)
+
+    def size_of(self, after: int, upto: int) -> int:
+        """Bytes of the batches here that begin behind ``after`` and end at or before ``upto``."""
+        batches = self._batches
+        start = bisect_left(batches, after + 1, key=lambda batch: batch.first)
+        size = 0
+        for batch in islice(batches, start, None):
+            if batch.last > upto:
+                break
+            size += len(batch.frame)
+        return size
 
     def cursor(self, offset: int) -> int:
         """A number for :meth:`since`: the first batch that holds a record after ``offset``."""

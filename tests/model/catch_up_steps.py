@@ -2,7 +2,8 @@
 
 CATCH_UP to DROP are one step: nothing of the backup changes before BASE, and a broker that crashes between BASE and DROP
 holds what any broker holds whose catch-up was broken off, and is treated as one. TRANSACTION is a step by itself, before
-the first BATCH; each message is a QUEUE piece, read from the primary's live queue when it is sent. A piece is durable when it
+the first BATCH; behind it the base may be put again where the primary is by then, with DROP, and what the transaction got since
+is owed anew. Each message is a QUEUE piece, read from the primary's live queue when it is sent. A piece is durable when it
 is taken; PIECE_ACK and the trackers, which wait for it, are in the condition of the guard (set_steps): a broker is not
 guarded before it has all pieces.
 
@@ -60,13 +61,25 @@ def begin(rules: Rules, world: World, primary: Broker, backup: Broker, view: Vie
     role = primary.role
     assert role is not None
     base = applied(primary.log, role.stable, True, primary.start)
-    tx = transaction(primary.log)
     live = live_content(primary)
     held = held_content(backup, world.chosen)
-    todo = live & ~held
+    kept = held if rules.bug == "nothing-is-dropped" else held & live
+    after = based(rules, primary, backup, base, held, kept)
+    broken = "G7 ready means promotable: a catch-up touches a listed broker" if backup.listed and view.listed else ""
+    dropped = f" and DROP {names(held & ~kept)}" if held & ~kept else ""
+    text = f"{{b}} says SYNC, {{p}} CATCH_UP; {{b}} IDS {names(held)}, {{p}} BASE {base}{dropped}"
+    acked = view.acked if rules.bug == "old-acknowledgements-count" else 0
+    return Step(text, PLAIN, world, primary, with_view(after, view._replace(acked=acked, guard=0)), broken=broken)
+
+
+def based(rules: Rules, primary: Broker, backup: Broker, base: int, held: int, kept: int) -> Broker:
+    """BASE and DROP: the log begins behind ``base``, of the messages ``held`` it keeps some; what it lacks is to come."""
+    role = primary.role
+    assert role is not None
+    tx = transaction(primary.log)
+    todo = live_content(primary) & ~held
     if rules.bug == "skip-set-is-a-range":
         todo &= ~((1 << held.bit_length()) - 1)
-    kept = held if rules.bug == "nothing-is-dropped" else held & live
     lacks = 0
     if tx.first and not (0 < tx.outcome <= base or (tx.state == COMMITTED and tx.prepare <= base)):
         for raw in primary.log[:base]:
@@ -74,7 +87,7 @@ def begin(rules: Rules, world: World, primary: Broker, backup: Broker, view: Vie
     owed = int(bool(lacks) and rules.bug not in ("no-tx-catch-up", "yes-without-looking"))
     if rules.bug == "outcomes-forgotten" and tx.state == COMMITTED and tx.outcome <= base:
         lacks |= LACKS_OUTCOME
-    after = backup._replace(
+    return backup._replace(
         seen=max(backup.seen, role.epoch),
         log=primary.log[:base],
         synced=base,
@@ -86,11 +99,25 @@ def begin(rules: Rules, world: World, primary: Broker, backup: Broker, view: Vie
         filling=Filling(base, kept, todo, owed),
         link=role.epoch,
     )
-    broken = "G7 ready means promotable: a catch-up touches a listed broker" if backup.listed and view.listed else ""
-    dropped = f" and DROP {names(held & ~kept)}" if held & ~kept else ""
-    text = f"{{b}} says SYNC, {{p}} CATCH_UP; {{b}} IDS {names(held)}, {{p}} BASE {base}{dropped}"
-    acked = view.acked if rules.bug == "old-acknowledgements-count" else 0
-    return Step(text, PLAIN, world, primary, with_view(after, view._replace(acked=acked, guard=0)), broken=broken)
+
+
+def again(rules: Rules, primary: Broker, backup: Broker, base: int) -> Broker:
+    """TRANSACTION, and BASE further on, at ``base`` (CatchUp._go_on, BrokerReplicator._check_kept).
+
+    The backup keeps of the transaction what it has just been sent, if that is undecided still.
+    """
+    filling = backup.filling
+    assert filling is not None
+    held = filling.content
+    kept = held if rules.bug == "nothing-is-dropped" else held & live_content(primary)
+    after = based(rules, primary, backup, base, held, kept)
+    assert after.filling is not None
+    sent = 0
+    for raw in primary.log[: backup.start]:
+        sent |= {TX_ENQUEUE: C, TX_DEQUEUE: B}.get(kind_of(raw), 0)
+    lacks = after.lacks & ~sent
+    owed = after.filling.owed and lacks & (B | C) and rules.bug != "base-again-is-all"
+    return after._replace(lacks=lacks, filling=after.filling._replace(owed=int(bool(owed))))
 
 
 def names(content: int) -> str:
@@ -108,6 +135,10 @@ def steps(rules: Rules, world: World, primary: Broker, backup: Broker) -> Iterat
     if filling.owed:
         after = backup._replace(lacks=backup.lacks & ~(B | C), filling=filling._replace(owed=0))
         yield Step("{b} takes TRANSACTION from {p}", PLAIN, world, primary, after)
+        base = applied(primary.log, role.stable, True, primary.start)
+        if base > backup.start:
+            text = f"{{b}} takes TRANSACTION and BASE {base} from {{p}}"
+            yield Step(text, PLAIN, world, primary, again(rules, primary, backup, base))
     elif filling.todo:
         message = filling.todo & -filling.todo
         there = live_content(primary) & message or (message if rules.bug == "pieces-from-a-copy" else 0)

@@ -104,7 +104,13 @@ CONFIGURATIONS: dict[str, Configuration] = {
         "a broker is caught up while a transaction takes one message and brings another, and a third is taken",
         more(ALONE, crashes=1, messages=True, trim=True, events=2, dequeue=True),
         (LIVE,),
-        90_614,
+        90_900,
+    ),
+    "wiped-in-transaction": Configuration(
+        "a transaction takes a message and brings another while a broker that lost its data is caught up, and a broker dies",
+        more(ALONE, wipes=1, crashes=1, messages=True, trim=True, events=2),
+        (),
+        132_595,
     ),
     "wiped": Configuration(
         "a listed broker comes back with an empty disk, and a broker dies",

@@ -342,6 +342,13 @@ REJOINING = {
         LIVE,
         "DESIGN 5, tx catch-up (K-09)",
     ),
+    "base-again-is-all": Mutation(
+        "what a transaction got between one base of a catch-up and the next is not sent",
+        more(CATCH_UP, events=2, wipes=1, crashes=1),
+        "",
+        "CatchUp._go_on",
+        safe="the vote finds what is missing: the joiner's no ends its link, and the next catch-up brings all of it",
+    ),
     "skip-set-is-a-range": Mutation(
         "a catch-up skips everything up to the newest id that the joiner holds",
         more(CATCH_UP, events=0, enqueue=True, wipes=1),

@@ -60,14 +60,23 @@ def broken_by_broker(world: World, broker: Broker) -> str:
 
 def _right(world: World, broker: Broker) -> bool:
     """Whether the queues of ``broker`` are what ``chosen`` says when it has applied all of that."""
-    assert broker.filling is not None
+    filling = broker.filling
+    assert filling is not None
     chosen = world.chosen
     tx = transaction(chosen)
     # A catch-up brings what its primary has applied, which may be a transaction whose COMMIT is not stable yet.
     ahead = tx.state == CLOSED and tx.prepare <= broker.start
     if ahead and not world.facts & COMMIT_TOLD:
         return False
-    before = applied(broker.log, broker.filling.told, start=broker.start)
-    upto = len(chosen) if ahead else max(before, applied(chosen, len(chosen)))
-    content = apply(broker.filling.content, chosen, before, upto, broker.lacks, ahead)
-    return content == apply(0, chosen, 0, upto, 0, ahead)
+    before = applied(broker.log, filling.told, start=broker.start)
+
+    def right(upto: int, decided: bool) -> bool:
+        content = apply(filling.content, chosen, before, upto, broker.lacks, decided)
+        return content == apply(0, chosen, 0, upto, 0, decided)
+
+    if ahead:
+        return right(len(chosen), True)
+    # Its pieces may have been read when the primary had committed, which is not stable yet: what the transaction takes is missing
+    # already. If it is rolled back after all, that is seen then.
+    closed = tx.state == CLOSED and before < tx.prepare
+    return right(max(before, applied(chosen, len(chosen))), False) or (closed and right(len(chosen), True))

@@ -111,7 +111,7 @@ class SimCluster:
 
     def _sent(self, source: SimNode, target: SimNode, message: bytes) -> None:
         self.checkers.sent(source, target, message)
-        if message[0] == wire.RESUME or (message[0] == wire.BASE and not message[1]):
+        if message[0] == wire.RESUME or (message[0] == wire.BASE and message[1] == wire.BASE_NEW):
             # A primary goes on with it on a new link, which it does with nobody whose place in the set is being settled.
             self._begins_anew(target)
 

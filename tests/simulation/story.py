@@ -127,7 +127,7 @@ def _sync(message: bytes) -> str:
 
 
 def _base(message: bytes) -> str:
-    return "BASE of a refill" if message[1] else "BASE of a catch-up"
+    return ("BASE of a catch-up", "BASE of a refill", "BASE again, further on")[message[1]]
 
 
 def _queue(message: bytes) -> str:

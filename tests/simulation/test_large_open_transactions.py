@@ -20,6 +20,12 @@ def catch_up_of(group: Scenario, joiner: SimNode) -> CatchUp | None:
     return backup.catch_up if backup is not None else None
 
 
+def is_under_way(group: Scenario, joiner: SimNode, events: int) -> bool:
+    catch_up = catch_up_of(group, joiner)
+    held = sum(tx.logged_events for tx in joiner.node.state.transactions.values())
+    return catch_up is not None and not catch_up.opened and held > events
+
+
 @pytest.mark.parametrize("ending", ["commit", "rollback", "stays open", "its primary dies"])
 def test_it_is_sent_in_pieces_and_the_log_waits_for_the_last(ending: str) -> None:
     with scenario(kept_bytes=1, piece_bytes=200, pieces_in_flight=2) as group:
@@ -33,12 +39,7 @@ def test_it_is_sent_in_pieces_and_the_log_waits_for_the_last(ending: str) -> Non
         hand.publish("q", *BODIES[20:])
         group.move_the_kept_log_on()
         joiner.resume()
-
-        def is_under_way() -> bool:
-            catch_up = catch_up_of(group, joiner)
-            return catch_up is not None and not catch_up.opened and group.events(joiner) > 4
-
-        group.until("a part of it has been sent", is_under_way)
+        group.until("a part of it has been sent", lambda: is_under_way(group, joiner, 4))
         catch_up = catch_up_of(group, joiner)
         assert catch_up is not None
         primary = group.primary
@@ -74,3 +75,57 @@ def test_it_is_sent_in_pieces_and_the_log_waits_for_the_last(ending: str) -> Non
             group.everywhere("q", *BODIES)
         else:
             group.everywhere("q")
+
+
+@pytest.mark.parametrize("ending", ["commit", "rollback", "its primary dies", "the joiner dies"])
+def test_the_log_may_grow_by_more_than_is_kept_while_it_is_sent(ending: str) -> None:
+    """The base moves on: what the transactions got since is sent, and nothing of before again."""
+    with scenario(kept_bytes=2_000, piece_bytes=200, pieces_in_flight=2) as group:
+        setup = group.hand()
+        for queue in ("q", "gone", "other"):
+            setup(calls.declare, queue)
+        setup.go()
+        ended = group.hand(transactional=True)
+        ended.publish("gone", *BODIES[:5])
+        hand = group.hand(transactional=True)
+        hand.publish("q", *BODIES)
+        joiner = group.backups[0]
+        group.away(joiner)
+        group.move_the_kept_log_on()
+        joiner.resume()
+        group.until("a part of it has been sent", lambda: is_under_way(group, joiner, 10))
+        catch_up = catch_up_of(group, joiner)
+        assert catch_up is not None
+        base = catch_up.base
+        group.hold_disk(joiner)
+        late = group.hand(transactional=True)
+        late.publish("q", *BODIES[:3])  # begins behind the first base
+        hand.publish("q", b"more")
+        ended(calls.rollback)
+        writer = group.hand()
+        for number in range(40):
+            writer.publish("other", b"%03d" % number + bytes(200))
+        assert not catch_up.opened, "else nothing is shown"
+        assert catch_up_of(group, joiner) is catch_up, "it has not begun again"
+        group.free_disk(joiner)
+
+        if ending == "its primary dies":
+            group.replace_primary(group.backups[1], hard=True)
+            group.heal()
+        elif ending == "the joiner dies":
+            group.until("the base has moved", lambda: catch_up.base > base)
+            group.crash(joiner)
+            group.heal()
+        group.ready()
+        if ending in ("commit", "rollback"):
+            assert catch_up.base > base
+            assert catch_up_of(group, joiner) is catch_up, "one catch-up was enough"
+        if ending == "rollback":
+            hand(calls.rollback)
+            late(calls.rollback)
+        elif ending != "its primary dies":
+            for each in (late, hand):
+                each.committed()
+        committed = ending in ("commit", "the joiner dies")
+        group.everywhere("q", *((*BODIES[:3], *BODIES, b"more") if committed else ()))
+        group.everywhere("gone")

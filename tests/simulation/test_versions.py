@@ -254,7 +254,7 @@ def pieces(primary: SimNode) -> dict[str, bytes]:
     """Messages of a catch-up that hold something of the future."""
     state = primary.node.state
     meta = Meta.of(state)
-    base = bytes((wire.BASE, False)) + attrs.evolve(meta, topology=(*meta.topology, future_record(1))).encode()
+    base = wire.encode_base(wire.BASE_NEW, attrs.evolve(meta, topology=(*meta.topology, future_record(1))).encode())
     transaction = snapshot.encode_transaction_piece(wire.TRANSACTION, [(state.log.end, future_record(1))])
     return {"base": base, "transaction": transaction, "message": bytes((77, 1, 2, 3))}
 
