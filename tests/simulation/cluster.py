@@ -25,7 +25,7 @@ from tests.simulation.sim_client import SimClient
 from tests.simulation.sim_network import Network
 from tests.simulation.sim_node import SimNode
 from tests.simulation.sim_store import SimStore
-from tests.simulation.workloads import KEPT_QUEUES, Run, workers
+from tests.simulation.workloads import KEPT_QUEUES, RING, Run, workers
 from tests.simulation.workloads.setting_up import declare_all
 from tests.simulation.world import MS, START_US, World
 from understudy.broker.core.digest import queue_digests
@@ -247,7 +247,7 @@ class SimCluster:
             if left:
                 raise Violation("counts", f"{node.name} keeps what it should have forgotten: {left}")
             self.restart.check(node, self.world.stream(f"restart {node.name}"), hard=self.world.seed % 2 == 0)
-        self.accounts.check(KEPT_QUEUES)
+        self.accounts.check((*KEPT_QUEUES, *RING))
 
     @staticmethod
     def _left_over(node: SimNode) -> dict[str, object]:

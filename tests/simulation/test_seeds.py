@@ -37,6 +37,7 @@ LATER_SEEDS = {
 @pytest.mark.parametrize("seed", [*SEEDS, *LATER_SEEDS])
 def test_every_promise_holds(seed: int) -> None:
     knobs = Knobs.draw(seed)
+    knobs = attrs.evolve(knobs, workloads=knobs.workloads - {"ring"})  # came later than all of them
     if seed in SEEDS:
         knobs = attrs.evolve(knobs, later_faults=())
     report = SimCluster(seed, knobs=knobs).run()

@@ -13,13 +13,14 @@ from tests.simulation.workloads.inquirer import Inquirer
 from tests.simulation.workloads.levels import Levels
 from tests.simulation.workloads.odd_transactions import HEAVY, Heavy, Shy, Sleeper, Thinker
 from tests.simulation.workloads.plain import FIFO, PICKED, Consumer, PickyConsumer, Producer
+from tests.simulation.workloads.ring import Runner
 from tests.simulation.workloads.router import Router
 from tests.simulation.workloads.run import Run
 from tests.simulation.workloads.stages import STAGES, Feeder, StageWorker
 from tests.simulation.workloads.vandal import Vandal
 
 KEPT_QUEUES = (*ACCOUNTS, *STAGES, HEAVY, FIFO, PICKED)
-"""Durable queues that are neither deleted nor purged."""
+"""Durable queues that are neither deleted nor purged, declared for every run."""
 MAKE_CLIENT = Callable[[str], SimClient]
 
 
@@ -48,6 +49,10 @@ def workers(run: Run, make: MAKE_CLIENT) -> tuple[list[SimClient], list[SimClien
         programs["feeder"] = lambda client: Feeder(client, run).program()
         for stage in range(len(STAGES) - 1):
             programs[f"worker{stage}"] = lambda client, stage=stage: StageWorker(client, run, stage).program()  # type: ignore[misc]
+    if "ring" in chosen:
+        known: dict[str, int] = {}
+        for i in range(2):
+            programs[f"runner{i}"] = lambda client, first=i == 0: Runner(client, run, known, first).program()  # type: ignore[misc]
     if "fifo" in chosen:
         programs["producer"] = lambda client: Producer(client, run, FIFO, persistent=0.9).program()
         watchers["consumer"] = lambda client: Consumer(client, run, FIFO).program()
