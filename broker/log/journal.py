@@ -38,6 +38,7 @@ signal). Whether a write goes through the page cache is the storage's affair.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from understudy.broker.log import frame as frames
 from understudy.broker.log.frame import KIND_CUT, FrameTooLargeError
@@ -86,6 +87,8 @@ __all__ = [
     "OffsetNotKeptError",
 ]
 
+CHECKPOINT_FRACTION: Final = 4
+"""A checkpoint, which begins a segment, takes up no more than one part in so many of it; else the segment is made larger."""
 _KIND_AT = 5
 
 
@@ -247,7 +250,7 @@ class Journal:
             self._seal(self._segments[-1])
         align, interval = self.options.alignment_bytes, self.options.index_interval_bytes
         need = align_up(SEGMENT_HEADER_BYTES, align) + GROUP_BYTES + len(checkpoint or b"") + length + align
-        size = self._segment_bytes
+        size = max(self._segment_bytes, align_up(CHECKPOINT_FRACTION * len(checkpoint or b""), align))
         while size - footer_bytes_for(size, align, interval) < need:
             size = align_up(need + footer_bytes_for(size, align, interval), align)
         footer_bytes = footer_bytes_for(size, align, interval)

@@ -10,6 +10,7 @@ from tests.simulation.disk import MemoryStorage
 from tests.unit.log.test_journal_kit import (
     CHECKPOINT,
     IDENTITY,
+    KIND,
     SMALL,
     Recorder,
     batch,
@@ -18,7 +19,7 @@ from tests.unit.log.test_journal_kit import (
     note,
     open_journal,
 )
-from understudy.broker.log.frame import FrameTooLargeError
+from understudy.broker.log.frame import FrameTooLargeError, encode_note
 from understudy.broker.log.journal import JournalOptions
 from understudy.broker.log.journal_recovery import recover, scan
 from understudy.broker.log.segment import (
@@ -187,6 +188,18 @@ def test_a_frame_larger_than_a_segment_gets_its_own() -> None:
     assert sizes[1] % 512 == 0
     assert open_journal(storage)[0].batches == frames
     assert list(new_journal(storage).read_batches(2)) == frames[1:]
+
+
+def test_a_large_checkpoint_gets_a_segment_that_holds_three_times_as_much_besides() -> None:
+    """Else each few records would be followed by another such checkpoint."""
+    storage = MemoryStorage()
+    large = encode_note(KIND + 1, bytes(6000))
+    journal = new_journal(storage, checkpoint=lambda: large)
+    written = fill(journal, 20, size=2000)
+    assert len(storage.content(segment_name(2))) == 24_064, "four times the checkpoint, aligned"
+    found = open_journal(storage)[0].frames
+    assert [frame for frame in found if frame != large] == written
+    assert found.count(large) == 3, "eight batches fit behind each, and three into the first segment"
 
 
 def test_a_roll_without_checkpoint() -> None:
