@@ -60,10 +60,10 @@ def check_memory(group: Group, when: str) -> None:
     assert max(found.values()) < bound
 
 
-def fill(finder: Finder) -> tuple[Any, Any]:
+def fill(finder: Finder, heartbeat_s: int = HEARTBEAT_S) -> tuple[Any, Any]:
     """An open transaction with everything in it, all of which has arrived."""
     connection = pika.BlockingConnection(
-        pika.ConnectionParameters("127.0.0.1", finder.leading_port(), heartbeat=HEARTBEAT_S)
+        pika.ConnectionParameters("127.0.0.1", finder.leading_port(), heartbeat=heartbeat_s)
     )
     channel = connection.channel()
     channel.tx_select()
