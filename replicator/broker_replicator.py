@@ -432,7 +432,7 @@ class BrokerReplicator:
         if message[1] == wire.BASE_OF_REFILL:  # the log goes on, only topology of non-durable queues is added
             for raw in meta.topology:
                 state.declare_missing(raw, meta.starts[-1][0])
-            state.rebuild_registry()  # what the log brought for these queues meanwhile was passed over
+            state.rebuild_registry(keep_places=True)  # what the log brought for these queues meanwhile was passed over
             return
         kept = self._check_kept(message, at)
         self.part = True

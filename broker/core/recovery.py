@@ -70,10 +70,12 @@ class Recovery:
         if kind == frame.KIND_CUT:
             offset, mark = frame.decode_cut(payload)
             stable = journal_gate.JournalGate.restarted_at(mark)
+            self._behind_gap = [each for each in self._behind_gap if each[0] <= offset]
             if stable is None:
                 self._state.cut(offset)
-            else:
+            else:  # a base follows, which says all that the gap may have done
                 self._state.log.apply_up_to(stable)
+                self._gap_end = 0
         elif kind == journal_gate.CHECKPOINT:
             self._checkpoint(payload)
         elif self._replay_note is not None:

@@ -510,8 +510,11 @@ class BrokerState:
             else:
                 registry.unbind(vhost, exchange, (queue_id, routing_key, arguments))
 
-    def rebuild_registry(self) -> None:
-        """Make the registry anew from the applied image and what is pending; queues that neither knows are dropped."""
+    def rebuild_registry(self, keep_places: bool = False) -> None:
+        """Make the registry anew from the applied image and what is pending; queues that neither knows are dropped.
+
+        With ``keep_places`` those stay that a recovery holds a place for: what names them is still to come.
+        """
         self.registry = Registry()
         topology = self.image.records()
         topology += [argument for _, apply, argument in self.log.pending if apply == self._apply_topology]
@@ -521,7 +524,7 @@ class BrokerState:
         for queue_id in [
             queue_id
             for queue_id, queue in self.queues.items()
-            if queue.level.declared_in_log and queue_id not in declared
+            if queue.level.declared_in_log and queue_id not in declared and (queue.name or not keep_places)
         ]:
             self.queues.pop(queue_id).clear()
         for raw in topology:
@@ -546,7 +549,7 @@ class BrokerState:
             if not tx.events and tx.prepare is None:
                 del self.transactions[tx.tx_id]
         if topology or epochs:
-            self.rebuild_registry()
+            self.rebuild_registry(keep_places=True)
 
     # -- whole-state operations -----------------------------------------------------------------------------------
 
