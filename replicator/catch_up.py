@@ -23,7 +23,8 @@ from understudy.replicator.replicating_subscription import ReplicatingSubscripti
 from understudy.replicator.tx_replicating_subscription import TxReplicatingSubscription
 
 PIECE_BYTES = 256 << 10
-PIECES_IN_FLIGHT = 8
+IN_FLIGHT_BYTES = 8 * PIECE_BYTES
+"""No piece is sent while so much is unacknowledged."""
 NOT_SENT = 1 << 62
 """No piece has so high a number."""
 
@@ -51,6 +52,8 @@ class CatchUp:
         self.base = state.log.applied if refill_after is None else refill_after
         self._sent = 0
         self._acked = 0
+        self._in_flight: deque[int] = deque()
+        self._in_flight_bytes = 0
         self._ended_at = 0
         self._ready: deque[bytes] = deque()
         self.unsent_transactions: dict[int, int] = {}
@@ -124,31 +127,33 @@ class CatchUp:
 
     def opening(self) -> list[bytes]:
         """What is sent at once, whatever is in flight: base and drops; of a refill the transactions."""
-        messages = list(self._ready)
-        self._ready.clear()
-        self._sent = len(messages)
+        messages = []
+        while self._ready:
+            messages.append(self._count(self._ready.popleft()))
         while self.refill and self._transactions:
-            messages.append(self._transaction_piece())
+            messages.append(self._count(self._transaction_piece()))
         return messages
+
+    def _count(self, message: bytes) -> bytes:
+        """It is sent now."""
+        self._sent += 1
+        self._in_flight.append(len(message))
+        self._in_flight_bytes += len(message)
+        return message
 
     def _transaction_piece(self) -> bytes:
         """The next piece of the first transaction that has not been sent whole."""
         subscription = self._transactions[0]
         piece = subscription.next_piece(PIECE_BYTES)
         assert piece is not None, f"{subscription.tx.tx_id} has nothing left, and waits to be sent"
-        self._sent += 1
         if not subscription.left:
             self._transactions.popleft()
-            self.unsent_transactions[subscription.tx.tx_id] = self._sent
+            self.unsent_transactions[subscription.tx.tx_id] = self._sent + 1
         return piece
 
     def _opening_message(self) -> bytes:
         """The next of what comes before the log."""
-        if self._ready:
-            self._sent += 1
-            message = self._ready.popleft()
-        else:
-            message = self._transaction_piece()
+        message = self._count(self._ready.popleft() if self._ready else self._transaction_piece())
         if not self._ready and not self._transactions:
             self._go_on()
         return message
@@ -184,7 +189,9 @@ class CatchUp:
 
     def next_message(self) -> bytes | None:
         """The next piece, if one may be sent now; CAUGHT_UP after the last."""
-        if self._ended_at or self._sent - self._acked >= PIECES_IN_FLIGHT:
+        if not self.opened and self._ready:
+            return self._opening_message()  # a base, and what to drop: all at once, the sooner the log follows
+        if self._ended_at or self._in_flight_bytes >= IN_FLIGHT_BYTES:
             return None
         if not self.opened:
             return self._opening_message()
@@ -194,22 +201,21 @@ class CatchUp:
                 return None
             self._describe(wire.BASE_OF_REFILL)
         if self._ready:
-            self._sent += 1
-            return self._ready.popleft()
+            return self._count(self._ready.popleft())
         while self._queues:
             piece = self._queues[0].next_piece(PIECE_BYTES)
             if piece is not None:
-                self._sent += 1
-                return piece
+                return self._count(piece)
             self._queues.popleft()
-        self._sent += 1
-        self._ended_at = self._sent
-        return bytes((wire.CAUGHT_UP,))
+        self._ended_at = self._sent + 1
+        return self._count(bytes((wire.CAUGHT_UP,)))
 
     def acknowledged(self, count: int) -> list[int]:
         """The backup holds the first ``count`` pieces durably; returns transactions that it now holds whole."""
         if count > self._sent:
             raise wire.WireError(f"{count} pieces are acknowledged, {self._sent} were sent")
+        for _ in range(count - self._acked):
+            self._in_flight_bytes -= self._in_flight.popleft()
         self._acked = max(self._acked, count)
         whole = [tx_id for tx_id, piece in self.unsent_transactions.items() if piece <= self._acked]
         for tx_id in whole:

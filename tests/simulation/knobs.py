@@ -214,7 +214,7 @@ class Knobs:
         """Sizes that the product keeps as constants are the seed's while this lasts."""
         constants: tuple[tuple[Any, str, int], ...] = (
             (catch_up, "PIECE_BYTES", self.piece_bytes),
-            (catch_up, "PIECES_IN_FLIGHT", self.pieces_in_flight),
+            (catch_up, "IN_FLIGHT_BYTES", self.pieces_in_flight * self.piece_bytes),
             (live_offsets, "BUCKET_SHIFT", self.bucket_shift),
         )
         before = [getattr(module, name) for module, name, _ in constants]

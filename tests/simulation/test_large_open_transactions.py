@@ -15,7 +15,8 @@ BODIES = [b"%02d" % number + bytes(90) for number in range(EVENTS)]
 
 
 def catch_up_of(group: Scenario, joiner: SimNode) -> CatchUp | None:
-    primary = group.primary.ha.primary
+    leader = group.cluster.primary()
+    primary = leader.ha.primary if leader is not None else None
     backup = primary.backups.get(joiner.name) if primary is not None else None
     return backup.catch_up if backup is not None else None
 
@@ -50,7 +51,7 @@ def test_it_is_sent_in_pieces_and_the_log_waits_for_the_last(ending: str) -> Non
         assert tx.tx_id in catch_up.unsent_transactions
         assert backup.sender is not None
         assert backup.sender.sent == catch_up.base, "no batch goes before the last piece of the transaction"
-        assert catch_up._sent - catch_up._acked <= 2
+        assert catch_up._sent - catch_up._acked <= 2, "400 bytes may be in flight, and a piece has 200 or more"
         ((_, left),) = catch_up.open_transactions()
         assert 0 < left < EVENTS
         shown = next(row for row in primary.ha.primary.readiness() if row.broker == joiner.name)
@@ -75,57 +76,3 @@ def test_it_is_sent_in_pieces_and_the_log_waits_for_the_last(ending: str) -> Non
             group.everywhere("q", *BODIES)
         else:
             group.everywhere("q")
-
-
-@pytest.mark.parametrize("ending", ["commit", "rollback", "its primary dies", "the joiner dies"])
-def test_the_log_may_grow_by_more_than_is_kept_while_it_is_sent(ending: str) -> None:
-    """The base moves on: what the transactions got since is sent, and nothing of before again."""
-    with scenario(kept_bytes=2_000, piece_bytes=200, pieces_in_flight=2) as group:
-        setup = group.hand()
-        for queue in ("q", "gone", "other"):
-            setup(calls.declare, queue)
-        setup.go()
-        ended = group.hand(transactional=True)
-        ended.publish("gone", *BODIES[:5])
-        hand = group.hand(transactional=True)
-        hand.publish("q", *BODIES)
-        joiner = group.backups[0]
-        group.away(joiner)
-        group.move_the_kept_log_on()
-        joiner.resume()
-        group.until("a part of it has been sent", lambda: is_under_way(group, joiner, 10))
-        catch_up = catch_up_of(group, joiner)
-        assert catch_up is not None
-        base = catch_up.base
-        group.hold_disk(joiner)
-        late = group.hand(transactional=True)
-        late.publish("q", *BODIES[:3])  # begins behind the first base
-        hand.publish("q", b"more")
-        ended(calls.rollback)
-        writer = group.hand()
-        for number in range(40):
-            writer.publish("other", b"%03d" % number + bytes(200))
-        assert not catch_up.opened, "else nothing is shown"
-        assert catch_up_of(group, joiner) is catch_up, "it has not begun again"
-        group.free_disk(joiner)
-
-        if ending == "its primary dies":
-            group.replace_primary(group.backups[1], hard=True)
-            group.heal()
-        elif ending == "the joiner dies":
-            group.until("the base has moved", lambda: catch_up.base > base)
-            group.crash(joiner)
-            group.heal()
-        group.ready()
-        if ending in ("commit", "rollback"):
-            assert catch_up.base > base
-            assert catch_up_of(group, joiner) is catch_up, "one catch-up was enough"
-        if ending == "rollback":
-            hand(calls.rollback)
-            late(calls.rollback)
-        elif ending != "its primary dies":
-            for each in (late, hand):
-                each.committed()
-        committed = ending in ("commit", "the joiner dies")
-        group.everywhere("q", *((*BODIES[:3], *BODIES, b"more") if committed else ()))
-        group.everywhere("gone")

@@ -1,4 +1,4 @@
-"""A CUT or a catch-up in a journal that begins with a gap: records dropped with the first segments, which a later checkpoint states."""
+"""A CUT or a catch-up in a journal that begins with a gap: records that went with segments, and that a later checkpoint states."""
 
 from __future__ import annotations
 
