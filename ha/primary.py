@@ -165,7 +165,7 @@ class Primary:
             if sender is not None:
                 if flush or backup.catch_up is not None or sender.sent < closed_end:
                     self._send(backup, flush)
-                untold = untold or (backup.sender is not None and backup.sender.untold)
+                untold = untold or (backup.sender is not None and backup.sender.untold and not backup.opening)
             if not backup.listed:
                 self._consider(backup)
         return untold
@@ -181,7 +181,7 @@ class Primary:
         if link is None or sender is None:
             return
         catch_up = backup.catch_up
-        if catch_up is not None and not catch_up.opened:
+        if catch_up is not None and backup.opening:
             if not self._open(link, catch_up):
                 return
             sender = backup.sender = self._admission.sender_after(catch_up.base)

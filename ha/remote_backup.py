@@ -161,6 +161,11 @@ class RemoteBackup:
         return now_ms - self.progress_ms
 
     @property
+    def opening(self) -> bool:
+        """The log does not flow yet: what comes before it is on its way."""
+        return self.catch_up is not None and not self.catch_up.opened
+
+    @property
     def caught_up(self) -> bool:
         """No catch-up is under way. A refill brings nothing that readiness asks for."""
         return self.catch_up is None or self.catch_up.refill or self.catch_up.finished

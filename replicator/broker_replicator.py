@@ -379,8 +379,11 @@ class BrokerReplicator:
                 self._pieces_durable(number)
 
         if message[0] == wire.BASE and message[1] != wire.BASE_OF_REFILL:
-            # Noted before it is taken: a checkpoint that the journal asks for here must describe the log that ends.
-            self._check_kept(message, Meta.decode(message, 2)[1])
+            # Noted before it is taken: a checkpoint that the journal asks for here must describe the log that ends. So it is tried
+            # elsewhere first: with one in its journal that cannot be taken this broker could not start again.
+            meta, at = Meta.decode(message, 2)
+            meta.install(BrokerState())
+            self._check_kept(message, at)
             self._gate.append_restart(self._state.log.stable)
             self._gate.append_note(journal_gate.PIECE, message, durable)
             self._take_piece(message)

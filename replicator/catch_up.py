@@ -84,6 +84,7 @@ class CatchUp:
                 extra = subscription.extra_ids()
                 if len(extra):
                     self._ready.append(wire.encode_drop(queue.id, extra))
+                    held[queue.id] = IdSet([entry_id for entry_id in held[queue.id] if entry_id not in extra])
             if subscription.left:
                 self._queues.append(subscription)
 
@@ -121,7 +122,8 @@ class CatchUp:
             else:
                 subscription.reach(self.base)
             if subscription.left:
-                sent_of[tx.tx_id] = subscription
+                if not self.refill:
+                    sent_of[tx.tx_id] = subscription
                 self._transactions.append(subscription)
                 self.unsent_transactions[tx.tx_id] = NOT_SENT
 

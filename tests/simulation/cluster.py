@@ -25,7 +25,7 @@ from tests.simulation.sim_client import SimClient
 from tests.simulation.sim_network import Network
 from tests.simulation.sim_node import SimNode
 from tests.simulation.sim_store import SimStore
-from tests.simulation.workloads import KEPT_QUEUES, RING, Run, workers
+from tests.simulation.workloads import Run, kept_queues, workers
 from tests.simulation.workloads.setting_up import declare_all
 from tests.simulation.world import MS, START_US, World
 from understudy.broker.core.digest import queue_digests
@@ -42,6 +42,8 @@ TROUBLE_LIMIT_MS = 180_000
 """The nemesis leaves after so long even if there is not enough yet: the seed then proves too little (`minima`)."""
 HEAL_LIMIT_MS = 180_000
 START_LIMIT_MS = 30_000
+TRY_RESTART_MS = (1_000, 8_000)
+"""So long after one copy of a disk was recovered another is, whatever is under way."""
 
 
 @attrs.frozen(kw_only=True)
@@ -88,7 +90,9 @@ class SimCluster:
         self.clients: list[SimClient] = []
         self.store.on_change = self._store_changed
         self.network.on_sent = self._sent
-        self.world.after_event = self.checkers.after_event
+        self.world.after_event = self._after_event
+        self._chance = self.world.stream("restarts that are tried")
+        self._try_restart_us = self._chance.randrange(*TRY_RESTART_MS) * MS
 
     def _node(self, name: str) -> SimNode:
         config = HaConfig(
@@ -104,6 +108,20 @@ class SimCluster:
         node.on_death = self._dies
         node.on_step_down = lambda node: self.world.happened.update(points_of_step_down(node))
         return node
+
+    def _after_event(self) -> None:
+        self.checkers.after_event()
+        if self.world.now_us >= self._try_restart_us:
+            self._try_restart_us = self.world.now_us + self._chance.randrange(*TRY_RESTART_MS) * MS
+            self._try_restart()
+
+    def _try_restart(self) -> None:
+        """In the midst of whatever is under way: what would a listed broker find on its disk, and be promoted with?"""
+        group = self.store.group
+        members = [node for node in self.nodes.values() if group is not None and node.name in group.members]
+        node = self._chance.choice(members) if members else None
+        if node is not None and not node.wiped:
+            self.restart.check(node, self._chance, hard=self._chance.random() < 0.5)
 
     def _dies(self, node: SimNode) -> None:
         others = [other for other in self.nodes.values() if other is not node and other.up]
@@ -156,7 +174,7 @@ class SimCluster:
         for node in self.nodes.values():
             world.at(world.rng.randrange(5 * MS), node.start)
         setup = self.client("setup")
-        setup.run(declare_all(setup))
+        setup.run(declare_all(setup, self.knobs))
         if not world.run(world.now_us + START_LIMIT_MS * MS, lambda: setup.finished):
             raise Violation("liveness", f"the cluster did not start: {self.describe()}")
 
@@ -247,7 +265,7 @@ class SimCluster:
             if left:
                 raise Violation("counts", f"{node.name} keeps what it should have forgotten: {left}")
             self.restart.check(node, self.world.stream(f"restart {node.name}"), hard=self.world.seed % 2 == 0)
-        self.accounts.check((*KEPT_QUEUES, *RING))
+        self.accounts.check(kept_queues(self.knobs))
 
     @staticmethod
     def _left_over(node: SimNode) -> dict[str, object]:

@@ -81,13 +81,23 @@ WORKLOADS = (
     "thinker",
 )
 """Workloads beside the bank, which is always there."""
-LATER_WORKLOADS = ("levels", "ring")
+LATER_WORKLOADS = ("levels", "ring", "mixed")
 """Likewise; each is drawn from a stream of its own, so that a seed's other draws, and its story without them, stay as they were."""
 ALL_WORKLOADS = (*WORKLOADS, *LATER_WORKLOADS)
 
 
 BANK = "bank"
 MOST_BROKERS = 5
+
+
+SMALL_SEGMENTS_SHARE = 0.25
+"""Of the seeds: a journal of many small segments, the oldest of which are dropped all the time."""
+
+
+def _segment_kib(seed: int, otherwise: int) -> int:
+    """From a stream of its own, as `LATER_WORKLOADS` are."""
+    chance = Random(f"small segments {seed}")
+    return chance.choice((4, 8, 16)) if chance.random() < SMALL_SEGMENTS_SHARE else otherwise
 
 
 def least_in_sync(brokers: int) -> int:
@@ -178,7 +188,10 @@ class Knobs:
             burst=rng.choice((0.0, 0.2, 0.4)),
             ambush=rng.choice((0.0, 0.3, 0.6)),
             journal=JournalOptions(
-                segment_bytes=rng.choice((32, 64, 128)) << 10, alignment_bytes=512, reserve_bytes=0, salt=seed
+                segment_bytes=_segment_kib(seed, rng.choice((32, 64, 128))) << 10,
+                alignment_bytes=512,
+                reserve_bytes=0,
+                salt=seed,
             ),
             kept_bytes=rng.choice((1, 8, 64)) << 10,
             credit_bytes=rng.choice((2 << 10, 64 << 20)),

@@ -11,6 +11,7 @@ import pytest
 
 from tests.simulation.cluster import SimCluster
 from tests.simulation.knobs import Knobs
+from understudy.broker.log.journal import JournalOptions
 
 SEEDS = {
     113: "a log without transient records brought up a backup that had not restarted (test_transient_holes)",
@@ -34,10 +35,34 @@ LATER_SEEDS = {
 }
 
 
+BEHIND_A_GAP = 62100
+"""Records went with a dropped segment, and a tail was cut away before a checkpoint had named a queue: its messages were lost at a
+restart (unit/core/test_recovery_gap.py)."""
+
+
+def test_small_segments_and_a_cut_behind_a_gap() -> None:
+    """As the review that found it had set the knobs."""
+    knobs = attrs.evolve(
+        Knobs.draw(BEHIND_A_GAP),
+        workloads=frozenset({"heavy", "ring", "thinker", "sleeper", "fleeting", "stages"}),
+        gap_ms=300,
+        journal=JournalOptions(segment_bytes=4096, alignment_bytes=512, reserve_bytes=0, salt=BEHIND_A_GAP),
+        kept_bytes=1024,
+        piece_bytes=100,
+        pieces_in_flight=1,
+        bucket_shift=3,
+        fsync_us=(1_000, 8_000),
+    )
+    assert SimCluster(BEHIND_A_GAP, knobs=knobs).run().transactions >= 100
+
+
 @pytest.mark.parametrize("seed", [*SEEDS, *LATER_SEEDS])
-def test_every_promise_holds(seed: int) -> None:
+def test_every_promise_holds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "tests.simulation.knobs.SMALL_SEGMENTS_SHARE", 0.0
+    )  # came later than all of them, as these workloads did
     knobs = Knobs.draw(seed)
-    knobs = attrs.evolve(knobs, workloads=knobs.workloads - {"ring"})  # came later than all of them
+    knobs = attrs.evolve(knobs, workloads=knobs.workloads - {"ring", "mixed"})
     if seed in SEEDS:
         knobs = attrs.evolve(knobs, later_faults=())
     report = SimCluster(seed, knobs=knobs).run()

@@ -15,9 +15,11 @@ from tests.simulation.checkers.reference import Reference
 from tests.simulation.ledger import Violation
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.node import BrokerNode
+from understudy.broker.core.state import BrokerState
 from understudy.broker.log.journal import JournalOptions
 from understudy.broker.log.journal_recovery import recover
 from understudy.broker.log.segment import JournalIdentity
+from understudy.broker.transactions.tx_buffer import TxState
 from understudy.replicator.broker_replicator import BrokerReplicator
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class Restart:
         self._chosen = chosen
         self._reference = reference
         self.checked = 0
+        self.undecided = 0
 
     def check(self, node: SimNode, rng: Random, *, hard: bool) -> None:
         """As if ``node`` were killed (or with ``hard`` lost power), restarted and promoted now."""
@@ -60,6 +63,19 @@ class Restart:
             raise Violation("G5", f"{node.name}, restarted, lacks chosen records {common + 1} to {reference.end}")
         state.deciding = True
         state.log.apply_up_to(reference.applied)
+        self._undecided(node, state, replicator)
         applied = log.applied
         if applied <= reference.applied and watched.kept != reference.kept[applied]:
             raise Violation("G5", f"{node.name}, restarted and promoted at {applied}, does not hold what the log says")
+
+    def _undecided(self, node: SimNode, state: BrokerState, replicator: BrokerReplicator) -> None:
+        """A transaction whose PREPARE is chosen is whole, unless it is rolled back or this broker has refused it."""
+        for tx in state.transactions.values():
+            self.undecided += 1
+            if tx.prepare is None or tx.prepare_offset > self._reference.end or tx.outcome is TxState.ROLLED_BACK:
+                continue
+            missing = tx.missing_for(tx.prepare, may_lack_transients=True)
+            if missing and tx.tx_id not in replicator.noes:
+                raise Violation(
+                    "G1", f"{node.name}, restarted, {missing} of transaction {tx.tx_id}, whose PREPARE is chosen"
+                )

@@ -3,6 +3,7 @@
 ===============  ========================================================================================================
 ``bank``         always there: coins between accounts, in transactions of gets, publishes and acknowledgements
 ``ring``         tokens go round a ring of queues, from one client to the next, one hop a transaction
+``mixed``        one queue, transactional and plain publishers and consumers at once
 ``stages``       consume, publish to the next stage, acknowledge, in one transaction; prefetch, rejects, rollbacks
 ``fifo``         numbered messages with confirms, consumed in order, never skipped
 ``picky``        a consumer that nacks, rejects, recovers, cancels, and shares a channel-wide prefetch
@@ -21,8 +22,7 @@
 from __future__ import annotations
 
 from tests.simulation.workloads.bank import ACCOUNTS
-from tests.simulation.workloads.ring import RING
 from tests.simulation.workloads.run import Run
-from tests.simulation.workloads.setting_up import KEPT_QUEUES, workers
+from tests.simulation.workloads.setting_up import kept_queues, workers
 
-__all__ = ["ACCOUNTS", "KEPT_QUEUES", "RING", "Run", "workers"]
+__all__ = ["ACCOUNTS", "Run", "kept_queues", "workers"]

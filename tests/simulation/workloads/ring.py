@@ -26,10 +26,6 @@ class Runner(Bank):
         self._known = known
         self._carried: dict[str, int] = {}
 
-    def set_up(self) -> Program:
-        for queue in RING:
-            yield from calls.declare(self.client, queue)
-
     def work(self, transaction: ClientTransaction) -> Program:
         client, rng = self.client, self.rng
         self._carried = {}

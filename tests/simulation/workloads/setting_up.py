@@ -5,28 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.simulation import calls
+from tests.simulation.knobs import Knobs
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
 from tests.simulation.workloads.bank import ACCOUNTS, Bank
 from tests.simulation.workloads.fan import Fan
 from tests.simulation.workloads.fleeting import Fleeting
 from tests.simulation.workloads.inquirer import Inquirer
 from tests.simulation.workloads.levels import Levels
+from tests.simulation.workloads.mixed import MIXED, Mixer
 from tests.simulation.workloads.odd_transactions import HEAVY, Heavy, Shy, Sleeper, Thinker
 from tests.simulation.workloads.plain import FIFO, PICKED, Consumer, PickyConsumer, Producer
-from tests.simulation.workloads.ring import Runner
+from tests.simulation.workloads.ring import RING, Runner
 from tests.simulation.workloads.router import Router
 from tests.simulation.workloads.run import Run
 from tests.simulation.workloads.stages import STAGES, Feeder, StageWorker
 from tests.simulation.workloads.vandal import Vandal
 
 KEPT_QUEUES = (*ACCOUNTS, *STAGES, HEAVY, FIFO, PICKED)
-"""Durable queues that are neither deleted nor purged, declared for every run."""
+"""Durable queues that are neither deleted nor purged, declared for every run: see :func:`kept_queues`."""
 MAKE_CLIENT = Callable[[str], SimClient]
 
 
-def declare_all(client: SimClient) -> Program:
+def kept_queues(knobs: Knobs) -> tuple[str, ...]:
+    """Those, and what the workloads that came later have of the kind."""
+    chosen = knobs.workloads
+    return (*KEPT_QUEUES, *(RING if "ring" in chosen else ()), *((MIXED,) if "mixed" in chosen else ()))
+
+
+def declare_all(client: SimClient, knobs: Knobs) -> Program:
     """Declare the kept queues, over as many connections as it takes."""
-    left = list(KEPT_QUEUES)
+    left = list(kept_queues(knobs))
     while left:
         try:
             yield from client.connect()
@@ -53,6 +61,10 @@ def workers(run: Run, make: MAKE_CLIENT) -> tuple[list[SimClient], list[SimClien
         known: dict[str, int] = {}
         for i in range(2):
             programs[f"runner{i}"] = lambda client, first=i == 0: Runner(client, run, known, first).program()  # type: ignore[misc]
+    if "mixed" in chosen:
+        programs["mixer"] = lambda client: Mixer(client, run).program()
+        programs["mixed-producer"] = lambda client: Producer(client, run, MIXED).program()
+        watchers["mixed-consumer"] = lambda client: PickyConsumer(client, run, MIXED).program()
     if "fifo" in chosen:
         programs["producer"] = lambda client: Producer(client, run, FIFO, persistent=0.9).program()
         watchers["consumer"] = lambda client: Consumer(client, run, FIFO).program()
