@@ -1,10 +1,8 @@
-"""BrokerStatus: what a broker is, as Qpid HA named it, and the changes that are legal."""
+"""BrokerStatus: what a broker is, as Qpid HA named it."""
 
 from __future__ import annotations
 
 from enum import Enum
-
-from understudy.broker.errors import UnderstudyError
 
 
 class BrokerStatus(Enum):
@@ -20,23 +18,3 @@ class BrokerStatus(Enum):
     READY = "ready"
     RECOVERING = "recovering"
     ACTIVE = "active"
-
-
-_LEGAL = {
-    BrokerStatus.STANDALONE: set[BrokerStatus](),
-    BrokerStatus.JOINING: {BrokerStatus.CATCHUP, BrokerStatus.READY, BrokerStatus.RECOVERING},
-    BrokerStatus.CATCHUP: {BrokerStatus.READY, BrokerStatus.JOINING, BrokerStatus.RECOVERING},
-    BrokerStatus.READY: {BrokerStatus.CATCHUP, BrokerStatus.JOINING, BrokerStatus.RECOVERING},
-    BrokerStatus.RECOVERING: {BrokerStatus.ACTIVE, BrokerStatus.JOINING},
-    BrokerStatus.ACTIVE: {BrokerStatus.JOINING},
-}
-
-
-class IllegalStatusError(UnderstudyError):
-    """A change of status that cannot be; the status is unchanged."""
-
-
-def check_change(old: BrokerStatus, new: BrokerStatus) -> None:
-    """Raises :class:`IllegalStatusError` unless ``old`` may become ``new``."""
-    if new is not old and new not in _LEGAL[old]:
-        raise IllegalStatusError(f"a broker that is {old.value} cannot become {new.value}")

@@ -12,12 +12,10 @@ from understudy.replicator.queue_replicator import QueueReplicator
 
 
 class Vote(Enum):
-    """What a backup has said of a closed transaction. An enum, never membership of a set: that was QPID-5275."""
+    """What a backup has to say of a closed transaction. An enum, never membership of a set: that was QPID-5275."""
 
-    PENDING = "pending"
     PREPARED = "prepared"
     FAILED = "failed"
-    LEFT = "left"
 
 
 class TransactionReplicator(QueueReplicator):

@@ -16,7 +16,6 @@ from understudy.broker.amqp.methods import BASIC_ACK, BASIC_NACK
 from understudy.ha.status import BrokerStatus
 
 HOW = pytest.mark.parametrize("hard", [False, True])
-PROMOTION = ("before EPOCH is on its disk", "before anybody has EPOCH", "before the other has acknowledged it")
 WHICH = pytest.mark.parametrize("which", [0, 1])
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from tests.simulation.cluster import SimCluster
 from tests.simulation.knobs import Knobs
-from understudy.broker.log.journal import JournalOptions
 
 SEEDS = {
     113: "a log without transient records brought up a backup that had not restarted (test_transient_holes)",
@@ -33,27 +32,6 @@ LATER_SEEDS = {
     10033: "the same, of one id",
     4994: "a broker that had not restarted was refilled, and the checker did not know that a refill may come before the log",
 }
-
-
-BEHIND_A_GAP = 62100
-"""Records went with a dropped segment, and a tail was cut away before a checkpoint had named a queue: its messages were lost at a
-restart (unit/core/test_recovery_gap.py)."""
-
-
-def test_small_segments_and_a_cut_behind_a_gap() -> None:
-    """As the review that found it had set the knobs."""
-    knobs = attrs.evolve(
-        Knobs.draw(BEHIND_A_GAP),
-        workloads=frozenset({"heavy", "ring", "thinker", "sleeper", "fleeting", "stages"}),
-        gap_ms=300,
-        journal=JournalOptions(segment_bytes=4096, alignment_bytes=512, reserve_bytes=0, salt=BEHIND_A_GAP),
-        kept_bytes=1024,
-        piece_bytes=100,
-        pieces_in_flight=1,
-        bucket_shift=3,
-        fsync_us=(1_000, 8_000),
-    )
-    assert SimCluster(BEHIND_A_GAP, knobs=knobs).run().transactions >= 100
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *LATER_SEEDS])

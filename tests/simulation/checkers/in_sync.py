@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from tests.simulation.sim_store import SimStore
 
 
+_J, _C, _Y = BrokerStatus.JOINING, BrokerStatus.CATCHUP, BrokerStatus.READY
+LEGAL = {
+    _J: {_C, _Y, BrokerStatus.RECOVERING},
+    _C: {_J, _Y, BrokerStatus.RECOVERING},
+    _Y: {_J, _C, BrokerStatus.RECOVERING},
+    BrokerStatus.RECOVERING: {_J, BrokerStatus.ACTIVE},
+    BrokerStatus.ACTIVE: {_J},
+}
+"""What a broker may be next, in one process (DESIGN 3)."""
+
+
 class InSync:
     """G7 ready means promotable; G6: an epoch begins only with a broker that may be promoted."""
 
@@ -23,6 +34,7 @@ class InSync:
         self._chosen = chosen
         self._replicas = replicas
         self._listed_once: set[tuple[str, int]] = set()
+        self._was: dict[tuple[str, int], BrokerStatus] = {}
 
     def changed(self, before: GroupState | None, after: GroupState) -> None:
         """The store holds another state."""
@@ -65,6 +77,11 @@ class InSync:
 
     def shown(self, node: SimNode, status: BrokerStatus, blockers: str) -> None:
         """A broker shows its status."""
+        process = (node.name, node.incarnation)
+        was = self._was.get(process, BrokerStatus.JOINING)
+        if status is not was and status not in LEGAL[was]:
+            raise Violation("G7", f"{node.name} was {was.value} and is {status.value}")
+        self._was[process] = status
         if status in (BrokerStatus.RECOVERING, BrokerStatus.ACTIVE) and node.wiped:
             raise Violation("G7", f"{node.name} leads after its data was lost")
         if status in (BrokerStatus.READY, BrokerStatus.ACTIVE):

@@ -12,7 +12,7 @@ from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.transacting import Transacting
 from understudy.broker.errors import PreconditionFailedError
-from understudy.broker.log.record import encode_outcome
+from understudy.broker.log.record import Group, decode_tx_dequeue, encode_outcome
 from understudy.broker.message import Message
 from understudy.broker.transactions import outcome_query
 from understudy.broker.transactions.outcomes import Outcome, Outcomes
@@ -54,6 +54,49 @@ def dequeues_released_by_commit(bug: Bug) -> None:
         real(self, tx)
 
     bug.replace(BrokerState, "_commit", commit)
+
+
+@mutation("G1", "G2", "G3", "G5")
+def plain_dequeue_misses_what_a_transaction_brought(bug: Bug) -> None:
+    """A backup does not find a message by its id outside transactions if it came within one: it keeps it (QPID-5966)."""
+    real = BrokerState.apply_dequeue
+    real_commit = BrokerState._commit
+    brought: set[Message] = set()
+
+    def commit(self: BrokerState, tx: TxBuffer) -> None:
+        real_commit(self, tx)
+        if not self.deciding:
+            brought.update(tx.messages())
+
+    def apply_dequeue(self: BrokerState, groups: list[Group]) -> None:
+        if self.deciding:
+            real(self, groups)
+            return
+        for queue_id, ids in groups:
+            queue = self.queues.get(queue_id)
+            for entry_id in ids if queue is not None else ():
+                assert queue is not None
+                entry = queue.entries.get(entry_id)
+                if entry is not None and entry.message in brought:
+                    bug.strike()
+                else:
+                    queue.remove(entry_id)
+
+    bug.replace(BrokerState, "_commit", commit)
+    bug.replace(BrokerState, "apply_dequeue", apply_dequeue)
+
+
+@mutation("G1", "G2", "G3", "G5")
+def dequeue_comes_by_two_paths(bug: Bug) -> None:
+    """A backup takes a message away when the dequeue comes in an open transaction, and again with the commit (QPID-5974)."""
+    real = BrokerState._take_tx_dequeue
+
+    def take_tx_dequeue(self: BrokerState, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        real(self, buf, at, end, offset, transient)
+        bug.strike()
+        self.apply_dequeue(decode_tx_dequeue(buf, at + 5)[1])
+
+    bug.replace(BrokerState, "_take_tx_dequeue", take_tx_dequeue)
 
 
 @mutation("G1", "G3")
