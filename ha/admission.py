@@ -90,7 +90,7 @@ class Admission:
                 )
                 backup.lost_data = common < log.stable
                 link.close(f"{backup.broker} has to be removed from the in-sync set before it is caught up")
-                backup.unlinked()
+                backup.unlinked(self._broker.now_ms)
         elif continues and not sync.noes and log.whole_after(common):
             # Else a refill would bring transient messages for queues whose declaration it gets with the log, later.
             self._resume(backup, sync, common)

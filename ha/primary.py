@@ -15,6 +15,7 @@ from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.broker.transactions.outcomes import Outcome
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.ha.admission import Admission
+from understudy.ha.backup_readiness import BackupReadiness
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
 from understudy.ha.events import (
@@ -27,7 +28,7 @@ from understudy.ha.events import (
 from understudy.ha.in_sync_set import InSyncSet
 from understudy.ha.log_format import LogFormat
 from understudy.ha.queue_guard import QueueGuard
-from understudy.ha.remote_backup import BackupReadiness, RemoteBackup
+from understudy.ha.remote_backup import RemoteBackup
 from understudy.ha.status import BrokerStatus
 from understudy.observers.transaction_observer import HaTransactionObserverFactory
 from understudy.replicator import wire
@@ -299,14 +300,14 @@ class Primary:
         backup = self.backups.get(link.peer)
         if backup is None or backup.link is not link:
             return
-        backup.unlinked()
+        backup.unlinked(self._broker.now_ms)
         self._forget_joiner(backup)
         self._host.status_changed()
 
     def _drop_link(self, backup: RemoteBackup, reason: str) -> None:
         if backup.link is not None:
             backup.link.close(reason)
-        backup.unlinked()
+        backup.unlinked(self._broker.now_ms)
         self._forget_joiner(backup)
         self._host.status_changed()
 

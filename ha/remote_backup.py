@@ -2,68 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-import attrs
-
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log.log import Log
 from understudy.broker.transactions.outcome_query import tx_id_text
+from understudy.ha.backup_readiness import BackupReadiness
 from understudy.ha.queue_guard import QueueGuard
 from understudy.ha.tx_tracker import TxTrackers
 from understudy.replicator import wire
 from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.fabric import Link
 from understudy.replicator.log_sender import LogSender
-
-NAMED_AT_MOST: Final = 3
-"""So many queues, and so many transactions, are named."""
-
-
-@attrs.frozen(kw_only=True)
-class BackupReadiness:
-    """What is between one backup and being ready, for status, the store and the feed.
-
-    Attributes:
-        lag_records: log records that it has not acknowledged.
-        queues: (queue name, messages left) of its catch-up.
-        transactions: (transaction id, queue name, ids left) that it lacks of closed transactions.
-        since_ms: monotonic time of its present link, or of losing it.
-        leaving: why it is to be expelled, "" if it is not.
-    """
-
-    broker: str
-    listed: bool
-    linked: bool
-    catching_up: bool
-    guarded: bool
-    lag_records: int
-    queues: tuple[tuple[str, int], ...]
-    transactions: tuple[tuple[str, str, int], ...]
-    since_ms: int
-    leaving: str
-
-    def blockers(self) -> list[str]:
-        """In words: what has to come before it is ready; empty if it is listed and stays so."""
-        if self.leaving:
-            return [f"is to leave the in-sync set: {self.leaving}" if self.listed else self.leaving]
-        if self.listed:
-            return []
-        found = [f"queue {name!r}: {left} messages to come" for name, left in self.queues[:NAMED_AT_MOST]]
-        if len(self.queues) > NAMED_AT_MOST:
-            rest = sum(left for _, left in self.queues[NAMED_AT_MOST:])
-            found.append(f"{len(self.queues) - NAMED_AT_MOST} more queues: {rest} messages to come")
-        found += [
-            f"transaction {tx}: {left} messages of queue {name!r} to come"
-            for tx, name, left in self.transactions[:NAMED_AT_MOST]
-        ]
-        if len(self.transactions) > NAMED_AT_MOST:
-            found.append(f"{len(self.transactions) - NAMED_AT_MOST} more queues of transactions")
-        if not found and self.catching_up:
-            found = ["catching up"]
-        if self.lag_records:
-            found.append(f"{self.lag_records} log records behind")
-        return found or ["waits to be added to the in-sync set"]
 
 
 class RemoteBackup:
@@ -80,6 +28,7 @@ class RemoteBackup:
         leaving: why it is to be expelled as things stand; silence is a reason that may pass.
         newest_record_format: the newest that it reads, as it has said on this link; 0 without one.
         lost_data: it is listed and lacks stable records: its disk was lost or replaced.
+        since_ms: monotonic time of its present link, or of losing it; without either, of this primary's beginning to know it.
         told: what the last STATUS on this link has said.
         low_disk: why it is not to be listed, and had better be expelled if it is ("" if its disk has room).
     """
@@ -106,7 +55,7 @@ class RemoteBackup:
 
     def linked(self, link: Link, now_ms: int) -> None:
         """A new link: all that belonged to the old one is forgotten."""
-        self.unlinked()
+        self.unlinked(now_ms)
         self.link = link
         self.newest_record_format = link.newest_record_format
         self.progress_ms = self.since_ms = now_ms
@@ -118,8 +67,10 @@ class RemoteBackup:
             self.told = status
             self.link.send(wire.encode_status(status))
 
-    def unlinked(self) -> None:
+    def unlinked(self, now_ms: int) -> None:
         """The link is gone. A listed backup stays listed, and what it has acknowledged stays acknowledged: it holds it."""
+        if self.link is not None:  # else it was lost before, and is not lost again now
+            self.since_ms = now_ms
         self.link = None
         self.sender = None
         self.catch_up = None
@@ -194,15 +145,19 @@ class RemoteBackup:
             return queues[queue_id].name if queue_id in queues else tx_id_text(queue_id)
 
         catch_up = self.catch_up if catching_up else None
-        transactions = [(tx_id_text(t.tx_id), name(t.queue_id), t.left) for t in self.trackers.blockers()]
-        if catch_up is not None:
-            transactions += [
-                (tx_id_text(tx), f"tx:{tx_id_text(tx)}", left) for tx, left in catch_up.open_transactions()
-            ]
+        # What is still being sent is counted down there; its trackers, if it has closed meanwhile, go all at once, later.
+        sending = dict(catch_up.open_transactions()) if catch_up is not None else {}
+        transactions = [
+            (tx_id_text(tracker.tx_id), name(tracker.queue_id), tracker.left)
+            for tracker in self.trackers.blockers()
+            if tracker.tx_id not in sending
+        ]
+        transactions += [(tx_id_text(tx), f"tx:{tx_id_text(tx)}", left) for tx, left in sending.items()]
         return BackupReadiness(
             broker=self.broker,
             listed=self.listed,
             linked=self.link is not None,
+            ever_linked=self.ever_linked,
             catching_up=catching_up or self.awaiting_ids,
             guarded=self.guard is not None,
             lag_records=max(0, state.log.closed_end - self.acked),

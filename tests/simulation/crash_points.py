@@ -51,8 +51,8 @@ def _undecided(node: SimNode, primary: Primary, backups: list[SimNode], tx: TxBu
     if tx.prepare is None:
         if tx.logged_events:
             yield "CP-31"
-            fresh = [each for each in primary.backups.values() if each.listed and each.since_ms > tx.opened_ms]
-            if fresh and not primary.in_sync.busy:
+            ready = [each for each in primary.backups.values() if each.listed and each.link is not None]
+            if any(each.since_ms > tx.opened_ms for each in ready) and not primary.in_sync.busy:
                 yield "CP-37"
         return
     if _catches_up(primary):

@@ -7,6 +7,7 @@ import pytest
 from tests.simulation import calls
 from tests.simulation.scenario import Scenario, scenario
 from tests.simulation.sim_node import SimNode
+from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.ha.status import BrokerStatus
 from understudy.replicator.catch_up import CatchUp
 
@@ -76,3 +77,32 @@ def test_it_is_sent_in_pieces_and_the_log_waits_for_the_last(ending: str) -> Non
             group.everywhere("q", *BODIES)
         else:
             group.everywhere("q")
+
+
+def test_it_is_shown_once_when_it_closes_while_it_is_sent() -> None:
+    """Its trackers are cleared all at once: as long as it is being sent, what is shown is how much of that is left."""
+    with scenario(kept_bytes=1, piece_bytes=200, pieces_in_flight=2) as group:
+        setup = group.hand()
+        setup(calls.declare, "q")
+        setup.go()
+        hand = group.hand(transactional=True)
+        joiner = group.backups[0]
+        group.away(joiner)
+        hand.publish("q", *BODIES)
+        group.move_the_kept_log_on()
+        joiner.resume()
+        group.until("a part of it has been sent", lambda: is_under_way(group, joiner, 4))
+        group.hold_disk(joiner)
+        hand.committed()
+        primary = group.primary.ha.primary
+        catch_up = catch_up_of(group, joiner)
+        assert primary is not None
+        assert catch_up is not None
+        ((tx_id, left),) = catch_up.open_transactions()
+        assert [tracker.left for tracker in primary.backups[joiner.name].trackers.blockers()] == [EVENTS]
+        shown = primary.backups[joiner.name].readiness(group.primary.node.state)
+        name = tx_id_text(tx_id)
+        assert 0 < left < EVENTS
+        assert shown.transactions == ((name, f"tx:{name}", left),)
+        group.free_disk(joiner)
+        group.everywhere("q", *BODIES)

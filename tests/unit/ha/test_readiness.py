@@ -11,8 +11,23 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.transactions.tx_buffer import TxBuffer
-from understudy.ha.remote_backup import BackupReadiness, RemoteBackup
+from understudy.ha.backup_readiness import BackupReadiness
+from understudy.ha.remote_backup import RemoteBackup
 from understudy.replicator import wire
+
+
+class SilentLink:
+    """A link on which nothing is said."""
+
+    peer = "b3"
+    wire_version = newest_record_format = 1
+
+    def send(self, message: bytes) -> None:
+        """Into the void."""
+
+    def close(self, reason: str) -> None:
+        """Nobody hears."""
+
 
 JOINER = BackupReadiness(
     broker="b3",
@@ -33,6 +48,24 @@ JOINER = BackupReadiness(
     [
         ({"listed": True, "catching_up": False}, []),
         ({"listed": True, "leaving": "it is silent"}, ["is to leave the in-sync set: it is silent"]),
+        ({"listed": True, "linked": False}, ["its link is lost: completions wait for it"]),
+        (
+            {"listed": True, "linked": False, "ever_linked": False},
+            ["it is not linked: completions wait for it"],
+        ),
+        (
+            {"listed": True, "linked": False, "leaving": "it is silent"},
+            ["is to leave the in-sync set: it is silent", "its link is lost: completions wait for it"],
+        ),
+        ({"linked": False, "guarded": True, "lag_records": 7}, ["it is not linked: completions wait for it"]),
+        ({"linked": False, "lag_records": 7}, ["it is not linked"]),
+        (
+            {"linked": False, "running": False, "expelled": "it was silent"},
+            [
+                "it is not linked, and the store says that it is not running",
+                "it was expelled from the in-sync set: it was silent",
+            ],
+        ),
         ({"leaving": "its disk is nearly full"}, ["its disk is nearly full"]),
         ({}, ["catching up"]),
         ({"catching_up": False, "lag_records": 7}, ["7 log records behind"]),
@@ -68,8 +101,26 @@ def test_a_transaction_that_it_lacks_is_named_with_its_queue() -> None:
     tx = TxBuffer(tx_id)
     tx.add(1, None, [(queue_id, [7, 8])], b"", False)
     backup = RemoteBackup("b3", False, 0)
+    backup.linked(SilentLink(), 0)
     backup.trackers.track(tx)
     assert backup.readiness(state).blockers() == ["transaction 1.45: 2 messages of queue 'orders' to come"]
+
+
+def test_since_is_when_it_linked_or_when_it_lost_its_link() -> None:
+    backup = RemoteBackup("b3", True, 1_000)
+    assert backup.since_ms == 1_000
+    backup.unlinked(1_500)
+    assert backup.since_ms == 1_000, "it has had no link to lose"
+    backup.linked(SilentLink(), 2_000)
+    backup.unlinked(3_000)
+    assert backup.since_ms == 3_000
+    backup.unlinked(4_000)
+    assert backup.since_ms == 3_000, "what was lost is not lost again"
+    backup.linked(SilentLink(), 5_000)
+    backup.linked(SilentLink(), 6_000)
+    assert backup.since_ms == 6_000
+    shown = backup.readiness(BrokerState())
+    assert (shown.linked, shown.ever_linked, shown.since_ms) == (True, True, 6_000)
 
 
 def test_a_status_may_be_long() -> None:

@@ -1,0 +1,78 @@
+"""BackupReadiness: what is between one backup and being ready, as its primary sees it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+NAMED_AT_MOST: Final = 3
+"""So many queues, and so many transactions, are named."""
+
+
+@attrs.frozen(kw_only=True)
+class BackupReadiness:
+    """For status, the store and the feed.
+
+    Attributes:
+        ever_linked: to this primary.
+        running: False if the store says that it is not.
+        lag_records: log records that it has not acknowledged; of one that is neither listed nor linked, those beyond the
+            position that it has shown last.
+        queues: (queue name, messages left) of its catch-up.
+        transactions: (transaction id, queue name, ids left) that it lacks of transactions; of one that is still being sent
+            (its tx-queue, events left).
+        since_ms: monotonic time of its present link, or of losing it; without either, of this primary's beginning to know it.
+        leaving: why it is to be expelled, "" if it is not.
+        expelled: why this primary has expelled it, "" if it has not.
+    """
+
+    broker: str
+    listed: bool
+    linked: bool
+    ever_linked: bool = True
+    running: bool = True
+    catching_up: bool = False
+    guarded: bool = False
+    lag_records: int
+    queues: tuple[tuple[str, int], ...] = ()
+    transactions: tuple[tuple[str, str, int], ...] = ()
+    since_ms: int
+    leaving: str = ""
+    expelled: str = ""
+
+    def blockers(self) -> list[str]:
+        """In words: what has to come before it is ready; empty if it is listed, linked and stays so."""
+        found = []
+        if self.leaving:
+            found = [f"is to leave the in-sync set: {self.leaving}" if self.listed else self.leaving]
+        if not self.linked:
+            return found + self._unlinked()
+        if self.leaving or self.listed:
+            return found
+        return self._lacking() or ["waits to be added to the in-sync set"]
+
+    def _unlinked(self) -> list[str]:
+        found = "its link is lost" if self.listed and self.ever_linked else "it is not linked"
+        if not self.running:
+            found += ", and the store says that it is not running"
+        if self.listed or self.guarded:
+            found += ": completions wait for it"
+        return [found, f"it was expelled from the in-sync set: {self.expelled}"] if self.expelled else [found]
+
+    def _lacking(self) -> list[str]:
+        found = [f"queue {name!r}: {left} messages to come" for name, left in self.queues[:NAMED_AT_MOST]]
+        if len(self.queues) > NAMED_AT_MOST:
+            rest = sum(left for _, left in self.queues[NAMED_AT_MOST:])
+            found.append(f"{len(self.queues) - NAMED_AT_MOST} more queues: {rest} messages to come")
+        found += [
+            f"transaction {tx}: {left} messages of queue {name!r} to come"
+            for tx, name, left in self.transactions[:NAMED_AT_MOST]
+        ]
+        if len(self.transactions) > NAMED_AT_MOST:
+            found.append(f"{len(self.transactions) - NAMED_AT_MOST} more queues of transactions")
+        if not found and self.catching_up:
+            found = ["catching up"]
+        if self.lag_records:
+            found.append(f"{self.lag_records} log records behind")
+        return found
