@@ -291,6 +291,7 @@ class HaBroker:
         replicator.epoch_seen = group.epoch  # durable with the EPOCH record, before anything is said under it
         self.primary = Primary(self.config, self.broker, self._coordination, group, self, self._next_request)
         self.primary.suspended = self.backup.suspended
+        self.primary.absent.known(self.backup.brokers, self.now_ms)
         self.primary.begin(noes, transients_lost)
         early, self._early = self._early, {}
         for link, messages in early.items():

@@ -14,6 +14,7 @@ from understudy.broker.log.kept_log import Batch
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.broker.transactions.outcomes import Outcome
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+from understudy.ha.absent_backups import AbsentBackups
 from understudy.ha.admission import Admission
 from understudy.ha.backup_readiness import BackupReadiness
 from understudy.ha.config import HaConfig
@@ -59,6 +60,7 @@ class Primary:
     Attributes:
         epoch_offset: offset of this epoch's EPOCH record.
         backups: all backups it knows; a listed one is always here, linked or not.
+        absent: the brokers that are not among them.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Primary:
         self.suspended = False
         self.epoch_offset = 0
         self.backups: dict[BrokerId, RemoteBackup] = {}
+        self.absent = AbsentBackups(config.broker)
         self.log_format = LogFormat(broker.log, config.newest_record_format)
         self._admission = Admission(config, broker, group.epoch, self.in_sync, self.log_format, self.backups, host)
         self._stable = broker.log.applied
@@ -317,6 +320,7 @@ class Primary:
         if backup.listed or (change is not None and change.broker == backup.broker):
             return
         self.backups.pop(backup.broker, None)
+        self.absent.gone(backup.broker, backup.since_ms)
 
     def tick(self, now_ms: int) -> None:
         """Expel who is silent or has no room; drop joiners that stall; settle lost answers."""
@@ -374,6 +378,7 @@ class Primary:
     def group_changed(self, group: GroupState, brokers: dict[BrokerId, BrokerInfo]) -> None:
         """The store shows another state."""
         self._dead = {name for name, info in brokers.items() if not info.alive}
+        self.absent.known(brokers, self._broker.now_ms)
         if group.epoch > self.epoch:
             self._host.step_down(f"the store is at epoch {group.epoch}, led by {group.primary}")
             return
@@ -386,6 +391,8 @@ class Primary:
         """Make the backups' ``listed`` what the store holds: only now does anything stop waiting for who has left."""
         members = set(self.in_sync.members)
         self._tell_set(members)
+        for member in members:
+            self.absent.listed(member)
         for broker in members - {self._config.broker} - set(self.backups):
             self.backups[broker] = RemoteBackup(broker, True, self._broker.now_ms)
         for backup in list(self.backups.values()):
@@ -396,6 +403,8 @@ class Primary:
                 backup.tell(BrokerStatus.READY.value)
             elif backup.broker not in members and backup.listed:
                 backup.listed = False
+                if backup.leaving:
+                    self.absent.expelled(backup.broker, backup.leaving)
                 reason = f"expelled from the in-sync set: {backup.leaving or 'the store says so'}"
                 backup.must_leave = backup.leaving = ""
                 backup.lost_data = False
@@ -419,8 +428,10 @@ class Primary:
             )
 
     def readiness(self) -> list[BackupReadiness]:
-        """Every backup this primary knows, by id, and what blocks it."""
-        return [self.backups[name].readiness(self._broker.state) for name in sorted(self.backups)]
+        """Every backup this primary or the store knows, by id, and what blocks it."""
+        rows = [backup.readiness(self._broker.state) for backup in self.backups.values()]
+        rows += self.absent.readiness(self.backups, self._log.closed_end)
+        return sorted(rows, key=lambda row: row.broker)
 
     def _check_work(self) -> None:
         """Refuse new work before it enters the log while the set is below the minimum."""
