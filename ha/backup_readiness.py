@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import attrs
+
+from understudy.ha.status import since_text
 
 NAMED_AT_MOST: Final = 3
 """So many queues, and so many transactions, are named."""
@@ -40,6 +42,25 @@ class BackupReadiness:
     since_ms: int
     leaving: str = ""
     expelled: str = ""
+
+    def shown(self, now_ms: int, wall_ms: int) -> dict[str, Any]:
+        """Its row on the primary's status page."""
+        return {
+            "records": self.lag_records,
+            "listed": self.listed,
+            "linked": self.linked,
+            "running": self.running,
+            "catching_up": self.catching_up,
+            "queues": [{"queue": name, "left": left} for name, left in self.queues],
+            "transactions": [{"tx": tx, "queue": name, "left": left} for tx, name, left in self.transactions],
+            "since": self.since(now_ms, wall_ms),
+            "since_s": round((now_ms - self.since_ms) / 1000, 3),
+            "blockers": self.blockers(),
+        }
+
+    def since(self, now_ms: int, wall_ms: int) -> str:
+        """``since_ms`` by the wall clock."""
+        return since_text(wall_ms - now_ms + self.since_ms)
 
     def blockers(self) -> list[str]:
         """In words: what has to come before it is ready; empty if it is listed, linked and stays so."""

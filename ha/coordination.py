@@ -35,7 +35,13 @@ class GroupState:
 
 @attrs.frozen(kw_only=True)
 class BrokerInfo:
-    """What a broker publishes of itself. ``link`` is where its backups connect; ``alive`` that its session or lease holds."""
+    """What a broker publishes of itself.
+
+    Attributes:
+        link: where its backups connect.
+        blockers: what keeps it from being ready or active, and since when it has had this status.
+        alive: its session or lease holds.
+    """
 
     broker: BrokerId
     link: str

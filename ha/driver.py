@@ -29,7 +29,7 @@ from understudy.ha.events import HaEvent
 from understudy.ha.extension import HaExtension
 from understudy.ha.ha_broker import HaBroker
 from understudy.ha.local import FileCoordination
-from understudy.ha.status import BrokerStatus
+from understudy.ha.status import BrokerStatus, explained
 from understudy.replicator.direct.driver import DirectFabric, LinkSettings
 from understudy.replicator.direct.unix_socket import SOCKET_NAME
 from understudy.replicator.fabric import Link
@@ -257,7 +257,7 @@ class HaDriver:
     def refuse_to_run(self, reason: str) -> None:
         self._host.refuse_to_run(reason)
 
-    def publish(self, status: BrokerStatus, position: int, blockers: str) -> None:
+    def publish(self, status: BrokerStatus, position: int, blockers: str, since: str) -> None:
         endpoints = self._host.endpoints
         assert self._coordination is not None
         assert self._fabric is not None
@@ -271,7 +271,7 @@ class HaDriver:
                 status=status.value,
                 position=position,
                 pid=os.getpid(),
-                blockers=blockers,
+                blockers=explained(blockers, since),
             )
         )
 
@@ -294,26 +294,14 @@ class HaDriver:
             "in_sync": list(group.members) if group is not None else [],
             "min_insync": group.min_insync if group is not None else self._core_config.min_insync,
             "blockers": ha.blockers(),
+            "since": ha.since or None,
             "coordination": "lost" if self._lost else "connected",
             "known_brokers": self._known_brokers(),
             "lag": {},
         }
         if ha.primary is not None:
-            now_ms = ha.now_ms
             shown["record_format"] = ha.primary.log_format.written
-            shown["lag"] = {
-                each.broker: {
-                    "records": each.lag_records,
-                    "listed": each.listed,
-                    "linked": each.linked,
-                    "catching_up": each.catching_up,
-                    "queues": [{"queue": name, "left": left} for name, left in each.queues],
-                    "transactions": [{"tx": tx, "queue": name, "left": left} for tx, name, left in each.transactions],
-                    "since_s": round((now_ms - each.since_ms) / 1000, 3),
-                    "blockers": each.blockers(),
-                }
-                for each in ha.primary.readiness()
-            }
+            shown["lag"] = {each.broker: each.shown(ha.now_ms, ha.broker.wall_ms) for each in ha.primary.readiness()}
         return shown
 
     def _known_brokers(self) -> dict[str, Any]:

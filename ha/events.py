@@ -80,6 +80,23 @@ class CatchUpEnds:
 
 
 @attrs.frozen(kw_only=True)
+class BackupNotReady:
+    """``backup`` is not ready for some seconds, or what is between has changed since this was told last.
+
+    Attributes:
+        since: wall-clock time of its present link, or of losing it.
+        blockers: which queues, which transactions, how many messages are left.
+    """
+
+    name: ClassVar = "backup not ready"
+    backup: str
+    listed: bool
+    linked: bool
+    since: str
+    blockers: str
+
+
+@attrs.frozen(kw_only=True)
 class TransactionRefused:
     """A member of the set said no to a transaction, which is rolled back everywhere."""
 
@@ -113,6 +130,7 @@ HaEvent = (
     | BackupResumes
     | CatchUpBegins
     | CatchUpEnds
+    | BackupNotReady
     | TransactionRefused
     | LinkRefused
     | LogFormatRaised

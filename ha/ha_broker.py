@@ -19,7 +19,7 @@ from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
 from understudy.ha.events import HaEvent, LinkRefused, StatusChanged
 from understudy.ha.primary import Primary
-from understudy.ha.status import BrokerStatus
+from understudy.ha.status import BrokerStatus, since_text
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.fabric import Fabric, Link
 from understudy.replicator.wire import UnknownMessageError
@@ -39,8 +39,8 @@ class HaHost(Protocol):
     def refuse_to_run(self, reason: str) -> None:
         """The data and the store contradict each other: end the process with this message."""
 
-    def publish(self, status: BrokerStatus, position: int, blockers: str) -> None:
-        """Show the broker's status in the coordination store and elsewhere."""
+    def publish(self, status: BrokerStatus, position: int, blockers: str, since: str) -> None:
+        """Show the broker's status, and since when it has it, in the coordination store and elsewhere."""
 
     def happened(self, event: HaEvent) -> None:
         """Something that an operator wants to find in the log has happened."""
@@ -51,6 +51,7 @@ class HaBroker:
 
     Attributes:
         stopped: this core must do nothing more: a new one takes its place.
+        since: wall-clock time at which its present status began.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class HaBroker:
         self._shown: tuple[BrokerStatus, str] | None = None
         self._shown_position = 0
         self._shown_ms = 0
+        self.since = ""
         self._early: dict[Link, list[bytes]] = {}
         self.stopped = ""
         self.backup = Backup(config, replicator, coordination, fabric, self, self._next_request)
@@ -359,12 +361,13 @@ class HaBroker:
         position = self.broker.log.end
         moved = position != self._shown_position and self.now_ms - self._shown_ms >= POSITION_EVERY_MS
         if self._shown is None or shown[0] is not self._shown[0]:
+            self.since = since_text(self.broker.wall_ms)
             self._tell_status(blockers)
         if shown != self._shown or moved:
             self._shown = shown
             self._shown_position = position
             self._shown_ms = self.now_ms
-            self._host.publish(self.status, position, blockers)
+            self._host.publish(self.status, position, blockers, self.since)
         if self.primary is None:
             self._show_refusal()
 

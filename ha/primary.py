@@ -29,6 +29,7 @@ from understudy.ha.events import (
 from understudy.ha.in_sync_set import InSyncSet
 from understudy.ha.log_format import LogFormat
 from understudy.ha.queue_guard import QueueGuard
+from understudy.ha.readiness_log import ReadinessLog
 from understudy.ha.remote_backup import RemoteBackup
 from understudy.ha.status import BrokerStatus
 from understudy.observers.transaction_observer import HaTransactionObserverFactory
@@ -89,6 +90,7 @@ class Primary:
         self._waiting_syncs: list[tuple[Link, wire.Sync]] = []
         self._dead: set[BrokerId] = set()
         self._explain_ms = 0
+        self._readiness_log = ReadinessLog(self.readiness, host.happened)
         for member in group.members:
             if member != config.broker:
                 self.backups[member] = RemoteBackup(member, True, broker.now_ms)
@@ -341,6 +343,7 @@ class Primary:
                 backup.tell("; ".join(backup.readiness(self._broker.state).blockers()))
         if now_ms >= self._explain_ms:
             self._explain_ms = now_ms + EXPLAIN_EVERY_MS
+        self._readiness_log.tick(now_ms, self._broker.wall_ms)
 
     def _consider_expelling(self, backup: RemoteBackup, silent_ms: int, limit_ms: int) -> None:
         """Expel a listed backup that must leave, that the store says is dead, or that is silent for too long."""

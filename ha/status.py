@@ -1,7 +1,8 @@
-"""BrokerStatus: what a broker is, as Qpid HA named it."""
+"""BrokerStatus: what a broker is, as Qpid HA named it; since when, in words."""
 
 from __future__ import annotations
 
+import datetime as dt
 from enum import Enum
 
 
@@ -18,3 +19,13 @@ class BrokerStatus(Enum):
     READY = "ready"
     RECOVERING = "recovering"
     ACTIVE = "active"
+
+
+def since_text(wall_ms: int) -> str:
+    """``wall_ms`` (since 1970) as people read it."""
+    return f"{dt.datetime.fromtimestamp(wall_ms // 1_000, dt.UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def explained(blockers: str, since: str) -> str:
+    """What a broker shows in the store: why it is not ready, and since when; "" if nothing blocks it."""
+    return f"{blockers} (since {since})" if blockers else ""

@@ -26,13 +26,30 @@ def status_text(group: Mapping[str, Any]) -> str:
     leading = [row for row in group["brokers"] if row.get("role") in ("primary", "standalone") and row.get("queues")]
     for row in leading:
         lines += ["", f"queues on {row['broker']}:", *_queue_lines(row["queues"])]
-    blocked = [(row["broker"], reason) for row in group["brokers"] for reason in row.get("blockers") or []]
+    blocked = _blocked(group["brokers"])
     if blocked:
-        lines += ["", "not ready:", *[f"  {broker}: {reason}" for broker, reason in blocked]]
+        lines += ["", "not ready:", *blocked]
     refused = [(row["broker"], row["refuses_work"]) for row in group["brokers"] if row.get("refuses_work")]
     if refused:
         lines += ["", "takes no new work:", *[f"  {broker}: {reason}" for broker, reason in refused]]
     return "\n".join(lines) + "\n"
+
+
+def _blocked(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What each broker says of itself, and what the primary alone knows: of who has no link, or is to leave the set."""
+    found = []
+    for row in rows:
+        found += _explained(row["broker"], row)
+    for row in rows:
+        for broker, shown in sorted((row.get("lag") or {}).items()):
+            if isinstance(shown, Mapping) and (shown.get("listed") or not shown.get("linked")):
+                found += _explained(f"{broker} (as {row['broker']} has it)", shown)
+    return found
+
+
+def _explained(who: str, row: Mapping[str, Any]) -> list[str]:
+    since = f", since {row['since']}" if row.get("since") else ""
+    return [f"  {who}{since}: {reason}" for reason in row.get("blockers") or []]
 
 
 def _broker_cells(row: Mapping[str, Any]) -> list[str]:

@@ -58,6 +58,7 @@ class StatusReport:
             "in_sync": [],
             "min_insync": 1,
             "blockers": [],
+            "since": None,
             "lag": {},
         }
         if node is None:
@@ -68,7 +69,7 @@ class StatusReport:
             for plugin in self._plugins:
                 row |= plugin.status()
         if self.stopping:
-            row |= {"status": self.stopping, "blockers": ["the broker is shutting down"]}
+            row |= {"status": self.stopping, "blockers": ["the broker is shutting down"], "since": None}
         return row
 
     def _alone(self, row: dict[str, Any], broker: Broker) -> None:

@@ -30,10 +30,10 @@ from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.log.storage import StorageFullError, SyncJob
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import BrokerInfo
-from understudy.ha.events import HaEvent, TransactionRefused
+from understudy.ha.events import BackupNotReady, HaEvent, TransactionRefused
 from understudy.ha.extension import HaExtension
 from understudy.ha.ha_broker import HaBroker
-from understudy.ha.status import BrokerStatus
+from understudy.ha.status import BrokerStatus, explained, since_text
 
 if TYPE_CHECKING:
     from tests.simulation.checkers import Checkers
@@ -149,7 +149,7 @@ class SimNode:
         self.node.open(self.journal, self.world.now_ms, self.wall_ms)
         self._open = True
         self.checkers.opened(self)
-        self.publish(BrokerStatus.JOINING, self.node.state.log.end, "starts")
+        self.publish(BrokerStatus.JOINING, self.node.state.log.end, "starts", since_text(self.wall_ms))
         self.store.watch(self)
         self._end_turn()
 
@@ -368,16 +368,26 @@ class SimNode:
         self.fatal = reason
         self.world.note(self.name, f"refuses to run: {reason}")
 
-    def publish(self, status: BrokerStatus, position: int, blockers: str) -> None:
+    def publish(self, status: BrokerStatus, position: int, blockers: str, since: str) -> None:
         info = BrokerInfo(
-            broker=self.name, link=self.name, amqp=self.name, status=status.value, position=position, blockers=blockers
+            broker=self.name,
+            link=self.name,
+            amqp=self.name,
+            status=status.value,
+            position=position,
+            blockers=explained(blockers, since),
         )
         SimCoordination(self.store, self).publish(info)
         self.world.note(self.name, f"is {status.value} {blockers}".rstrip())
         self.checkers.shown(self, status, blockers)
 
     def happened(self, event: HaEvent) -> None:
-        self.world.note(self.name, f"tells: {event}")
+        if isinstance(
+            event, BackupNotReady
+        ):  # it shows what is, and is no step of the story: the trace's hash is without it
+            self.world.tell(self.name, f"tells: {event}")
+        else:
+            self.world.note(self.name, f"tells: {event}")
         self.told.append(event)
         self.world.happened[event.name] += 1
         if isinstance(event, TransactionRefused):

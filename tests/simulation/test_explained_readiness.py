@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
+
+import attrs
+
 from tests.simulation import calls
 from tests.simulation.scenario import Scenario, scenario
 from tests.simulation.sim_node import SimNode
+from tests.simulation.world import MS
+from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.ha.backup_readiness import BackupReadiness
+from understudy.ha.events import BackupNotReady
+from understudy.ha.readiness_log import LOG_EVERY_MS
+from understudy.ha.status import since_text
+
+BODIES = [b"%02d" % number + bytes(90) for number in range(60)]
 
 
 def shown(group: Scenario, backup: SimNode) -> BackupReadiness:
@@ -80,3 +92,119 @@ def test_a_joiner_that_cannot_reach_its_primary_is_shown_as_running() -> None:
         unlinked, expelled = shown(group, backup).blockers()
         assert unlinked == "it is not linked"
         assert expelled.startswith("it was expelled from the in-sync set: it acknowledged nothing for ")
+
+
+class SlowCatchUp:
+    """A group in which a backup without data is caught up, piece by piece, by a disk that takes almost a second for each.
+
+    What it lacks: 60 messages of queue q, and a transaction with 60 more that stays open.
+    """
+
+    def __init__(self, group: Scenario) -> None:
+        self.group = group
+        self.joiner = joiner = group.backups[0]
+        setup = group.hand()
+        setup(calls.declare, "q")
+        setup.publish("q", *BODIES)
+        self.hand = group.hand(transactional=True)
+        self.hand.publish("q", *BODIES)
+        group.crash(joiner)
+        joiner.wipe()
+        group.expelled(joiner)
+        group.move_the_kept_log_on()
+        tx = group.transaction(group.primary)
+        assert tx is not None
+        self.tx = tx_id_text(tx.tx_id)
+        joiner.knobs = attrs.evolve(joiner.knobs, fsync_us=(800 * MS, 900 * MS))
+        joiner.start()
+        group.until("a catch-up is under way", lambda: bool(shown(group, joiner).transactions))
+
+    def told(self) -> list[BackupNotReady]:
+        """What the primary has written to its log since the catch-up began."""
+        return [
+            event
+            for event in self.group.primary.told
+            if isinstance(event, BackupNotReady) and event.backup == self.joiner.name and event.linked
+        ]
+
+    def left(self, words: str) -> int:
+        """What ``words`` say of the transaction; they name queue and transaction."""
+        assert "queue 'q': 60 messages to come" in words
+        found = re.search(f"transaction {self.tx}: ([0-9]+) messages of queue 'tx:{self.tx}' to come", words)
+        assert found is not None, words
+        return int(found[1])
+
+
+def test_a_slow_catch_up_is_explained_on_the_status_page_in_the_store_and_in_the_log() -> None:
+    with scenario(kept_bytes=1, piece_bytes=200, pieces_in_flight=1, backup_timeout_ms=20_000) as group:
+        slow = SlowCatchUp(group)
+        joiner, primary, world = slow.joiner, group.primary, group.world
+        row = shown(group, joiner)
+        assert row.linked
+        assert world.now_ms - 2_000 <= row.since_ms <= world.now_ms
+        group.run_ms(2_000)
+
+        page = shown(group, joiner).shown(world.now_ms, primary.wall_ms)
+        (transaction,) = page["transactions"]
+        assert page["queues"] == [{"queue": "q", "left": 60}]
+        assert transaction["tx"] == slow.tx
+        assert 0 < slow.left("; ".join(page["blockers"])) == transaction["left"] < 60
+        assert page["since"] == since_text(primary.wall_ms - world.now_ms + row.since_ms)
+
+        stored = group.cluster.store.infos[joiner.name]
+        assert transaction["left"] <= slow.left(stored.blockers) < 60, "what is in the store is half a second older"
+        assert stored.status == "catchup"
+        assert stored.blockers.endswith(f" (since {joiner.ha.since})")
+        assert joiner.ha.since in {since_text(primary.wall_ms - ago_ms) for ago_ms in range(2_000, 4_000, 100)}
+
+        assert slow.told() == [], "it has not lasted long"
+        told_ms: list[int] = []
+
+        def look() -> bool:
+            if len(slow.told()) > len(told_ms):
+                told_ms.append(world.now_ms)
+            return len(told_ms) == 3
+
+        group.until("it has been told of three times", look)
+        lefts = [slow.left(event.blockers) for event in slow.told()]
+        assert lefts == sorted({*lefts}, reverse=True), "each says something new"
+        assert {event.since for event in slow.told()} == {page["since"]}
+        assert told_ms[0] >= row.since_ms + LOG_EVERY_MS
+        assert min(later - earlier for earlier, later in pairwise(told_ms)) >= LOG_EVERY_MS
+
+        joiner.knobs = group.cluster.knobs
+        group.ready()
+        assert shown(group, joiner).blockers() == []
+        assert group.cluster.store.infos[joiner.name].blockers == ""
+        slow.hand.committed()
+        group.everywhere("q", *BODIES, *BODIES)
+
+
+def test_a_catch_up_that_stands_still_is_told_of_once_and_written_to_the_store_once() -> None:
+    with scenario(kept_bytes=1, piece_bytes=200, pieces_in_flight=1, backup_timeout_ms=20_000) as group:
+        slow = SlowCatchUp(group)
+        group.hold_disk(slow.joiner)
+        group.run_ms(2_000)
+        stored = group.cluster.store.infos[slow.joiner.name]
+        assert slow.left(stored.blockers)
+        group.run_ms(15_000)
+        assert group.cluster.store.infos[slow.joiner.name] is stored
+        (event,) = slow.told()
+        assert slow.left(event.blockers) == slow.left(stored.blockers)
+
+
+def test_a_quick_catch_up_is_not_told_of() -> None:
+    with scenario(kept_bytes=1) as group:
+        hand = group.hand()
+        hand(calls.declare, "q")
+        hand.publish("q", *BODIES)
+        joiner = group.backups[0]
+        group.crash(joiner)
+        joiner.wipe()
+        group.expelled(joiner)
+        primary = group.primary
+        joiner.start()
+        group.ready()
+        group.run_ms(2 * LOG_EVERY_MS)
+        assert "catch-up ends" in [event.name for event in primary.told]
+        assert not any(isinstance(event, BackupNotReady) and event.linked for event in primary.told)

@@ -1,0 +1,68 @@
+"""What ``understudy status`` prints of who is not ready."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from understudy.broker.command_line.status_text import status_text
+from understudy.ha.backup_readiness import BackupReadiness
+
+WALL_MS = 1_795_000_000_000
+SINCE = "2026-11-18 11:06:30Z"
+"""Ten seconds before that."""
+
+
+def row(broker: str, **more: Any) -> dict[str, Any]:
+    return {"broker": broker, "role": "backup", "status": "ready", "epoch": 3, "port": 1, "pid": 2} | more
+
+
+def text(*rows: dict[str, Any]) -> list[str]:
+    group = {"group": "g", "epoch": 3, "primary": "b1", "in_sync": ["b1", "b2"], "min_insync": 1, "brokers": rows}
+    head, _, lines = status_text(group).partition("\nnot ready:\n")
+    assert head
+    return lines.splitlines()
+
+
+def backup(broker: str, **more: Any) -> dict[str, Any]:
+    """Its row on the page of its primary."""
+    given: dict[str, Any] = {
+        "broker": broker,
+        "listed": True,
+        "linked": True,
+        "lag_records": 0,
+        "since_ms": 20_000,
+    } | more
+    return BackupReadiness(**given).shown(30_000, WALL_MS)
+
+
+def test_each_says_why_and_since_when() -> None:
+    blockers = ["queue 'q': 5 messages to come", "transaction 3.7: 2 messages of queue 'q' to come"]
+    assert text(row("b1"), row("b3", blockers=blockers, since=SINCE)) == [
+        f"  b3, since {SINCE}: queue 'q': 5 messages to come",
+        f"  b3, since {SINCE}: transaction 3.7: 2 messages of queue 'q' to come",
+    ]
+
+
+def test_who_does_not_answer_is_explained_by_the_primary() -> None:
+    lag = {
+        "b2": backup("b2", linked=False),
+        "b3": backup("b3", listed=False, linked=False, running=False, expelled="it was silent"),
+    }
+    down = {"status": "down", "blockers": ["its process is not running"]}
+    assert text(row("b1", lag=lag), row("b2", **down), row("b3", **down)) == [
+        "  b2: its process is not running",
+        "  b3: its process is not running",
+        f"  b2 (as b1 has it), since {SINCE}: its link is lost: completions wait for it",
+        f"  b3 (as b1 has it), since {SINCE}: it is not linked, and the store says that it is not running",
+        f"  b3 (as b1 has it), since {SINCE}: it was expelled from the in-sync set: it was silent",
+    ]
+
+
+def test_what_a_joiner_says_itself_is_not_said_twice() -> None:
+    lag = {"b2": backup("b2"), "b3": backup("b3", listed=False, queues=(("q", 5),))}
+    said = row("b3", blockers=["queue 'q': 6 messages to come"], since=SINCE)
+    assert text(row("b1", lag=lag), row("b2"), said) == [f"  b3, since {SINCE}: queue 'q': 6 messages to come"]
+
+
+def test_nothing_is_said_when_all_are_ready() -> None:
+    assert text(row("b1", lag={"b2": backup("b2")}), row("b2", since=SINCE)) == []
