@@ -109,6 +109,13 @@ def test_a_dead_broker_is_shown_as_down(tmp_path: Path) -> None:
         assert (row["pid"], row["role"], row["port"], row["epoch"]) == (None, None, cluster.port + 2, 1)
         commit(cluster, 1)
         assert bodies(cluster, "a") == [1]
+        wait_until("b3 is expelled", lambda: cluster.rows()["b1"]["in_sync"] == ["b1", "b2"])
+        shown = cluster.rows()["b1"]["lag"]["b3"]
+        why = "it was expelled from the in-sync set: its link is lost, and the store says that it is not running"
+        assert (shown["linked"], shown["running"], shown["blockers"][1:]) == (False, False, [why])
+        assert 0 < shown["since_s"] < 60
+        text = subprocess.run([PROGRAM, "status", "--data", cluster.data], capture_output=True, text=True, check=True)
+        assert f"  b3 (as b1 has it), since {shown['since']}: {why}\n" in text.stdout
         cluster.kill("b1")
         wait_until("b2 leads", lambda: cluster.rows()["b2"]["role"] == "primary")
         status = cluster.status()

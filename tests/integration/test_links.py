@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pika
 import pytest
 
 from tests.integration.broker_process import BrokerProcess, wait_until
-from tests.integration.cluster_process import Cluster, running_cluster
+from tests.integration.cluster_process import Cluster, Row, running_cluster
 
 pytestmark = pytest.mark.integration
 
@@ -51,6 +52,11 @@ def test_a_wrong_secret_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     try:
         wait_until("the stranger is refused", lambda: "secret" in "; ".join(blockers(stranger)))
         assert stranger.page("/readyz")[0] == 503
+        explained = re.compile(r"secret.* \(since 2\d{3}-\d\d-\d\d \d\d:\d\d:\d\dZ\)$")
+        wait_until(
+            "the store says why", lambda: explained.search(primary_page(cluster)["known_brokers"]["b9"]["blockers"])
+        )
+        assert primary_page(cluster)["lag"]["b9"]["blockers"] == ["it is not linked"]
         commit(cluster)
         assert cluster.status()["in_sync"] == ["b1", "b2", "b3"]
     finally:
@@ -68,6 +74,10 @@ def test_a_fourth_broker_may_join(cluster: Cluster, tmp_path: Path) -> None:
     commit(cluster)
     assert fourth.stop() == 0
     commit(cluster)  # once b4 has been expelled
+
+
+def primary_page(cluster: Cluster) -> Row:
+    return cluster.rows()["b1"]
 
 
 def blockers(broker: BrokerProcess) -> list[str]:
