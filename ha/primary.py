@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+import attrs
+
 from understudy.broker.core.broker import BACKUP_DISK, Broker
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.transactions.outcome_query import tx_id_text
@@ -432,7 +434,8 @@ class Primary:
 
     def readiness(self) -> list[BackupReadiness]:
         """Every backup this primary or the store knows, by id, and what blocks it."""
-        rows = [backup.readiness(self._broker.state) for backup in self.backups.values()]
+        state, dead = self._broker.state, self._dead
+        rows = [attrs.evolve(each.readiness(state), running=each.broker not in dead) for each in self.backups.values()]
         rows += self.absent.readiness(self.backups, self._log.closed_end)
         return sorted(rows, key=lambda row: row.broker)
 

@@ -41,6 +41,18 @@ def test_completions_wait_for_a_listed_backup_without_a_link() -> None:
         assert row.blockers() == ["its link is lost: completions wait for it"]
 
 
+def test_a_listed_backup_that_the_set_cannot_do_without_is_shown_as_it_is() -> None:
+    with scenario(brokers=2) as group:
+        backup = group.backups[0]
+        group.crash(backup)
+        group.until("the primary has heard of it", lambda: not shown(group, backup).running)
+        group.run_ms(5_000)
+        assert shown(group, backup).blockers() == [
+            "is to leave the in-sync set: its link is lost, and the store says that it is not running",
+            "its link is lost, and the store says that it is not running: completions wait for it",
+        ]
+
+
 def test_who_was_expelled_is_shown_and_why_and_since_when() -> None:
     with scenario() as group:
         backup = group.backups[0]
