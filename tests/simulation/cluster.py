@@ -132,6 +132,8 @@ class SimCluster:
         if message[0] == wire.RESUME or (message[0] == wire.BASE and message[1] == wire.BASE_NEW):
             # A primary goes on with it on a new link, which it does with nobody whose place in the set is being settled.
             self._begins_anew(target)
+        elif message[0] == wire.BASE and message[1] == wire.BASE_AGAIN:
+            self.world.happened["base again"] += 1
 
     def _store_changed(self, before: GroupState | None, after: GroupState) -> None:
         self.checkers.store_changed(before, after)

@@ -57,18 +57,19 @@ CRASH_POINTS = {
     "CP-39": 0.2,
     "CP-40": 0.12,
 }
-"""How often faults fall on each of them (`crash_points`), a seed of a sweep, on average. Those that are rare are
-asked for only where one at least is expected."""
+"""How often faults fall on each of them (`crash_points`), a seed of a sweep, on average."""
 HAPPENINGS = {
     "step-down": 0.1,
     "catch-up": 0.4,
+    "base again": 0.004,
     "resume": 1.0,
     "no": 0.04,
     "checkpoint": 5.0,
     "dropped segment": 1.0,
     "unreplicated queue gone": 0.15,
 }
-"""What must have happened, a seed of a sweep, on average: turns of the protocol that faults are there to bring about."""
+"""What must have happened, a seed of a sweep, on average: turns of the protocol that faults are there to bring about. What is rare
+is asked for only where one at least is expected, as of the crash points."""
 
 
 def seed_shortfall(report: Report, factor: float = 1.0) -> str:
@@ -96,8 +97,11 @@ def sweep_shortfalls(reports: Iterable[Report], factor: float = 1.0) -> list[str
     wanted = [
         ("failovers", sum(report.failovers for report in reports), FAILOVERS),
         *((f"faults {kind}", faults[kind], least) for kind, least in FAULTS_OF_KIND.items()),
-        *((f"times {what}", happened[what], least) for what, least in HAPPENINGS.items()),
-        *((f"times {point}", happened[point], least) for point, least in CRASH_POINTS.items() if least * seeds >= 1),
+        *(
+            (f"times {what}", happened[what], least)
+            for what, least in (HAPPENINGS | CRASH_POINTS).items()
+            if least * seeds >= 1
+        ),
     ]
     return [
         f"{found} {what} in {seeds} seeds, at least {_least(each, seeds, factor)} are needed"
