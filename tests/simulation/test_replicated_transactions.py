@@ -370,6 +370,46 @@ def test_a_backup_refuses(seed: int, which: int) -> None:
         assert group.fate("tx") == "rolled back"
 
 
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("comes_back", ["at once", "later", "later, and its machine lost power"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_disk_of_a_backup_fails_at_prepare(seed: int, comes_back: str, which: int) -> None:
+    """tx_backup_fail: it says nothing and ends; the commit is decided without it, or when it is back."""
+    with scenario(seed) as group:
+        fill(group)
+        hand = move(group)
+        first, failing = group.primary, group.backups[which]
+        group.until("its disk is quiet", lambda: failing._job is None)
+        if comes_back != "at once":
+            failing.start_if_down = lambda: None  # type: ignore[method-assign]
+        order = hand.commit("tx")
+        group.until("it has taken PREPARE", lambda: group.has_prepare(failing))
+        assert not group.prepare_durable(failing)
+        failing.storage.failing_syncs = 1
+        group.until("it ends", lambda: not failing.up)
+        assert group.world.faults["fsync-error"] == 1
+        assert not order.over
+        assert first.node.state.log.stable < first.node.state.log.end, "it has not acknowledged PREPARE"
+        group.until("answered", lambda: order.over)
+        assert order.error is None
+        if comes_back == "at once":
+            assert failing.up
+        else:
+            assert failing.name not in group.members
+            assert len(group.members) == 2
+            if comes_back != "later":
+                failing.storage.crash(failing.rng)
+            del failing.start_if_down
+            failing.start()
+        group.ready()
+        assert group.primary is first
+        group.until("all know", lambda: not any(node.node.state.transactions for node in group.nodes))
+        assert group.fate("tx") == "committed"
+        group.replace_primary(failing)
+        group.everywhere("a")
+        group.everywhere("b", b"0", b"1", b"2", b"x", b"y", b"z")
+
+
 def test_both_backups_refuse() -> None:
     """The set may not go below its minimum: one of them is expelled, the other stays, and work goes on."""
     with scenario() as group:
