@@ -187,14 +187,15 @@ def test_cp_36_commit_ok_was_sent(which: int, hard: bool) -> None:
 
 @pytest.mark.parametrize("moment", ["in the midst of the publishes", "closed", "applied on the primary"])
 @HOW
-def test_cp_37_a_fresh_ready_backup_leads(moment: str, hard: bool) -> None:
+@WHICH
+def test_cp_37_a_fresh_ready_backup_leads(which: int, moment: str, hard: bool) -> None:
     """A, B | C: a backup becomes ready between two publishes of a transaction, and leads: it has all of them or none."""
     with scenario(backup_timeout_ms=1_000) as group:
         plain = group.hand()
         for queue in QUEUES:
             plain(calls.declare, queue)
         plain.publish("a", b"taken")
-        fresh = group.backups[0]
+        fresh, old = group.backups[which], group.backups[1 - which]
         group.crash(fresh)
         fresh.wipe()
         group.expelled(fresh)
@@ -210,7 +211,7 @@ def test_cp_37_a_fresh_ready_backup_leads(moment: str, hard: bool) -> None:
             check(group, "rolled back")
             return
         hand.publish("c", b"c", properties=named("tx"))
-        first, old = group.primary, group.backups[1]
+        first = group.primary
         if moment == "closed":
             group.cut(old, first)
         hand.commit("tx")
@@ -223,13 +224,14 @@ def test_cp_37_a_fresh_ready_backup_leads(moment: str, hard: bool) -> None:
         check(group, "committed")
 
 
-def test_cp_38_what_was_closed_beside_a_catch_up_is_rolled_back() -> None:
+@WHICH
+def test_cp_38_what_was_closed_beside_a_catch_up_is_rolled_back(which: int) -> None:
     """A joiner is caught up while a transaction that takes a message is closed, and refused: the joiner has the message.
 
     Nothing of the catch-up may have been left out on account of a transaction that came to nothing.
     """
     with scenario(brokers=4, kept_bytes=1, backup_timeout_ms=2_000, pieces_in_flight=1, piece_bytes=300) as group:
-        joiner = group.backups[0]
+        joiner, refusing = group.backups[which], group.backups[1 - which]
         group.crash(joiner)
         joiner.wipe()
         group.expelled(joiner)
@@ -243,7 +245,6 @@ def test_cp_38_what_was_closed_beside_a_catch_up_is_rolled_back() -> None:
         hand.take("a")
         for queue in QUEUES:
             hand.publish(queue, queue.encode(), properties=named("tx"))
-        refusing = group.backups[1]
         group.until("mirrored", lambda: group.events(refusing) == 4)
         tx = group.transaction(refusing)
         assert tx is not None
@@ -333,15 +334,20 @@ def test_cp_40_a_paused_primary_goes_on(moment: str, which: int) -> None:
         assert group.world.happened["step-down"] == 1
 
 
-def test_cp_40_a_primary_that_is_cut_off_from_everybody() -> None:
+@WHICH
+def test_cp_40_a_primary_that_is_cut_off_from_everybody(which: int) -> None:
     """It goes on beside its successor for as long as it likes: nothing it is given is ever answered."""
     with scenario() as group:
         hand = opened(group)
-        first = group.primary
+        first, successor, other = group.primary, group.backups[which], group.backups[1 - which]
         cut_off(group, first)
         order = hand.commit("tx")
+        other.pause()
+        group.until("it is replaced", lambda: successor.ha.primary is not None)
+        other.resume()
         group.until("another serves", lambda: group.cluster.primary() is not None and group.primary is not first)
         group.run_ms(10_000)
+        assert group.primary is successor
         assert first.ha.primary is not None
         assert not order.over
         group.heal()
