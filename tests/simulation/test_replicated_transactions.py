@@ -1,4 +1,4 @@
-"""Transactions on three brokers, step by step: the transaction rows of the ancestor's ha_tests.py (docs/testing.md)."""
+"""Transactions on three brokers (some on one too): the transaction rows of the ancestor's ha_tests.py (docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from tests.simulation import calls
 from tests.simulation.group import PERSISTENT
+from tests.simulation.knobs import least_in_sync
 from tests.simulation.scenario import NEVER_MS, Hand, Order, Scenario, named, scenario
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
 from tests.simulation.sim_node import SimNode
@@ -15,6 +16,8 @@ from understudy.broker.security import Permissions, User
 from understudy.ha.status import BrokerStatus
 
 SEEDS = [1, 2, 3]
+ON_ONE_AND_ON_THREE = pytest.mark.parametrize("brokers", [1, 3])
+"""H-52: the same suite on a group of one broker."""
 
 
 def fill(group: Scenario) -> Hand:
@@ -38,10 +41,11 @@ def move(group: Scenario, name: str = "tx") -> Hand:
     return hand
 
 
+@ON_ONE_AND_ON_THREE
 @pytest.mark.parametrize("seed", SEEDS)
-def test_commit(seed: int) -> None:
+def test_commit(seed: int, brokers: int) -> None:
     """tx_simple_commit: nothing is seen before the commit, all of it after, on every broker; then it is drained outside."""
-    with scenario(seed) as group:
+    with scenario(seed, brokers=brokers, min_insync=least_in_sync(brokers)) as group:
         plain = fill(group)
         hand = move(group)
         group.run_ms(500)
@@ -57,10 +61,11 @@ def test_commit(seed: int) -> None:
         assert not any(node.node.state.transactions for node in group.nodes)
 
 
+@ON_ONE_AND_ON_THREE
 @pytest.mark.parametrize("seed", SEEDS)
-def test_rollback(seed: int) -> None:
+def test_rollback(seed: int, brokers: int) -> None:
     """tx_simple_rollback."""
-    with scenario(seed) as group:
+    with scenario(seed, brokers=brokers, min_insync=least_in_sync(brokers)) as group:
         fill(group)
         hand = move(group)
         hand(calls.rollback)
@@ -70,10 +75,11 @@ def test_rollback(seed: int) -> None:
         assert group.fate("tx") == "rolled back"
 
 
+@ON_ONE_AND_ON_THREE
 @pytest.mark.parametrize("hard", [False, True])
-def test_the_primary_restarts_in_the_midst(hard: bool) -> None:
+def test_the_primary_restarts_in_the_midst(hard: bool, brokers: int) -> None:
     """tx_simple_failure, tx_simple_failover: it is rolled back everywhere, and the client learns that."""
-    with scenario() as group:
+    with scenario(brokers=brokers, min_insync=least_in_sync(brokers)) as group:
         fill(group)
         hand = move(group)
         before = group.primary
@@ -238,10 +244,11 @@ MESSAGES = [b"Message %d" % number for number in range(1, 5)]
 TX_MESSAGES = [b"TxMessage %d" % number for number in range(1, 5)]
 
 
+@ON_ONE_AND_ON_THREE
 @pytest.mark.parametrize("end", ["commit", "auto_rollback", "rollback"])
-def test_the_tx_suite(end: str) -> None:
+def test_the_tx_suite(end: str, brokers: int) -> None:
     """other_tx_tests: the three tests of tx.py, and what they leave behind on every broker."""
-    with scenario() as group:
+    with scenario(brokers=brokers, min_insync=least_in_sync(brokers)) as group:
         hand = tx_suite(group)
         if end == "commit":
             hand.committed()
@@ -254,7 +261,10 @@ def test_the_tx_suite(end: str) -> None:
         hand.go()
         for queue, bodies in expected.items():
             group.everywhere(queue, *bodies)
-        group.replace_primary(group.backups[1])
+        if brokers == 1:
+            group.crash(group.primary)
+        else:
+            group.replace_primary(group.backups[1])
         group.heal()
         group.ready()
         checker = group.hand(transactional=True)
@@ -266,9 +276,10 @@ def test_the_tx_suite(end: str) -> None:
             group.everywhere(queue)
 
 
-def test_overlapping_acknowledgements() -> None:
+@ON_ONE_AND_ON_THREE
+def test_overlapping_acknowledgements(brokers: int) -> None:
     """broker_0_8/tx.py: of nine deliveries 3 and 6 are acknowledged alone, then all up to 9; all in one transaction."""
-    with scenario() as group:
+    with scenario(brokers=brokers, min_insync=least_in_sync(brokers)) as group:
         hand = group.hand(transactional=True)
         hand(calls.declare, "a")
         group.hand().publish("a", *[b"%d" % number for number in range(1, 10)])
@@ -281,10 +292,11 @@ def test_overlapping_acknowledgements() -> None:
         group.everywhere("a")
 
 
+@ON_ONE_AND_ON_THREE
 @pytest.mark.parametrize("count", [1, 3])
-def test_enqueued_in_a_transaction_and_dequeued_outside(count: int) -> None:
+def test_enqueued_in_a_transaction_and_dequeued_outside(count: int, brokers: int) -> None:
     """tx_enq_notx_deq (QPID-5966): every broker has counted as many in as out, and nothing is left."""
-    with scenario() as group:
+    with scenario(brokers=brokers, min_insync=least_in_sync(brokers)) as group:
         plain = group.hand()
         plain(calls.declare, "a")
         hand = group.hand(transactional=True)
@@ -462,9 +474,10 @@ MINIMAL = User(
 )
 
 
-def test_least_permissions_are_enough_to_move_a_message() -> None:
+@ON_ONE_AND_ON_THREE
+def test_least_permissions_are_enough_to_move_a_message(brokers: int) -> None:
     """auth: read one queue, write to the default exchange, nothing else."""
-    with scenario() as group:
+    with scenario(brokers=brokers, min_insync=least_in_sync(brokers)) as group:
         fill(group)
         hand = group.hand(transactional=True)
         assert hand.client.session is not None
@@ -475,9 +488,10 @@ def test_least_permissions_are_enough_to_move_a_message() -> None:
         group.everywhere("b", b"0", b"1", b"2", b"x")
 
 
-def test_what_is_forbidden_rolls_the_transaction_back() -> None:
+@ON_ONE_AND_ON_THREE
+def test_what_is_forbidden_rolls_the_transaction_back(brokers: int) -> None:
     """auth: what the user may not do closes the channel with 403, and nothing of the transaction stays on any broker."""
-    with scenario() as group:
+    with scenario(brokers=brokers, min_insync=least_in_sync(brokers)) as group:
         fill(group)
         hand = move(group)
         assert hand.client.session is not None
