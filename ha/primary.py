@@ -271,7 +271,7 @@ class Primary:
     def _consider(self, backup: RemoteBackup) -> None:
         """A joiner: guard it when it has been sent everything, list it when it has passed the guard."""
         if backup.guard is None:
-            if backup.may_be_guarded():
+            if backup.may_be_guarded() and backup.keeps_up(self._log.closed_end):
                 backup.guard = QueueGuard(self._log.closed_end)
         elif backup.may_be_listed() and not self.in_sync.busy and not self.suspended:
             self.in_sync.request_change(backup.broker, True, self._broker.now_ms)

@@ -42,6 +42,7 @@ class RemoteBackup:
         self.awaiting_ids = False
         self.acked = 0
         self.guard: QueueGuard | None = None
+        self._sent_first = -1
         self.trackers = TxTrackers()
         self.must_leave = ""
         self.leaving = ""
@@ -75,6 +76,7 @@ class RemoteBackup:
         self.sender = None
         self.catch_up = None
         self.awaiting_ids = False
+        self._sent_first = -1
         self.trackers = TxTrackers()
         self.low_disk = self.told = ""
         self.newest_record_format = 0
@@ -124,6 +126,16 @@ class RemoteBackup:
     def may_be_guarded(self) -> bool:
         """Everything closed has been sent to it in full, undecided transactions included."""
         return self.sender is not None and self.caught_up and self.sender.at_end
+
+    def keeps_up(self, closed_end: int) -> bool:
+        """Whether it has acknowledged what the log held when it had first been sent everything, on this link.
+
+        A backup whose disk hangs takes all that it is sent. Whoever waited for it would wait until it is dropped, and again with
+        every link that it makes.
+        """
+        if self._sent_first < 0:
+            self._sent_first = closed_end
+        return self.acked >= self._sent_first
 
     def may_be_listed(self) -> bool:
         """The guard is passed and the trackers are clear."""

@@ -179,3 +179,25 @@ def test_before_the_commit_the_slow_one_delays_nobody(which: int) -> None:
         hand.committed("tx")
         assert group.world.now_us - began_us >= 1_000 * MS, "it is in the set"
         group.everywhere("q", *[b"%d" % number for number in range(20)])
+
+
+@pytest.mark.parametrize("timeout_ms", [1_000, 5_000])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_backup_whose_disk_hangs_is_waited_for_once(seed: int, timeout_ms: int) -> None:
+    """It links again as soon as it is expelled: nobody waits for it before it has acknowledged anything on that link."""
+    with scenario(seed, backup_timeout_ms=timeout_ms) as group:
+        hand = group.hand(transactional=True)
+        hand(calls.declare, "q")
+        slow = group.backups[0]
+        group.hold_disk(slow)
+        end_us = group.world.now_us + 8 * timeout_ms * MS
+        waits = []
+        while group.world.now_us < end_us:
+            began_us = group.world.now_us
+            hand.publish("q", b"x")
+            hand.committed()
+            waits.append((group.world.now_us - began_us) // MS)
+        assert slow.name not in group.members
+        assert [wait for wait in waits if wait > timeout_ms // 2] == [max(waits)], (
+            "until it is expelled, and never again"
+        )
