@@ -231,8 +231,8 @@ class SimCluster:
         """Where every broker stands."""
         rows = []
         for node in self.nodes.values():
-            if not node.up:
-                rows.append(f"{node.name} down {node.fatal}")
+            if not (node.up and node._open):
+                rows.append(f"{node.name} {'is about to recover' if node.up else 'down'} {node.fatal}")
                 continue
             log = node.node.state.log
             rows.append(

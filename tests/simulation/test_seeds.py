@@ -34,13 +34,19 @@ LATER_SEEDS = {
 }
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, *LATER_SEEDS])
+NEWEST_SEEDS = {
+    201: "as 9467, while a journal was recovered",
+}
+"""Found with the workloads ring and mixed, and with small segments."""
+
+
+@pytest.mark.parametrize("seed", [*SEEDS, *LATER_SEEDS, *NEWEST_SEEDS])
 def test_every_promise_holds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "tests.simulation.knobs.SMALL_SEGMENTS_SHARE", 0.0
-    )  # came later than all of them, as these workloads did
+    if seed not in NEWEST_SEEDS:
+        monkeypatch.setattr("tests.simulation.knobs.SMALL_SEGMENTS_SHARE", 0.0)
     knobs = Knobs.draw(seed)
-    knobs = attrs.evolve(knobs, workloads=knobs.workloads - {"ring", "mixed"})
+    if seed not in NEWEST_SEEDS:
+        knobs = attrs.evolve(knobs, workloads=knobs.workloads - {"ring", "mixed"})
     if seed in SEEDS:
         knobs = attrs.evolve(knobs, later_faults=())
     report = SimCluster(seed, knobs=knobs).run()

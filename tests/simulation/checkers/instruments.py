@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.checkers.reference import number_of
 from understudy.broker.core.queue import Queue
+from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, record
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.live_offsets import LiveOffsets
@@ -30,12 +31,12 @@ class WatchedLive(LiveOffsets):
         node: None for a copy that nobody watches.
         kept, all: digests of what the queues hold (`checkers.reference`).
         durable_offset, fresh, part: as they were when the node was looked at last.
-        catch_ups: how many have begun.
+        bases: how many of a catch-up it has taken, in its recovery too.
         hole_at: where the log that it received last had places whose transient records the sender had not kept.
         refilled_at: what a refill has brought may be of any place in the log up to here.
     """
 
-    __slots__ = ("all", "catch_ups", "durable_offset", "fresh", "hole_at", "kept", "node", "part", "refilled_at")
+    __slots__ = ("all", "bases", "durable_offset", "fresh", "hole_at", "kept", "node", "part", "refilled_at")
 
     def __init__(self, node: SimNode | None) -> None:
         super().__init__()
@@ -47,7 +48,7 @@ class WatchedLive(LiveOffsets):
         self.refilled_at = 0
         self.hole_at = 0
         self.part = False
-        self.catch_ups = 0
+        self.bases = 0
 
     def flip(self, queue: Queue, entry_id: int, message: Message) -> None:
         """A message came or went."""
@@ -104,6 +105,7 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
     broker.on_delivered = lambda queue, entry, redelivered: checkers.order.handed_out(node, queue, entry, redelivered)
 
 
+_put_before_log = BrokerState.put_before_log
 _enqueue, _remove, _clear, _take_over = Queue.enqueue, Queue.remove, Queue.clear, Queue.take_over
 
 
@@ -143,9 +145,17 @@ def _watched_take_over(self: Queue, place: Queue) -> None:
     _take_over(self, place)
 
 
+def _watched_put_before_log(self: BrokerState) -> None:
+    live = self.live
+    if isinstance(live, WatchedLive):
+        live.bases += 1
+    _put_before_log(self)
+
+
 @contextmanager
 def watching_queues() -> Iterator[None]:
     """Watch every queue of every simulated node while this lasts."""
+    BrokerState.put_before_log = _watched_put_before_log  # type: ignore[method-assign]
     Queue.enqueue, Queue.remove = _watched_enqueue, _watched_remove  # type: ignore[method-assign]
     Queue.clear, Queue.take_over = _watched_clear, _watched_take_over  # type: ignore[method-assign]
     try:
@@ -153,3 +163,4 @@ def watching_queues() -> Iterator[None]:
     finally:
         Queue.enqueue, Queue.remove = _enqueue, _remove  # type: ignore[method-assign]
         Queue.clear, Queue.take_over = _clear, _take_over  # type: ignore[method-assign]
+        BrokerState.put_before_log = _put_before_log  # type: ignore[method-assign]

@@ -31,7 +31,7 @@ class Order:
         """
         if not kept or node.extension.replicator.part:
             return
-        key = (node.name, node.incarnation, node.watched.catch_ups, queue.id)
+        key = (node.name, node.incarnation, node.watched.bases, queue.id)
         newest = self._newest.get(key, 0)
         if entry_id > newest:
             self._newest[key] = entry_id

@@ -37,7 +37,6 @@ class Replicas:
         if live.part and not replicator.part:
             node.whole_from = max(node.whole_from, reference.applied)
             live.refilled_at = self._refilled_at(node)
-        live.catch_ups += replicator.part and not live.part
         live.part = replicator.part
         applied = state.log.applied
         if live.part or applied < node.whole_from:

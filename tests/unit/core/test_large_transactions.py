@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.simulation.memory_spill import MemorySpill
+from tests.unit.core.test_recovery import KeptCore
+from understudy.broker.amqp.methods import TX_COMMIT, TX_SELECT
 from understudy.broker.core.state import EMPTY_TABLE, BrokerState
 from understudy.broker.log import frame, record
 from understudy.broker.log.record import Prepare
@@ -85,3 +89,25 @@ def test_without_a_place_everything_stays_in_memory() -> None:
     for body in BODIES:
         recorder.enqueue(tx, [state.queues[QUEUE]], [0], message(body))
     assert [one.body for one in tx.messages()] == BODIES
+
+
+@pytest.mark.parametrize("publishes", [1, 10_000])
+def test_what_closes_a_transaction_is_as_long_for_any_number_of_publishes(publishes: int) -> None:
+    """Everything has gone to the journal, and to backups, before: the commit writes PREPARE, and COMMIT when that is stable."""
+    core = KeptCore()
+    client = core.client()
+    core.queue(client, "q")
+    client.method(TX_SELECT)
+    assert client.heard() == ["tx.select-ok"]
+    for _ in range(publishes):
+        client.publish("q", b"x" * 100)
+    core.sync()
+    before = len(core.journal.frames)
+    client.method(TX_COMMIT)
+    core.sync()
+    core.sync()
+    written = core.journal.frames[before:]
+    assert client.heard() == ["tx.commit-ok"]
+    assert sum(map(len, written)) < 300
+    (queue,) = core.node.state.queues.values()
+    assert len(queue.entries) == publishes
