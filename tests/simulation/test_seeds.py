@@ -36,6 +36,7 @@ LATER_SEEDS = {
 
 NEWEST_SEEDS = {
     201: "as 9467, while a journal was recovered",
+    1505: "a primary that had been stopped showed what it had, and the workload took that for lost",
 }
 """Found with the workloads ring and mixed, and with small segments."""
 
