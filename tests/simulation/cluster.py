@@ -42,7 +42,7 @@ TROUBLE_LIMIT_MS = 180_000
 """The nemesis leaves after so long even if there is not enough yet: the seed then proves too little (`minima`)."""
 HEAL_LIMIT_MS = 180_000
 START_LIMIT_MS = 30_000
-TRY_RESTART_MS = (1_000, 8_000)
+TRY_RESTART_MS = (2_000, 10_000)
 """So long after one copy of a disk was recovered another is, whatever is under way."""
 
 

@@ -90,7 +90,7 @@ BANK = "bank"
 MOST_BROKERS = 5
 
 
-SMALL_SEGMENTS_SHARE = 0.25
+SMALL_SEGMENTS_SHARE = 0.1
 """Of the seeds: a journal of many small segments, the oldest of which are dropped all the time."""
 
 
