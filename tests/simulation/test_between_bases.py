@@ -7,7 +7,7 @@ import pytest
 from tests.simulation import calls
 from tests.simulation.scenario import Hand, Scenario, scenario
 from tests.simulation.sim_node import SimNode
-from tests.simulation.test_large_open_transactions import BODIES, catch_up_of, is_under_way
+from tests.simulation.test_large_open_transactions import BODIES, catch_up_of, half_sent
 from understudy.broker.amqp.properties import encode_properties
 
 TRANSIENT = encode_properties(delivery_mode=1)
@@ -82,11 +82,7 @@ def test_everything_between_two_bases(ending: str, after: str) -> None:
         written_before(group, setup, hand)
         joiner = group.backups[0]
         group.away(joiner)
-        group.move_the_kept_log_on()
-        joiner.resume()
-        group.until("a part of it has been sent", lambda: is_under_way(group, joiner, 10))
-        catch_up = catch_up_of(group, joiner)
-        assert catch_up is not None
+        catch_up = half_sent(group, joiner)
         base = catch_up.base
         group.hold_disk(joiner)
         written_between(group, setup, hand)

@@ -28,6 +28,16 @@ def is_under_way(group: Scenario, joiner: SimNode, events: int) -> bool:
     return catch_up is not None and not catch_up.opened and held > events
 
 
+def half_sent(group: Scenario, joiner: SimNode) -> CatchUp:
+    """It comes back, has to be caught up, and has been sent more than ten events of what is open, not all of it."""
+    group.move_the_kept_log_on()
+    joiner.resume()
+    group.until("a part of it has been sent", lambda: is_under_way(group, joiner, 10))
+    catch_up = catch_up_of(group, joiner)
+    assert catch_up is not None
+    return catch_up
+
+
 @pytest.mark.parametrize("ending", ["commit", "rollback", "stays open", "its primary dies"])
 def test_it_is_sent_in_pieces_and_the_log_waits_for_the_last(ending: str) -> None:
     with scenario(kept_bytes=1, piece_bytes=200, pieces_in_flight=2) as group:

@@ -11,7 +11,7 @@ from tests.simulation import calls
 from tests.simulation.group import PERSISTENT
 from tests.simulation.scenario import Scenario, scenario
 from tests.simulation.sim_node import SimNode
-from tests.simulation.test_large_open_transactions import BODIES, catch_up_of, is_under_way
+from tests.simulation.test_large_open_transactions import BODIES, catch_up_of, half_sent
 from tests.simulation.world import MS
 from understudy.replicator import wire
 from understudy.replicator.catch_up import CatchUp
@@ -34,11 +34,7 @@ def test_the_log_may_grow_by_more_than_is_kept_while_it_is_sent(ending: str) -> 
         hand.publish("q", *BODIES)
         joiner = group.backups[0]
         group.away(joiner)
-        group.move_the_kept_log_on()
-        joiner.resume()
-        group.until("a part of it has been sent", lambda: is_under_way(group, joiner, 10))
-        catch_up = catch_up_of(group, joiner)
-        assert catch_up is not None
+        catch_up = half_sent(group, joiner)
         base = catch_up.base
         group.hold_disk(joiner)
         late = group.hand(transactional=True)
@@ -108,29 +104,39 @@ def opens_under_load(group: Scenario, joiner: SimNode, also: Callable[[int], Non
     return False
 
 
-def test_what_is_to_be_dropped_of_many_queues_delays_no_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    with scenario(kept_bytes=8_000, piece_bytes=200, pieces_in_flight=2) as group:
+def test_what_a_base_has_dropped_the_next_does_not_drop_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each round of a catch-up beside load is as long as there are queues of which the joiner held too much."""
+    dropped: list[int] = []
+    real = wire.encode_drop
+    monkeypatch.setattr(wire, "encode_drop", lambda queue_id, ids: (dropped.append(queue_id), real(queue_id, ids))[1])
+    with scenario(kept_bytes=2_000, piece_bytes=200, pieces_in_flight=2) as group:
         setup = group.hand()
         names = [f"old{number}" for number in range(40)]
-        for name in (*names, "q", "other"):
+        for name in (*names, "late", "q", "other"):
             setup(calls.declare, name)
-        for name in names:
+        for name in (*names, "late"):
             setup.publish(name, b"to go")
-        group.everywhere(names[-1], b"to go")
+        group.everywhere("late", b"to go")
+        hand = group.hand(transactional=True)
+        hand.publish("q", *BODIES)
         joiner = group.backups[0]
         group.away(joiner)
         for name in names:
             setup(calls.purge, name)
-        hand = group.hand(transactional=True)
-        hand.publish("q", *BODIES)
-        for _ in range(3):
-            group.move_the_kept_log_on()
         with bases(monkeypatch) as forms:
-            joiner.resume()
-            assert opens_under_load(group, joiner, lambda number: None)
-        assert 0 < len(forms) <= BASES_AT_MOST
+            catch_up = half_sent(group, joiner)
+            group.hold_disk(joiner)
+            setup(calls.purge, "late")
+            for number in range(40):
+                setup.publish("other", b"%03d" % number + bytes(200))
+            assert not catch_up.opened, "else nothing is shown"
+            group.free_disk(joiner)
+            group.ready()
+        assert forms == [wire.BASE_NEW, wire.BASE_AGAIN]
+        assert len(dropped) == len(set(dropped)) == len(names) + 1
         hand.committed()
         group.everywhere("q", *BODIES)
+        group.everywhere("late")
 
 
 def test_many_small_transactions_delay_no_base(monkeypatch: pytest.MonkeyPatch) -> None:
