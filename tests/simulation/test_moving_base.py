@@ -15,6 +15,7 @@ from tests.simulation.test_large_open_transactions import BODIES, catch_up_of, h
 from tests.simulation.world import MS
 from understudy.replicator import wire
 from understudy.replicator.catch_up import CatchUp
+from understudy.replicator.id_set import IdSet
 
 BASES_AT_MOST = 12
 LOAD_FOR_MS = 3_000
@@ -108,7 +109,12 @@ def test_what_a_base_has_dropped_the_next_does_not_drop_again(monkeypatch: pytes
     """Else each round of a catch-up beside load is as long as there are queues of which the joiner held too much."""
     dropped: list[int] = []
     real = wire.encode_drop
-    monkeypatch.setattr(wire, "encode_drop", lambda queue_id, ids: (dropped.append(queue_id), real(queue_id, ids))[1])
+
+    def encode_drop(queue_id: int, ids: IdSet) -> bytes:
+        dropped.append(queue_id)
+        return real(queue_id, ids)
+
+    monkeypatch.setattr(wire, "encode_drop", encode_drop)
     with scenario(kept_bytes=2_000, piece_bytes=200, pieces_in_flight=2) as group:
         setup = group.hand()
         names = [f"old{number}" for number in range(40)]

@@ -41,9 +41,9 @@ class KeptCore(Core):
         super().__init__(journal=self.journal)
 
 
-def recovered(frames: list[bytes]) -> BrokerNode:
-    """A core that has been shown these frames."""
-    node = BrokerNode("b1", Limits(), bytes)
+def recovered(frames: list[bytes], node: BrokerNode | None = None) -> BrokerNode:
+    """A core, by default one of its own, that has been shown these frames."""
+    node = node or BrokerNode("b1", Limits(), bytes)
     for data in frames:
         if data.startswith(frame.NOTE_MAGIC):
             node.recovery.on_note(data[5], data[frame.NOTE_HEADER_BYTES :])

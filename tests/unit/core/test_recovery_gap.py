@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import attrs
+
 from tests.unit.core.core_kit import publish
 from tests.unit.core.test_recovery import KeptCore, bodies, recovered
 from understudy.broker.core.limits import Limits
@@ -34,71 +36,81 @@ def test_a_cut_of_topology_leaves_the_places_that_are_held_for_queues_of_the_gap
     assert bodies(recovered([first, *kept, *tail, frame.encode_cut(end), naming])) == {"q": [b"one", b"two"]}
 
 
+@attrs.frozen
+class Gap:
+    """Frames of a journal in which the declaration of ``q`` went with a dropped segment.
+
+    Attributes:
+        first: the checkpoint that it begins with, which knows nothing.
+        before, after: batches with messages of ``q``, the latter behind the place of which ``older`` speaks.
+        older: a checkpoint that names ``q``, and comes when more than it states is applied.
+        deleting: a batch that deletes ``q``, at the place where ``after`` begins.
+        base: a BASE at that place.
+    """
+
+    first: bytes
+    before: list[bytes]
+    after: list[bytes]
+    older: bytes
+    deleting: bytes
+    base: bytes
+    end: int
+
+    @classmethod
+    def made(cls) -> Gap:
+        core = KeptCore()
+        client = core.client()
+        first = core.node.checkpoint()
+        core.queue(client, "q")
+
+        def published(*bodies: bytes) -> list[bytes]:
+            begun = len(core.journal.frames)
+            for body in bodies:
+                core.client().send(publish("q", body))
+                core.sync()
+            return core.journal.frames[begun:]
+
+        before = published(b"one")
+        state = core.node.state
+        end = state.log.end
+        assert state.log.applied == end
+        (queue_id,) = state.queues
+        deletion = record.encode_queue_delete(queue_id, False)
+        return cls(
+            first=first,
+            before=before,
+            older=core.node.checkpoint(),
+            base=wire.encode_base(wire.BASE_NEW, Meta.of(state).encode()),
+            deleting=frame.encode_batch(state.log.epoch, end + 1, 1, end, [deletion], 0),
+            end=end,
+            after=published(b"two", b"three", b"four"),
+        )
+
+
 def test_what_was_cut_behind_the_gap_is_not_done_when_the_gap_is_filled() -> None:
     """The deletion of ``q`` was cut away; the checkpoint that fills the gap is older than what is applied when it is read."""
-    core = KeptCore()
-    client = core.client()
-    first = core.node.checkpoint()
-    core.queue(client, "q")
-    begun = len(core.journal.frames)
-    core.client().send(publish("q", b"one"))
-    core.sync()
-    before = core.journal.frames[begun:]
-    log = core.node.state.log
-    older, end = core.node.checkpoint(), log.end
-    assert log.applied == end
-    ended = len(core.journal.frames)
-    for body in (b"two", b"three", b"four"):
-        core.client().send(publish("q", body))
-        core.sync()
-    after = core.journal.frames[ended:]
-    (queue,) = core.node.state.queues.values()
-    cut = [
-        frame.encode_batch(log.epoch, end + 1, 1, end, [record.encode_queue_delete(queue.id, False)], 0),
-        frame.encode_cut(end),
-    ]
-    whole = bodies(recovered([first, *before, *after, older]))
+    gap = Gap.made()
+    cut = [gap.deleting, frame.encode_cut(gap.end)]
+    whole = bodies(recovered([gap.first, *gap.before, *gap.after, gap.older]))
     assert whole["q"][:2] == [b"one", b"two"]
-    assert bodies(recovered([first, *before, *cut, *after, older])) == whole
+    assert bodies(recovered([gap.first, *gap.before, *cut, *gap.after, gap.older])) == whole
 
 
 def test_what_the_log_held_before_a_base_is_not_done_behind_it() -> None:
     """The same with a catch-up: the deletion stood in the old log, which ended with BASE; the gap was of the old log, too."""
-    core = KeptCore()
-    client = core.client()
-    first = core.node.checkpoint()
-    core.queue(client, "q")
-    begun = len(core.journal.frames)
-    core.client().send(publish("q", b"one"))
-    core.sync()
-    before = core.journal.frames[begun:]
-    log = core.node.state.log
-    older, end = core.node.checkpoint(), log.end
-    base = wire.encode_base(wire.BASE_NEW, Meta.of(core.node.state).encode())
-    ended = len(core.journal.frames)
-    for body in (b"two", b"three", b"four"):
-        core.client().send(publish("q", body))
-        core.sync()
-    after = core.journal.frames[ended:]
-    (queue,) = core.node.state.queues.values()
-    old_tail = frame.encode_batch(log.epoch, end + 1, 1, end, [record.encode_queue_delete(queue.id, True)], 0)
+    gap = Gap.made()
     restart = [
-        frame.encode_cut(0, journal_gate.RESTART + end.to_bytes(8, "big")),
-        frame.encode_note(journal_gate.PIECE, base),
+        frame.encode_cut(0, journal_gate.RESTART + gap.end.to_bytes(8, "big")),
+        frame.encode_note(journal_gate.PIECE, gap.base),
     ]
-    without = joined([first, *before, *restart, *after, older])
-    assert without == {"q": [b"one", b"two", b"three"]}
-    assert joined([first, *before, old_tail, *restart, *after, older]) == without
+    without = recovered([gap.first, *gap.before, *restart, *gap.after, gap.older], with_ha())
+    assert bodies(without) == {"q": [b"one", b"two", b"three"]}
+    whole = recovered([gap.first, *gap.before, gap.deleting, *restart, *gap.after, gap.older], with_ha())
+    assert bodies(whole) == bodies(without)
 
 
-def joined(frames: list[bytes]) -> dict[str, list[bytes]]:
+def with_ha() -> BrokerNode:
+    """A core whose recovery knows the notes of the plugin."""
     node = BrokerNode("b1", Limits(), bytes)
-    replicator = BrokerReplicator(node.state)
-    recovery = Recovery(node.state, replicator.replay_note, None)
-    for data in frames:
-        if data.startswith(frame.NOTE_MAGIC):
-            recovery.on_note(data[5], data[frame.NOTE_HEADER_BYTES :])
-        else:
-            recovery.on_batch(frame.decode_batch_header(data, 0), data)
-    recovery.finish()
-    return bodies(node)
+    node.recovery = Recovery(node.state, BrokerReplicator(node.state).replay_note, None)
+    return node
