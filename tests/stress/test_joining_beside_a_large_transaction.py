@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,13 +46,13 @@ def load_beside(finder: Finder) -> Iterator[list[int]]:
             channel.queue_purge("load")
         connection.close()
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield written
-    finally:
-        stop.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as threads:
+        working = threads.submit(work)
+        try:
+            yield written
+        finally:
+            stop.set()
+        working.result()  # raises what has ended it: with less load than that nothing would be shown
 
 
 def test_the_log_grows_by_more_than_is_kept_meanwhile(tmp_path: Path) -> None:
