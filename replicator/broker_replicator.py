@@ -123,9 +123,8 @@ class BrokerReplicator:
     def recovered(self, gate: JournalGate) -> None:
         """Recovery is over: from now on notes are written to ``gate``."""
         self._gate = gate
-        self.fresh = self.refill_due = (
-            True  # whatever an earlier catch-up, replayed just now, had brought of transient messages
-        )
+        # Whatever an earlier catch-up, replayed just now, had brought of transient messages is gone.
+        self.fresh = self.refill_due = True
         self.restarted_after = self._state.log.end
         self.epoch_seen = max(self.epoch_seen, self._state.log.epochs.newest)
         self._state.on_prepare = self._vote
