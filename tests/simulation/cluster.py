@@ -40,7 +40,8 @@ FAULTS = 5
 """A seed is hit by at least so many."""
 TROUBLE_LIMIT_MS = 180_000
 """The nemesis leaves after so long even if there is not enough yet: the seed then proves too little (`minima`)."""
-HEAL_LIMIT_MS = 180_000
+HEAL_LIMIT_MS = 60_000
+"""From when the nemesis leaves until all is settled. What it has begun it still ends by itself, within `nemesis.LONGEST_MS`."""
 START_LIMIT_MS = 30_000
 TRY_RESTART_MS = (2_000, 10_000)
 """So long after one copy of a disk was recovered another is, whatever is under way."""
@@ -48,7 +49,11 @@ TRY_RESTART_MS = (2_000, 10_000)
 
 @attrs.frozen(kw_only=True)
 class Report:
-    """What one seed did."""
+    """What one seed did.
+
+    Attributes:
+        healed_ms: from when the nemesis left until every broker was ready and everything applied everywhere; 0 if it never was.
+    """
 
     seed: int
     transactions: int
@@ -59,6 +64,7 @@ class Report:
     faults: dict[str, int]
     happened: dict[str, int]
     failovers: int
+    healed_ms: int
     simulated_ms: int
     events: int
     trace_hash: str
@@ -88,6 +94,7 @@ class SimCluster:
         self.nemesis = nemesis(self) if nemesis is not None else None
         self.run_state = Run(self.world, self.knobs, self.ledger, TRANSACTIONS, self._enough)
         self.clients: list[SimClient] = []
+        self.healed_ms = 0
         self.store.on_change = self._store_changed
         self.network.on_sent = self._sent
         self.world.after_event = self._after_event
@@ -163,11 +170,14 @@ class SimCluster:
             world.run(limit_us, lambda: all(client.finished for client in workers_))
             if nemesis is not None:
                 nemesis.leave()
-            self._until("finished their work", HEAL_LIMIT_MS, workers_)
+            healing_us = world.now_us
+            limit_us = healing_us + HEAL_LIMIT_MS * MS
+            self._until("finished their work", limit_us, workers_)
             self.run_state.over = True
-            self._until("stopped", HEAL_LIMIT_MS, watchers)
-            if not world.run(world.now_us + HEAL_LIMIT_MS * MS, self.settled):
+            self._until("stopped", limit_us, watchers)
+            if not world.run(limit_us, self.settled):
                 raise Violation("liveness", f"the cluster did not heal: {self.describe()}")
+            self.healed_ms = (world.now_us - healing_us) // MS
             self.final_check()
         return self.report()
 
@@ -180,10 +190,10 @@ class SimCluster:
         if not world.run(world.now_us + START_LIMIT_MS * MS, lambda: setup.finished):
             raise Violation("liveness", f"the cluster did not start: {self.describe()}")
 
-    def _until(self, what: str, limit_ms: int, clients: list[SimClient]) -> None:
-        if not self.world.run(self.world.now_us + limit_ms * MS, lambda: all(client.finished for client in clients)):
+    def _until(self, what: str, limit_us: int, clients: list[SimClient]) -> None:
+        if not self.world.run(limit_us, lambda: all(client.finished for client in clients)):
             stuck = [client.name for client in clients if not client.finished]
-            raise Violation("liveness", f"{stuck} have not {what} {limit_ms} ms after healing: {self.describe()}")
+            raise Violation("liveness", f"{stuck} have not {what} {HEAL_LIMIT_MS} ms after healing: {self.describe()}")
 
     def client(self, name: str) -> SimClient:
         client = SimClient(self.world, name, list(self.nodes.values()), self.checkers)
@@ -320,6 +330,7 @@ class SimCluster:
             faults=dict(self.world.faults),
             happened=dict(self.world.happened),
             failovers=epoch - 1,
+            healed_ms=self.healed_ms,
             simulated_ms=(self.world.now_us - START_US) // MS,
             events=self.world.events,
             trace_hash=self.world.trace_hash,

@@ -86,6 +86,11 @@ class Sweep:
         return sum(getattr(result.report, name) for result in self.results)
 
     @property
+    def healed_ms(self) -> int:
+        """Of the seed that took longest to settle after its faults."""
+        return max((result.report.healed_ms for result in self.results), default=0)
+
+    @property
     def cpu_s(self) -> float:
         return sum(result.cpu_s for result in self.results)
 
@@ -109,6 +114,7 @@ class Sweep:
             f"{'PASSED' if self.ok else 'FAILED'}: {len(self.results):,} seeds, "
             f"{self.total('transactions'):,} transactions decided ({rate:,.0f} a CPU second), "
             f"{faults.total():,} faults ({kinds}), {self.total('failovers'):,} failovers, "
+            f"healed after at most {self.healed_ms / 1000:.1f} s, "
             f"{self.total('simulated_ms') / 1000:,.0f} s simulated, {len(self.failures):,} violations, "
             f"{len(self.short_seeds) + len(self.shortfalls)} minima missed"
         )
@@ -127,6 +133,7 @@ class Sweep:
             "answers": self.total("answers"),
             "faults": dict(sorted(self.faults.items())),
             "failovers": self.total("failovers"),
+            "healed_ms": self.healed_ms,
             "happened": dict(sorted(self.happened.items())),
             "events": self.total("events"),
             "simulated_s": self.total("simulated_ms") / 1000,

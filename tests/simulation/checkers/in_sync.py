@@ -33,12 +33,12 @@ class InSync:
         self._store = store
         self._chosen = chosen
         self._replicas = replicas
-        self._listed_once: set[tuple[str, int]] = set()
+        self._held: set[GroupState] = set()
         self._was: dict[tuple[str, int], BrokerStatus] = {}
 
     def changed(self, before: GroupState | None, after: GroupState) -> None:
         """The store holds another state."""
-        self._listed_once.update((member, after.epoch) for member in after.members)
+        self._held.add(after)
         if before is not None:
             if after.epoch != before.epoch:
                 self._promotion(before, after)
@@ -85,9 +85,9 @@ class InSync:
         if status in (BrokerStatus.RECOVERING, BrokerStatus.ACTIVE) and node.wiped:
             raise Violation("G7", f"{node.name} leads after its data was lost")
         if status in (BrokerStatus.READY, BrokerStatus.ACTIVE):
-            epoch = node.ha.group.epoch if node.ha.group is not None else 0
-            if (node.name, epoch) not in self._listed_once:
-                raise Violation("G7", f"{node.name} shows {status.value} and was never listed in epoch {epoch}")
+            seen = node.ha.group
+            if seen is None or node.name not in seen.members or seen not in self._held:
+                raise Violation("G7", f"{node.name} shows {status.value} and has seen {seen}")
             if status is BrokerStatus.READY:
                 self._replicas.check(node)
             if node.extension.replicator.part:

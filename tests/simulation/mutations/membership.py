@@ -11,6 +11,7 @@ from understudy.ha.coordination import Answer, GroupState
 from understudy.ha.in_sync_set import InSyncSet
 from understudy.ha.primary import Primary
 from understudy.ha.remote_backup import RemoteBackup
+from understudy.ha.status import BrokerStatus
 
 
 @mutation("G4", "G6")
@@ -119,6 +120,21 @@ def unlisted_is_promoted(bug: Bug) -> None:
         return may
 
     bug.replace(Backup, "_may_take_over", may_take_over)
+
+
+@mutation("G7")
+def ready_unlisted(bug: Bug) -> None:
+    """A backup is ready when its primary's link says so, whether the store has it in the set or not."""
+
+    def status(self: Backup) -> BrokerStatus:
+        if not self._replicator.linked:
+            return BrokerStatus.JOINING
+        ready = not self._replicator.part and self.told == BrokerStatus.READY.value
+        if ready and not self.listed:
+            bug.strike()
+        return BrokerStatus.READY if ready else BrokerStatus.CATCHUP
+
+    bug.replace(Backup, "status", property(status))
 
 
 @mutation("G8", "G4", "G6", "G3")
