@@ -8,8 +8,9 @@ import pytest
 
 from tests.simulation import calls
 from tests.simulation.group import PERSISTENT, publish, take
-from tests.simulation.scenario import NEVER_MS, Hand, Scenario, named, scenario
+from tests.simulation.scenario import NEVER_MS, Hand, Scenario, named, publish_confirmed, scenario
 from tests.simulation.sim_client import Closed, Program, SimClient
+from tests.simulation.sim_node import SimNode
 from tests.simulation.sim_store import SESSION_MS
 from tests.simulation.world import MS
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_NACK
@@ -401,21 +402,27 @@ def test_below_the_minimum_work_waits_for_the_last_member() -> None:
         group.everywhere("a", b"1")
 
 
+def below_the_minimum(group: Scenario) -> tuple[SimNode, SimNode]:
+    """One backup is expelled, the other has lost its data and is cut off. Returns the primary, alone, and who was expelled."""
+    primary = group.primary
+    spare, lost = group.backups
+    group.crash(spare)
+    group.expelled(spare)
+    lost.crash(hard=False)
+    lost.wipe()
+    lost.start()
+    group.until("removed", lambda: group.members == (primary.name,))
+    group.cut_both(primary, lost)
+    group.until("known", lambda: primary.node.broker.work_refused != "")
+    return primary, spare
+
+
 @pytest.mark.parametrize("joins", ["the spare one", "who has lost its data"])
 def test_below_the_minimum_new_work_is_refused_until_somebody_joins(joins: str) -> None:
     """From below: of two members one has lost its data and is removed. 506 and nack before anything is written; then it goes on."""
     with scenario() as group:
-        spare, lost = group.backups
         hand = begin_transaction(group)
-        group.crash(spare)
-        group.expelled(spare)
-        primary = group.primary
-        lost.crash(hard=False)
-        lost.wipe()
-        lost.start()
-        group.until("removed", lambda: group.members == (primary.name,))
-        group.cut_both(primary, lost)
-        group.until("known", lambda: primary.node.broker.work_refused != "")
+        primary, spare = below_the_minimum(group)
         end = primary.node.state.log.end
         with pytest.raises(Closed, match="below min_insync 2") as caught:
             hand.committed("tx")
@@ -432,6 +439,29 @@ def test_below_the_minimum_new_work_is_refused_until_somebody_joins(joins: str) 
         group.heal()
         group.ready()
         group.everywhere("a", b"x")
+
+
+def test_below_the_minimum_consumers_are_served_and_their_acknowledgements_wait() -> None:
+    """What is handed out is stable; what is acknowledged stays until that is stable too (decision 0018)."""
+    with scenario() as group:
+        hand = group.hand()
+        hand(calls.declare, "a")
+        for body in (b"1", b"2"):
+            hand(publish_confirmed, "a", body)
+        primary, _ = below_the_minimum(group)
+        stable = primary.node.state.log.applied
+
+        assert hand.take("a", 2) == [b"1", b"2"]
+        group.run_ms(1_000)
+        assert primary.node.state.log.applied == stable
+        assert group.bodies(primary, "a") == [b"1", b"2"]
+        assert group.hand()(calls.get, "a") is None
+
+        group.mend()
+        group.until("enough", lambda: len(group.members) == 2)
+        group.heal()
+        group.ready()
+        group.everywhere("a")
 
 
 def publish_to(client: SimClient, queue: str, wanted: int) -> Program:
