@@ -287,7 +287,7 @@ class HaBroker:
         """The store holds this broker as the primary of ``group.epoch``."""
         replicator = self.replicator
         noes = replicator.standing_noes()
-        transients_lost = replicator.fresh and self.broker.log.end > 0
+        transients_lost = replicator.lacks_transients
         replicator.unlink()
         self.broker.state.on_prepare = None
         replicator.epoch_seen = group.epoch  # durable with the EPOCH record, before anything is said under it

@@ -169,6 +169,15 @@ class BrokerReplicator:
         """Whether a primary has accepted this broker on the present link."""
         return self._send is not None and self._link_epoch > 0
 
+    @property
+    def lacks_transients(self) -> bool:
+        """Whether transient records that others hold may be missing here: an epoch that this broker leads has to end them all.
+
+        It has restarted, or a primary that had has brought it up, and the EPOCH that would end them is not in this log.
+        """
+        log = self._state.log
+        return log.end > 0 and (self.fresh or self._brought_under > log.epochs.newest)
+
     def note_founding(self) -> None:
         """This broker is about to found its group: a durable fact, since an answer may be lost and a process may die."""
         assert self._gate is not None
@@ -377,7 +386,7 @@ class BrokerReplicator:
             if self._link_number == link and self._link_epoch:
                 self._pieces_durable(number)
 
-        if message[0] == wire.BASE and message[1] != wire.BASE_OF_REFILL:
+        if message[0] == wire.BASE and wire.base_form(message) != wire.BASE_OF_REFILL:
             # Noted before it is taken: a checkpoint that the journal asks for here must describe the log that ends. So it is tried
             # elsewhere first: with one in its journal that cannot be taken this broker could not start again.
             meta, at = Meta.decode(message, 2)
@@ -431,7 +440,9 @@ class BrokerReplicator:
         """The catch-up begins: log and transactions start anew after the primary's applied position."""
         meta, at = Meta.decode(message, 2)
         state = self._state
-        if message[1] == wire.BASE_OF_REFILL:  # the log goes on, only topology of non-durable queues is added
+        if (
+            wire.base_form(message) == wire.BASE_OF_REFILL
+        ):  # the log goes on, only topology of non-durable queues is added
             for raw in meta.topology:
                 state.declare_missing(raw, meta.starts[-1][0])
             state.rebuild_registry(keep_places=True)  # what the log brought for these queues meanwhile was passed over
@@ -440,6 +451,7 @@ class BrokerReplicator:
         self.part = True
         self.noes.clear()
         state.drop_transactions(kept)
+        state.holes = wire.base_is_lacking(message)
         state.log.restart_at(meta.offset, list(meta.starts))
         state.put_before_log()
         meta.install(state)
@@ -452,10 +464,11 @@ class BrokerReplicator:
         Raises:
             WireError: they are not as the primary has sent them, or the form of the BASE is not known.
         """
-        if message[1] == wire.BASE_NEW:
+        form = wire.base_form(message)
+        if form == wire.BASE_NEW:
             return {}
-        if message[1] != wire.BASE_AGAIN:
-            raise wire.WireError(f"a base of form {message[1]} is not known to this program: a newer one has sent it")
+        if form != wire.BASE_AGAIN:
+            raise wire.WireError(f"a base of form {form} is not known to this program: a newer one has sent it")
         kept = wire.decode_kept(message, at)
         for tx_id, sent in kept.items():
             tx = self._state.transactions.get(tx_id)

@@ -75,7 +75,7 @@ class CatchUp:
         state = self._state
         held = self._held
         kept = [(tx_id, each.sent) for tx_id, each in self._sent_of.items()]
-        self._ready.append(wire.encode_base(form, self._meta(), kept))
+        self._ready.append(wire.encode_base(form, self._meta(), kept, not self.refill and self._lacks_transients()))
         for queue in state.queues.values():
             if not queue.logged or queue.id not in state.image.queues:
                 continue
@@ -87,6 +87,11 @@ class CatchUp:
                     held[queue.id] = IdSet([entry_id for entry_id in held[queue.id] if entry_id not in extra])
             if subscription.left:
                 self._queues.append(subscription)
+
+    def _lacks_transients(self) -> bool:
+        """Whether a transaction that is closed and not decided lacks what this broker lost with its restart: nobody gets it."""
+        undecided = self._state.transactions.values()
+        return any(tx.prepare is not None and tx.missing_for(tx.prepare, may_lack_transients=False) for tx in undecided)
 
     def _meta(self) -> bytes:
         meta = Meta.of(self._state)

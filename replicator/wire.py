@@ -62,6 +62,8 @@ BASE_OF_REFILL: Final = 1
 BASE_AGAIN: Final = 2
 """Forms of a BASE, its second octet. NEW: what is held of transactions goes. OF_REFILL: the log goes on, only what is transient is
 added. AGAIN: the log begins anew once more, and the transactions that are named stay."""
+_LACKING: Final = 0x80
+"""Added to the form."""
 
 
 class WireError(UnderstudyError):
@@ -172,10 +174,28 @@ def decode_ids(buf: bytes) -> dict[int, IdSet]:
     return held
 
 
-def encode_base(form: int, meta: bytes, kept: Sequence[tuple[int, int]] = ()) -> bytes:
-    """Everything that is not a message. ``kept``, of the form AGAIN: (transaction id, events sent of it so far)."""
+def encode_base(form: int, meta: bytes, kept: Sequence[tuple[int, int]] = (), lacking: bool = False) -> bytes:
+    """Everything that is not a message.
+
+    Args:
+        form: NEW, OF_REFILL or AGAIN.
+        meta: a `Meta`, encoded.
+        kept: of the form AGAIN: (transaction id, events sent of it so far).
+        lacking: a closed transaction that is not decided lacks transient events, which the primary has lost by a restart;
+            its EPOCH, which is not stable yet, says so to all. Nobody can be held to them.
+    """
     names = [_U32.pack(len(kept)), *[_KEPT.pack(*each) for each in kept]] if form == BASE_AGAIN else []
-    return b"".join([bytes((BASE, form)), meta, *names])
+    return b"".join([bytes((BASE, form | _LACKING if lacking else form)), meta, *names])
+
+
+def base_form(buf: bytes) -> int:
+    """NEW, OF_REFILL, AGAIN, or what this program does not know."""
+    return buf[1] & ~_LACKING
+
+
+def base_is_lacking(buf: bytes) -> bool:
+    """See :func:`encode_base`."""
+    return bool(buf[1] & _LACKING)
 
 
 def decode_kept(buf: bytes, at: int) -> dict[int, int]:

@@ -46,7 +46,8 @@ class BrokerState:
             its log writes it again, since others may wait for it.
         refused: ids of transactions of which this broker lacks something: it applies no COMMIT of them, whoever has decided it,
             and waits to be caught up.
-        holes: this log was received with places whose transient records the sender had not kept either.
+        holes: this log was received with places whose transient records the sender had not kept either, or begins behind
+            such a place.
         tx_memory_bytes: of one transaction; bodies beyond it are spilled as they come.
         on_prepare: told of each PREPARE that a backup takes, before it may be acknowledged: the vote.
         on_applied_tx: told of each transaction that was applied or discarded (checkers, metrics, feed).

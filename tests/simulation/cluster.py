@@ -136,10 +136,10 @@ class SimCluster:
 
     def _sent(self, source: SimNode, target: SimNode, message: bytes) -> None:
         self.checkers.sent(source, target, message)
-        if message[0] == wire.RESUME or (message[0] == wire.BASE and message[1] == wire.BASE_NEW):
+        if message[0] == wire.RESUME or (message[0] == wire.BASE and wire.base_form(message) == wire.BASE_NEW):
             # A primary goes on with it on a new link, which it does with nobody whose place in the set is being settled.
             self._begins_anew(target)
-        elif message[0] == wire.BASE and message[1] == wire.BASE_AGAIN:
+        elif message[0] == wire.BASE and wire.base_form(message) == wire.BASE_AGAIN:
             self.world.happened["base again"] += 1
 
     def _store_changed(self, before: GroupState | None, after: GroupState) -> None:

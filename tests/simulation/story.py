@@ -127,7 +127,8 @@ def _sync(message: bytes) -> str:
 
 
 def _base(message: bytes) -> str:
-    return ("BASE of a catch-up", "BASE of a refill", "BASE again, further on")[message[1]]
+    form = ("BASE of a catch-up", "BASE of a refill", "BASE again, further on")[wire.base_form(message)]
+    return f"{form}, without transient events" if wire.base_is_lacking(message) else form
 
 
 def _queue(message: bytes) -> str:

@@ -77,10 +77,10 @@ def bases(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     forms: list[int] = []
     real = wire.encode_base
 
-    def encode_base(form: int, meta: bytes, kept: list[tuple[int, int]]) -> bytes:
+    def encode_base(form: int, meta: bytes, kept: list[tuple[int, int]], lacking: bool) -> bytes:
         if form != wire.BASE_OF_REFILL:
             forms.append(form)
-        return real(form, meta, kept)
+        return real(form, meta, kept, lacking)
 
     with monkeypatch.context() as patch:
         patch.setattr(wire, "encode_base", encode_base)

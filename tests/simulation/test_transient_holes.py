@@ -10,7 +10,7 @@ import pytest
 from tests.simulation import calls
 from tests.simulation.checkers.instruments import watching_queues
 from tests.simulation.group import Group
-from tests.simulation.scenario import scenario
+from tests.simulation.scenario import NEVER_MS, publish_confirmed, scenario
 from tests.simulation.sim_client import Program, SimClient
 from tests.simulation.sim_node import SimNode
 from understudy.broker.amqp.properties import encode_properties
@@ -115,3 +115,70 @@ def test_what_a_primary_without_them_took_away_comes_back_when_its_epoch_is_cut(
         group.run_ms(500)
         for node in (successor, other):
             assert group.bodies(node, "kept") == 2 * [b"%d" % number for number in range(5)], node.name
+
+
+def test_a_joiner_is_not_held_to_what_the_primary_has_lost_itself() -> None:
+    """A primary restarts with a closed transaction, without its transient events, and its only copy has lost its data.
+
+    Below the minimum nothing is decided before somebody joins, and who joins votes on that transaction: a no for what nobody
+    can send would keep it out for ever. Found by seed 2111.
+    """
+    with scenario(brokers=2, min_insync=2, kept_bytes=1) as group:
+        hand = group.hand()
+        hand(calls.declare, "a")
+        hand(calls.declare, "other")
+        hand(calls.tx_select)
+        primary, (copy,) = group.primary, group.backups
+        hand.publish("a", b"transient", properties=TRANSIENT)
+        hand.publish("a", b"durable")
+        group.until("both events are there", lambda: group.events(copy) == 2)
+        group.hand()(publish_confirmed, "other", b"what they stand before in the log")
+        group.hold_disk(copy)
+        hand.commit("tx")
+        group.until("it is closed", lambda: group.prepare_durable(primary))
+        group.crash(copy, hard=False)
+        copy.wipe()
+        copy.start()
+        group.until("it is removed", lambda: group.members == (primary.name,))
+        primary.crash(hard=False)
+        primary.start()
+        group.until("it leads again", lambda: primary.ha.primary is not None and primary.ha.primary.epoch == 2)
+        assert group.events(primary) == 1
+        group.until("the copy is listed", lambda: copy.name in group.members)
+        group.ready()
+        group.everywhere("a", b"durable")
+
+
+def test_who_was_brought_up_without_them_says_so_when_it_leads() -> None:
+    """A primary that has restarted sends a closed transaction without its transient events, and dies before its EPOCH, which
+    ends them all, is received. Who got that leads next, and the third broker holds the whole transaction.
+    """
+    with scenario(backup_timeout_ms=NEVER_MS) as group:
+        hand = group.hand()
+        hand(calls.declare, "a")
+        hand(calls.tx_select)
+        first = group.primary
+        successor, other = group.backups
+        group.run_ms(100)
+        group.cut(first, successor)
+        hand.publish("a", b"transient", properties=TRANSIENT)
+        hand.publish("a", b"durable")
+        hand.commit("tx")
+        group.until("two have it", lambda: group.prepare_durable(first) and group.prepare_durable(other))
+        assert group.transaction(successor) is None
+        first.crash(hard=False)
+        first.start()
+        group.promote(first)
+        group.cut_both(first, other)
+        group.cluster.network.cuts.discard((first.name, successor.name))
+        group.until("the successor has it", lambda: group.has_prepare(successor))
+        group.cut_both(first, successor)
+        group.crash(first)
+        assert successor.node.state.log.epochs.newest == 1
+        assert group.events(successor) == 1
+        assert group.events(other) == 2
+        group.promote(successor)
+        group.until("it is active", lambda: group.cluster.primary() is successor)
+        group.heal()
+        group.ready()
+        group.everywhere("a", b"durable")
