@@ -35,6 +35,7 @@ LATER_SEEDS = {
 
 
 NEWEST_SEEDS = {
+    2111: "a joiner refused a closed transaction whose transient events its primary had lost, for ever",
     201: "as 9467, while a journal was recovered",
     1505: "a primary that had been stopped showed what it had, and the workload took that for lost",
 }

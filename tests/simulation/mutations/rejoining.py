@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from tests.simulation.mutations.mutation import Bug, mutation
@@ -156,3 +158,16 @@ def stable_told_ahead(bug: Bug) -> None:
         return told
 
     bug.replace(LogSender, "messages", messages)
+
+
+@mutation("G1", "G2", "G3")
+def lost_transients_are_not_told(bug: Bug) -> None:
+    """Who has restarted and leads does not say in its EPOCH that transient messages are lost: the others keep theirs."""
+    real: Any = BrokerReplicator.lacks_transients
+
+    def lacks_transients(self: BrokerReplicator) -> bool:
+        if real.fget(self):
+            bug.strike()
+        return False
+
+    bug.replace(BrokerReplicator, "lacks_transients", property(lacks_transients))
