@@ -45,7 +45,7 @@ FAULTS = {
     "wipe": 2,
 }
 """Kinds of faults, and how often each is chosen."""
-LATER_FAULTS = ("unheard-add",)
+LATER_FAULTS = ("unheard-add", "disk-low")
 """Likewise; each is drawn, and strikes, by a stream of its own, so that a seed's story without them stays as it was."""
 LATER_SHARE = 0.25
 """How often each of them takes part."""
@@ -81,7 +81,7 @@ WORKLOADS = (
     "thinker",
 )
 """Workloads beside the bank, which is always there."""
-LATER_WORKLOADS = ("levels", "ring", "mixed")
+LATER_WORKLOADS = ("levels", "ring", "mixed", "replacer")
 """Likewise; each is drawn from a stream of its own, so that a seed's other draws, and its story without them, stay as they were."""
 ALL_WORKLOADS = (*WORKLOADS, *LATER_WORKLOADS)
 
@@ -100,9 +100,25 @@ def _segment_kib(seed: int, otherwise: int) -> int:
     return chance.choice((4, 8, 16)) if chance.random() < SMALL_SEGMENTS_SHARE else otherwise
 
 
+AFTERSHOCKS_SHARE = 0.3
+"""Of the seeds: most promotions are followed by another strike, while the new primary still brings the others along."""
+AFTERSHOCKS = 0.7
+"""How often, in these."""
+ALL_NEEDED_SHARE = 0.12
+"""Of the seeds: the group's min_insync is its size, so whoever is away stops it."""
+
+
+def _aftershocks(seed: int) -> float:
+    return AFTERSHOCKS if Random(f"aftershocks {seed}").random() < AFTERSHOCKS_SHARE else 0.0
+
+
 def least_in_sync(brokers: int) -> int:
-    """The min_insync of a group of that size."""
+    """The ordinary min_insync of a group of that size."""
     return 2 if brokers >= 3 else 1
+
+
+def _min_insync(seed: int, brokers: int) -> int:
+    return brokers if Random(f"all needed {seed}").random() < ALL_NEEDED_SHARE else least_in_sync(brokers)
 
 
 @attrs.frozen(kw_only=True)
@@ -137,6 +153,7 @@ class Knobs:
         gap_ms: mean time between two strikes.
         burst: how often a strike is followed by another at once.
         ambush: how often a strike waits for a moment of the protocol instead of coming by the clock.
+        aftershocks: how often a promotion is followed by a strike soon.
         piece_bytes, pieces_in_flight: of a catch-up.
         fsync_us: range of what an fsync takes.
         bucket_shift: how finely the journal's live offsets are counted (12 in the product: then no run would drop a segment).
@@ -153,6 +170,7 @@ class Knobs:
     gap_ms: int
     burst: float
     ambush: float
+    aftershocks: float
     journal: JournalOptions
     kept_bytes: int
     credit_bytes: int
@@ -176,7 +194,7 @@ class Knobs:
         quick_disk = rng.random() < 0.7
         return cls(
             brokers=brokers,
-            min_insync=least_in_sync(brokers),
+            min_insync=_min_insync(seed, brokers),
             tellers=rng.choice((2, 3, 4)),
             workloads=frozenset(
                 [name for name in WORKLOADS if rng.random() < 0.4]
@@ -187,6 +205,7 @@ class Knobs:
             gap_ms=rng.choice((150, 300, 600, 2_000)),
             burst=rng.choice((0.0, 0.2, 0.4)),
             ambush=rng.choice((0.0, 0.3, 0.6)),
+            aftershocks=_aftershocks(seed),
             journal=JournalOptions(
                 segment_bytes=_segment_kib(seed, rng.choice((32, 64, 128))) << 10,
                 alignment_bytes=512,

@@ -38,6 +38,7 @@ FAULTS_OF_KIND = {
     "stale-store": 0.12,
     "lost-answer": 0.04,
     "unheard-add": 0.06,
+    "disk-low": 0.1,
     "vote-no": 0.1,
     "clock-jump": 0.1,
     "fsync-error": 0.05,

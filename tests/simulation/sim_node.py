@@ -96,6 +96,8 @@ class SimNode:
         self.dirty_links: list[LinkEnd] = []
         self.clients: list[Session] = []
         self.wall_offset_ms = 0
+        self.low_disk = ""
+        self._told_low = ""
         self._deferred: list[Callable[[], None]] = []
         self._job: SyncJob | None = None
         self._job_frames = 0
@@ -127,7 +129,7 @@ class SimNode:
 
     def _open_core(self) -> None:
         self.incarnation += 1
-        self._restart_reason = ""
+        self._restart_reason = self._told_low = ""
         self._lazy = self._flushes = False
         self._job = None
         self._deferred.clear()
@@ -336,6 +338,9 @@ class SimNode:
         self.run(self._on_tick)
 
     def _on_tick(self) -> None:
+        if (low := self.low_disk) or self._told_low:  # as SpaceWatch tells it
+            self._told_low = low
+            self.node.disk_low(low)
         self.node.tick(self.world.now_ms, self.wall_ms)
         due = self._ticks % HOUSEKEEPING_TICKS == 0 and self._checkpoint_offset
         if due and self.journal.request_drop(self.node.droppable_before(self._checkpoint_offset)):

@@ -179,6 +179,28 @@ class DiskFull(Strike):
 
 
 @attrs.frozen(kw_only=True)
+class DiskLow(Strike):
+    """A broker's disk is below its reserve, for so long; what is under way still finds room."""
+
+    verb = "disk-low"
+    broker: str
+    for_ms: int
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        node = havoc.node(self.broker)
+        if node.low_disk:
+            return False
+        havoc.world.fault(self.verb, f"{node.name} {why}".rstrip())
+        node.low_disk = "disk space in /data is below the reserve"
+        havoc.world.at(self.for_ms * MS, self._enough, node)
+        return True
+
+    @staticmethod
+    def _enough(node: SimNode) -> None:
+        node.low_disk = ""
+
+
+@attrs.frozen(kw_only=True)
 class Wipe(Strike):
     """A broker loses its data directory, while somebody else who may be promoted has everything."""
 

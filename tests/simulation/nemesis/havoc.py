@@ -113,6 +113,7 @@ class Havoc:
         self.store.lag_ms.clear()
         for node in self.cluster.nodes.values():
             node.storage.full = False
+            node.low_disk = ""
             node.resume()
             node.start_if_down()
             node.event(lambda ha: ha.coordination_regained())

@@ -19,6 +19,7 @@ from tests.simulation.nemesis.at_brokers import (
     Crash,
     CrashAll,
     DiskFull,
+    DiskLow,
     FsyncError,
     Pause,
     Power,
@@ -89,6 +90,7 @@ class Nemesis:
         self.ambushes = Ambushes(cluster)
         self.struck: list[Struck] = []
         self.heal_ms = 0
+        self._aftershocks = cluster.world.stream("nemesis aftershocks")
         self._decided = 0
         self._restraint = 1.0
 
@@ -100,6 +102,9 @@ class Nemesis:
 
     def store_changed(self, before: GroupState | None, after: GroupState) -> None:
         self.ambushes.store_changed(before, after)
+        chance = self._aftershocks
+        if before is not None and after.epoch > before.epoch and chance.random() < self.knobs.aftershocks:
+            self.world.ahead(int(1_000 * 150 ** chance.random()), self._aftershock, chance)
 
     def leave(self) -> None:
         """No more faults. What is down, paused or cut comes back in its time, or all of it at once."""
@@ -207,6 +212,16 @@ class Nemesis:
         if kind == "cut":
             return Partition(cut=((a, b), (b, a)), for_ms=self._cut_ms())
         return LinkReset(link=((a, b),))
+
+    def _aftershock(self, chance: Random) -> None:
+        """Something of 1 to 150 ms after a promotion: what a new primary has begun then is half done."""
+        primary = self._primary()
+        if self.havoc.stopped or primary is None:
+            return
+        node = primary if chance.random() < 0.6 else chance.choice(self.havoc.up())
+        strike = self._strike_of(chance.choice(AMBUSH_KINDS), node)
+        if strike is not None:
+            self._hit(Struck(at_us=self.havoc.at_us, strike=strike))
 
     # -- strikes at processes -------------------------------------------------------------------------------------------
 
@@ -365,6 +380,9 @@ class Nemesis:
     def _lost_answer(self) -> Strike | None:
         primary = self._primary()
         return LostAnswer(broker=primary.name) if primary is not None else None
+
+    def _disk_low(self, rng: Random) -> Strike:
+        return DiskLow(broker=rng.choice(list(self.cluster.nodes)), for_ms=rng.choice((300, 2_000, 9_000)))
 
     def _unheard_add(self, rng: Random) -> Strike | None:
         primary = self._primary()

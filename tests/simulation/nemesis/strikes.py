@@ -7,6 +7,7 @@ from tests.simulation.nemesis.at_brokers import (
     Crash,
     CrashAll,
     DiskFull,
+    DiskLow,
     FsyncError,
     Pause,
     Power,
@@ -34,7 +35,7 @@ STRIKES: dict[str, type[Strike]] = {
     kind.verb: kind
     for kind in (
         *(Crash, Power, CrashAll, PowerAll, Pause, ClockJump, VoteNo),
-        *(FsyncError, DiskFull, Wipe),
+        *(FsyncError, DiskFull, DiskLow, Wipe),
         *(Partition, PartitionOneWay, SwizzleClog, LinkReset, SlowNetwork, ClientReset, SlowClient),
         *(SessionLoss, StoreOutage, StaleStore, LostAnswer, UnheardAdd),
     )

@@ -26,6 +26,7 @@ PLAIN = attrs.evolve(
     gap_ms=0,
     burst=0.0,
     ambush=0.0,
+    aftershocks=0.0,
     journal=attrs.evolve(_DRAWN.journal, segment_bytes=128 << 10, salt=0),
     kept_bytes=64 << 10,
     credit_bytes=64 << 20,
@@ -63,7 +64,8 @@ class Script:
     """One scenario.
 
     Attributes:
-        knobs: of them the nemesis' own (faults, later_faults, gap_ms, burst, ambush) and the journal's salt do not matter.
+        knobs: of them the nemesis' own (faults, later_faults, gap_ms, burst, ambush, aftershocks) and the journal's salt do
+            not matter.
         strikes: in order of time.
         leave_ms: when the nemesis leaves and clients may go home; None: as in a seed's run.
         heal_ms: how long after that everything is healed, if it is not before.
@@ -120,6 +122,7 @@ def _without_chance(knobs: Knobs) -> Knobs:
         knobs,
         faults=PLAIN.faults,
         later_faults=PLAIN.later_faults,
+        aftershocks=PLAIN.aftershocks,
         gap_ms=PLAIN.gap_ms,
         burst=PLAIN.burst,
         ambush=PLAIN.ambush,

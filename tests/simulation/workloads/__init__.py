@@ -15,6 +15,7 @@
 ``heavy``        large bodies, transactions of hundreds of messages
 ``shy``          transactions of transient messages and non-durable queues
 ``fan``          one publish to several queues, deadlines, a queue deleted under an open transaction
+``replacer``     exchanges and queues that no restart keeps, replaced under their names, and transactions through them
 ``thinker``      transactions that stay open for a while before they commit
 ===============  ========================================================================================================
 """

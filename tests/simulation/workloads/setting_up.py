@@ -15,6 +15,7 @@ from tests.simulation.workloads.levels import Levels
 from tests.simulation.workloads.mixed import MIXED, Mixer
 from tests.simulation.workloads.odd_transactions import HEAVY, Heavy, Shy, Sleeper, Thinker
 from tests.simulation.workloads.plain import FIFO, PICKED, Consumer, PickyConsumer, Producer
+from tests.simulation.workloads.replacer import Replacer
 from tests.simulation.workloads.ring import RING, Runner
 from tests.simulation.workloads.router import Router
 from tests.simulation.workloads.run import Run
@@ -82,6 +83,7 @@ def workers(run: Run, make: MAKE_CLIENT) -> tuple[list[SimClient], list[SimClien
         "fan": lambda client: Fan(client, run).program(),
         "thinker": lambda client: Thinker(client, run).program(),
         "levels": lambda client: Levels(client, run).program(),
+        "replacer": lambda client: Replacer(client, run).program(),
     }
     programs.update({name: program for name, program in singles.items() if name in chosen})
     return _start(programs, make), _start(watchers, make)
