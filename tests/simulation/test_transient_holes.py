@@ -182,3 +182,40 @@ def test_who_was_brought_up_without_them_says_so_when_it_leads() -> None:
         group.heal()
         group.ready()
         group.everywhere("a", b"durable")
+
+
+def test_holes_that_were_cut_away_count_no_more() -> None:
+    """A broker whose log had holes that were cut away leads, and the only other member lacks what stands at their places now."""
+    with scenario(backup_timeout_ms=NEVER_MS, kept_bytes=64 << 10) as group:
+        hand = group.hand()
+        first = group.primary
+        successor, other = group.backups
+        hand(calls.declare, "kept")
+        group.run_ms(100)
+        group.cut_both(first, successor)
+        group.cut_both(first, other)
+        hand(calls.tx_select)
+        for _ in range(20):
+            hand.publish("kept", b"on one broker alone", properties=TRANSIENT)
+        group.run_ms(100)
+        first.crash(hard=False)
+        first.start()
+        group.promote(first)
+        group.cluster.network.cuts -= {(first.name, other.name), (other.name, first.name)}
+        group.until("its log is received", lambda: other.node.state.log.epochs.newest == 2)
+        group.cut_both(first, other)
+        group.crash(first)
+        group.promote(successor)
+        group.until("it is active", lambda: group.cluster.primary() is successor)
+        group.mend()
+        first.start()
+        group.ready()
+        group.cut(successor, first)
+        hand = group.hand()
+        hand(calls.tx_select)
+        hand.publish("kept", b"of a transaction")
+        group.run_ms(100)
+        assert first.node.state.log.end < other.node.state.log.end
+        group.crash(successor)
+        group.promote(other)
+        group.until("it is active", lambda: group.cluster.primary() is other)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from understudy.broker.core.state import BrokerState
-from understudy.broker.log import record
+from understudy.broker.log import frame, record
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.message import Message
 
@@ -47,3 +47,23 @@ def test_an_epoch_that_was_overtaken_by_a_refill_ends_what_is_older_only() -> No
     assert set(vhost.queues) == {"durable"}
     assert "x" not in vhost.exchanges
     assert state.image.exchanges == {}
+
+
+def receive(state: BrokerState, epoch: int, *records: bytes) -> None:
+    """A batch comes."""
+    first = state.log.end + 1
+    state.receive_batch(frame.encode_batch(epoch, first, len(records), 0, list(records), 0))
+
+
+def test_an_epoch_that_ends_holes_counts_when_a_later_one_is_cut() -> None:
+    state = BrokerState()
+    log = state.log
+    receive(state, 1, record.encode_holes(1))
+    assert not log.whole_after(0)
+    receive(state, 2, record.encode_epoch(2, "b1", True, 0))
+    receive(state, 3, record.encode_epoch(3, "b2", True, 0))
+    assert log.whole_after(0)
+    state.cut(2)
+    assert log.whole_after(0)
+    state.cut(1)
+    assert not log.whole_after(0)
