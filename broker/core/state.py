@@ -226,12 +226,16 @@ class BrokerState:
         self.log.pending.append((offset, self._apply_epoch, (ended, epoch if lost else 0)))
         if lost:
             self.log.note_end_of_transients(offset)
-            for queue in [q for q in self.queues.values() if self._ends_with(q, epoch)]:
-                self.registry.remove_queue(queue)
-            for vhost in self.registry.vhosts.values():
-                for exchange in [x for x in vhost.exchanges.values() if not x.durable]:
-                    if self._refilled_exchanges.get((vhost.name, exchange.name), 0) < epoch:
-                        self.registry.remove_exchange(vhost.name, exchange.name)
+            self._unregister_transients(epoch)
+
+    def _unregister_transients(self, epoch: int) -> None:
+        """Nobody may use what an EPOCH ends, though that is not applied yet."""
+        for queue in [q for q in self.queues.values() if self._ends_with(q, epoch)]:
+            self.registry.remove_queue(queue)
+        for vhost in self.registry.vhosts.values():
+            for exchange in [x for x in vhost.exchanges.values() if not x.durable]:
+                if self._refilled_exchanges.get((vhost.name, exchange.name), 0) < epoch:
+                    self.registry.remove_exchange(vhost.name, exchange.name)
 
     @staticmethod
     def _ends_with(queue: Queue, epoch: int) -> bool:
@@ -517,8 +521,10 @@ class BrokerState:
         With ``keep_places`` those stay that a recovery holds a place for: what names them is still to come.
         """
         self.registry = Registry()
-        topology = self.image.records()
-        topology += [argument for _, apply, argument in self.log.pending if apply == self._apply_topology]
+        applied = self.image.records()
+        changes = (self._apply_topology, self._apply_epoch)
+        pending = [(apply, argument) for _, apply, argument in self.log.pending if apply in changes]
+        topology = applied + [argument for apply, argument in pending if apply == self._apply_topology]
         declared = {
             record.decode_queue_declare(raw, 5, len(raw))[0] for raw in topology if raw[0] == record.QUEUE_DECLARE
         }
@@ -528,8 +534,13 @@ class BrokerState:
             if queue.level.declared_in_log and queue_id not in declared and (queue.name or not keep_places)
         ]:
             self.queues.pop(queue_id).clear()
-        for raw in topology:
+        for raw in applied:
             self._register(raw)
+        for apply, argument in pending:
+            if apply == self._apply_topology:
+                self._register(argument)
+            elif argument[1]:
+                self._unregister_transients(argument[1])
 
     def pending_outcomes(self) -> list[tuple[int, Any, tuple[str, int]]]:
         """OUTCOME records that are not applied yet."""

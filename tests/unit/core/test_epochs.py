@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from understudy.broker.core.exchanges import FanoutExchange
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, record
 from understudy.broker.log.position import ID_EPOCH_SHIFT
@@ -67,3 +68,22 @@ def test_an_epoch_that_ends_holes_counts_when_a_later_one_is_cut() -> None:
     assert log.whole_after(0)
     state.cut(1)
     assert not log.whole_after(0)
+
+
+def test_an_exchange_that_an_epoch_ends_does_not_come_back_when_a_later_record_is_cut() -> None:
+    state = BrokerState()
+    news = record.encode_exchange_declare("/", "news", "direct", 0, EMPTY)
+    receive(state, 1, news, declare(id_of(1, 1), "fleeting", 0))
+    state.log.apply_up_to(2)
+    receive(state, 2, record.encode_epoch(2, "b1", True, 0))
+    receive(state, 2, record.encode_exchange_declare("/", "news", "fanout", 0, EMPTY))
+    receive(state, 3, record.encode_epoch(3, "b2", False, 0))
+    state.cut(4)
+    exchanges = state.registry.vhost("/").exchanges
+    assert isinstance(exchanges["news"], FanoutExchange)
+    assert not state.registry.vhost("/").queues
+    state.cut(3)
+    assert "news" not in state.registry.vhost("/").exchanges
+    state.log.apply_up_to(3)
+    assert "news" not in state.registry.vhost("/").exchanges
+    assert not state.queues
