@@ -12,7 +12,7 @@ which is replication-id order (G9).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from understudy.broker.amqp.field_table import decode_table
@@ -167,7 +167,11 @@ class BrokerState:
             self._refilled_exchanges[record.decode_exchange_declare(raw, 5, len(raw))[:2]] = epoch
         self.image.apply(raw[0], raw)
         self._register(raw)
-        for queue_id in self.queues.keys() - known:  # transactions may have come before it
+        self._count_uncommitted(self.queues.keys() - known)
+
+    def _count_uncommitted(self, new: Iterable[int]) -> None:
+        """Transactions may have come before these queues."""
+        for queue_id in new:
             events = [
                 content for tx in self.transactions.values() for _, message, content in tx.events if message is not None
             ]
@@ -447,11 +451,13 @@ class BrokerState:
         """End of a recovery: what a checkpoint or a catch-up noted of non-durable things did not outlive the process.
 
         A delete of such a thing is not journaled, so what was noted may be gone from the group long since. What is still there
-        comes with a refill.
+        comes with a refill. So it is before any refill; then what is received and not applied yet stays.
         """
         self._refilled_exchanges.clear()
         self._drop_transients(ALL_EPOCHS)
+        known = set(self.queues)
         self.rebuild_registry()
+        self._count_uncommitted(self.queues.keys() - known)
 
     def _apply_outcome(self, argument: tuple[str, int]) -> None:
         name, offset = argument
