@@ -219,3 +219,45 @@ def test_holes_that_were_cut_away_count_no_more() -> None:
         group.crash(successor)
         group.promote(other)
         group.until("it is active", lambda: group.cluster.primary() is other)
+
+
+def test_who_has_not_applied_all_that_it_lacks_ends_it_when_it_leads() -> None:
+    """A broker was refilled, and leads before it has applied what its log lacks since its restart.
+
+    It can send a transaction whole, but not by that log, and a joiner gets only what stands before the base besides.
+    """
+    with scenario(backup_timeout_ms=1_000, kept_bytes=1) as group:
+        hand = group.hand()
+        hand(calls.declare, "a")
+        first = group.primary
+        successor, other = group.backups
+        group.away(other)
+        group.move_the_kept_log_on()
+        hand(calls.tx_select)
+        before = group.hand(transactional=True)
+        before.publish("a", b"before")
+        group.run_ms(20)
+        group.cut(successor, first)
+        before.commit()
+        group.run_ms(20)
+        hand.publish("a", b"durable")
+        hand.publish("a", b"transient", properties=TRANSIENT)
+        group.run_ms(20)
+        end = successor.node.state.log.end
+        assert end == first.node.state.log.end
+        successor.crash(hard=False)
+        group.mend()
+        hand.commit()
+        group.run_ms(20)
+        successor.start()
+        group.until("it is refilled", lambda: not successor.extension.replicator.fresh)
+        log = successor.node.state.log
+        assert not log.whole_after(log.applied)
+        assert {len(tx.events) for tx in successor.node.state.transactions.values()} == {1, 2}
+        group.crash(first)
+        group.promote(successor)
+        other.resume()
+        group.until("it is active", lambda: group.cluster.primary() is successor)
+        group.heal()
+        group.ready()
+        group.everywhere("a", b"before", b"durable")
