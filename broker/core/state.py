@@ -48,6 +48,7 @@ class BrokerState:
             and waits to be caught up.
         holes: this log was received with places whose transient records the sender had not kept either, or begins behind
             such a place.
+        refilled_exchanges: those that a refill has brought, and the epoch in which its primary had them: older EPOCHs may follow.
         tx_memory_bytes: of one transaction; bodies beyond it are spilled as they come.
         on_prepare: told of each PREPARE that a backup takes, before it may be acknowledged: the vote.
         on_applied_tx: told of each transaction that was applied or discarded (checkers, metrics, feed).
@@ -72,7 +73,7 @@ class BrokerState:
         self.tx_memory_bytes = tx_memory_bytes if spill is not None else ALL_BYTES
         self._spill = spill
         self.scheduled: list[Queue] = []
-        self._refilled_exchanges: dict[tuple[str, str], int] = {}
+        self.refilled_exchanges: dict[tuple[str, str], int] = {}
         self.on_prepare: Callable[[TxBuffer], None] | None = None
         self.on_applied_tx: Callable[[TxBuffer], None] | None = None
         self._takers: dict[int, Callable[[bytes, int, int, int, bool], None]] = {
@@ -164,7 +165,7 @@ class BrokerState:
         raw = bytes((raw[0] & 0x7F,)) + raw[1:]
         known = set(self.queues)
         if raw[0] == record.EXCHANGE_DECLARE:
-            self._refilled_exchanges[record.decode_exchange_declare(raw, 5, len(raw))[:2]] = epoch
+            self.refilled_exchanges[record.decode_exchange_declare(raw, 5, len(raw))[:2]] = epoch
         self.image.apply(raw[0], raw)
         self._register(raw)
         self._count_uncommitted(self.queues.keys() - known)
@@ -238,7 +239,7 @@ class BrokerState:
             self.registry.remove_queue(queue)
         for vhost in self.registry.vhosts.values():
             for exchange in [x for x in vhost.exchanges.values() if not x.durable]:
-                if self._refilled_exchanges.get((vhost.name, exchange.name), 0) < epoch:
+                if self.refilled_exchanges.get((vhost.name, exchange.name), 0) < epoch:
                     self.registry.remove_exchange(vhost.name, exchange.name)
 
     @staticmethod
@@ -443,9 +444,9 @@ class BrokerState:
                     queue.remove(entry.id)
         for key, raw in list(self.image.exchanges.items()):
             durable = record.decode_exchange_declare(raw, 5, len(raw))[3] & record.DURABLE
-            if not durable and self._refilled_exchanges.get(key, 0) < epoch:
+            if not durable and self.refilled_exchanges.get(key, 0) < epoch:
                 self.image.apply(record.EXCHANGE_DELETE, record.encode_exchange_delete(*key, True))
-                self._refilled_exchanges.pop(key, None)
+                self.refilled_exchanges.pop(key, None)
 
     def forget_transients(self) -> None:
         """End of a recovery: what a checkpoint or a catch-up noted of non-durable things did not outlive the process.
@@ -453,7 +454,7 @@ class BrokerState:
         A delete of such a thing is not journaled, so what was noted may be gone from the group long since. What is still there
         comes with a refill. So it is before any refill; then what is received and not applied yet stays.
         """
-        self._refilled_exchanges.clear()
+        self.refilled_exchanges.clear()
         self._drop_transients(ALL_EPOCHS)
         known = set(self.queues)
         self.rebuild_registry()
