@@ -173,10 +173,12 @@ class BrokerReplicator:
     def lacks_transients(self) -> bool:
         """Whether transient records that others hold may be missing here: an epoch that this broker leads has to end them all.
 
-        It has restarted, or a primary that had has brought it up, and the EPOCH that would end them is not in this log.
+        It has restarted, or a primary that had has brought it up, and the EPOCH that would end them is not in this log. Or it was
+        refilled, and has not applied yet all that its log lacks: it cannot bring up others by that log.
         """
         log = self._state.log
-        return log.end > 0 and (self.fresh or self._brought_under > log.epochs.newest)
+        brought_without = self._brought_under > log.epochs.newest
+        return log.end > 0 and (self.fresh or brought_without or not log.whole_after(log.applied))
 
     def note_founding(self) -> None:
         """This broker is about to found its group: a durable fact, since an answer may be lost and a process may die."""
@@ -243,14 +245,24 @@ class BrokerReplicator:
             )
         self._accept_epoch(epoch)
         self.cut(common)
-        if self._brought_under > log.epochs.epoch_at(common):
-            self.fresh = True  # which this broker has said; a refill comes
+        if self.refill_due:
+            self._forget_transients()
         if self.noes:
             assert self._gate is not None
             self._gate.sync_now()  # the newest may not be on disk yet, and what is said must be
         for tx_id, (offset, reason) in self.noes.items():
             self._say(wire.encode_no(tx_id, offset, reason))
         self.acknowledge()
+
+    def _forget_transients(self) -> None:
+        """A refill comes: begin it as a broker that has restarted.
+
+        What a primary without them has taken away comes back; but what it did not say was deleted would stay, and the refill may
+        bring a new exchange of the name of one that an EPOCH ends which is still to be applied.
+        """
+        self.fresh = True
+        self.restarted_after = self._state.log.end
+        self._state.forget_transients()
 
     def cut(self, offset: int) -> None:
         """Drop what stands after ``offset``, durably."""

@@ -103,6 +103,7 @@ class Meta:
         ``later``: topology records behind this, which ``state`` has applied already.
         """
         state.image = TopologyImage()
+        state.refilled_exchanges.clear()
         for raw in (*self.topology, *later):
             state.image.apply(raw[0] & 0x7F, bytes((raw[0] & 0x7F,)) + raw[1:])
         state.outcomes = self.outcomes

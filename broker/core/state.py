@@ -12,7 +12,7 @@ which is replication-id order (G9).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from understudy.broker.amqp.field_table import decode_table
@@ -48,6 +48,7 @@ class BrokerState:
             and waits to be caught up.
         holes: this log was received with places whose transient records the sender had not kept either, or begins behind
             such a place.
+        refilled_exchanges: those that a refill has brought, and the epoch in which its primary had them: older EPOCHs may follow.
         tx_memory_bytes: of one transaction; bodies beyond it are spilled as they come.
         on_prepare: told of each PREPARE that a backup takes, before it may be acknowledged: the vote.
         on_applied_tx: told of each transaction that was applied or discarded (checkers, metrics, feed).
@@ -72,7 +73,7 @@ class BrokerState:
         self.tx_memory_bytes = tx_memory_bytes if spill is not None else ALL_BYTES
         self._spill = spill
         self.scheduled: list[Queue] = []
-        self._refilled_exchanges: dict[tuple[str, str], int] = {}
+        self.refilled_exchanges: dict[tuple[str, str], int] = {}
         self.on_prepare: Callable[[TxBuffer], None] | None = None
         self.on_applied_tx: Callable[[TxBuffer], None] | None = None
         self._takers: dict[int, Callable[[bytes, int, int, int, bool], None]] = {
@@ -164,10 +165,14 @@ class BrokerState:
         raw = bytes((raw[0] & 0x7F,)) + raw[1:]
         known = set(self.queues)
         if raw[0] == record.EXCHANGE_DECLARE:
-            self._refilled_exchanges[record.decode_exchange_declare(raw, 5, len(raw))[:2]] = epoch
+            self.refilled_exchanges[record.decode_exchange_declare(raw, 5, len(raw))[:2]] = epoch
         self.image.apply(raw[0], raw)
         self._register(raw)
-        for queue_id in self.queues.keys() - known:  # transactions may have come before it
+        self._count_uncommitted(self.queues.keys() - known)
+
+    def _count_uncommitted(self, new: Iterable[int]) -> None:
+        """Transactions may have come before these queues."""
+        for queue_id in new:
             events = [
                 content for tx in self.transactions.values() for _, message, content in tx.events if message is not None
             ]
@@ -226,12 +231,16 @@ class BrokerState:
         self.log.pending.append((offset, self._apply_epoch, (ended, epoch if lost else 0)))
         if lost:
             self.log.note_end_of_transients(offset)
-            for queue in [q for q in self.queues.values() if self._ends_with(q, epoch)]:
-                self.registry.remove_queue(queue)
-            for vhost in self.registry.vhosts.values():
-                for exchange in [x for x in vhost.exchanges.values() if not x.durable]:
-                    if self._refilled_exchanges.get((vhost.name, exchange.name), 0) < epoch:
-                        self.registry.remove_exchange(vhost.name, exchange.name)
+            self._unregister_transients(epoch)
+
+    def _unregister_transients(self, epoch: int) -> None:
+        """Nobody may use what an EPOCH ends, though that is not applied yet."""
+        for queue in [q for q in self.queues.values() if self._ends_with(q, epoch)]:
+            self.registry.remove_queue(queue)
+        for vhost in self.registry.vhosts.values():
+            for exchange in [x for x in vhost.exchanges.values() if not x.durable]:
+                if self.refilled_exchanges.get((vhost.name, exchange.name), 0) < epoch:
+                    self.registry.remove_exchange(vhost.name, exchange.name)
 
     @staticmethod
     def _ends_with(queue: Queue, epoch: int) -> bool:
@@ -435,19 +444,21 @@ class BrokerState:
                     queue.remove(entry.id)
         for key, raw in list(self.image.exchanges.items()):
             durable = record.decode_exchange_declare(raw, 5, len(raw))[3] & record.DURABLE
-            if not durable and self._refilled_exchanges.get(key, 0) < epoch:
+            if not durable and self.refilled_exchanges.get(key, 0) < epoch:
                 self.image.apply(record.EXCHANGE_DELETE, record.encode_exchange_delete(*key, True))
-                self._refilled_exchanges.pop(key, None)
+                self.refilled_exchanges.pop(key, None)
 
     def forget_transients(self) -> None:
         """End of a recovery: what a checkpoint or a catch-up noted of non-durable things did not outlive the process.
 
         A delete of such a thing is not journaled, so what was noted may be gone from the group long since. What is still there
-        comes with a refill.
+        comes with a refill. So it is before any refill; then what is received and not applied yet stays.
         """
-        self._refilled_exchanges.clear()
+        self.refilled_exchanges.clear()
         self._drop_transients(ALL_EPOCHS)
+        known = set(self.queues)
         self.rebuild_registry()
+        self._count_uncommitted(self.queues.keys() - known)
 
     def _apply_outcome(self, argument: tuple[str, int]) -> None:
         name, offset = argument
@@ -517,8 +528,10 @@ class BrokerState:
         With ``keep_places`` those stay that a recovery holds a place for: what names them is still to come.
         """
         self.registry = Registry()
-        topology = self.image.records()
-        topology += [argument for _, apply, argument in self.log.pending if apply == self._apply_topology]
+        applied = self.image.records()
+        changes = (self._apply_topology, self._apply_epoch)
+        pending = [(apply, argument) for _, apply, argument in self.log.pending if apply in changes]
+        topology = applied + [argument for apply, argument in pending if apply == self._apply_topology]
         declared = {
             record.decode_queue_declare(raw, 5, len(raw))[0] for raw in topology if raw[0] == record.QUEUE_DECLARE
         }
@@ -528,8 +541,13 @@ class BrokerState:
             if queue.level.declared_in_log and queue_id not in declared and (queue.name or not keep_places)
         ]:
             self.queues.pop(queue_id).clear()
-        for raw in topology:
+        for raw in applied:
             self._register(raw)
+        for apply, argument in pending:
+            if apply == self._apply_topology:
+                self._register(argument)
+            elif argument[1]:
+                self._unregister_transients(argument[1])
 
     def pending_outcomes(self) -> list[tuple[int, Any, tuple[str, int]]]:
         """OUTCOME records that are not applied yet."""

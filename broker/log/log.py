@@ -52,7 +52,7 @@ class Log:
         self.closed_end = 0
         self._transient = False
         self._last_hole = 0
-        self._holes_ended = 0
+        self._holes_ended: list[int] = []
         self.newest_kind = record.NEWEST_KINDS[record.FORMAT_VERSION]
 
     # -- primary --------------------------------------------------------------------------------------------------
@@ -127,8 +127,9 @@ class Log:
             pending.pop()
         self.kept.cut(offset)
         self.epochs.cut(offset)
-        if self._holes_ended > offset:
-            self._holes_ended = 0
+        self._last_hole = min(self._last_hole, offset)
+        while self._holes_ended and self._holes_ended[-1] > offset:
+            self._holes_ended.pop()
         self.end = self.closed_end = min(self.end, offset)
         self.durable = min(self.durable, offset)
         self.stable = min(self.stable, offset)
@@ -144,7 +145,8 @@ class Log:
         self.start = self.end = self.closed_end = self.durable = self.stable = self.applied = base
         self._chunks = []
         self._transient = False
-        self._last_hole = self._holes_ended = 0
+        self._last_hole = 0
+        self._holes_ended.clear()
 
     def skip_to(self, offset: int) -> None:
         """Recovery: the records up to ``offset`` were dropped with their segments; nothing of them lives."""
@@ -163,11 +165,12 @@ class Log:
 
     def note_end_of_transients(self, offset: int) -> None:
         """The record at ``offset`` ends every transient thing before it: what is missing of them there is missing to nobody."""
-        self._holes_ended = offset
+        self._holes_ended.append(offset)
 
     def whole_after(self, offset: int) -> bool:
         """Whether no transient record after ``offset`` is missing from the kept log that still counts."""
-        return offset >= self._last_hole or self._last_hole < self._holes_ended
+        ended = self._holes_ended
+        return offset >= self._last_hole or (bool(ended) and self._last_hole < ended[-1])
 
     def note_durable(self, offset: int) -> None:
         if offset > self.durable:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from understudy.broker.core.exchanges import FanoutExchange
+from understudy.broker.core.meta import Meta
 from understudy.broker.core.state import BrokerState
-from understudy.broker.log import record
+from understudy.broker.log import frame, record
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.message import Message
+from understudy.broker.transactions.outcomes import Outcomes
 
 EMPTY = b"\x00\x00\x00\x00"
 
@@ -47,3 +50,57 @@ def test_an_epoch_that_was_overtaken_by_a_refill_ends_what_is_older_only() -> No
     assert set(vhost.queues) == {"durable"}
     assert "x" not in vhost.exchanges
     assert state.image.exchanges == {}
+
+
+def receive(state: BrokerState, epoch: int, *records: bytes) -> None:
+    """A batch comes."""
+    first = state.log.end + 1
+    state.receive_batch(frame.encode_batch(epoch, first, len(records), 0, list(records), 0))
+
+
+def test_an_epoch_that_ends_holes_counts_when_a_later_one_is_cut() -> None:
+    state = BrokerState()
+    log = state.log
+    receive(state, 1, record.encode_holes(1))
+    assert not log.whole_after(0)
+    receive(state, 2, record.encode_epoch(2, "b1", True, 0))
+    receive(state, 3, record.encode_epoch(3, "b2", True, 0))
+    assert log.whole_after(0)
+    state.cut(2)
+    assert log.whole_after(0)
+    state.cut(1)
+    assert not log.whole_after(0)
+
+
+def test_an_exchange_that_an_epoch_ends_does_not_come_back_when_a_later_record_is_cut() -> None:
+    state = BrokerState()
+    news = record.encode_exchange_declare("/", "news", "direct", 0, EMPTY)
+    receive(state, 1, news, declare(id_of(1, 1), "fleeting", 0))
+    state.log.apply_up_to(2)
+    receive(state, 2, record.encode_epoch(2, "b1", True, 0))
+    receive(state, 2, record.encode_exchange_declare("/", "news", "fanout", 0, EMPTY))
+    receive(state, 3, record.encode_epoch(3, "b2", False, 0))
+    state.cut(4)
+    exchanges = state.registry.vhost("/").exchanges
+    assert isinstance(exchanges["news"], FanoutExchange)
+    assert not state.registry.vhost("/").queues
+    state.cut(3)
+    assert "news" not in state.registry.vhost("/").exchanges
+    state.log.apply_up_to(3)
+    assert "news" not in state.registry.vhost("/").exchanges
+    assert not state.queues
+
+
+def test_a_base_ends_what_an_earlier_refill_has_said_of_exchanges() -> None:
+    """The next primary may have applied less than the one that refilled this broker: its base has the older exchange again."""
+    state = BrokerState()
+    state.declare_missing(record.encode_exchange_declare("/", "news", "fanout", 0, EMPTY), 2)
+    older = record.encode_exchange_declare("/", "news", "direct", 0, EMPTY)
+    state.log.restart_at(1, [(1, 1)])
+    Meta(offset=1, csn=0, starts=((1, 1),), topology=(older,), outcomes=Outcomes()).install(state)
+    receive(state, 2, record.encode_epoch(2, "b1", True, 0))
+    receive(state, 2, record.encode_exchange_declare("/", "news", "fanout", 0, EMPTY))
+    state.log.apply_up_to(3)
+    assert isinstance(state.registry.vhost("/").exchanges["news"], FanoutExchange)
+    (raw,) = state.image.exchanges.values()
+    assert record.decode_exchange_declare(raw, 5, len(raw))[2] == "fanout"
