@@ -279,20 +279,29 @@ class Primary:
     # -- backups refuse, fall silent, go ---------------------------------------------------------------------------------
 
     def _refused(self, backup: RemoteBackup, tx_id: int, prepare_offset: int, reason: str) -> None:
-        """An explicit no. It counts from a listed broker, before the decision; any other cuts its link."""
+        """An explicit no. It counts from a listed broker, before the decision; any other cuts its link, if it changes anything."""
         tx = self._broker.state.transactions.get(tx_id)
         undecided = tx is not None and tx.closed_undecided and tx.prepare_offset == prepare_offset
         if backup.listed and undecided and tx is not None and prepare_offset > self._stable:
             backup.must_leave = f"it refused transaction {tx_id}: {reason}"
             self._host.happened(TransactionRefused(backup=backup.broker, tx=tx_id_text(tx_id), reason=reason))
             self._broker.transactions.roll_back_closed(tx, f"broker {backup.broker} refused it: {reason}")
+            self._owe_rollback(backup, tx_id)
+        elif self._was_rolled_back(tx_id):
+            # It was heard before, or this broker lacks the same and sends what it has: ROLLBACK is on its way to that backup, or
+            # there and not known to be stable. Below the minimum it is not before that backup has joined.
+            self._owe_rollback(backup, tx_id)
         elif not backup.listed:
             self._drop_link(backup, f"a no to transaction {tx_id} counts only from a listed broker; rejoin by catch-up")
-        elif self._was_rolled_back(tx_id):
-            return  # it was heard before: ROLLBACK is on its way to that backup, or there and not known to be stable
         else:
             backup.must_leave = f"it refused transaction {tx_id} after it was decided"
             self._drop_link(backup, backup.must_leave)
+
+    def _owe_rollback(self, backup: RemoteBackup, tx_id: int) -> None:
+        """Who has refused a transaction acknowledges nothing before it holds ROLLBACK, so no credit may keep that back."""
+        tx = self._broker.state.transactions.get(tx_id)
+        if tx is not None and backup.sender is not None:
+            backup.sender.owed = max(backup.sender.owed, tx.outcome_offset)
 
     def _was_rolled_back(self, tx_id: int) -> bool:
         state = self._broker.state

@@ -1,0 +1,67 @@
+"""All faults are over, and nobody helps: the group comes back by itself."""
+
+from __future__ import annotations
+
+from tests.simulation import calls
+from tests.simulation.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
+from tests.simulation.sim_node import SimNode
+
+
+def lose_an_event(group: Scenario, node: SimNode) -> None:
+    """Of the open transaction this broker has one event less than the primary."""
+    tx = group.transaction(node)
+    assert tx is not None
+    node.node.state._release(tx.cut(tx.events[-1][0] - 1))
+
+
+def test_who_leads_with_half_a_transaction_takes_it_back_although_nobody_is_with_it() -> None:
+    """A broker refuses a transaction of which it lacks something, and leads: ROLLBACK follows in its log. The only other one has
+    lost its data, so the set is below the minimum and nothing becomes stable before that one has joined. It refuses as well what it
+    is sent of that transaction, and it must not be turned away for it.
+    """
+    with scenario(brokers=2, min_insync=2, kept_bytes=1, backup_timeout_ms=NEVER_MS) as group:
+        hand = group.hand()
+        hand(calls.declare, "a")
+        hand(calls.tx_select)
+        hand.publish("a", b"one", b"two", properties=named("tx"))
+        first, (refusing,) = group.primary, group.backups
+        group.until("both events are there", lambda: group.events(refusing) == 2)
+        lose_an_event(group, refusing)
+        group.hand()(publish_confirmed, "a", b"what they stand before in the log")
+        group.cut(refusing, first)
+        order = hand.commit("tx")
+        group.until("refused", lambda: bool(refusing.extension.replicator.noes))
+        group.run_ms(100)
+        assert not order.over
+        group.crash(first)
+        first.wipe()
+        group.until("it leads", lambda: refusing.ha.primary is not None)
+        group.mend()
+        first.start()
+        group.ready()
+        group.everywhere("a", b"what they stand before in the log")
+        assert group.fate("tx") == "rolled back"
+
+
+def test_a_rollback_reaches_who_refused_whatever_is_unacknowledged() -> None:
+    """Who refuses a transaction acknowledges nothing from its PREPARE on, until it has ROLLBACK: no bound of what is unacknowledged
+    may keep that back.
+    """
+    with scenario(brokers=2, min_insync=2, credit_bytes=2_000, backup_timeout_ms=NEVER_MS) as group:
+        hand = group.hand()
+        hand(calls.declare, "a")
+        hand(calls.tx_select)
+        hand.publish("a", b"refused", properties=named("tx"))
+        first, (refusing,) = group.primary, group.backups
+        group.until("the event is there", lambda: group.events(refusing) == 1)
+        lose_an_event(group, refusing)
+        group.cut(refusing, first)
+        order = hand.commit("tx")
+        group.until("refused", lambda: bool(refusing.extension.replicator.noes))
+        others = [group.hand().begin(publish_confirmed, "a", bytes(1_000)) for _ in range(5)]
+        group.run_ms(100)
+        group.mend()
+        group.until("over", lambda: not first.node.state.transactions)
+        group.until("all are answered", lambda: all(each.over for each in (order, *others)))
+        assert [each.error for each in others] == [None] * 5
+        group.everywhere("a", *5 * [bytes(1_000)])
