@@ -229,6 +229,8 @@ class Primary:
             self._synced(link, wire.decode_sync(message))
             return
         if backup is None or backup.link is not link:
+            if kind == wire.LOW_DISK:
+                self._low_disk_of_waiting(link, wire.decode_text(message))
             return  # what comes late from a link that was replaced
         now_ms = self._broker.now_ms
         if kind == wire.ACK:
@@ -261,6 +263,13 @@ class Primary:
             self._waiting_syncs.append((link, sync))  # nothing is sent under an epoch before EPOCH is fsynced
         else:
             self._admission.synchronize(link, sync)
+
+    def _low_disk_of_waiting(self, link: Link, low_disk: str) -> None:
+        """Who waits for EPOCH to be on the disk has said in SYNC what is not so any more, and says it only once."""
+        self._waiting_syncs = [
+            (each, attrs.evolve(sync, low_disk=low_disk) if each is link else sync)
+            for each, sync in self._waiting_syncs
+        ]
 
     def _transaction_closing(self, tx: TxBuffer) -> None:
         """prepare_ordered: trackers for whoever does not hold the whole tx-queue yet (H-36)."""

@@ -65,3 +65,39 @@ def test_a_rollback_reaches_who_refused_whatever_is_unacknowledged() -> None:
         group.until("all are answered", lambda: all(each.over for each in (order, *others)))
         assert [each.error for each in others] == [None] * 5
         group.everywhere("a", *5 * [bytes(1_000)])
+
+
+def test_a_disk_has_room_again_before_its_primary_may_speak() -> None:
+    """A broker links to a primary whose EPOCH is not on the disk yet, and says that its own is nearly full; then it is not."""
+    with scenario(brokers=2, min_insync=2, backup_timeout_ms=NEVER_MS) as group:
+        hand = group.hand()
+        hand(calls.declare, "a")
+        first, (backup,) = group.primary, group.backups
+        first.crash(hard=False)
+        first.start()
+        group.hold_disk(first)
+        backup.run(lambda: backup.node.disk_low(Scenario.LOW))
+        group.until("it waits", lambda: first.ha.primary is not None and bool(first.ha.primary._waiting_syncs))
+        backup.run(lambda: backup.node.disk_low(""))
+        group.run_ms(100)
+        group.free_disk(first)
+        group.ready()
+        group.run_ms(1_000)
+        assert group.primary.node.broker.work_refused == ""
+
+
+def test_a_joiner_whose_disk_was_full_for_a_moment_is_listed() -> None:
+    """Its disk is nearly full when it links, and has room again before the next look."""
+    with scenario() as group:
+        primary, joiner = group.primary, group.backups[0]
+        group.crash(joiner, hard=False)
+        group.expelled(joiner)
+        joiner.start()
+        group.until("it dials", lambda: bool(joiner.ha.backup._dialing))
+        assert joiner.ha.backup.link is None
+        joiner.run(lambda: joiner.node.disk_low(Scenario.LOW))
+        group.until("it has linked", lambda: joiner.ha.backup.link is not None)
+        group.until("taken", lambda: primary.ha.primary is not None and joiner.name in primary.ha.primary.backups)
+        group.run_ms(300)
+        joiner.run(lambda: joiner.node.disk_low(""))
+        group.ready()
