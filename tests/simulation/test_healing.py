@@ -101,3 +101,29 @@ def test_a_joiner_whose_disk_was_full_for_a_moment_is_listed() -> None:
         group.run_ms(300)
         joiner.run(lambda: joiner.node.disk_low(""))
         group.ready()
+
+
+def test_an_acknowledgement_does_not_count_of_who_has_lost_what_it_acknowledged() -> None:
+    """A backup acknowledges PREPARE and loses its data before its primary's own disk has it. The primary knows when they link."""
+    with scenario(brokers=2, min_insync=2, kept_bytes=1, backup_timeout_ms=NEVER_MS) as group:
+        hand = group.hand()
+        hand(calls.declare, "a")
+        hand(calls.tx_select)
+        hand.publish("a", b"one", properties=named("tx"))
+        first, (backup,) = group.primary, group.backups
+        group.hold_disk(first)
+        hand.commit("tx")
+        group.until("acknowledged", lambda: group.prepare_durable(backup))
+        group.run_ms(100)
+        group.crash(backup)
+        backup.wipe()
+        group.cluster.store.lag_ms[first.name] = 2_000
+        backup.start()
+        group.until("it leaves", lambda: backup.name not in group.members)
+        group.free_disk(first)
+        group.run_ms(100)
+        assert first.ha.primary is not None
+        assert first.ha.primary.in_sync.busy
+        group.cluster.store.lag_ms.clear()
+        group.ready()
+        group.everywhere("a", b"one")
