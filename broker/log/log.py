@@ -129,6 +129,7 @@ class Log:
         self.epochs.cut(offset)
         if self._holes_ended > offset:
             self._holes_ended = 0
+        self._last_hole = min(self._last_hole, offset)  # what comes to the places behind is whole
         self.end = self.closed_end = min(self.end, offset)
         self.durable = min(self.durable, offset)
         self.stable = min(self.stable, offset)

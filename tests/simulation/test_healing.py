@@ -5,6 +5,9 @@ from __future__ import annotations
 from tests.simulation import calls
 from tests.simulation.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
 from tests.simulation.sim_node import SimNode
+from understudy.broker.amqp.properties import encode_properties
+
+TRANSIENT = encode_properties(delivery_mode=1)
 
 
 def lose_an_event(group: Scenario, node: SimNode) -> None:
@@ -127,3 +130,29 @@ def test_an_acknowledgement_does_not_count_of_who_has_lost_what_it_acknowledged(
         group.cluster.store.lag_ms.clear()
         group.ready()
         group.everywhere("a", b"one")
+
+
+def test_holes_that_are_cut_away_keep_nobody_out() -> None:
+    """A backup restarts with holes in its log, which its next primary cuts away; then it leads itself. A listed broker whose log is
+    cut at the same place has to resume: with the set at its minimum it cannot be removed.
+    """
+    with scenario(brokers=4, min_insync=4, backup_timeout_ms=NEVER_MS) as group:
+        hand = group.hand()
+        hand(calls.declare, "a")
+        first = group.primary
+        short, holed, whole = group.backups
+        group.run_ms(100)
+        group.cut(first, short)
+        hand.publish("a", *20 * [b"transient"], properties=TRANSIENT)
+        group.run_ms(100)
+        assert short.node.state.log.end < holed.node.state.log.durable - 5
+        group.crash(first)
+        group.cut_both(short, whole)
+        holed.crash(hard=False)
+        holed.start()
+        group.promote(short)
+        group.until("cut", lambda: holed.node.state.log.epochs.newest == 2)
+        group.crash(short)
+        group.promote(holed)
+        group.heal()
+        group.ready()
