@@ -156,3 +156,26 @@ def test_holes_that_are_cut_away_keep_nobody_out() -> None:
         group.promote(holed)
         group.heal()
         group.ready()
+
+
+def test_what_a_catch_up_brought_counts_when_it_is_on_the_disk() -> None:
+    """A joiner's disk hangs while it is caught up, and its link ends when it has taken everything. It links again and resumes."""
+    with scenario(kept_bytes=1, pieces_in_flight=8, piece_bytes=256 << 10) as group:
+        hand = group.hand()
+        hand(calls.declare, "a")
+        joiner = group.backups[0]
+        group.away(joiner)
+        hand(publish_confirmed, "a", b"one")
+        group.move_the_kept_log_on()
+        group.hold_disk(joiner)
+        joiner.resume()
+        replicator = joiner.extension.replicator
+        group.until("it begins", lambda: replicator.part)
+        group.until("it has taken everything", lambda: not replicator.part)
+        for pair in list(group.cluster.network.pairs):
+            if joiner in (pair.ends[0].owner, pair.ends[1].owner):
+                pair.reset("it ends")
+        group.run_ms(500)
+        assert joiner.name not in group.members
+        group.free_disk(joiner)
+        group.ready()
