@@ -254,7 +254,7 @@ class BrokerReplicator:
             self._gate.sync_now()  # the newest may not be on disk yet, and what is said must be
         for tx_id, (offset, reason) in self.noes.items():
             self._say(wire.encode_no(tx_id, offset, reason))
-        self.acknowledge()
+        self.durable()  # what was synced here is told by nobody else
 
     def cut(self, offset: int) -> None:
         """Drop what stands after ``offset``, durably."""

@@ -179,3 +179,30 @@ def test_what_a_catch_up_brought_counts_when_it_is_on_the_disk() -> None:
         assert joiner.name not in group.members
         group.free_disk(joiner)
         group.ready()
+
+
+def test_what_a_resume_makes_durable_is_acknowledged() -> None:
+    """Of what waits for the disk a resume syncs all, if there is a new epoch or a no to be noted, and nothing comes after it."""
+    with scenario(brokers=2, min_insync=2, backup_timeout_ms=NEVER_MS) as group:
+        hand = group.hand()
+        hand(calls.declare, "a")
+        hand(calls.tx_select)
+        hand.publish("a", b"one", properties=named("tx"))
+        first, (backup,) = group.primary, group.backups
+        group.until("the event is there", lambda: group.events(backup) == 1)
+        lose_an_event(group, backup)
+        group.hold_disk(backup)
+        order = hand.commit("tx")
+        group.until("refused", lambda: bool(backup.extension.replicator.noes))
+        for _ in range(3):
+            group.run_ms(100)
+            for pair in list(group.cluster.network.pairs):
+                if first in (pair.ends[0].owner, pair.ends[1].owner) and backup in (
+                    pair.ends[0].owner,
+                    pair.ends[1].owner,
+                ):
+                    pair.reset("it ends")
+        group.run_ms(3_000)
+        group.free_disk(backup)
+        group.until("over", lambda: not first.node.state.transactions)
+        group.until("answered", lambda: order.over)
