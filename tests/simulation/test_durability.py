@@ -10,8 +10,9 @@ import attrs
 from tests.simulation import calls
 from tests.simulation.disk import PowerCutError
 from tests.simulation.knobs import Knobs
-from tests.simulation.scenario import Scenario, publish_confirmed, scenario
+from tests.simulation.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
 from tests.simulation.sim_node import SimNode
+from understudy.broker.amqp.properties import encode_properties
 
 
 def keep_first_sector(node: SimNode) -> None:
@@ -63,6 +64,37 @@ def test_a_base_is_lost_and_the_mark_before_it_is_not() -> None:
         joiner.crash(hard=True)
         joiner.start()
         assert group.bodies(joiner, "a") == [b"one"]
+
+
+def test_a_transient_piece_that_is_acknowledged_at_once_lists_nobody() -> None:
+    """Its acknowledgement counts for the pieces before it, which are not on the disk. The last piece of all is, when it is said."""
+    with scenario(kept_bytes=1, pieces_in_flight=8, piece_bytes=256 << 10, backup_timeout_ms=NEVER_MS) as group:
+        hand = group.hand()
+        hand(calls.declare, "a")
+        hand(calls.tx_select)
+        hand.publish("a", b"one", properties=named("tx"))
+        primary, joiner = group.primary, group.backups[0]
+        group.crash(joiner, hard=False)
+        group.expelled(joiner)
+        other = group.hand()
+        other.publish("a", b"transient", properties=encode_properties(delivery_mode=1))
+        group.move_the_kept_log_on()
+        joiner.start()
+        group.hold_disk(joiner)
+
+        def pieces_held() -> int:
+            backup = primary.ha.primary.backups.get(joiner.name) if primary.ha.primary is not None else None
+            return backup.catch_up._acked if backup is not None and backup.catch_up is not None else 0
+
+        group.until("a piece is acknowledged", lambda: pieces_held() > 0)
+        assert joiner.journal.durable < joiner.journal.appended
+        hand.committed("tx")
+        group.run_ms(1_000)
+        assert joiner.name not in group.members
+        group.crash(joiner)
+        joiner.start()
+        group.ready()
+        group.everywhere("a", b"transient", b"one")
 
 
 def fill(group: Scenario) -> None:
