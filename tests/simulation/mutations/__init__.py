@@ -16,6 +16,7 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``rejoining``       what is cut, what a catch-up brings
 ``order``           order and redelivery
 ``levels``          what is not replicated
+``reviewed``        what reviews have found, and sweeps had not
 ==================  ===========================================================================================
 """
 
@@ -23,12 +24,22 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-from tests.simulation.mutations import durability, fencing, levels, membership, order, rejoining, transactions, votes
+from tests.simulation.mutations import (
+    durability,
+    fencing,
+    levels,
+    membership,
+    order,
+    rejoining,
+    reviewed,
+    transactions,
+    votes,
+)
 from tests.simulation.mutations.mutation import REQUIRED_WITHIN, Bug, Mutation
 
 MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
-    for module in (durability, transactions, votes, fencing, membership, rejoining, order, levels)
+    for module in (durability, transactions, votes, fencing, membership, rejoining, order, levels, reviewed)
     for mutation in vars(module).values()
     if isinstance(mutation, Mutation)
 }
