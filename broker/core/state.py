@@ -389,7 +389,13 @@ class BrokerState:
                     continue
                 queue.uncommitted -= 1
                 first = first_ids.get(queue_id)
-                queue.enqueue(first[0] + place if first is not None else queue.next_id(), message, deadline_ms)
+                if first is not None:
+                    queue.enqueue(first[0] + place, message, deadline_ms)
+                elif queue.logged:  # it was deleted before PREPARE, and this log has a hole there
+                    self.dropped_by_delete += 1
+                    continue
+                else:
+                    queue.enqueue(queue.next_id(), message, deadline_ms)
                 if queue.consumers and not queue.scheduled:
                     queue.scheduled = True
                     scheduled.append(queue)
