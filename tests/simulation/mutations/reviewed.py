@@ -1,4 +1,4 @@
-"""Bugs that reviews have found in this core, and no sweep before: what the simulator learned from them is to find them now."""
+"""Bugs that reviews have found in this core, and no sweep before. The campaign does not hold the ordinary sweep to them."""
 
 from __future__ import annotations
 
