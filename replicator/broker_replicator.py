@@ -93,6 +93,8 @@ class BrokerReplicator:
             self.noes.pop(_NO.unpack_from(payload, 0)[0], None)
         elif kind == journal_gate.FOUNDING:
             self.founding = True
+        elif kind == frame.KIND_CUT:  # to begin anew: the base that follows may not be on the disk
+            self.part = True
         elif kind == journal_gate.PIECE:
             self._take_piece(payload)
         else:
@@ -413,6 +415,7 @@ class BrokerReplicator:
             meta, at = Meta.decode(message, 2)
             meta.install(BrokerState())
             self._check_kept(message, at)
+            self.part = True  # says a checkpoint that comes between the two
             self._gate.append_restart(self._state.log.stable)
             self._pieces_noted = noted
             self._gate.append_note(journal_gate.PIECE, message, durable)

@@ -74,8 +74,9 @@ class Recovery:
             if stable is None:
                 self._state.cut(offset)
             else:  # a base follows, which says all that the gap may have done
-                self._state.log.apply_up_to(stable)
-                self._gap_end = 0
+                self._restart(stable)
+                if self._replay_note is not None:
+                    self._replay_note(kind, payload)
         elif kind == journal_gate.CHECKPOINT:
             self._checkpoint(payload)
         elif self._replay_note is not None:
@@ -85,6 +86,17 @@ class Recovery:
                 f"the journal holds notes of kind {kind}: switch on the plugin that wrote them (ha)"
             )
         self._begun = True
+
+    def _restart(self, stable: int) -> None:
+        """The log begins anew.
+
+        If the power failed before the base was on the disk, it does so for the journal alone, which takes all that stands before
+        for dead: nothing may be dropped for the offset at which it stands.
+        """
+        log = self._state.log
+        log.apply_up_to(stable)
+        log.start = log.end
+        self._gap_end = 0
 
     def _checkpoint(self, payload: bytes) -> None:
         (extras_size,) = _U32.unpack_from(payload, 0)

@@ -53,6 +53,7 @@ file (its blocks are then allocated anew under load, and the next sync pays for 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
@@ -197,9 +198,10 @@ def recover(
     found = _Scan(storage, visitor, identity, options.index_interval_bytes)
     found.run()
     state = found.state
-    _remove_leftovers(storage, found)
+    _remove(storage, [found.void, SPARE_NAME])
     if state.segments:
         _repair(storage, state, found)
+    _remove(storage, found.dropped)  # now the group that lets go of them is on the disk for certain
     return Recovered(Journal(storage, identity, options, checkpoint=checkpoint, state=state), found.report())
 
 
@@ -504,14 +506,16 @@ def _later_group(file: File, segment: Segment, start: int, sequence: int) -> int
 # -- repair -----------------------------------------------------------------------------------------------------------
 
 
-def _remove_leftovers(storage: Storage, found: _Scan) -> None:
-    """Remove what a drop left behind, a segment that was never written to, and the spare: was it filled to its end?"""
+def _remove(storage: Storage, leftovers: Iterable[str | None]) -> None:
+    """Remove a segment that was never written to, the spare (was it filled to its end?), or what a drop left behind.
+
+    One after the other, as in a `DropJob`: of what was dropped, a missing file must never stand between others.
+    """
     there = storage.names()
-    names = [name for name in (*found.dropped, found.void, SPARE_NAME) if name is not None and name in there]
-    for name in names:
-        storage.remove(name)
-    if names:
-        storage.sync_directory()
+    for name in leftovers:
+        if name is not None and name in there:
+            storage.remove(name)
+            storage.sync_directory()
 
 
 def _repair(storage: Storage, state: JournalState, found: _Scan) -> None:

@@ -182,9 +182,8 @@ class FileStorage:
         self.directory = Path(directory)
         self._read_only = read_only
         self._lock_fd = -1
-        if not read_only and not self.directory.is_dir():
-            self.directory.mkdir(mode=0o700, parents=True)
-            _sync_directory(self.directory.parent)
+        if not read_only:
+            _make_directory(self.directory, 0o700)
         self._fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         if not read_only:
             try:
@@ -300,6 +299,14 @@ def _fill_direct(fd: int, direct: int, piece: memoryview, at: int) -> int:
         if error.errno != errno.EINVAL:
             raise
         return os.pwrite(fd, piece, at)  # pages are not what this device wants
+
+
+def _make_directory(path: Path, mode: int) -> None:
+    """Make it if it is not there, with its parents; the name of each is on the disk then."""
+    if not path.is_dir():
+        _make_directory(path.parent, 0o777)
+        path.mkdir(mode)
+        _sync_directory(path.parent)
 
 
 def _sync_directory(path: Path) -> None:

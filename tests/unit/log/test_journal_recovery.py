@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -593,3 +594,27 @@ def test_a_flipped_bit_and_then_work() -> None:
         journal.sync_now()
         disk.crash(Random(position))
         assert open_journal(disk, SMALL)[0].batches[-1] == fresh
+
+
+def test_what_a_group_lets_go_is_removed_when_that_group_is_on_the_disk() -> None:
+    """The process dies with a group in flight that only the cache holds; then the power fails, in the midst of the recovery."""
+    storage = MemoryStorage()
+    journal = new_journal(storage, checkpoint=lambda: CHECKPOINT)
+    expected = fill(journal, 30, size=1_000)
+    assert journal.request_drop(20)
+    journal.append(batch(31))
+    job = journal.begin_sync()
+    assert job is not None
+    storage.failing_syncs = 1
+    with pytest.raises(OSError, match="simulated"):
+        job.run()
+    storage.crash_soft()
+    for cut_in in range(12):
+        for seed in range(20):
+            disk = storage.clone()
+            disk.power_cut_in = cut_in
+            with suppress(PowerCutError):
+                open_journal(disk)
+            disk.crash(Random(seed))
+            frames = open_journal(disk)[0].batches
+            assert expected[-1] in frames

@@ -46,6 +46,16 @@ def test_the_directory_is_made(tmp_path: Path) -> None:
         FileStorage(tmp_path / "missing", read_only=True)
 
 
+def test_the_name_of_each_directory_that_is_made_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power failure may take the data directory away, with all that was answered."""
+    synced: list[Path] = []
+    monkeypatch.setattr(file_storage, "_sync_directory", synced.append)
+    FileStorage(tmp_path / "a" / "b" / "c").close()
+    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+
+
 # -- lock -------------------------------------------------------------------------------------------------------------
 
 

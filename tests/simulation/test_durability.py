@@ -1,0 +1,74 @@
+"""The power fails between two things that belong together on a disk."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from random import Random
+
+import attrs
+
+from tests.simulation import calls
+from tests.simulation.disk import PowerCutError
+from tests.simulation.knobs import Knobs
+from tests.simulation.scenario import Scenario, publish_confirmed, scenario
+from tests.simulation.sim_node import SimNode
+
+
+def keep_first_sector(node: SimNode) -> None:
+    """The power fails while the group that waits is written: its first sector is on the disk, and nothing else of it."""
+    job = node.journal.begin_sync()
+    assert job is not None
+    node.storage.power_cut_in = len(job.steps[0].writes)
+    with suppress(PowerCutError):
+        job.run()
+    node.storage.crash = lambda rng: node.storage.crash_keeping({0})  # type: ignore[method-assign]
+    node.crash(hard=True)
+    del node.storage.crash
+
+
+def test_a_base_is_lost_and_the_mark_before_it_is_not() -> None:
+    """A joiner's log is to begin anew: of the group that says so only the beginning is on the disk when the power fails. The next
+    primary's kept log reaches that broker; but its journal takes all that stands before the mark for dead.
+    """
+    journal = attrs.evolve(Knobs.draw(1).journal, segment_bytes=20 << 10, alignment_bytes=512)
+    with scenario(journal=journal, kept_bytes=1 << 20) as group:
+        hand = group.hand()
+        for name in ("a", *(f"{number} of a long name" for number in range(20))):
+            hand(calls.declare, name)
+        hand(publish_confirmed, "a", b"one")
+        first, (successor, joiner) = group.primary, group.backups
+        fill(group)
+        group.run_ms(1_000)
+        group.crash(joiner, hard=False)
+        group.expelled(joiner)
+        fill(group)
+        kept = first.node.state.log.kept
+        kept.limit_bytes = 1  # it was not there for as long as the other one
+        fill(group)
+        assert not kept.reaches(joiner.node.state.log.end, first.node.state.log.closed_end)
+        joiner.start()
+        group.hold_disk(joiner)
+        group.until("the base is there", lambda: joiner.extension.replicator.part)
+        keep_first_sector(joiner)
+        group.free_disk(joiner)
+        joiner.start()
+        assert joiner.node.state.log.applied > 0
+        assert joiner.journal.last_offset == 0
+        assert joiner.node.droppable_before(joiner.node.state.log.applied) == 0
+        group.crash(first)
+        group.promote(successor)
+        group.until("listed", lambda: joiner.ha.status.value == "ready")
+        fill(group)
+        group.run_ms(5_000)
+        joiner.crash(hard=True)
+        joiner.start()
+        assert group.bodies(joiner, "a") == [b"one"]
+
+
+def fill(group: Scenario) -> None:
+    hand = group.hand()
+    hand(calls.declare, "filler")
+    for _ in range(40):
+        hand(publish_confirmed, "filler", Random(1).randbytes(1_000))
+    hand(calls.purge, "filler")
+    hand.go()
