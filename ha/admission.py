@@ -89,6 +89,7 @@ class Admission:
                     f"its log ends at {sync.end}, common with ours up to {common}, stable is {log.stable}"
                 )
                 backup.lost_data = common < log.stable
+                backup.acked = min(backup.acked, common)  # what it acknowledged once and has lost is on no disk
                 link.close(f"{backup.broker} has to be removed from the in-sync set before it is caught up")
                 backup.unlinked(self._broker.now_ms)
         elif continues and not sync.noes and log.whole_after(common):

@@ -195,7 +195,7 @@ class Backup:
         reserve, and tells the primary, which removes it from the set or, if it cannot do without, refuses new work.
         """
         self.low_disk = reason
-        if self.link is not None and self.listed:
+        if self.link is not None and (self.listed or not reason):  # the disk may have been full when it linked
             self.link.send(wire.encode_low_disk(reason))
         elif reason:
             self._drop_link(reason)

@@ -229,6 +229,8 @@ class Primary:
             self._synced(link, wire.decode_sync(message))
             return
         if backup is None or backup.link is not link:
+            if kind == wire.LOW_DISK:
+                self._low_disk_of_waiting(link, wire.decode_text(message))
             return  # what comes late from a link that was replaced
         now_ms = self._broker.now_ms
         if kind == wire.ACK:
@@ -262,6 +264,13 @@ class Primary:
         else:
             self._admission.synchronize(link, sync)
 
+    def _low_disk_of_waiting(self, link: Link, low_disk: str) -> None:
+        """Who waits for EPOCH to be on the disk has said in SYNC what is not so any more, and says it only once."""
+        self._waiting_syncs = [
+            (each, attrs.evolve(sync, low_disk=low_disk) if each is link else sync)
+            for each, sync in self._waiting_syncs
+        ]
+
     def _transaction_closing(self, tx: TxBuffer) -> None:
         """prepare_ordered: trackers for whoever does not hold the whole tx-queue yet (H-36)."""
         for backup in self.backups.values():
@@ -279,20 +288,29 @@ class Primary:
     # -- backups refuse, fall silent, go ---------------------------------------------------------------------------------
 
     def _refused(self, backup: RemoteBackup, tx_id: int, prepare_offset: int, reason: str) -> None:
-        """An explicit no. It counts from a listed broker, before the decision; any other cuts its link."""
+        """An explicit no. It counts from a listed broker, before the decision; any other cuts its link, if it changes anything."""
         tx = self._broker.state.transactions.get(tx_id)
         undecided = tx is not None and tx.closed_undecided and tx.prepare_offset == prepare_offset
         if backup.listed and undecided and tx is not None and prepare_offset > self._stable:
             backup.must_leave = f"it refused transaction {tx_id}: {reason}"
             self._host.happened(TransactionRefused(backup=backup.broker, tx=tx_id_text(tx_id), reason=reason))
             self._broker.transactions.roll_back_closed(tx, f"broker {backup.broker} refused it: {reason}")
+            self._owe_rollback(backup, tx_id)
+        elif self._was_rolled_back(tx_id):
+            # It was heard before, or this broker lacks the same and sends what it has: ROLLBACK is on its way to that backup, or
+            # there and not known to be stable. Below the minimum it is not before that backup has joined.
+            self._owe_rollback(backup, tx_id)
         elif not backup.listed:
             self._drop_link(backup, f"a no to transaction {tx_id} counts only from a listed broker; rejoin by catch-up")
-        elif self._was_rolled_back(tx_id):
-            return  # it was heard before: ROLLBACK is on its way to that backup, or there and not known to be stable
         else:
             backup.must_leave = f"it refused transaction {tx_id} after it was decided"
             self._drop_link(backup, backup.must_leave)
+
+    def _owe_rollback(self, backup: RemoteBackup, tx_id: int) -> None:
+        """Who has refused a transaction acknowledges nothing before it holds ROLLBACK, so no credit may keep that back."""
+        tx = self._broker.state.transactions.get(tx_id)
+        if tx is not None and backup.sender is not None:
+            backup.sender.owed = max(backup.sender.owed, tx.outcome_offset)
 
     def _was_rolled_back(self, tx_id: int) -> bool:
         state = self._broker.state

@@ -73,6 +73,9 @@ class BrokerReplicator:
         self._told = 0
         self._pieces = 0
         self._pieces_acked = 0
+        self._pieces_noted = 0
+        self._pieces_synced = 0
+        self._synced_first = 0
         state.on_applied_tx = self._applied
         state.refused = self.noes
 
@@ -157,6 +160,7 @@ class BrokerReplicator:
         self._link_number += 1  # what becomes durable later says so on the link that it came by, or not at all
         self._acked = -1
         self._pieces = self._pieces_acked = 0
+        self._synced_first = self._pieces_noted
 
     def unlink(self) -> None:
         """The link is gone: nothing is acknowledged any more."""
@@ -252,7 +256,7 @@ class BrokerReplicator:
             self._gate.sync_now()  # the newest may not be on disk yet, and what is said must be
         for tx_id, (offset, reason) in self.noes.items():
             self._say(wire.encode_no(tx_id, offset, reason))
-        self.acknowledge()
+        self.durable()  # what was synced here is told by nobody else
 
     def _forget_transients(self) -> None:
         """A refill comes: begin it as a broker that has restarted.
@@ -310,8 +314,11 @@ class BrokerReplicator:
         self.acknowledge()
 
     def acknowledge(self) -> None:
-        """Say how far this broker is durable, under the epoch of the link; never past a PREPARE it says no to."""
-        if not self._link_epoch:
+        """Say how far this broker is durable, under the epoch of the link; never past a PREPARE it says no to.
+
+        Nor before all is on the disk that a catch-up on an earlier link has brought: the log counts as durable up to its base.
+        """
+        if not self._link_epoch or self._pieces_synced < self._synced_first:
             return
         upto = self._state.log.durable
         for tx_id, (offset, _) in self.noes.items():
@@ -393,8 +400,10 @@ class BrokerReplicator:
         self._pieces += 1
         number = self._pieces
         link = self._link_number
+        noted = self._pieces_noted + 1
 
         def durable() -> None:
+            self._pieces_synced = noted
             if self._link_number == link and self._link_epoch:
                 self._pieces_durable(number)
 
@@ -405,6 +414,7 @@ class BrokerReplicator:
             meta.install(BrokerState())
             self._check_kept(message, at)
             self._gate.append_restart(self._state.log.stable)
+            self._pieces_noted = noted
             self._gate.append_note(journal_gate.PIECE, message, durable)
             self._take_piece(message)
             return
@@ -412,6 +422,7 @@ class BrokerReplicator:
         if message[0] == wire.QUEUE and snapshot.is_transient(message):
             self._pieces_durable(number)
         else:
+            self._pieces_noted = noted
             self._gate.append_note(journal_gate.PIECE, message, durable)
 
     def _pieces_durable(self, number: int) -> None:

@@ -12,6 +12,7 @@ class LogSender:
     Attributes:
         sent: the last offset sent on this link.
         told_stable: the last stable position told.
+        owed: what stands up to this offset is sent whatever is unacknowledged.
     """
 
     def __init__(self, log: Log, after: int, credit_bytes: int) -> None:
@@ -29,6 +30,7 @@ class LogSender:
         self._unacknowledged_bytes = 0
         self.sent = after
         self.told_stable = 0
+        self.owed = 0
 
     def messages(self, tell_stable: bool) -> list[bytes]:
         """What may be sent now. Every batch tells the stable position; with ``tell_stable`` a changed one is told alone."""
@@ -37,7 +39,7 @@ class LogSender:
         if self.sent < log.closed_end:
             newest = log.kept.next_cursor
             for batch in log.kept.since(self._cursor):
-                if self._unacknowledged_bytes >= self._credit_bytes:
+                if self._unacknowledged_bytes >= self._credit_bytes and self.sent >= self.owed:
                     break
                 self._cursor += 1
                 self.sent = batch.last
