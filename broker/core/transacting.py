@@ -170,7 +170,7 @@ class Transacting:
         broker = self._broker
         outcome = broker.state.outcomes.named(tx.name)
         text = outcome.text if outcome is not None else ""
-        if not text and tx.name in broker.barred_names:
+        if not text and broker.bars(tx.name):
             text = "rolled back"
         other = broker.transactions.named(tx.name, besides=tx)
         if text or other is not None:

@@ -102,7 +102,7 @@ def _ask(broker: Broker, reply: _Reply) -> None:
         not is_own_id(subject)
         and broker.state.outcomes.named(subject) is None
         and broker.transactions.named(subject) is None
-        and subject not in broker.barred_names
+        and not broker.bars(subject)
         and subject not in broker.state.outcomes.forgotten
     )
     if unknown_name:
