@@ -125,6 +125,7 @@ class Broker:
         """Admit clients and answer from now on."""
         self.refusal = ""
         self.answering = True
+        self.barred_names = {name: at for name, at in self.barred_names.items() if self.bars(name)}
         for queue in self.state.queues.values():
             self.schedule(queue)
 
