@@ -58,9 +58,8 @@ class Recovery:
         if header.first_offset > log.end + 1:
             self._gap_end = header.first_offset - 1
             log.skip_to(self._gap_end)
-            self._state.outcomes = (
-                Outcomes()
-            )  # of those before it the gap may have forgotten some: who fills it says which
+            # Of those before it the gap may have forgotten some: who fills it says which.
+            self._state.outcomes = Outcomes()
         if self._gap_end:
             self._note_behind_gap(header.first_offset, data)
         try:
