@@ -113,7 +113,7 @@ class Broker:
         offset = state.append_record(record.encode_epoch(epoch, name, transients_lost, self.wall_ms))
         for tx_id, csn in state.owed_commits():
             state.append_record(record.encode_commit(tx_id, csn, self.wall_ms))
-        self.barred_names = {argument[0]: at for at, _, argument in state.pending_outcomes()}
+        self.barred_names = state.pending_bars()
         floor = epoch << ID_EPOCH_SHIFT
         for queue in state.queues.values():
             queue.activate(floor, floor)
@@ -125,6 +125,7 @@ class Broker:
         """Admit clients and answer from now on."""
         self.refusal = ""
         self.answering = True
+        self.barred_names = {name: at for name, at in self.barred_names.items() if self.bars(name)}
         for queue in self.state.queues.values():
             self.schedule(queue)
 
@@ -277,6 +278,10 @@ class Broker:
         if self._barrier <= self.log.closed_end:
             self._barrier = self.append_record(record.BARRIER_RECORD)
         return self._barrier
+
+    def bars(self, name: str) -> bool:
+        """Whether a record bars ``name`` which is not applied yet: from then on the outcomes say so, as long as they are kept."""
+        return self.barred_names.get(name, 0) > self.log.applied
 
     # -- messages -------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.log.frame import BatchHeader
 from understudy.broker.log.record import Target
+from understudy.broker.transactions.outcomes import Outcomes
 
 _U32: Final = Struct(">I")
 
@@ -57,6 +58,8 @@ class Recovery:
         if header.first_offset > log.end + 1:
             self._gap_end = header.first_offset - 1
             log.skip_to(self._gap_end)
+            # Of those before it the gap may have forgotten some: who fills it says which.
+            self._state.outcomes = Outcomes()
         if self._gap_end:
             self._note_behind_gap(header.first_offset, data)
         try:
@@ -145,7 +148,6 @@ class Recovery:
         since = [raw for offset, raw in self._behind_gap if meta.offset < offset <= state.log.applied]
         known, owed = state.outcomes, state.owed
         meta.install(state, [raw for raw in since if raw[0] in record.TOPOLOGY])
-        state.outcomes.add(known)
         # What was owed before the gap, and is not by ``meta``, was paid in it.
         state.owed.update({tx_id: csn for tx_id, csn in owed.items() if known.decided_at(tx_id) > meta.offset})
         for raw in since:
@@ -153,6 +155,7 @@ class Recovery:
                 state.outcomes.trim(*record.decode_outcomes_trimmed(raw, 5))
             elif raw[0] == record.COMMIT:
                 state.owed.pop(record.decode_commit(raw, 5)[0], None)
+        state.outcomes.add(known)  # after the trims, since a name that they have made free may be in use again
         self._gap_end = 0
         self._behind_gap.clear()
 

@@ -389,7 +389,13 @@ class BrokerState:
                     continue
                 queue.uncommitted -= 1
                 first = first_ids.get(queue_id)
-                queue.enqueue(first[0] + place if first is not None else queue.next_id(), message, deadline_ms)
+                if first is not None:
+                    queue.enqueue(first[0] + place, message, deadline_ms)
+                elif queue.logged:  # it was deleted before PREPARE, and this log has a hole there
+                    self.dropped_by_delete += 1
+                    continue
+                else:
+                    queue.enqueue(queue.next_id(), message, deadline_ms)
                 if queue.consumers and not queue.scheduled:
                     queue.scheduled = True
                     scheduled.append(queue)
@@ -549,9 +555,18 @@ class BrokerState:
             elif argument[1]:
                 self._unregister_transients(argument[1])
 
-    def pending_outcomes(self) -> list[tuple[int, Any, tuple[str, int]]]:
-        """OUTCOME records that are not applied yet."""
-        return [item for item in self.log.pending if item[1] == self._apply_outcome]
+    def pending_bars(self) -> dict[str, int]:
+        """Names that an OUTCOME or a ROLLBACK bars which is not applied yet, and its offset.
+
+        A backup learns the name of a transaction that was rolled back while it was open from that record, and not before.
+        """
+        bars: dict[str, int] = {}
+        for offset, apply, argument in self.log.pending:
+            if apply == self._apply_outcome:
+                bars[argument[0]] = offset
+            elif apply == self._apply_rollback and argument[2]:
+                bars[argument[2]] = offset
+        return bars
 
     def owed_commits(self) -> list[tuple[int, int]]:
         """(transaction id, CSN) of COMMITs that are owed and do not stand in this log."""

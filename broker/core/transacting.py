@@ -138,9 +138,13 @@ class Transacting:
         if not self.active:
             raise PreconditionFailedError("channel is not transactional")
 
+    def _to_end(self) -> Session | None:
+        """The transaction that is to end; without any operation it is one only if its id was told, and may be asked for."""
+        return self._open() if self._session is None and self._tx_id == self._told_id else self._session
+
     def _commit(self, args: tuple[Any, ...]) -> None:
         self._require_active()
-        session = self._session
+        session = self._to_end()
         broker = self._broker
         if session is None:
             self._channel.send(TX_COMMIT_OK)
@@ -170,7 +174,7 @@ class Transacting:
         broker = self._broker
         outcome = broker.state.outcomes.named(tx.name)
         text = outcome.text if outcome is not None else ""
-        if not text and tx.name in broker.barred_names:
+        if not text and broker.bars(tx.name):
             text = "rolled back"
         other = broker.transactions.named(tx.name, besides=tx)
         if text or other is not None:
@@ -213,7 +217,7 @@ class Transacting:
 
     def _rollback(self, args: tuple[Any, ...]) -> None:
         self._require_active()
-        session = self._session
+        session = self._to_end()
         if session is not None:
             self._abandon(session, "rolled back by the client")
             self._tx_id = self._broker.transactions.next_id()

@@ -127,7 +127,7 @@ class Log:
             pending.pop()
         self.kept.cut(offset)
         self.epochs.cut(offset)
-        self._last_hole = min(self._last_hole, offset)
+        self._last_hole = min(self._last_hole, offset)  # what comes to the places behind is whole
         while self._holes_ended and self._holes_ended[-1] > offset:
             self._holes_ended.pop()
         self.end = self.closed_end = min(self.end, offset)

@@ -305,7 +305,7 @@ def _make_directory(path: Path, mode: int) -> None:
     """Make it if it is not there, with its parents; the name of each is on the disk then."""
     if not path.is_dir():
         _make_directory(path.parent, 0o777)
-        path.mkdir(mode)
+        path.mkdir(mode, exist_ok=True)  # a broker beside this one may be making it, too
         _sync_directory(path.parent)
 
 

@@ -102,7 +102,7 @@ def _ask(broker: Broker, reply: _Reply) -> None:
         not is_own_id(subject)
         and broker.state.outcomes.named(subject) is None
         and broker.transactions.named(subject) is None
-        and subject not in broker.barred_names
+        and not broker.bars(subject)
         and subject not in broker.state.outcomes.forgotten
     )
     if unknown_name:
@@ -118,6 +118,8 @@ def _answer(broker: Broker, reply: _Reply) -> None:
     if is_own_id(subject):
         reply.send(_own_outcome(broker, subject))
         return
+    if not broker.bars(subject):
+        broker.barred_names.pop(subject, None)
     outcome = broker.state.outcomes.named(subject)
     if outcome is None:  # a barred name would be known by now
         if broker.transactions.named(subject) is not None:
@@ -127,8 +129,6 @@ def _answer(broker: Broker, reply: _Reply) -> None:
         else:
             _ask(broker, reply)  # it ended meanwhile without an outcome under its name: bar the name first
             return
-    else:
-        broker.barred_names.pop(subject, None)
     reply.send(outcome.text)
 
 

@@ -27,7 +27,7 @@ from typing import Any
 from tests.simulation.campaign import Found, campaign, medians
 from tests.simulation.coverage_run import measure
 from tests.simulation.knobs import ALL_WORKLOADS, BANK, MOST_BROKERS, Fixed
-from tests.simulation.mutations import MUTATIONS
+from tests.simulation.mutations import CAMPAIGN, MUTATIONS
 from tests.simulation.replay import replay
 from tests.simulation.scenario_command import replay_scenario, shrink_seed
 from tests.simulation.seed_run import SeedResult
@@ -200,7 +200,7 @@ def _one(options: argparse.Namespace) -> int:
 
 
 def _campaign(options: argparse.Namespace) -> int:
-    names = [options.mutation] if options.mutation else list(MUTATIONS)
+    names = [options.mutation] if options.mutation else list(CAMPAIGN)
     began_s = time.monotonic()
     starts = options.start or [0]
     print(

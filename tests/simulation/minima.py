@@ -39,6 +39,8 @@ FAULTS_OF_KIND = {
     "lost-answer": 0.04,
     "unheard-add": 0.06,
     "disk-low": 0.1,
+    "disk-hang": 0.1,
+    "wipe-primary": 0.03,
     "vote-no": 0.1,
     "clock-jump": 0.1,
     "fsync-error": 0.05,

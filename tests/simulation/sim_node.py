@@ -97,6 +97,7 @@ class SimNode:
         self.clients: list[Session] = []
         self.wall_offset_ms = 0
         self.low_disk = ""
+        self.disk_hangs = False
         self._told_low = ""
         self._deferred: list[Callable[[], None]] = []
         self._job: SyncJob | None = None
@@ -218,6 +219,12 @@ class SimNode:
             if self.up:
                 action()
 
+    def disk_goes_on(self) -> None:
+        """What waited for a disk that hung is synced."""
+        if self.disk_hangs:
+            self.disk_hangs = False
+            self.run(lambda: None)
+
     def wipe(self) -> None:
         """The data directory is lost (only while down)."""
         assert not self.up
@@ -287,7 +294,7 @@ class SimNode:
         self._flushes = True
 
     def _begin_sync(self) -> None:
-        if self._job is not None:
+        if self._job is not None or self.disk_hangs:
             return
         job = self.journal.begin_sync()
         if job is not None:

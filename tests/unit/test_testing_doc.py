@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulation import checkers
 from tests.simulation.knobs import ALL_FAULTS
-from tests.simulation.mutations import MUTATIONS
+from tests.simulation.mutations import CAMPAIGN
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
@@ -65,4 +65,4 @@ def test_what_the_simulator_has_is_told() -> None:
     listed = re.findall(r"^``(\w+)``", checkers.__doc__, re.MULTILINE)
     assert listed
     assert [name for name in listed if f"| `{name}` |" not in TEXT] == []
-    assert f"{len(MUTATIONS)} of them" in TEXT
+    assert f"{len(CAMPAIGN)} of them" in TEXT

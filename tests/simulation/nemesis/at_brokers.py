@@ -201,10 +201,29 @@ class DiskLow(Strike):
 
 
 @attrs.frozen(kw_only=True)
+class DiskHang(Strike):
+    """No fsync of a broker ends, for so long; what was begun already does."""
+
+    verb = "disk-hang"
+    broker: str
+    for_ms: int
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        node = havoc.node(self.broker)
+        if not node.up or node.disk_hangs:
+            return False
+        havoc.world.fault(self.verb, f"{node.name} {why}".rstrip())
+        node.disk_hangs = True
+        havoc.world.at(self.for_ms * MS, node.disk_goes_on)
+        return True
+
+
+@attrs.frozen(kw_only=True)
 class Wipe(Strike):
-    """A broker loses its data directory, while somebody else who may be promoted has everything."""
+    """A backup loses its data directory, while somebody else who may be promoted has everything."""
 
     verb = "wipe"
+    leads: ClassVar[bool] = False
     broker: str
     back_ms: int
 
@@ -218,10 +237,20 @@ class Wipe(Strike):
 
     def hit(self, havoc: Havoc, why: str = "") -> bool:
         node, group = havoc.node(self.broker), havoc.store.group
-        if group is None or not node.up or node.ha.primary is not None or not self.spares_a_copy(havoc, node, group):
+        if group is None or not node.up or self.leads != (node.ha.primary is not None):
+            return False
+        if not self.spares_a_copy(havoc, node, group):
             return False
         havoc.world.fault(self.verb, f"{node.name} loses its data")
         node.crash(True)
         node.wipe()
         havoc.world.at(self.back_ms * MS, node.start_if_down)
         return True
+
+
+@attrs.frozen(kw_only=True)
+class WipePrimary(Wipe):
+    """A primary does."""
+
+    verb = "wipe-primary"
+    leads = True

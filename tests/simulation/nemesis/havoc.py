@@ -114,6 +114,7 @@ class Havoc:
         for node in self.cluster.nodes.values():
             node.storage.full = False
             node.low_disk = ""
+            node.disk_goes_on()
             node.resume()
             node.start_if_down()
             node.event(lambda ha: ha.coordination_regained())

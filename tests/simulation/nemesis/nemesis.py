@@ -19,6 +19,7 @@ from tests.simulation.nemesis.at_brokers import (
     Crash,
     CrashAll,
     DiskFull,
+    DiskHang,
     DiskLow,
     FsyncError,
     Pause,
@@ -26,6 +27,7 @@ from tests.simulation.nemesis.at_brokers import (
     PowerAll,
     VoteNo,
     Wipe,
+    WipePrimary,
 )
 from tests.simulation.nemesis.at_network import (
     ClientReset,
@@ -383,6 +385,15 @@ class Nemesis:
 
     def _disk_low(self, rng: Random) -> Strike:
         return DiskLow(broker=rng.choice(list(self.cluster.nodes)), for_ms=rng.choice((300, 2_000, 9_000)))
+
+    def _disk_hang(self, rng: Random) -> Strike:
+        return DiskHang(broker=rng.choice(list(self.cluster.nodes)), for_ms=rng.choice((100, 1_500, 6_000)))
+
+    def _wipe_primary(self, rng: Random) -> Strike | None:
+        group, primary = self.cluster.store.group, self._primary()
+        if group is None or primary is None or not Wipe.spares_a_copy(self.havoc, primary, group):
+            return None
+        return WipePrimary(broker=primary.name, back_ms=rng.choice((1, 200, 4_000)))
 
     def _unheard_add(self, rng: Random) -> Strike | None:
         primary = self._primary()

@@ -7,6 +7,7 @@ from tests.simulation.nemesis.at_brokers import (
     Crash,
     CrashAll,
     DiskFull,
+    DiskHang,
     DiskLow,
     FsyncError,
     Pause,
@@ -14,6 +15,7 @@ from tests.simulation.nemesis.at_brokers import (
     PowerAll,
     VoteNo,
     Wipe,
+    WipePrimary,
 )
 from tests.simulation.nemesis.at_network import (
     ClientReset,
@@ -35,7 +37,7 @@ STRIKES: dict[str, type[Strike]] = {
     kind.verb: kind
     for kind in (
         *(Crash, Power, CrashAll, PowerAll, Pause, ClockJump, VoteNo),
-        *(FsyncError, DiskFull, DiskLow, Wipe),
+        *(FsyncError, DiskFull, DiskLow, DiskHang, Wipe, WipePrimary),
         *(Partition, PartitionOneWay, SwizzleClog, LinkReset, SlowNetwork, ClientReset, SlowClient),
         *(SessionLoss, StoreOutage, StaleStore, LostAnswer, UnheardAdd),
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.unit.core.core_kit import FRAME_MAX, Core
+from tests.unit.core.core_kit import FRAME_MAX, Client, Core
 from understudy.broker.amqp.encode import publish_frames
-from understudy.broker.amqp.methods import TX_COMMIT, TX_SELECT, encode_method
+from understudy.broker.amqp.methods import TX_COMMIT, TX_ROLLBACK, TX_SELECT, encode_method
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.transactions.outcome_query import parse_tx_id
 from understudy.broker.transactions.outcomes import Outcome
@@ -74,3 +74,31 @@ def test_an_id_that_was_told_has_an_outcome() -> None:
     assert client.heard() == ["tx.commit-ok"]
     tx_id = parse_tx_id(bytes(entry.message.content()).decode())
     assert core.node.state.outcomes.of_id(tx_id, core.broker.transactions.newest_id) is Outcome.COMMITTED
+
+
+def told_id(core: Core, client: Client) -> int:
+    """What the channel says that the id of its transaction is."""
+    asked = encode_properties(reply_to="answers")
+    client.send(publish_frames(1, "understudy.tx", "", asked, b"id", FRAME_MAX))
+    core.sync()
+    *_, entry = core.node.state.registry.vhost("/").queues["answers"].entries.values()
+    return parse_tx_id(bytes(entry.message.content()).decode())
+
+
+def test_a_transaction_without_any_operation_has_the_outcome_that_its_client_was_told() -> None:
+    """Two of them, and one that is rolled back: each has an id of its own, once that was told."""
+    core = Core()
+    client = core.client()
+    core.queue(client, "answers")
+    client.method(TX_SELECT)
+    client.heard()
+    found = []
+    for verb in (TX_COMMIT, TX_ROLLBACK, TX_COMMIT):
+        found.append(told_id(core, client))
+        client.method(verb)
+        core.sync()
+    assert client.heard() == ["tx.commit-ok", "tx.rollback-ok", "tx.commit-ok"]
+    outcomes, newest = core.node.state.outcomes, core.broker.transactions.newest_id
+    wanted = [Outcome.COMMITTED, Outcome.ROLLED_BACK, Outcome.COMMITTED]
+    assert [outcomes.of_id(tx_id, newest) for tx_id in found] == wanted
+    assert len(core.broker.transactions.open_ids) == 1

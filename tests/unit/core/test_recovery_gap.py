@@ -11,6 +11,7 @@ from understudy.broker.core.meta import Meta
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.recovery import Recovery
 from understudy.broker.log import frame, journal_gate, record
+from understudy.broker.transactions.outcomes import Outcome
 from understudy.replicator import wire
 from understudy.replicator.broker_replicator import BrokerReplicator
 
@@ -114,3 +115,44 @@ def with_ha() -> BrokerNode:
     node = BrokerNode("b1", Limits(), bytes)
     node.recovery = Recovery(node.state, BrokerReplicator(node.state).replay_note, None)
     return node
+
+
+def test_an_outcome_that_was_forgotten_in_the_gap_stays_forgotten() -> None:
+    """The first checkpoint has it, the trim went with a segment. Its name was used anew: it means that transaction now."""
+    core = KeptCore()
+    state = core.node.state
+    client = core.client()
+    core.queue(client, "q")
+    state.outcomes.committed(1, "n", state.log.applied)
+    first = core.node.checkpoint()
+    core.broker.append_record(record.encode_outcomes_trimmed(state.log.applied, 1))
+    core.sync()
+    begun = len(core.journal.frames)
+    core.broker.append_record(record.encode_rollback(2, 0, "n", ""))
+    core.sync()
+    kept = core.journal.frames[begun:]
+    found = recovered([first, *kept, core.node.checkpoint()]).state
+    assert found.outcomes.encode() == state.outcomes.encode()
+    assert found.outcomes.named("n") is Outcome.ROLLED_BACK
+    assert found.outcomes.of_id(1, 9) is Outcome.EXPIRED
+
+
+def test_an_outcome_of_an_older_use_does_not_hide_a_later_one() -> None:
+    """Likewise, and the name is used behind the checkpoint that fills the gap, which is older than what is applied."""
+    core = KeptCore()
+    state = core.node.state
+    core.queue(core.client(), "q")
+    state.outcomes.committed(1, "n", state.log.applied)
+    first = core.node.checkpoint()
+    core.broker.append_record(record.encode_outcomes_trimmed(state.log.applied, 1))
+    core.sync()
+    begun = len(core.journal.frames)
+    core.queue(core.client(), "other")
+    naming = core.node.checkpoint()
+    core.broker.append_record(record.encode_rollback(2, 0, "n", ""))
+    core.sync()
+    core.queue(core.client(), "another")
+    kept = core.journal.frames[begun:]
+    found = recovered([first, *kept, naming]).state
+    assert found.log.applied > Meta.decode(naming, frame.NOTE_HEADER_BYTES + 4)[0].offset
+    assert found.outcomes.named("n") is Outcome.ROLLED_BACK
