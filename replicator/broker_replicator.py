@@ -466,9 +466,8 @@ class BrokerReplicator:
         """The catch-up begins: log and transactions start anew after the primary's applied position."""
         meta, at = Meta.decode(message, 2)
         state = self._state
-        if (
-            wire.base_form(message) == wire.BASE_OF_REFILL
-        ):  # the log goes on, only topology of non-durable queues is added
+        if wire.base_form(message) == wire.BASE_OF_REFILL:
+            # The log goes on, only topology of non-durable queues is added.
             for raw in meta.topology:
                 state.declare_missing(raw, meta.starts[-1][0])
             state.rebuild_registry(keep_places=True)  # what the log brought for these queues meanwhile was passed over
