@@ -31,9 +31,8 @@ class Statements:
     def sent(self, node: SimNode, target: SimNode, message: bytes) -> None:
         """``node`` says ``message`` to ``target``."""
         kind = message[0]
-        if (
-            kind == wire.BASE and wire.base_form(message) == wire.BASE_NEW
-        ):  # a new copy begins there: what it refused before is over
+        if kind == wire.BASE and wire.base_form(message) == wire.BASE_NEW:
+            # A new copy begins there: what it refused before is over.
             self._noes = {no: at for no, at in self._noes.items() if no[0] != target.name}
         elif kind == wire.ACK:
             self._acknowledged(node, wire.decode_number(message))

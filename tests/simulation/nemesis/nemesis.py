@@ -58,6 +58,8 @@ LONGEST_MS = 12_000
 """Every strike is over after so long."""
 LATER_GAP_MS = 4_000
 """Between two strikes of one of `knobs.LATER_FAULTS`, at most."""
+AFTERSHOCK_MS = 150
+"""An aftershock comes at most so long after the promotion; most come much sooner."""
 MOST_RESTRAINT = 4.0
 """Where nothing gets done, strikes become rarer, up to so much: there is little left to break."""
 
@@ -106,7 +108,7 @@ class Nemesis:
         self.ambushes.store_changed(before, after)
         chance = self._aftershocks
         if before is not None and after.epoch > before.epoch and chance.random() < self.knobs.aftershocks:
-            self.world.ahead(int(1_000 * 150 ** chance.random()), self._aftershock, chance)
+            self.world.ahead(int(MS * AFTERSHOCK_MS ** chance.random()), self._aftershock, chance)
 
     def leave(self) -> None:
         """No more faults. What is down, paused or cut comes back in its time, or all of it at once."""
@@ -216,7 +218,7 @@ class Nemesis:
         return LinkReset(link=((a, b),))
 
     def _aftershock(self, chance: Random) -> None:
-        """Something of 1 to 150 ms after a promotion: what a new primary has begun then is half done."""
+        """A strike soon after a promotion: what a new primary has begun then is half done."""
         primary = self._primary()
         if self.havoc.stopped or primary is None:
             return
