@@ -106,7 +106,7 @@ class Connection:
         finished: nothing more will be said: write what is left, then close the socket.
         unstable_bytes: of messages that were published and are not stable, and of frames that wait in channels.
         published_to: the log's end after the last publish outside a transaction.
-        published_plainly: in this turn something was published outside transactions.
+        published_plainly: in this turn something was published outside transactions, and without confirms.
     """
 
     def __init__(self, broker: Broker, users: Authenticator, transport: Transport, name: str, loopback: bool) -> None:
@@ -373,7 +373,7 @@ class Connection:
         self.unstable_bytes += size
         self.broker.unstable_bytes += size
         self.broker.complete(offset, self._settled, size)
-        # Who publishes nothing may go on, and so may transactions: they are told 506, and have to end.
+        # Who publishes nothing may go on, and so may who can be told no: confirms are nacks, transactions end with 506.
         self._refused = self.published_plainly and bool(self.broker.work_refused)
         self.published_plainly = False
         self.check_bounds()

@@ -78,7 +78,8 @@ class Publishing:
         if queues:
             connection.published_to = broker.publish(queues, message, expiration_ms)
             connection.published(len(body) + len(properties))
-            connection.published_plainly = True
+            if not self.confirming:
+                connection.published_plainly = True
         if self.confirming:
             self._next_tag += 1
             broker.complete(broker.log.end, self._confirmed, self._next_tag)

@@ -55,6 +55,18 @@ def test_a_confirmed_publish_is_nacked_before_it_enters_the_log(core: Core, clie
     assert client.heard() == ["basic.ack"]
 
 
+def test_a_refusal_in_the_turn_of_a_confirmed_publish_does_not_block_its_connection(core: Core, client: Client) -> None:
+    """It did: a client that waits for each confirm never got its next one, nor to what would have made room."""
+    client.send(encode_method(1, CONFIRM_SELECT, False))
+    client.connection.receive(publish("q", b"1"))
+    core.node.memory_full(FULL)
+    core.turn()
+    assert not client.paused()
+    core.sync()
+    client.send(publish("q", b"2"))
+    assert client.heard() == ["confirm.select-ok", "basic.ack", "basic.nack"]
+
+
 def test_who_publishes_without_confirms_is_blocked_with_the_reason_until_there_is_room(
     core: Core, client: Client
 ) -> None:
