@@ -266,7 +266,11 @@ def test_a_disk_that_is_nearly_full_stops_new_work_and_nothing_else(tmp_path: Pa
 def test_messages_that_fill_the_memory_hold_publishers_back_until_they_are_consumed(tmp_path: Path) -> None:
     limit = 150 << 20
     with running_broker(tmp_path, f"[limits]\nmemory_ratio = {limit / ram_bytes():.6f}\n") as broker:
-        connection: Any = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+        connection: Any = pika.BlockingConnection(
+            pika.ConnectionParameters(
+                "127.0.0.1", broker.port, blocked_connection_timeout=60
+            )  # it is nacked, never blocked
+        )
         channel = connection.channel()
         channel.queue_declare("q", durable=True)
         channel.confirm_delivery()
