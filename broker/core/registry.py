@@ -21,6 +21,7 @@ DEFAULT_EXCHANGES = (
     ("amq.headers", "headers"),
     ("amq.match", "headers"),
 )
+_ALWAYS_THERE = frozenset(name for name, _ in DEFAULT_EXCHANGES)
 
 
 class VirtualHost:
@@ -105,7 +106,11 @@ class Registry:
 
 
 class TopologyImage:
-    """The declare, exchange and bind records that are in force at the applied position, as bytes."""
+    """The declare, exchange and bind records that are in force at the applied position, as bytes.
+
+    A binding is never without its queue and its exchange: a backup that forgot transient ones while their binding waited in its log
+    passes that over, and gets it with them by a refill, or never.
+    """
 
     def __init__(self) -> None:
         self.queues: dict[int, bytes] = {}
@@ -135,6 +140,9 @@ class TopologyImage:
             for key in [key for key in self.bindings if key[:2] == (vhost, name)]:
                 del self.bindings[key]
         elif kind == record.BIND:
-            self.bindings[record.decode_bind(raw, 5, end)] = raw
+            key = record.decode_bind(raw, 5, end)
+            vhost, exchange, queue_id, *_ = key
+            if queue_id in self.queues and (exchange in _ALWAYS_THERE or (vhost, exchange) in self.exchanges):
+                self.bindings[key] = raw
         elif kind == record.UNBIND:
             self.bindings.pop(record.decode_bind(raw, 5, end), None)

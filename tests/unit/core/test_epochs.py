@@ -104,3 +104,28 @@ def test_a_base_ends_what_an_earlier_refill_has_said_of_exchanges() -> None:
     assert isinstance(state.registry.vhost("/").exchanges["news"], FanoutExchange)
     (raw,) = state.image.exchanges.values()
     assert record.decode_exchange_declare(raw, 5, len(raw))[2] == "fanout"
+
+
+def test_a_binding_is_not_in_force_without_what_it_binds() -> None:
+    """Queue and exchange are forgotten for a refill while their binding waits; an EPOCH ended them, and not the binding."""
+    state = BrokerState()
+    fleeting, lasting = id_of(1, 1), id_of(1, 2)
+    receive(
+        state,
+        1,
+        record.encode_exchange_declare("/", "news", "direct", 0, EMPTY),
+        declare(fleeting, "fleeting", 0),
+        declare(lasting, "lasting", record.DURABLE),
+    )
+    state.log.apply_up_to(3)
+    receive(
+        state,
+        1,
+        record.encode_bind(False, "/", "amq.direct", fleeting, "k", EMPTY, False),
+        record.encode_bind(False, "/", "news", lasting, "k", EMPTY, False),
+        record.encode_bind(False, "/", "amq.direct", lasting, "k", EMPTY, True),
+    )
+    state.forget_transients()
+    receive(state, 2, record.encode_epoch(2, "b1", True, 0))
+    state.log.apply_up_to(7)
+    assert [key[1:3] for key in state.image.bindings] == [("amq.direct", lasting)]
