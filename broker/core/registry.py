@@ -106,11 +106,7 @@ class Registry:
 
 
 class TopologyImage:
-    """The declare, exchange and bind records that are in force at the applied position, as bytes.
-
-    A binding is never without its queue and its exchange: a backup that forgot transient ones while their binding waited in its log
-    passes that over, and gets it with them by a refill, or never.
-    """
+    """The declare, exchange and bind records that are in force at the applied position, as bytes."""
 
     def __init__(self) -> None:
         self.queues: dict[int, bytes] = {}
@@ -140,9 +136,11 @@ class TopologyImage:
             for key in [key for key in self.bindings if key[:2] == (vhost, name)]:
                 del self.bindings[key]
         elif kind == record.BIND:
-            key = record.decode_bind(raw, 5, end)
-            vhost, exchange, queue_id, *_ = key
-            if queue_id in self.queues and (exchange in _ALWAYS_THERE or (vhost, exchange) in self.exchanges):
-                self.bindings[key] = raw
+            self.bindings[record.decode_bind(raw, 5, end)] = raw
         elif kind == record.UNBIND:
             self.bindings.pop(record.decode_bind(raw, 5, end), None)
+
+    def holds_what_is_bound(self, raw: bytes) -> bool:
+        """Whether the queue and the exchange of a BIND are here."""
+        vhost, exchange, queue_id, *_ = record.decode_bind(raw, 5, len(raw))
+        return queue_id in self.queues and (exchange in _ALWAYS_THERE or (vhost, exchange) in self.exchanges)

@@ -475,6 +475,8 @@ class BrokerState:
 
     def _apply_topology(self, raw: bytes) -> None:
         kind = raw[0]
+        if kind == record.BIND and not self.image.holds_what_is_bound(raw):
+            return  # forgotten for a refill while this waited: it comes with them, or never
         self.image.apply(kind, raw)
         if kind == record.QUEUE_DELETE:
             queue = self.queues.pop(record.decode_queue_delete(raw, 5), None)

@@ -129,3 +129,17 @@ def test_a_binding_is_not_in_force_without_what_it_binds() -> None:
     receive(state, 2, record.encode_epoch(2, "b1", True, 0))
     state.log.apply_up_to(7)
     assert [key[1:3] for key in state.image.bindings] == [("amq.direct", lasting)]
+
+
+def test_a_refill_may_bring_a_binding_of_a_queue_whose_declaration_waits() -> None:
+    """The queue is in the journal, and the binding was not: its exchange is not durable."""
+    state = BrokerState()
+    lasting = id_of(1, 1)
+    receive(state, 1, record.encode_holes(1))
+    receive(state, 1, declare(lasting, "lasting", record.DURABLE))
+    receive(state, 1, record.encode_holes(1))
+    state.forget_transients()
+    state.declare_missing(record.encode_exchange_declare("/", "news", "direct", 0, EMPTY), 1)
+    state.declare_missing(record.encode_bind(False, "/", "news", lasting, "k", EMPTY, False), 1)
+    state.log.apply_up_to(3)
+    assert [key[1:3] for key in state.image.bindings] == [("news", lasting)]
