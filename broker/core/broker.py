@@ -469,6 +469,8 @@ class Broker:
             self.state.registry.remove_queue(queue)
             self.state.queues.pop(queue.id, None)
             queue.clear()
+        if queue.owner is not None:
+            queue.owner.exclusive_queues.remove(queue)
         for exchange in bound:
             if not exchange.bindings:
                 self.append_record(record.encode_exchange_delete(exchange.vhost, exchange.name, exchange.durable))

@@ -484,10 +484,8 @@ class Connection:
         self.channels.clear()
         for channel in ended:
             channel.release()
-        for queue in self.exclusive_queues:
-            if not queue.deleted:
-                self.broker.delete_queue(queue)
-        self.exclusive_queues.clear()
+        for queue in list(self.exclusive_queues):
+            self.broker.delete_queue(queue)
 
     def _finish(self, reason: str) -> None:
         if self.phase is Phase.CLOSED:

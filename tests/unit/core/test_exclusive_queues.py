@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.core.core_kit import Core, publish
-from understudy.broker.amqp.methods import TX_COMMIT, TX_SELECT, encode_method
+from understudy.broker.amqp.methods import (
+    BASIC_CANCEL,
+    BASIC_CONSUME,
+    QUEUE_DECLARE,
+    QUEUE_DELETE,
+    TX_COMMIT,
+    TX_SELECT,
+    encode_method,
+)
 from understudy.broker.core.limits import Limits
 
 FULL = "101 MiB of memory are in use, limits.memory_ratio allows 100 MiB"
@@ -63,3 +71,23 @@ def test_a_commit_to_them_counts_nothing_when_it_is_over() -> None:
     core.sync()
     assert client.heard() == ["tx.select-ok", "tx.commit-ok"]
     assert client.connection.unstable_bytes == core.broker.unstable_bytes == 0
+
+
+@pytest.mark.parametrize("end", ["cancel", "expire", "delete"])
+def test_those_that_are_gone_are_not_remembered(end: str) -> None:
+    """A client that takes a queue of its own for each answer, and stays, cost the broker each of them."""
+    core = Core()
+    client = core.client()
+    arguments = {"x-expires": 1} if end == "expire" else {}
+    client.method(QUEUE_DECLARE, "mine", False, False, True, True, False, arguments)
+    if end == "cancel":
+        client.method(BASIC_CONSUME, "mine", "tag", False, True, False, False, {})
+        client.method(BASIC_CANCEL, "tag", False)
+    elif end == "expire":
+        core.node.tick(1_000, 1_700_000_001_000)
+    else:
+        client.method(QUEUE_DELETE, "mine", False, False, False)
+    core.sync()
+    assert core.node.state.queues == {}
+    assert client.connection.exclusive_queues == []
+    client.connection.lost("test")
