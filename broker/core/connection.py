@@ -414,7 +414,10 @@ class Connection:
         elif self._refused:
             reason = broker.work_refused
             self._refused = bool(reason)
-        self.paused = (bool(reason) and self.phase is not Phase.CLOSING) or self.phase is Phase.VERIFYING
+        paused = (bool(reason) and self.phase is not Phase.CLOSING) or self.phase is Phase.VERIFYING
+        if self.paused and not paused:
+            self._received_ms = broker.now_ms  # what came meanwhile is still to be read: its silence begins now
+        self.paused = paused
         if bool(reason) != bool(self._blocked):
             self._blocked = reason
             self.transport.wake()
