@@ -232,20 +232,25 @@ class Broker:
         if self._dequeues:
             self.close_dequeues()
         if log.end == log.closed_end:
+            if self.publishers:  # to queues outside the log
+                self._end_publishers_turn()
             return held
         if not (self._waited_for() or flush or self._eager or self._open_bytes >= OPEN_BYTES):
             return True
-        for connection in self.publishers:
-            connection.turn_ended(log.end)
-        self.publishers.clear()
-        self._eager = False
-        self._open_bytes = 0
+        self._end_publishers_turn()
         batch = log.close_batch()
         assert batch is not None
         self.gate.append_batch(journal_form(batch), batch.last)
         log.kept.trim(log.applied)
         self.stability.batch_closed(batch)
         return held
+
+    def _end_publishers_turn(self) -> None:
+        for connection in self.publishers:
+            connection.turn_ended(self.log.end)
+        self.publishers.clear()
+        self._eager = False
+        self._open_bytes = 0
 
     def durable(self, offset: int) -> None:
         """The journal has fsynced up to ``offset``; what follows from it happens at the end of the turn."""
@@ -464,6 +469,8 @@ class Broker:
             self.state.registry.remove_queue(queue)
             self.state.queues.pop(queue.id, None)
             queue.clear()
+        if queue.owner is not None:
+            queue.owner.exclusive_queues.remove(queue)
         for exchange in bound:
             if not exchange.bindings:
                 self.append_record(record.encode_exchange_delete(exchange.vhost, exchange.name, exchange.durable))

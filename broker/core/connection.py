@@ -367,14 +367,16 @@ class Connection:
         self._turn_bytes += size_bytes
 
     def turn_ended(self, offset: int) -> None:
-        """What was published in this turn is outstanding until ``offset`` is stable."""
+        """What was published in this turn is outstanding until the log is applied up to ``offset``."""
         size = self._turn_bytes
         self._turn_bytes = 0
-        self.unstable_bytes += size
-        self.broker.unstable_bytes += size
-        self.broker.complete(offset, self._settled, size)
+        broker = self.broker
+        if offset > broker.log.applied:  # else it went to queues outside the log, and is there
+            self.unstable_bytes += size
+            broker.unstable_bytes += size
+            broker.complete(offset, self._settled, size)
         # Who publishes nothing may go on, and so may who can be told no: confirms are nacks, transactions end with 506.
-        self._refused = self.published_plainly and bool(self.broker.work_refused)
+        self._refused = self.published_plainly and bool(broker.work_refused)
         self.published_plainly = False
         self.check_bounds()
 
@@ -412,7 +414,10 @@ class Connection:
         elif self._refused:
             reason = broker.work_refused
             self._refused = bool(reason)
-        self.paused = (bool(reason) and self.phase is not Phase.CLOSING) or self.phase is Phase.VERIFYING
+        paused = (bool(reason) and self.phase is not Phase.CLOSING) or self.phase is Phase.VERIFYING
+        if self.paused and not paused:
+            self._received_ms = broker.now_ms  # what came meanwhile is still to be read: its silence begins now
+        self.paused = paused
         if bool(reason) != bool(self._blocked):
             self._blocked = reason
             self.transport.wake()
@@ -482,10 +487,8 @@ class Connection:
         self.channels.clear()
         for channel in ended:
             channel.release()
-        for queue in self.exclusive_queues:
-            if not queue.deleted:
-                self.broker.delete_queue(queue)
-        self.exclusive_queues.clear()
+        for queue in list(self.exclusive_queues):
+            self.broker.delete_queue(queue)
 
     def _finish(self, reason: str) -> None:
         if self.phase is Phase.CLOSED:

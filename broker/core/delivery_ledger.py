@@ -10,6 +10,9 @@ from understudy.broker.core.entry import Entry
 from understudy.broker.core.queue import Queue
 from understudy.broker.errors import PreconditionFailedError
 
+SETTLED_TAGS = 1024
+"""So many settled ones, and as many as are outstanding, are left between outstanding ones."""
+
 
 class Delivery(NamedTuple):
     """One handed-out message; ``consumer`` is None for basic.get."""
@@ -24,7 +27,7 @@ class DeliveryLedger:
     """Outstanding deliveries of one channel, in tag order.
 
     A dict alone would make ``multiple`` slow: taking from its front walks over everything taken before. The deque of tags
-    beside it is walked once.
+    beside it is walked once. Tags that were settled one by one stay in it behind one that was not, until they are too many.
     """
 
     __slots__ = ("_by_tag", "_order", "next_tag")
@@ -65,6 +68,8 @@ class DeliveryLedger:
                 raise PreconditionFailedError.unknown_delivery_tag(tag)
             while order and order[0] not in by_tag:
                 order.popleft()
+            if len(order) > 2 * len(by_tag) + SETTLED_TAGS:
+                self._order = deque(each for each in order if each in by_tag)
             return [delivery]
         if tag >= self.next_tag:
             raise PreconditionFailedError.unknown_delivery_tag(tag)

@@ -364,7 +364,5 @@ class Naming:
             raise PreconditionFailedError.in_use("queue", name, vhost)
         if if_empty and (queue.depth or queue.acquired):
             raise PreconditionFailedError.not_empty(name, vhost)
-        if queue.owner is not None:
-            self._connection.exclusive_queues.remove(queue)
         count = self._broker.delete_queue(queue)
         self._answer(no_wait, QUEUE_DELETE, QUEUE_DELETE_OK, count)

@@ -71,6 +71,11 @@ class Transactions:
                 return tx
         return None
 
+    def _is_committing(self, name: str, besides: TxBuffer) -> bool:
+        """Whether the client of another transaction of that name has said commit, and was not refused."""
+        others = self._state.transactions.values()
+        return any(tx.name == name and tx.decided is not None for tx in others if tx is not besides)
+
     # -- while it is open -----------------------------------------------------------------------------------------
 
     def publish(self, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None) -> None:
@@ -114,6 +119,8 @@ class Transactions:
         tx.decided = None
         if tx.logged_events:
             self._broker.close_dequeues()
+            if tx.name and self._is_committing(tx.name, tx):
+                tx.name = ""  # its ROLLBACK would stand before that one's PREPARE, and take the name
             self.recorder.rollback(tx, self._broker.wall_ms, reason)
             tx.observer.rollback(tx)
             tx.observer = None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.unit.core.core_kit import FRAME_MAX, Client, Core
 from understudy.broker.amqp.encode import publish_frames
-from understudy.broker.amqp.methods import BASIC_GET, TX_COMMIT, TX_ROLLBACK, TX_SELECT
+from understudy.broker.amqp.methods import BASIC_GET, TX_COMMIT, TX_ROLLBACK, TX_SELECT, encode_method
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.meta import Meta
@@ -104,6 +104,36 @@ def test_a_forgotten_name_may_be_used_anew() -> None:
     assert ask(core, "nightly") == "expired"
     publish_named(client, "nightly", TX_COMMIT)
     assert ask(core, "nightly") == "committed"
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback", "lost"])
+def test_a_name_is_that_of_the_transaction_that_commits_under_it(end: str) -> None:
+    """Another in the turn of its commit used to take it: who asked was told "rolled back" of what had committed."""
+    core = Core()
+    first, second = core.client(), core.client()
+    core.queue(first, "q")
+    named = publish_frames(
+        1, "", "q", encode_properties(delivery_mode=2, headers={"x-understudy-tx": "job"}), b"x", FRAME_MAX
+    )
+    for client in (first, second):
+        client.method(TX_SELECT)
+    first.connection.receive(named + encode_method(1, TX_COMMIT))
+    second.connection.receive(named)
+    if end == "lost":
+        second.connection.lost("test")
+    else:
+        second.connection.receive(encode_method(1, TX_COMMIT if end == "commit" else TX_ROLLBACK))
+    core.sync()
+    core.sync()
+    assert first.heard() == ["tx.select-ok", "tx.commit-ok"]
+    told = {
+        "commit": ["tx.select-ok", "channel.close"],
+        "rollback": ["tx.select-ok", "tx.rollback-ok"],
+        "lost": ["tx.select-ok"],
+    }
+    assert second.heard() == told[end]
+    assert ask(core, "job") == "committed"
+    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
 
 
 @settings(max_examples=30, deadline=None)

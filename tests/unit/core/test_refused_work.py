@@ -82,6 +82,20 @@ def test_who_publishes_without_confirms_is_blocked_with_the_reason_until_there_i
     assert client.heard() == ["connection.unblocked"]
 
 
+def test_who_was_blocked_for_long_is_not_silent_before_it_can_be_read_again(core: Core, client: Client) -> None:
+    """What it had said meanwhile was not read yet, and a tick that came first ended it for missed heartbeats."""
+    client.connection.heartbeat_ms = 60_000
+    core.node.disk_low(LOW)
+    client.publish("q", b"1")
+    core.node.tick(1_000_000, 1_700_001_000_000)
+    core.node.disk_low("")
+    core.node.tick(1_000_050, 1_700_001_000_050)
+    assert not client.connection.finished
+    assert client.heard() == ["connection.blocked", "heartbeat", "connection.unblocked"]
+    core.node.tick(1_120_000, 1_700_001_120_000)
+    assert client.connection.close_reason == "missed heartbeats, timeout 60 s"
+
+
 def test_consumers_go_on(core: Core, client: Client) -> None:
     publisher = core.client()
     publisher.send(publish("q", b"1"), publish("q", b"2"))

@@ -1,0 +1,58 @@
+"""What a channel remembers of its deliveries is what is not settled."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.broker.core import delivery_ledger
+from understudy.broker.core.delivery_ledger import SETTLED_TAGS, DeliveryLedger
+from understudy.broker.core.entry import Entry
+from understudy.broker.core.queue import Queue
+from understudy.broker.errors import PreconditionFailedError
+from understudy.broker.log.live_offsets import LiveOffsets
+from understudy.broker.message import Message
+
+QUEUE = Queue(1, "/", "q", durable=True, auto_delete=False, arguments={}, live=LiveOffsets())
+ENTRY = Entry(1, Message("", "q", b"\0\0", b"", False), 0, False)
+
+
+def test_one_that_is_held_for_long_keeps_nothing_of_those_behind_it() -> None:
+    """It kept the tag of each: a consumer with one message that takes a day cost the broker gigabytes."""
+    ledger = DeliveryLedger()
+    first = ledger.add(QUEUE, ENTRY, None)
+    longest = 0
+    for _ in range(10 * SETTLED_TAGS):
+        ledger.settle(ledger.add(QUEUE, ENTRY, None), False)
+        longest = max(longest, len(ledger._order))
+    assert longest <= SETTLED_TAGS + 3
+    assert [each.tag for each in ledger.take_all()] == [first]
+
+
+@patch.object(delivery_ledger, "SETTLED_TAGS", 2)
+@given(st.lists(st.tuples(st.sampled_from("aaasssmr"), st.integers(0, 40)), max_size=120))
+def test_tags_are_settled_as_in_a_plain_list(steps: list[tuple[str, int]]) -> None:
+    """One by one, many at once, and with some that come back from a transaction."""
+    ledger = DeliveryLedger()
+    outstanding: list[int] = []
+    for step, number in steps:
+        if step == "a":
+            outstanding.append(ledger.add(QUEUE, ENTRY, None))
+            continue
+        multiple = step == "m"
+        wanted = [tag for tag in outstanding if tag == number or (multiple and (tag < number or not number))]
+        if number >= ledger.next_tag or not (wanted or (multiple and not number)):
+            with pytest.raises(PreconditionFailedError):
+                ledger.settle(number, multiple)
+            continue
+        taken = ledger.settle(number, multiple)
+        assert [each.tag for each in taken] == wanted
+        if step == "r":
+            ledger.restore(taken)
+        else:
+            outstanding = [tag for tag in outstanding if tag not in wanted]
+        assert len(ledger) == len(outstanding)
+    assert [each.tag for each in ledger.take_all()] == outstanding
