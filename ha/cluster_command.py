@@ -246,3 +246,5 @@ def _print(line: str) -> None:
         print(line, flush=True)  # noqa: T201  # a command prints
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  # nobody reads; brokers go on
+    except OSError:
+        pass  # such as a full disk that a file of ours is on: a line less, and brokers go on

@@ -1,7 +1,8 @@
 """The two ways in which a broker process ends at once (DESIGN 9): the disk failed (74), or we are wrong ourselves (70).
 
 Neither unwinds anything. After a failed fsync nobody knows what is on the disk, and a core that has raised in the middle of a
-step is in no state to be flushed: every further step could answer for something that is not so.
+step is in no state to be flushed: every further step could answer for something that is not so. So whether it can be said why
+changes nothing: the log is often on the disk that has failed.
 """
 
 from __future__ import annotations
@@ -28,25 +29,29 @@ def crashed(event: str, error: BaseException) -> NoReturn:
     disk = isinstance(error, OSError)
     code = ExitCode.DISK if disk else ExitCode.INTERNAL
     what = "the disk failed, the broker stops" if disk else "internal error, the broker stops"
-    report = "".join(traceback.format_exception(error))
-    _log.critical(what, exit_code=int(code), during=event, traceback=report)
-    _end(code)
+    try:
+        report = "".join(traceback.format_exception(error))
+        _log.critical(what, exit_code=int(code), during=event, traceback=report)
+    finally:
+        _end(code)
 
 
 def disk_failed(directory: object, error: BaseException) -> NoReturn:
     """A write or an fsync failed: end with code 74. It is never tried again."""
-    _log.critical(
-        "the disk failed, the broker stops",
-        exit_code=int(ExitCode.DISK),
-        directory=str(directory),
-        error=f"{type(error).__name__}: {error}",
-    )
-    _end(ExitCode.DISK)
+    try:
+        _log.critical(
+            "the disk failed, the broker stops",
+            exit_code=int(ExitCode.DISK),
+            directory=str(directory),
+            error=f"{type(error).__name__}: {error}",
+        )
+    finally:
+        _end(ExitCode.DISK)
 
 
 def _end(code: ExitCode) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # whoever read it is gone
+        with contextlib.suppress(Exception):  # whoever read it is gone, its disk is full, or there never was one
             stream.flush()
     os._exit(code)
 

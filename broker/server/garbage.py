@@ -8,13 +8,15 @@ thresholds of 50,000, 45 without automatic collection.
 
 So it does not run by itself. Every few seconds what was made since the last time is collected, and what survived is *frozen*: set
 aside, and not walked over again. What was frozen with a connection and is left behind by its end (TLS) is garbage that is not
-seen; when connections have ended often enough, or ten minutes have passed, everything is thawed and collected once.
+seen; when connections have ended often enough, or ten minutes have passed, everything is thawed and collected once. A core that
+was dropped has every message of its queues, and the next one has them again: for its sake everything is thawed until it is gone.
 """
 
 from __future__ import annotations
 
 import gc
 import time
+import weakref
 from typing import Final
 
 EVERY_S: Final = 5.0
@@ -39,6 +41,7 @@ class GarbageCollector:
         gc.freeze()
         self.generation = 0
         self._stale = 0
+        self._dropped: list[weakref.ref[object]] = []
         self._next_s = 0.0
         self._thaw_s = THAW_EVERY_S
 
@@ -47,11 +50,16 @@ class GarbageCollector:
         if generation < self.generation:
             self._stale += 1
 
+    def dropped(self, core: object) -> None:
+        """``core`` was given up. Clients that have not gone yet may still refer to it for a moment."""
+        self._dropped.append(weakref.ref(core))
+
     def look(self, now_s: float) -> bool:
         """Collect if it is time; returns whether it was. Call it about once a second; ``now_s`` begins near 0."""
         if now_s < self._next_s:
             return False
-        thaw = self._stale >= THAW_AT_STALE or (now_s >= self._thaw_s and self._stale > 0)
+        self._dropped = [core for core in self._dropped if core() is not None]
+        thaw = bool(self._dropped) or self._stale >= THAW_AT_STALE or (now_s >= self._thaw_s and self._stale > 0)
         if not thaw and gc.get_count()[0] < WORTH_IT:
             return False
         started = time.perf_counter()

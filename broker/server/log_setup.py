@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, Final, Literal
+from contextlib import suppress
+from typing import Any, Final, Literal, TextIO, cast
 
 import structlog
 
@@ -12,6 +13,23 @@ LogFormat = Literal["text", "json"]
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 _REPORT_KEYS: Final = ("traceback", "event_input")
+
+
+class _Stderr:
+    """Standard error. A line that it does not take is lost: a full disk, or a reader that is gone, must not end the broker.
+
+    Lines are written from the middle of what the broker does, and what raises there is taken for a failed journal.
+    """
+
+    @staticmethod
+    def write(text: str) -> None:
+        with suppress(OSError):
+            sys.stderr.write(text)
+
+    @staticmethod
+    def flush() -> None:
+        with suppress(OSError):
+            sys.stderr.flush()
 
 
 def configure_logging(log_format: LogFormat, level: str, **always: Any) -> None:
@@ -32,7 +50,7 @@ def configure_logging(log_format: LogFormat, level: str, **always: Any) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Stderr())),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(**always)

@@ -97,7 +97,7 @@ class NodeDriver:
         sessions: the sockets of all clients.
         stopping: no new work is read any more.
         cores: how many cores this process has run.
-        garbage: told of clients that are gone.
+        garbage: told of clients and cores that are gone.
     """
 
     def __init__(self, config: Config, storage: FileStorage, plugins: list[EdgePlugin]) -> None:
@@ -376,6 +376,7 @@ class NodeDriver:
             if session.connection.broker is node.broker:
                 session.close(FAREWELL_S)
         self.node = None
+        self.garbage.dropped(node)
         for plugin in self._plugins:
             plugin.dropped(reason)
         await driver.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,28 @@ def test_a_failed_disk_is_74() -> None:
     code, line = run("fatal.disk_failed('/data', OSError(5, 'Input/output error'))")
     assert (code, line["directory"]) == (74, "/data")
     assert "Input/output error" in line["error"]
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("fatal.crashed('a message of b2', AssertionError('never'))", 70),
+        ("fatal.disk_failed('/data', OSError(28, 'No space left on device'))", 74),
+    ],
+)
+@pytest.mark.parametrize("closed", ["", "sys.stdout = None; sys.stderr.close()"])
+def test_a_log_that_cannot_be_written_keeps_nobody_alive(end: str, expected: int, closed: str) -> None:
+    """It did, when log and journal were on the same full disk: a primary that could write nothing any more led on for ever."""
+    code = f"{SETUP}import sys\n{closed}\n{end}"
+    with Path("/dev/full").open("wb") as full:
+        assert subprocess.run([sys.executable, "-c", code], stderr=full, timeout=30, check=False).returncode == expected
+
+
+def test_a_log_that_cannot_be_written_ends_nobody() -> None:
+    """It did, with 74, at whatever the broker wanted to say next: that its disk was nearly full, for example."""
+    code = f"{SETUP}import structlog\nstructlog.get_logger().warning('little disk space')\nraise SystemExit(3)"
+    with Path("/dev/full").open("wb") as full:
+        assert subprocess.run([sys.executable, "-c", code], stderr=full, timeout=30, check=False).returncode == 3
 
 
 LOOP = """
