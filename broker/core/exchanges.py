@@ -56,6 +56,16 @@ class Exchange:
         self.alternate: str | None = arguments.get(ALTERNATE)
         self.bindings: dict[BindingKey, Binding] = {}
 
+    def is_declared_as(self, other: Exchange) -> bool:
+        """Whether who has declared the one has declared the other."""
+        return (self.kind, self.durable, self.auto_delete, self.internal, self.arguments) == (
+            other.kind,
+            other.durable,
+            other.auto_delete,
+            other.internal,
+            other.arguments,
+        )
+
     def bind(self, binding: Binding) -> bool:
         """Add; False if the same binding is there already."""
         if binding.key in self.bindings:

@@ -162,7 +162,7 @@ class BrokerState:
 
     def declare_missing(self, raw: bytes, epoch: int) -> None:
         """Register a topology record, applied at the primary of ``epoch``, that this broker lost with its restart."""
-        raw = bytes((raw[0] & 0x7F,)) + raw[1:]
+        raw = _plain(raw)
         known = set(self.queues)
         if raw[0] == record.EXCHANGE_DECLARE:
             self.refilled_exchanges[record.decode_exchange_declare(raw, 5, len(raw))[:2]] = epoch
@@ -262,8 +262,8 @@ class BrokerState:
         pass
 
     def _take_topology(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
-        raw = bytes((buf[at] & 0x7F,)) + buf[at + 1 : end]
-        self._register(raw)
+        raw = buf[at:end]
+        self._register(_plain(raw))
         self.log.pending.append((offset, self._apply_topology, raw))
 
     # -- transactions: content ------------------------------------------------------------------------------------
@@ -458,9 +458,14 @@ class BrokerState:
         """End of a recovery: what a checkpoint or a catch-up noted of non-durable things did not outlive the process.
 
         A delete of such a thing is not journaled, so what was noted may be gone from the group long since. What is still there
-        comes with a refill. So it is before any refill; then what is received and not applied yet stays.
+        comes with a refill. So it is before any refill, which brings what is there at the end of this log or later: a declaration
+        that is not applied yet goes, too, since what took it back may be a hole. (What takes a message away never is one.)
         """
         self.refilled_exchanges.clear()
+        pending = self.log.pending
+        kept = [each for each in pending if each[1] != self._apply_topology or not each[2][0] & record.TRANSIENT]
+        pending.clear()
+        pending.extend(kept)
         self._drop_transients(ALL_EPOCHS)
         known = set(self.queues)
         self.rebuild_registry()
@@ -474,9 +479,8 @@ class BrokerState:
         self.outcomes.trim(*argument)
 
     def _apply_topology(self, raw: bytes) -> None:
+        raw = _plain(raw)
         kind = raw[0]
-        if kind == record.BIND and not self.image.holds_what_is_bound(raw):
-            return  # forgotten for a refill while this waited: it comes with them, or never
         self.image.apply(kind, raw)
         if kind == record.QUEUE_DELETE:
             queue = self.queues.pop(record.decode_queue_delete(raw, 5), None)
@@ -539,7 +543,7 @@ class BrokerState:
         applied = self.image.records()
         changes = (self._apply_topology, self._apply_epoch)
         pending = [(apply, argument) for _, apply, argument in self.log.pending if apply in changes]
-        topology = applied + [argument for apply, argument in pending if apply == self._apply_topology]
+        topology = applied + [_plain(argument) for apply, argument in pending if apply == self._apply_topology]
         declared = {
             record.decode_queue_declare(raw, 5, len(raw))[0] for raw in topology if raw[0] == record.QUEUE_DECLARE
         }
@@ -553,7 +557,7 @@ class BrokerState:
             self._register(raw)
         for apply, argument in pending:
             if apply == self._apply_topology:
-                self._register(argument)
+                self._register(_plain(argument))
             elif argument[1]:
                 self._unregister_transients(argument[1])
 
@@ -615,3 +619,8 @@ class BrokerState:
         oldest = min(self.live.oldest(self.log.end), self.log.applied + 1)
         opened = [tx.first_offset for tx in self.transactions.values() if tx.first_offset]
         return min(oldest, *opened) if opened else oldest
+
+
+def _plain(raw: bytes) -> bytes:
+    """A whole record without its transient bit."""
+    return bytes((raw[0] & ~record.TRANSIENT,)) + raw[1:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation import calls
-from tests.simulation.scenario import publish_confirmed, scenario
+from tests.simulation.scenario import NEVER_MS, publish_confirmed, scenario
 from understudy.broker.amqp.properties import encode_properties
 
 TRANSIENT = encode_properties()
@@ -80,6 +80,43 @@ def test_an_exchange_of_the_same_name_is_the_one_that_was_refilled() -> None:
         assert log.epochs.newest == 1
         group.free_disk(other)
         group.ready()
+        assert other.node.state.image.records() == successor.node.state.image.records()
+        assert type(other.node.state.registry.vhost("/").exchanges["news"]).__name__ == "FanoutExchange"
+
+
+def test_what_was_declared_and_not_applied_goes_if_it_was_deleted_unseen() -> None:
+    """As the first, but the declarations are not stable yet when the broker is cut off that has received them."""
+    with scenario(backup_timeout_ms=NEVER_MS) as group:
+        hands = [group.hand() for _ in range(5)]
+        hands[0](calls.declare, "kept")
+        first = group.primary
+        successor, other = group.backups
+        group.run_ms(100)
+        group.hold_disk(successor)
+        hands[0].begin(calls.declare, "fleeting", durable=False)
+        hands[1].begin(calls.declare_exchange, "news", "direct", durable=False)
+        group.until("received", lambda: "news" in other.node.state.registry.vhost("/").exchanges)
+        group.run_ms(50)
+        group.cut_both(first, other)
+        hands[2].begin(calls.delete, "fleeting")
+        hands[3].begin(calls.delete_exchange, "news")
+        group.run_ms(50)
+        hands[4].begin(calls.declare_exchange, "news", "fanout", durable=False)
+        group.run_ms(100)
+        group.cut_both(first, successor)
+        first.crash(hard=False)
+        first.start()
+        group.promote(first)
+        group.cluster.network.cuts -= {(first.name, other.name), (other.name, first.name)}
+        group.until("its log is received", lambda: other.node.state.log.epochs.newest == 2)
+        group.cut_both(first, other)
+        group.crash(first)
+        group.free_disk(successor)
+        group.promote(successor)
+        group.until("it is active", lambda: group.cluster.primary() is successor)
+        group.heal()
+        group.ready()
+        assert group.queue(other, "fleeting") is None
         assert other.node.state.image.records() == successor.node.state.image.records()
         assert type(other.node.state.registry.vhost("/").exchanges["news"]).__name__ == "FanoutExchange"
 

@@ -261,3 +261,31 @@ def test_who_has_not_applied_all_that_it_lacks_ends_it_when_it_leads() -> None:
         group.heal()
         group.ready()
         group.everywhere("a", b"before", b"durable")
+
+
+def test_an_exchange_that_was_declared_again_is_the_durable_one() -> None:
+    """It was not durable, a broker that was away has it as such, and the log of a restarted primary hides that it was deleted.
+
+    That primary's EPOCH ends what is transient, and not what has the same name.
+    """
+    with scenario() as group:
+        hand = group.hand()
+        hand(calls.declare, "kept")
+        hand(calls.declare_exchange, "news", "fanout", durable=False)
+        hand(calls.bind, "kept", "news", "transient")
+        primary, away = group.primary, group.backups[0]
+        group.run_ms(100)
+        group.away(away)
+        hand(calls.delete_exchange, "news")
+        hand(calls.declare_exchange, "news", "direct")
+        hand(calls.bind, "kept", "news", "durable")
+        primary.crash(hard=False)
+        primary.start()
+        group.promote(primary)
+        away.resume()
+        group.ready()
+        group.run_ms(100)
+        for node in group.nodes:
+            exchange = node.node.state.registry.vhost("/").exchanges["news"]
+            assert [binding.routing_key for binding in exchange.bindings.values()] == ["durable"], node.name
+            assert exchange.durable, node.name
