@@ -467,9 +467,11 @@ class BrokerReplicator:
         meta, at = Meta.decode(message, 2)
         state = self._state
         if wire.base_form(message) == wire.BASE_OF_REFILL:
-            # The log goes on, only topology of non-durable queues is added.
+            # The log goes on. What is not durable is added as it was when the primary had applied so much, perhaps more than here.
+            epoch, applied = meta.starts[-1]
+            state.pass_over(meta.topology, applied)
             for raw in meta.topology:
-                state.declare_missing(raw, meta.starts[-1][0])
+                state.declare_missing(raw, epoch)
             state.rebuild_registry(keep_places=True)  # what the log brought for these queues meanwhile was passed over
             return
         kept = self._check_kept(message, at)

@@ -160,6 +160,23 @@ class BrokerState:
         """Take one whole record that stands in the log at ``offset`` but does not come with its batch (a catch-up)."""
         self._takers[raw[0] & 0x7F](raw, 0, len(raw), offset, raw[0] > 0x7F)
 
+    def pass_over(self, topology: Iterable[bytes], upto: int) -> None:
+        """Before ``topology``, applied up to that offset, is declared missing: let go of what waits, till there, for its exchanges.
+
+        It was done to others of these names, and where the newer ones were declared the log of who has restarted has a hole.
+        """
+        exchanges = {_exchange_of(raw) for raw in topology if raw[0] & ~record.TRANSIENT == record.EXCHANGE_DECLARE}
+        if not exchanges:
+            return
+        pending = self.log.pending
+        kept = [
+            each
+            for each in pending
+            if each[0] > upto or each[1] != self._apply_topology or _exchange_of(each[2]) not in exchanges
+        ]
+        pending.clear()
+        pending.extend(kept)
+
     def declare_missing(self, raw: bytes, epoch: int) -> None:
         """Register a topology record, applied at the primary of ``epoch``, that this broker lost with its restart."""
         raw = _plain(raw)
@@ -624,3 +641,15 @@ class BrokerState:
 def _plain(raw: bytes) -> bytes:
     """A whole record without its transient bit."""
     return bytes((raw[0] & ~record.TRANSIENT,)) + raw[1:]
+
+
+def _exchange_of(raw: bytes) -> tuple[str, str] | None:
+    """(vhost, name) of the exchange that a topology record is about, None if it is about a queue alone."""
+    kind = raw[0] & ~record.TRANSIENT
+    if kind == record.EXCHANGE_DECLARE:
+        return record.decode_exchange_declare(raw, 5, len(raw))[:2]
+    if kind == record.EXCHANGE_DELETE:
+        return record.decode_exchange_delete(raw, 5)
+    if kind in (record.BIND, record.UNBIND):
+        return record.decode_bind(raw, 5, len(raw))[:2]
+    return None

@@ -289,3 +289,32 @@ def test_an_exchange_that_was_declared_again_is_the_durable_one() -> None:
             exchange = node.node.state.registry.vhost("/").exchanges["news"]
             assert [binding.routing_key for binding in exchange.bindings.values()] == ["durable"], node.name
             assert exchange.durable, node.name
+
+
+def test_a_durable_exchange_that_was_declared_again_is_the_one_that_was_refilled() -> None:
+    """The other way round: its deletion is in the log, and not applied yet when the refill brings the newer one."""
+    with scenario(backup_timeout_ms=NEVER_MS) as group:
+        hands = [group.hand() for _ in range(3)]
+        hands[0](calls.declare, "kept")
+        hands[0](calls.declare_exchange, "news", "direct")
+        hands[0](calls.bind, "kept", "news", "durable")
+        group.run_ms(100)
+        primary, restarted = group.primary, group.backups[0]
+        group.hold_disk(restarted)
+        hands[0].begin(calls.delete_exchange, "news")
+        group.run_ms(30)
+        hands[1].begin(calls.declare_exchange, "news", "fanout", durable=False)
+        group.run_ms(30)
+        hands[2].begin(calls.bind, "kept", "news", "transient")
+        group.run_ms(30)
+        log = restarted.node.state.log
+        group.free_disk(restarted)
+        group.until("all is on its disk", lambda: log.durable == log.end == primary.node.state.log.end)
+        restarted.crash(hard=False)
+        restarted.start()
+        group.ready()
+        group.run_ms(100)
+        for node in group.nodes:
+            exchange = node.node.state.registry.vhost("/").exchanges["news"]
+            assert [binding.routing_key for binding in exchange.bindings.values()] == ["transient"], node.name
+            assert (exchange.kind, exchange.durable) == ("fanout", False), node.name
