@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import attrs
 
-from tests.simulation.checkers import Checkers
+from tests.simulation.checkers import Checkers, routes
 from tests.simulation.checkers.accounts import Accounts
 from tests.simulation.checkers.instruments import watching_queues
 from tests.simulation.checkers.restart import Restart
@@ -266,6 +266,7 @@ class SimCluster:
                 self.checkers.levels.holds_the_log_alone(node, "is a backup")
             if self._topology(node) != topology:
                 raise Violation("G2", f"{node.name} and {primary.name} differ in what is declared and bound")
+            routes.check(node)
             if any(count < 0 for count in state.live._buckets.values()):
                 raise Violation("counts", f"{node.name} counts live offsets below zero: {state.live._buckets}")
             embargoed = {queue.name: queue.uncommitted for queue in state.queues.values() if queue.uncommitted}

@@ -81,7 +81,7 @@ WORKLOADS = (
     "thinker",
 )
 """Workloads beside the bank, which is always there."""
-LATER_WORKLOADS = ("levels", "ring", "mixed", "replacer")
+LATER_WORKLOADS = ("levels", "ring", "mixed", "replacer", "changeling")
 """Likewise; each is drawn from a stream of its own, so that a seed's other draws, and its story without them, stay as they were."""
 ALL_WORKLOADS = (*WORKLOADS, *LATER_WORKLOADS)
 

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import Any, TypeVar
 
 import attrs
@@ -31,13 +32,25 @@ def over_processes(work: Callable[[_T], _R], items: Iterable[_T], jobs: int) -> 
     if jobs == 1 or len(items) == 1:
         yield from map(work, items)
         return
-    with ProcessPoolExecutor(min(jobs, len(items)), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(jobs, len(items)), get_context("spawn"), _end_with_parent) as pool:
         try:
             for done in as_completed([pool.submit(work, item) for item in items]):
                 yield done.result()
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _end_with_parent() -> None:
+    """In a new process: if the one that hands out the work is killed, nobody would say that there is none any more."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 @attrs.frozen(kw_only=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
 
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.queue import Queue
+from understudy.broker.core.registry import TopologyImage
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log import record
 from understudy.ha.admission import Admission
 from understudy.ha.remote_backup import RemoteBackup
 from understudy.replicator import wire
@@ -171,3 +175,52 @@ def lost_transients_are_not_told(bug: Bug) -> None:
         return False
 
     bug.replace(BrokerReplicator, "lacks_transients", property(lacks_transients))
+
+
+@mutation("G2")
+def what_waits_is_done_to_the_exchange_that_was_refilled(bug: Bug) -> None:
+    """An exchange that a refill brings is deleted by what the log does, later, to an older one of that name."""
+    real = BrokerState.pass_over
+
+    def pass_over(self: BrokerState, topology: Iterable[bytes], upto: int) -> None:
+        before = list(self.log.pending)
+        real(self, topology, upto)
+        if len(self.log.pending) < len(before):
+            bug.strike()
+            self.log.pending.clear()
+            self.log.pending.extend(before)
+
+    bug.replace(BrokerState, "pass_over", pass_over)
+
+
+@mutation("G2")
+def waiting_declarations_outlive_a_refill(bug: Bug) -> None:
+    """What is not durable, was received and is not applied stays before a refill, though its deletion may be a hole."""
+    real = BrokerState.forget_transients
+
+    def forget_transients(self: BrokerState) -> None:
+        before = list(self.log.pending)
+        real(self)
+        if len(self.log.pending) < len(before):
+            bug.strike()
+            self.log.pending.clear()
+            self.log.pending.extend(before)
+            self.rebuild_registry()
+
+    bug.replace(BrokerState, "forget_transients", forget_transients)
+
+
+@mutation("G2")
+def the_first_declaration_of_an_exchange_stays(bug: Bug) -> None:
+    """An exchange that is declared anew, and differs, is taken for the one that a hole has deleted."""
+    real = TopologyImage.apply
+
+    def apply(self: TopologyImage, kind: int, raw: bytes) -> None:
+        if kind == record.EXCHANGE_DECLARE:
+            name = record.decode_exchange_declare(raw, 5, len(raw))[:2]
+            if self.exchanges.get(name, raw) != raw:
+                bug.strike()
+                return
+        real(self, kind, raw)
+
+    bug.replace(TopologyImage, "apply", apply)

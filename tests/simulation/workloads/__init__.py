@@ -16,6 +16,7 @@
 ``shy``          transactions of transient messages and non-durable queues
 ``fan``          one publish to several queues, deadlines, a queue deleted under an open transaction
 ``replacer``     exchanges and queues that no restart keeps, replaced under their names, and transactions through them
+``changeling``   exchanges and queues that are durable at one time, and not at the next, several changed in one breath
 ``thinker``      transactions that stay open for a while before they commit
 ===============  ========================================================================================================
 """

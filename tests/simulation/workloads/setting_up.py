@@ -8,6 +8,7 @@ from tests.simulation import calls
 from tests.simulation.knobs import Knobs
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
 from tests.simulation.workloads.bank import ACCOUNTS, Bank
+from tests.simulation.workloads.changeling import Changeling
 from tests.simulation.workloads.fan import Fan
 from tests.simulation.workloads.fleeting import Fleeting
 from tests.simulation.workloads.inquirer import Inquirer
@@ -66,6 +67,9 @@ def workers(run: Run, make: MAKE_CLIENT) -> tuple[list[SimClient], list[SimClien
         programs["mixer"] = lambda client: Mixer(client, run).program()
         programs["mixed-producer"] = lambda client: Producer(client, run, MIXED).program()
         watchers["mixed-consumer"] = lambda client: PickyConsumer(client, run, MIXED).program()
+    if "changeling" in chosen:
+        for i in range(2):
+            programs[f"changeling{i}"] = lambda client: Changeling(client, run).program()
     if "fifo" in chosen:
         programs["producer"] = lambda client: Producer(client, run, FIFO, persistent=0.9).program()
         watchers["consumer"] = lambda client: Consumer(client, run, FIFO).program()
