@@ -7,7 +7,9 @@ import pytest
 from tests.unit.core.core_kit import Client, Core, publish
 from understudy.broker.amqp.frames import Event
 from understudy.broker.amqp.methods import (
+    BASIC_ACK,
     BASIC_GET,
+    BASIC_REJECT,
     CHANNEL_CLOSE,
     CONNECTION_CLOSE,
     QUEUE_DECLARE,
@@ -137,6 +139,30 @@ def test_a_queue_that_is_about_to_be_filled_is_not_empty(core: Core, client: Cli
     assert event[1] == CHANNEL_CLOSE
     assert event[2][0] == 406
     assert "not empty" in event[2][1]
+
+
+@pytest.mark.parametrize(
+    "settle",
+    [encode_method(1, BASIC_ACK, 1, False), encode_method(1, BASIC_REJECT, 1, False), PURGE_NO_WAIT],
+    ids=["ack", "reject", "purge"],
+)
+def test_a_queue_whose_messages_were_settled_is_empty(core: Core, client: Client, settle: bytes) -> None:
+    """It was not until that was stable: who acknowledged the last message could not delete the queue if it was empty."""
+    client.publish("q", b"1")
+    core.sync()
+    if settle != PURGE_NO_WAIT:
+        client.send(GET)
+    client.heard()
+    client.send(settle, DELETE_IF_EMPTY)
+    core.sync()
+    assert client.heard() == ["queue.delete-ok"]
+
+
+def test_a_queue_whose_messages_are_handed_out_is_not_empty(core: Core, client: Client) -> None:
+    client.publish("q", b"1")
+    core.sync()
+    client.send(GET, DELETE_IF_EMPTY)
+    assert client.heard() == ["basic.get-ok", "channel.close"]
 
 
 @pytest.mark.parametrize(("number", "key"), [(1, CHANNEL_CLOSE), (0, CONNECTION_CLOSE)])
