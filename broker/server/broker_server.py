@@ -100,6 +100,9 @@ class BrokerServer:
         config = self._config
         started = time.monotonic()
         tls = tls_context("amqp.tls", config.amqp.tls) if config.amqp.tls is not None else None
+        # A stack of its own: a group would wrap what ends the broker, and it has to come through as it is.
+        handshakes = contextlib.AsyncExitStack()
+        stack.push_async_callback(handshakes.aclose)
         self._amqp = amqp = Listener("amqp", config.amqp.host, config.amqp.port)
         stack.callback(amqp.close)
         self._http = http = Listener("http", config.http.host, config.http.port)
@@ -125,7 +128,11 @@ class BrokerServer:
         await self._open(driver)
         while not self._plugins and not driver.broker.answering:  # the EPOCH record of this start is being fsynced
             await driver.turned()
-        await amqp.accept(lambda: ClientSession(driver), tls)
+        if tls is None:
+            await amqp.accept(lambda: ClientSession(driver))
+        else:
+            tasks = await handshakes.enter_async_context(asyncio.TaskGroup())
+            amqp.accept_tls(lambda: ClientSession(driver), tls, config.amqp.handshake_timeout_s, tasks)
         _log.info("serving", **{key: ports[key] for key in ports if key not in ("broker", "group", "started")},
                   seconds=round(time.monotonic() - started, 3))  # fmt: skip
 
