@@ -33,6 +33,7 @@ from understudy.broker.server.listener import Listener, tls_context
 from understudy.broker.server.node_driver import FAREWELL_S, NodeDriver
 from understudy.broker.server.ports_file import write_ports
 from understudy.broker.server.status_report import StatusReport
+from understudy.broker.server.supervisor_pipe import SupervisorPipe
 
 SHUTDOWN_TEXT: Final = "the broker is shutting down"
 LATE_S: Final = 0.5
@@ -70,6 +71,7 @@ class BrokerServer:
         self._wanted: asyncio.Queue[_Wanted] = asyncio.Queue()
         self._starting = True
         self._told: dict[str, Any] = {}
+        self._supervisor: SupervisorPipe | None = None
         self._amqp: Listener | None = None
         self._http: Listener | None = None
         self._plugins: list[EdgePlugin] = []
@@ -226,6 +228,7 @@ class BrokerServer:
 
     def _watch_supervisor(self) -> None:
         loop = asyncio.get_running_loop()
+        self._supervisor = SupervisorPipe(sys.stdout.fileno())
         descriptor = sys.stdin.fileno()
 
         def readable() -> None:
@@ -238,13 +241,14 @@ class BrokerServer:
     def _announce(self) -> None:
         """Tell the supervisor, if anything that he shows has changed."""
         assert self._report is not None
+        assert self._supervisor is not None
         if self._told.get("status") == "stopped":
             return  # what is taken apart from here on is nobody's concern
         brief = self._report.brief()
-        if brief != self._told:
+        if brief == self._told:
+            self._supervisor.flush()
+        elif self._supervisor.tell(json.dumps(brief)):
             self._told = brief
-            with contextlib.suppress(OSError):  # he is gone: the end of our standard input will say so
-                print(json.dumps(brief), flush=True)  # noqa: T201  # this is what he reads
 
 
 def _grace_is_over() -> None:
