@@ -33,6 +33,7 @@ from understudy.broker.server.listener import Listener, tls_context
 from understudy.broker.server.node_driver import FAREWELL_S, NodeDriver
 from understudy.broker.server.ports_file import write_ports
 from understudy.broker.server.status_report import StatusReport
+from understudy.broker.server.supervisor_pipe import SupervisorPipe
 
 SHUTDOWN_TEXT: Final = "the broker is shutting down"
 LATE_S: Final = 0.5
@@ -70,6 +71,7 @@ class BrokerServer:
         self._wanted: asyncio.Queue[_Wanted] = asyncio.Queue()
         self._starting = True
         self._told: dict[str, Any] = {}
+        self._supervisor: SupervisorPipe | None = None
         self._amqp: Listener | None = None
         self._http: Listener | None = None
         self._plugins: list[EdgePlugin] = []
@@ -100,6 +102,9 @@ class BrokerServer:
         config = self._config
         started = time.monotonic()
         tls = tls_context("amqp.tls", config.amqp.tls) if config.amqp.tls is not None else None
+        # A stack of its own: a group would wrap what ends the broker, and it has to come through as it is.
+        handshakes = contextlib.AsyncExitStack()
+        stack.push_async_callback(handshakes.aclose)
         self._amqp = amqp = Listener("amqp", config.amqp.host, config.amqp.port)
         stack.callback(amqp.close)
         self._http = http = Listener("http", config.http.host, config.http.port)
@@ -125,7 +130,11 @@ class BrokerServer:
         await self._open(driver)
         while not self._plugins and not driver.broker.answering:  # the EPOCH record of this start is being fsynced
             await driver.turned()
-        await amqp.accept(lambda: ClientSession(driver), tls)
+        if tls is None:
+            await amqp.accept(lambda: ClientSession(driver))
+        else:
+            tasks = await handshakes.enter_async_context(asyncio.TaskGroup())
+            amqp.accept_tls(lambda: ClientSession(driver), tls, config.amqp.handshake_timeout_s, tasks)
         _log.info("serving", **{key: ports[key] for key in ports if key not in ("broker", "group", "started")},
                   seconds=round(time.monotonic() - started, 3))  # fmt: skip
 
@@ -219,6 +228,7 @@ class BrokerServer:
 
     def _watch_supervisor(self) -> None:
         loop = asyncio.get_running_loop()
+        self._supervisor = SupervisorPipe(sys.stdout.fileno())
         descriptor = sys.stdin.fileno()
 
         def readable() -> None:
@@ -231,13 +241,14 @@ class BrokerServer:
     def _announce(self) -> None:
         """Tell the supervisor, if anything that he shows has changed."""
         assert self._report is not None
+        assert self._supervisor is not None
         if self._told.get("status") == "stopped":
             return  # what is taken apart from here on is nobody's concern
         brief = self._report.brief()
-        if brief != self._told:
+        if brief == self._told:
+            self._supervisor.flush()
+        elif self._supervisor.tell(json.dumps(brief)):
             self._told = brief
-            with contextlib.suppress(OSError):  # he is gone: the end of our standard input will say so
-                print(json.dumps(brief), flush=True)  # noqa: T201  # this is what he reads
 
 
 def _grace_is_over() -> None:

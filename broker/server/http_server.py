@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 
 MAX_REQUEST_BYTES: Final = 8192
 REQUEST_TIMEOUT_S: Final = 5.0
+"""For a request and its answer."""
 
 _REASONS: Final = {
     200: "OK",
@@ -51,7 +52,8 @@ class HttpSession(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._ends = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_S, transport.close)
+        # Not close: that waits for as long as a client does not read what it has asked for.
+        self._ends = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_S, self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

@@ -21,6 +21,7 @@ import structlog
 
 from understudy.broker.config import TlsConfig
 from understudy.broker.errors import UnderstudyError
+from understudy.broker.server.tls_door import TlsDoor
 
 BACKLOG: Final = 1024
 DESCRIPTORS_WANTED: Final = 65_536
@@ -84,7 +85,7 @@ class Listener:
         self.host = host
         self.port = port
         self._sockets: list[socket.socket] = []
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | TlsDoor] = []
         self._what = what
         self._full = False
         try:
@@ -110,7 +111,7 @@ class Listener:
         """``host:port``, with brackets around an IPv6 address."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    async def accept(self, protocol: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None = None) -> None:
+    async def accept(self, protocol: Callable[[], asyncio.Protocol]) -> None:
         """From now on each connection gets a ``protocol()``, as long as there are descriptors to spare."""
         loop = asyncio.get_running_loop()
 
@@ -118,7 +119,19 @@ class Listener:
             return protocol() if self._has_room() else _TurnedAway()
 
         for bound in self._sockets:
-            self._servers.append(await loop.create_server(accepted, sock=bound, ssl=tls, backlog=BACKLOG))
+            self._servers.append(await loop.create_server(accepted, sock=bound, backlog=BACKLOG))
+
+    def accept_tls(
+        self,
+        protocol: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext,
+        handshake_timeout_s: float,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """The same over TLS; ``tasks`` are what handshakes are made in."""
+        for bound in self._sockets:
+            door = TlsDoor(bound, protocol, tls, handshake_timeout_s, lambda _: self._has_room(), tasks)
+            self._servers.append(door)
 
     def _has_room(self) -> bool:
         """The kernel gives the lowest number that is free: one near the limit says that those below are taken."""

@@ -126,7 +126,7 @@ class NodeDriver:
         self._memory_limit = int(config.limits.memory_ratio * ram_bytes())
         self._lazy_s = (config.group.min_wait_ms or config.group.max_wait_ms) / 1000
         self._woken: list[ClientSession] = []
-        self._turn_due = False
+        self._turn_due = self._another_due = False
         self._flush_due = False
         self._lazy: asyncio.TimerHandle | None = None
         self._left = False
@@ -229,7 +229,8 @@ class NodeDriver:
                 self._end_turn(node)
         finally:
             # From here on a call of request_turn asks for another turn. What a core says in its own turn goes out in it.
-            self._turn_due = False
+            self._turn_due = self._another_due
+            self._another_due = False
         if self._woken:
             self._flush_clients()
         # Last, because a small group is synced here and now: backups and clients have been written to.
@@ -258,7 +259,9 @@ class NodeDriver:
         except Exception as error:  # noqa: BLE001  # nothing of a peer is looked at here: what comes is ours
             self.crashed(f"end of a turn, log at {node.state.log.position}", error)
         if all_answered:  # and nobody waits for what is left of the turn
+            self._turn_due = False  # the core has answered: a client that takes more has it in the next one
             self._flush_clients()
+            self._another_due, self._turn_due = self._turn_due, True
         try:
             left = node.gather(self._flush_due)
         except Exception as error:  # noqa: BLE001  # as above

@@ -126,6 +126,8 @@ class Supervisor:
             running.process = process = await self._start(about, log)
         running.quiet.clear()
         running.steady = False
+        if self._stopping.is_set():  # who stops the others did not see this one: it was being made
+            running.signal(signal.SIGTERM)
         assert process.stdout is not None
         async for line in process.stdout:
             self._told(running, line)

@@ -149,6 +149,10 @@ class FileCoordination:
         else:
             future.set_exception(error)
 
+    def broken(self, error: BaseException) -> None:
+        """The thread has raised what it should not, and has ended: a mistake of ours, for whoever watches this loop."""
+        raise RuntimeError("the coordination thread has ended") from error
+
     def renewed(self, trouble: str) -> None:
         """The renewal that was asked for has come back, for good or ill."""
         self._renewal_ms = 0

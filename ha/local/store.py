@@ -135,13 +135,7 @@ class CoordinationStore:
         self.path = path
         self._durable = True
         self._commits = 0
-        if create and not path.exists():
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise StoreError(f"coordination file {path}: its directory cannot be made: {error.strerror}") from error
-        elif not path.is_file():
-            raise StoreError(f"coordination file {path} {'is no file' if path.exists() else 'does not exist'}")
+        self._look_for_file(create=create)
         mode = "ro" if read_only else "rwc" if create else "rw"
         with self._translated():
             self._connection = sqlite3.connect(
@@ -160,6 +154,21 @@ class CoordinationStore:
         except BaseException:
             self.close()
             raise
+
+    def _look_for_file(self, *, create: bool) -> None:
+        """See that there is a file, or, to ``create`` one, a directory for it."""
+        path = self.path
+        try:
+            if create and not path.exists():
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    reason = f"its directory cannot be made: {error.strerror}"
+                    raise StoreError(f"coordination file {path}: {reason}") from error
+            elif not path.is_file():
+                raise StoreError(f"coordination file {path} {'is no file' if path.exists() else 'does not exist'}")
+        except OSError as error:  # of a directory that may not be entered, or whose disk fails, it cannot be told
+            raise StoreError(f"coordination file {path}: {error.strerror}") from error
 
     def close(self) -> None:
         self._connection.close()

@@ -195,8 +195,14 @@ class Worker:
             self._close()
             self._tell(self._owner.opened, opened, error)
             return
-        self._look()
-        self._tell(self._owner.opened, opened, None)
+        try:
+            self._look()
+            self._tell(self._owner.opened, opened, None)
+            self._serve()
+        except BaseException as error:  # noqa: BLE001  # without this thread a broker has no store until it is started again
+            self._tell(self._owner.broken, error)
+
+    def _serve(self) -> None:
         while True:
             wait_ms = self._look_at_ms - machine_ms()
             if wait_ms <= 0:

@@ -29,6 +29,7 @@ from typing import Final, cast
 import attrs
 import structlog
 
+from understudy.broker.server.tls_door import TlsDoor
 from understudy.replicator.direct import unix_socket
 from understudy.replicator.direct.link import DirectLink, LinkListener
 from understudy.replicator.direct.session import (
@@ -41,6 +42,7 @@ from understudy.replicator.direct.session import (
 
 __all__ = ["DirectFabric", "DirectLink", "FabricStatistics", "LinkListener", "LinkSettings", "LinkStatistics"]
 
+BACKLOG: Final = 100
 MAX_HANDSHAKES: Final = 64
 """How many accepted connections may be unauthenticated at once; further ones are closed."""
 MAX_REFUSALS_KNOWN: Final = 256
@@ -149,7 +151,7 @@ class DirectFabric:
         self.port = 0
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
-        self._servers: list[asyncio.AbstractServer] = []
+        self._servers: list[asyncio.AbstractServer | TlsDoor] = []
         self._unix: unix_socket.UnixAddress | None = None
         self._closed = False
         self._links: set[DirectLink] = set()
@@ -167,14 +169,33 @@ class DirectFabric:
         Raises:
             OSError: the address cannot be listened on.
         """
-        tls = self.settings.server_tls
-        timeout_s = None if tls is None else self.settings.handshake_timeout_ms / 1_000
-        server = await self._loop.create_server(
-            lambda: self._connection("", ""), host, port, ssl=tls, ssl_handshake_timeout=timeout_s
-        )
+        if self.settings.server_tls is not None:
+            await self._listen_tls(self.settings.server_tls, host, port)
+            return self.port
+        server = await self._loop.create_server(lambda: self._connection("", ""), host, port)
         self._servers.append(server)
         self.port = int(server.sockets[0].getsockname()[1])
         return self.port
+
+    async def _listen_tls(self, tls: ssl.SSLContext, host: str, port: int) -> None:
+        """The port is the same at every address of ``host``."""
+        timeout_s = self.settings.handshake_timeout_ms / 1_000
+        self.port = port
+        for family, _, _, _, address in await self._loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            bound = socket.create_server((address[0], self.port), family=family, backlog=BACKLOG)
+            bound.setblocking(False)
+            self.port = int(bound.getsockname()[1])
+            self._servers.append(
+                TlsDoor(bound, lambda: self._connection("", ""), tls, timeout_s, self._admits, self._tasks)
+            )
+
+    def _admits(self, shaking: int) -> bool:
+        """Whether one more stranger may begin with TLS; those who have got through that are counted by :meth:`link_made`."""
+        admitted = shaking < MAX_HANDSHAKES
+        self._refused += not admitted
+        return admitted
 
     async def listen_unix(self, path: Path) -> bool:
         """Accept links from this machine at ``path`` too; False, and a word in the log, if that cannot be."""

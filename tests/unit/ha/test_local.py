@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sqlite3
@@ -675,6 +676,65 @@ def test_a_file_that_is_taken_away_is_lost_and_nothing_is_written_to_it(run: Run
             assert listener.answers()[2] == (3, Answer.DONE, SECOND)
 
     run(main)
+
+
+def test_a_directory_that_may_not_be_entered_for_a_while_is_lost_for_a_while(
+    run: Run, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was lost for ever: the thread had ended of it, unnoticed, and its broker could not lead before it was started again."""
+    refused = threading.Event()
+    real = Path.stat
+
+    def stat(self: Path, **options: Any) -> os.stat_result:
+        if refused.is_set() and self == path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return real(self, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+
+    async def main() -> None:
+        async with coordination(path) as (one, listener):
+            one.found(1, FIRST)
+            await listener.until(listener.answers)
+            refused.set()
+            one.replace(2, FIRST, SECOND)
+            await listener.until(lambda: len(listener.answers()) == 2)
+            assert listener.answers()[1] == (2, Answer.LOST, None)
+            one.replace(3, FIRST, SECOND)  # the file is closed by now
+            await listener.until(lambda: len(listener.answers()) == 3)
+            assert "Permission denied" in one.trouble
+            refused.clear()
+            await listener.until(lambda: listener.kinds().count("regained"))
+            one.replace(4, FIRST, SECOND)
+            await listener.until(lambda: len(listener.answers()) == 4)
+            assert listener.answers()[3] == (4, Answer.DONE, SECOND)
+
+    run(main)
+
+
+def test_a_thread_that_ends_of_a_mistake_is_no_silence(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(self: CoordinationStore, *_: Any) -> Any:
+        raise KeyError("never")
+
+    monkeypatch.setattr(CoordinationStore, "found", found)
+    raised: list[Any] = []
+
+    async def main() -> None:
+        seen = asyncio.Event()
+
+        def notice(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            raised.append(context["exception"])
+            seen.set()
+
+        asyncio.get_running_loop().set_exception_handler(notice)
+        async with coordination(path) as (one, _):
+            one.found(1, FIRST)
+            async with asyncio.timeout(LIMIT_S):
+                await seen.wait()
+
+    asyncio.run(main())
+    assert str(raised) == "[RuntimeError('the coordination thread has ended')]"
+    assert str(raised[0].__cause__) == "'never'"
 
 
 def test_a_thread_that_hangs_is_a_lost_store(run_once: Run, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -587,8 +587,9 @@ def test_silence_is_a_lost_link_and_heartbeats_are_not_silence(run: Run) -> None
 # ----------------------------------------------------------------------------------------------------------------- TLS
 
 
-def test_links_over_tls(run: Run, tmp_path: Path) -> None:
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The server's side, and that of a client who trusts it."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
     command = (
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=localhost "
         f"-addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {certificate}"
@@ -596,7 +597,35 @@ def test_links_over_tls(run: Run, tmp_path: Path) -> None:
     subprocess.run(command.split(), check=True, capture_output=True)
     server_tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server_tls.load_cert_chain(certificate, key)
-    trusting = ssl.create_default_context(cafile=certificate)
+    return server_tls, ssl.create_default_context(cafile=certificate)
+
+
+def test_strangers_that_do_not_even_begin_with_tls_are_bounded(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were not: each held a descriptor for as long as a handshake may take, and the journal needs some, too."""
+    monkeypatch.setattr(driver, "MAX_HANDSHAKES", 3)
+    server_tls, trusting = tls_contexts(tmp_path)
+
+    async def main() -> None:
+        async with owners("b1", "b2", server_tls=server_tls, client_tls=trusting) as (one, other):
+            strangers = [await asyncio.open_connection("127.0.0.1", other.fabric.port) for _ in range(3)]
+            for _ in range(2):
+                reader, writer = await asyncio.open_connection("127.0.0.1", other.fabric.port)
+                with suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+                writer.close()
+            assert other.fabric.statistics().refused == 2
+            for _, writer in strangers:
+                writer.close()
+                await writer.wait_closed()
+            await link(one, other)
+
+    run(main)
+
+
+def test_links_over_tls(run: Run, tmp_path: Path) -> None:
+    server_tls, trusting = tls_contexts(tmp_path)
     distrusting = ssl.create_default_context()
 
     async def main() -> None:

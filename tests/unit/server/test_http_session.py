@@ -8,6 +8,7 @@ import json
 import pytest
 
 from tests.unit.server.fakes import FakeTransport
+from understudy.broker.server import http_server
 from understudy.broker.server.http_server import MAX_REQUEST_BYTES, HttpSession, Page
 
 pytestmark = pytest.mark.asyncio
@@ -70,4 +71,17 @@ async def test_an_unfinished_head_waits() -> None:
     session.connection_made(transport)
     session.data_received(b"GET /status HTTP/1.0\r\n")
     assert (transport.written, transport.done) == ([], [])
+    session.connection_lost(None)
+
+
+@pytest.mark.parametrize("request_", [b"GET /sta", b"GET /status HTTP/1.0\r\n\r\n"])
+async def test_who_neither_asks_nor_reads_is_let_go(request_: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asked and did not read kept its socket, and its page, for as long as it liked."""
+    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 0.0)
+    session, transport = HttpSession(PAGES), FakeTransport()
+    session.connection_made(transport)
+    session.data_received(request_)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert transport.done[-1] == "abort"
     session.connection_lost(None)

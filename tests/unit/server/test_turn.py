@@ -10,12 +10,19 @@ import pytest
 
 from understudy.broker.config import parse
 from understudy.broker.core.node import BrokerNode
+from understudy.broker.server import node_driver
 from understudy.broker.server.client_session import ClientSession
 from understudy.broker.server.edge_plugin import EdgePlugin
 from understudy.broker.server.file_storage import FileStorage
 from understudy.broker.server.node_driver import NodeDriver
 
 pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(autouse=True)
+def no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tick asks for a turn, too."""
+    monkeypatch.setattr(node_driver, "TICK_S", 3600.0)
 
 
 class Story:
@@ -89,6 +96,20 @@ async def test_who_waits_is_written_to_first(urgent: bool, order: list[str]) -> 
     story.wake()
     await turned()
     assert story.done == order
+
+
+@pytest.mark.parametrize("urgent", [False, True])
+async def test_a_client_that_takes_more_has_it_in_the_next_turn(urgent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had to wait for the next tick of the clock, if it was written to before the links: 50 ms for each bound of its output."""
+    story = Story(leading=True, urgent=urgent)
+    monkeypatch.setattr(story, "flush", story.driver.request_turn)
+    story.wake()
+    await turned()
+    await turned()
+    assert story.done.count("answer") == 2
+    story.driver.request_turn()
+    await turned()
+    assert story.done.count("answer") == 3
 
 
 async def test_a_socket_that_cannot_be_written_is_no_crash_of_the_core(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,96 @@
+"""TlsDoor: accepts connections that are to speak TLS, and can turn them away.
+
+asyncio's own server tells of a TLS connection when its handshake is over, and until then nobody can close it: strangers that
+connect and say nothing hold a descriptor each, as many as there are, for as long as a handshake may take. So sockets are accepted
+here, and whoever is not wanted is gone before a handshake begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+ACCEPTED_AT_ONCE: Final = 128
+"""Then the loop goes on with others."""
+PAUSE_S: Final = 0.1
+"""Accepting is tried again after so long if the machine has no descriptor, or no memory, for another socket."""
+
+
+class TlsDoor:
+    """One listening socket.
+
+    Args:
+        bound: listens, and does not block; closed by :meth:`close`.
+        protocol: makes what a connection is given to when its handshake is over.
+        tls: the server's side.
+        handshake_timeout_s: for a handshake.
+        admits: whether there is room for one more, given how many handshakes are under way.
+        tasks: the group that handshakes belong to.
+    """
+
+    def __init__(
+        self,
+        bound: socket.socket,
+        protocol: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext,
+        handshake_timeout_s: float,
+        admits: Callable[[int], bool],
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._bound = bound
+        self._protocol = protocol
+        self._tls = tls
+        self._handshake_timeout_s = handshake_timeout_s
+        self._admits = admits
+        self._tasks = tasks
+        self._loop = asyncio.get_running_loop()
+        self._shaking: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._listen()
+
+    def close(self) -> None:
+        """Accept nothing more, give unfinished handshakes up; what has got in stays. Closing twice is harmless."""
+        if self._bound.fileno() < 0:
+            return
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._bound)
+        self._bound.close()
+        for task in list(self._shaking):
+            task.cancel()
+
+    def _listen(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._bound, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                accepted, _ = self._bound.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError:
+                self._loop.remove_reader(self._bound)
+                self._pause = self._loop.call_later(PAUSE_S, self._listen)
+                return
+            if not self._admits(len(self._shaking)):
+                accepted.close()
+                continue
+            accepted.setblocking(False)
+            task = self._tasks.create_task(self._shake_hands(accepted), name="TLS handshake")
+            self._shaking.add(task)
+            task.add_done_callback(self._shaking.discard)
+
+    async def _shake_hands(self, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._protocol, accepted, ssl=self._tls, ssl_handshake_timeout=self._handshake_timeout_s
+            )
+        except OSError:  # ssl.SSLError is one: no TLS, no certificate that counts, too slow, gone
+            accepted.close()
+        except BaseException:
+            accepted.close()
+            raise
