@@ -21,6 +21,7 @@ DEFAULT_EXCHANGES = (
     ("amq.headers", "headers"),
     ("amq.match", "headers"),
 )
+_ALWAYS_THERE = frozenset(name for name, _ in DEFAULT_EXCHANGES)
 
 
 class VirtualHost:
@@ -143,6 +144,11 @@ class TopologyImage:
             self.bindings[record.decode_bind(raw, 5, end)] = raw
         elif kind == record.UNBIND:
             self.bindings.pop(record.decode_bind(raw, 5, end), None)
+
+    def holds_what_is_bound(self, raw: bytes) -> bool:
+        """Whether the queue and the exchange of a BIND are here."""
+        vhost, exchange, queue_id, *_ = record.decode_bind(raw, 5, len(raw))
+        return queue_id in self.queues and (exchange in _ALWAYS_THERE or (vhost, exchange) in self.exchanges)
 
     def _remove_exchange(self, name: tuple[str, str]) -> None:
         self.exchanges.pop(name, None)

@@ -498,6 +498,8 @@ class BrokerState:
     def _apply_topology(self, raw: bytes) -> None:
         raw = _plain(raw)
         kind = raw[0]
+        if kind == record.BIND and not self.image.holds_what_is_bound(raw):
+            return  # they were forgotten for a refill, which brings this with them, or never comes
         self.image.apply(kind, raw)
         if kind == record.QUEUE_DELETE:
             queue = self.queues.pop(record.decode_queue_delete(raw, 5), None)

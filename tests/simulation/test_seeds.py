@@ -49,6 +49,7 @@ LATEST_SEEDS = {
 AS_DRAWN = {
     2772: "a binding that waited in the log of a backup, which forgot its queue for a refill, was in force without it for ever",
     3287: "the same with the exchange",
+    4845: "the same with a binding that came after its queue was forgotten, and before a refill that never came",
 }
 """Found since, with all of it."""
 

@@ -143,3 +143,15 @@ def test_a_refill_may_bring_a_binding_of_a_queue_whose_declaration_waits() -> No
     state.declare_missing(record.encode_bind(False, "/", "news", lasting, "k", EMPTY, False), 1)
     state.log.apply_up_to(3)
     assert [key[1:3] for key in state.image.bindings] == [("news", lasting)]
+
+
+def test_a_binding_that_comes_when_its_queue_is_forgotten_is_passed_over() -> None:
+    state = BrokerState()
+    fleeting = id_of(1, 1)
+    receive(state, 1, declare(fleeting, "fleeting", 0))
+    state.forget_transients()
+    receive(state, 1, record.encode_bind(False, "/", "amq.direct", fleeting, "k", EMPTY, False))
+    receive(state, 2, record.encode_epoch(2, "b1", True, 0))
+    state.log.apply_up_to(3)
+    assert state.image.bindings == {}
+    assert not state.registry.vhost("/").exchanges["amq.direct"].bindings
