@@ -467,12 +467,9 @@ class BrokerReplicator:
         meta, at = Meta.decode(message, 2)
         state = self._state
         if wire.base_form(message) == wire.BASE_OF_REFILL:
-            # The log goes on. What is not durable is added as it was when the primary had applied so much, perhaps more than here.
+            # The log goes on, only what is not durable is added.
             epoch, applied = meta.starts[-1]
-            state.pass_over(meta.topology, applied)
-            for raw in meta.topology:
-                state.declare_missing(raw, epoch)
-            state.rebuild_registry(keep_places=True)  # what the log brought for these queues meanwhile was passed over
+            state.declare_missing(meta.topology, epoch, applied)
             return
         kept = self._check_kept(message, at)
         self.part = True

@@ -160,31 +160,27 @@ class BrokerState:
         """Take one whole record that stands in the log at ``offset`` but does not come with its batch (a catch-up)."""
         self._takers[raw[0] & 0x7F](raw, 0, len(raw), offset, raw[0] > 0x7F)
 
-    def pass_over(self, topology: Iterable[bytes], upto: int) -> None:
-        """Before ``topology``, applied up to that offset, is declared missing: let go of what waits, till there, for its exchanges.
+    def declare_missing(self, topology: Iterable[bytes], epoch: int, upto: int) -> None:
+        """Register what this broker lost with its restart, as the primary of ``epoch`` had it when it had applied up to ``upto``.
 
-        It was done to others of these names, and where the newer ones were declared the log of who has restarted has a hole.
+        Queues are there at once, for what comes to them. Exchanges and bindings wait for what this broker still has to apply up to
+        there: it is done to older ones of their names, and this log has holes where the newer ones were declared.
         """
-        exchanges = {_exchange_of(raw) for raw in topology if raw[0] & ~record.TRANSIENT == record.EXCHANGE_DECLARE}
-        if not exchanges:
-            return
-        pending = self.log.pending
-        kept = [
-            each
-            for each in pending
-            if each[0] > upto or each[1] != self._apply_topology or _exchange_of(each[2]) not in exchanges
-        ]
-        pending.clear()
-        pending.extend(kept)
-
-    def declare_missing(self, raw: bytes, epoch: int) -> None:
-        """Register a topology record, applied at the primary of ``epoch``, that this broker lost with its restart."""
-        raw = _plain(raw)
         known = set(self.queues)
-        if raw[0] == record.EXCHANGE_DECLARE:
-            self.refilled_exchanges[record.decode_exchange_declare(raw, 5, len(raw))[:2]] = epoch
-        self.image.apply(raw[0], raw)
-        self._register(raw)
+        place = min(upto, self.log.end)
+        waiting = []
+        for raw in map(_plain, topology):
+            if raw[0] == record.QUEUE_DECLARE:
+                self.image.apply(raw[0], raw)
+            else:
+                waiting.append((place, self._apply_missing, (raw, epoch)))
+        pending = self.log.pending
+        before = [each for each in pending if each[0] <= place]
+        behind = [each for each in pending if each[0] > place]
+        pending.clear()
+        pending.extend((*before, *waiting, *behind))
+        self.log.apply_up_to(self.log.stable)
+        self.rebuild_registry(keep_places=True)  # what the log brought for these queues meanwhile was passed over
         self._count_uncommitted(self.queues.keys() - known)
 
     def _count_uncommitted(self, new: Iterable[int]) -> None:
@@ -480,7 +476,12 @@ class BrokerState:
         """
         self.refilled_exchanges.clear()
         pending = self.log.pending
-        kept = [each for each in pending if each[1] != self._apply_topology or not each[2][0] & record.TRANSIENT]
+        kept = [
+            each
+            for each in pending
+            if each[1] != self._apply_missing
+            and not (each[1] == self._apply_topology and each[2][0] & record.TRANSIENT)
+        ]
         pending.clear()
         pending.extend(kept)
         self._drop_transients(ALL_EPOCHS)
@@ -495,11 +496,17 @@ class BrokerState:
     def _apply_trimmed(self, argument: tuple[int, int]) -> None:
         self.outcomes.trim(*argument)
 
+    def _apply_missing(self, argument: tuple[bytes, int]) -> None:
+        raw, epoch = argument
+        if raw[0] == record.EXCHANGE_DECLARE:
+            self.refilled_exchanges[record.decode_exchange_declare(raw, 5, len(raw))[:2]] = epoch
+        self._apply_topology(raw)
+
     def _apply_topology(self, raw: bytes) -> None:
         raw = _plain(raw)
         kind = raw[0]
         if kind == record.BIND and not self.image.holds_what_is_bound(raw):
-            return  # they were forgotten for a refill, which brings this with them, or never comes
+            return  # they were forgotten for a refill, which brings this with them, or never comes; or come themselves with the log
         self.image.apply(kind, raw)
         if kind == record.QUEUE_DELETE:
             queue = self.queues.pop(record.decode_queue_delete(raw, 5), None)
@@ -560,7 +567,7 @@ class BrokerState:
         """
         self.registry = Registry()
         applied = self.image.records()
-        changes = (self._apply_topology, self._apply_epoch)
+        changes = (self._apply_topology, self._apply_missing, self._apply_epoch)
         pending = [(apply, argument) for _, apply, argument in self.log.pending if apply in changes]
         topology = applied + [_plain(argument) for apply, argument in pending if apply == self._apply_topology]
         declared = {
@@ -577,6 +584,8 @@ class BrokerState:
         for apply, argument in pending:
             if apply == self._apply_topology:
                 self._register(_plain(argument))
+            elif apply == self._apply_missing:
+                self._register(argument[0])
             elif argument[1]:
                 self._unregister_transients(argument[1])
 
@@ -600,14 +609,14 @@ class BrokerState:
 
     def cut(self, offset: int) -> None:
         """Drop everything after ``offset``: this log's tail is not the primary's. Nothing applied is touched."""
-        topology = any(at > offset and apply == self._apply_topology for at, apply, _ in self.log.pending)
-        epochs = any(at > offset and apply == self._apply_epoch for at, apply, _ in self.log.pending)
+        changes = (self._apply_topology, self._apply_missing, self._apply_epoch)
+        changed = any(at > offset and apply in changes for at, apply, _ in self.log.pending)
         self.log.cut(offset)
         for tx in list(self.transactions.values()):
             self._release(tx.cut(offset))
             if not tx.events and tx.prepare is None:
                 del self.transactions[tx.tx_id]
-        if topology or epochs:
+        if changed:
             self.rebuild_registry(keep_places=True)
 
     # -- whole-state operations -----------------------------------------------------------------------------------
@@ -643,15 +652,3 @@ class BrokerState:
 def _plain(raw: bytes) -> bytes:
     """A whole record without its transient bit."""
     return bytes((raw[0] & ~record.TRANSIENT,)) + raw[1:]
-
-
-def _exchange_of(raw: bytes) -> tuple[str, str] | None:
-    """(vhost, name) of the exchange that a topology record is about, None if it is about a queue alone."""
-    kind = raw[0] & ~record.TRANSIENT
-    if kind == record.EXCHANGE_DECLARE:
-        return record.decode_exchange_declare(raw, 5, len(raw))[:2]
-    if kind == record.EXCHANGE_DELETE:
-        return record.decode_exchange_delete(raw, 5)
-    if kind in (record.BIND, record.UNBIND):
-        return record.decode_bind(raw, 5, len(raw))[:2]
-    return None

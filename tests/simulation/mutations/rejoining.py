@@ -178,19 +178,16 @@ def lost_transients_are_not_told(bug: Bug) -> None:
 
 
 @mutation("G2")
-def what_waits_is_done_to_the_exchange_that_was_refilled(bug: Bug) -> None:
-    """An exchange that a refill brings is deleted by what the log does, later, to an older one of that name."""
-    real = BrokerState.pass_over
+def a_refill_is_ahead_of_the_log(bug: Bug) -> None:
+    """Exchanges and bindings of a refill are there at once: what the log does to older ones of their names is done to them."""
+    real = BrokerState.declare_missing
 
-    def pass_over(self: BrokerState, topology: Iterable[bytes], upto: int) -> None:
-        before = list(self.log.pending)
-        real(self, topology, upto)
-        if len(self.log.pending) < len(before):
+    def declare_missing(self: BrokerState, topology: Iterable[bytes], epoch: int, upto: int) -> None:
+        if upto > self.log.applied and any(apply == self._apply_topology for _, apply, _ in self.log.pending):
             bug.strike()
-            self.log.pending.clear()
-            self.log.pending.extend(before)
+        real(self, topology, epoch, 0)
 
-    bug.replace(BrokerState, "pass_over", pass_over)
+    bug.replace(BrokerState, "declare_missing", declare_missing)
 
 
 @mutation("G2")

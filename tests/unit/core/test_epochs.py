@@ -31,10 +31,9 @@ def take_epoch(state: BrokerState, epoch: int) -> None:
 def test_an_epoch_that_was_overtaken_by_a_refill_ends_what_is_older_only() -> None:
     state = BrokerState()
     durable, old, new = id_of(1, 1), id_of(1, 2), id_of(3, 1)
-    state.declare_missing(declare(durable, "durable", record.DURABLE), 3)
-    state.declare_missing(declare(old, "old", 0), 3)
-    state.declare_missing(declare(new, "new", 0), 3)
-    state.declare_missing(record.encode_exchange_declare("/", "x", "fanout", 0, EMPTY), 3)
+    exchange = record.encode_exchange_declare("/", "x", "fanout", 0, EMPTY)
+    queues = [declare(durable, "durable", record.DURABLE), declare(old, "old", 0), declare(new, "new", 0)]
+    state.declare_missing([exchange, *queues], 3, 5)
     queue = state.queues[durable]
     for entry_id, persistent in ((id_of(1, 6), True), (id_of(1, 7), False), (id_of(3, 8), False)):
         queue.enqueue(entry_id, Message("", "durable", b"\0\0", b"x", persistent), 0)
@@ -94,7 +93,7 @@ def test_an_exchange_that_an_epoch_ends_does_not_come_back_when_a_later_record_i
 def test_a_base_ends_what_an_earlier_refill_has_said_of_exchanges() -> None:
     """The next primary may have applied less than the one that refilled this broker: its base has the older exchange again."""
     state = BrokerState()
-    state.declare_missing(record.encode_exchange_declare("/", "news", "fanout", 0, EMPTY), 2)
+    state.declare_missing([record.encode_exchange_declare("/", "news", "fanout", 0, EMPTY)], 2, 0)
     older = record.encode_exchange_declare("/", "news", "direct", 0, EMPTY)
     state.log.restart_at(1, [(1, 1)])
     Meta(offset=1, csn=0, starts=((1, 1),), topology=(older,), outcomes=Outcomes()).install(state)
@@ -139,8 +138,8 @@ def test_a_refill_may_bring_a_binding_of_a_queue_whose_declaration_waits() -> No
     receive(state, 1, declare(lasting, "lasting", record.DURABLE))
     receive(state, 1, record.encode_holes(1))
     state.forget_transients()
-    state.declare_missing(record.encode_exchange_declare("/", "news", "direct", 0, EMPTY), 1)
-    state.declare_missing(record.encode_bind(False, "/", "news", lasting, "k", EMPTY, False), 1)
+    exchange = record.encode_exchange_declare("/", "news", "direct", 0, EMPTY)
+    state.declare_missing([exchange, record.encode_bind(False, "/", "news", lasting, "k", EMPTY, False)], 1, 3)
     state.log.apply_up_to(3)
     assert [key[1:3] for key in state.image.bindings] == [("news", lasting)]
 
