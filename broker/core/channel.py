@@ -53,7 +53,7 @@ class Channel:
     Attributes:
         closing: we have sent channel.close; everything but the answer is passed over.
         ended: it will never say anything again.
-        awaiting: key of the method whose answer waits for the log, 0 if none.
+        awaiting: key of the method whose answer waits for the log, or for room, 0 if none.
     """
 
     def __init__(self, connection: Connection, number: int) -> None:
@@ -67,6 +67,7 @@ class Channel:
         self.last_queue = ""
         self.inbox: deque[Event] = deque()
         self._postponed_bytes = 0
+        self._for_room: tuple[Callable[..., None], tuple[Any, ...]] | None = None
         self.transacting = Transacting(self)
         self.publishing = Publishing(self)
         self.consuming = Consuming(self)
@@ -142,6 +143,18 @@ class Channel:
         elif outlives:
             with suppress(AmqpError):  # there is nobody left to be told
                 action(*args)
+
+    def when_taken(self, key: int, action: Callable[..., None], *args: Any) -> None:
+        """Call ``action(*args)``, which answers method ``key``, when the client takes again what it is sent."""
+        self.awaiting = key
+        self._for_room = (action, args)
+
+    def go_on(self) -> None:
+        """The client takes what it is sent: do what has waited for that."""
+        waiting, self._for_room = self._for_room, None
+        if waiting is not None:
+            action, args = waiting
+            self._answered(lambda: action(*args))
 
     def answer_when_stable(self, offset: int, key: int, answer: Callable[[], None] | None) -> None:
         """Call ``answer`` when the log is applied up to ``offset``; until then the channel takes nothing more.
@@ -232,6 +245,7 @@ class Channel:
             return
         self.ended = True
         self.inbox.clear()
+        self._for_room = None
         if self._postponed_bytes:
             self.connection.postponed(-self._postponed_bytes)
             self._postponed_bytes = 0

@@ -101,8 +101,8 @@ class Connection:
 
     Attributes:
         paused: do not read from the socket now (a bound is reached, or work is refused for want of brokers).
-        congested: no deliveries now: ``outgoing_bytes_per_client`` are waiting to be written, or (set by the driver) were written
-            and not taken by the client.
+        congested: no deliveries now, nor answers to basic.get: ``outgoing_bytes_per_client`` are waiting to be written, or (set by
+            the driver) were written and not taken by the client.
         finished: nothing more will be said: write what is left, then close the socket.
         unstable_bytes: of messages that were published and are not stable, and of frames that wait in channels.
         published_to: the log's end after the last publish outside a transaction.
@@ -124,6 +124,7 @@ class Connection:
         self.heartbeat_ms = 0
         self.paused = False
         self.congested = False
+        self._congested_bytes = 0
         self.finished = False
         self.close_reason = ""
         self.unstable_bytes = 0
@@ -184,7 +185,11 @@ class Connection:
             self.transport.wake()
         self._output.append(frames)
         self._output_bytes += len(frames)
-        if self._output_bytes > self.broker.limits.outgoing_bytes_per_client:
+        if self.congested:  # what is written nevertheless are answers, which its next questions would only make more
+            self._congested_bytes += len(frames)
+            if self._congested_bytes > self.broker.limits.outgoing_bytes_per_client and not self.paused:
+                self.check_bounds()
+        elif self._output_bytes > self.broker.limits.outgoing_bytes_per_client:
             self.congested = True  # in this turn; when the driver has written it knows more
 
     def take_output(self) -> list[bytes]:
@@ -414,7 +419,8 @@ class Connection:
         elif self._refused:
             reason = broker.work_refused
             self._refused = bool(reason)
-        paused = (bool(reason) and self.phase is not Phase.CLOSING) or self.phase is Phase.VERIFYING
+        unread = self._congested_bytes > limits.outgoing_bytes_per_client
+        paused = ((bool(reason) or unread) and self.phase is not Phase.CLOSING) or self.phase is Phase.VERIFYING
         if self.paused and not paused:
             self._received_ms = broker.now_ms  # what came meanwhile is still to be read: its silence begins now
         self.paused = paused
@@ -430,9 +436,17 @@ class Connection:
     def set_congested(self, congested: bool) -> None:
         """The driver: the client takes bytes slower than we write them, or takes them again."""
         self.congested = congested
-        if not congested:
-            for channel in self.channels.values():
-                channel.consuming.schedule_all()
+        if congested:
+            return
+        if self._congested_bytes:
+            self._congested_bytes = 0
+            self.check_bounds()
+            self.transport.wake()
+        channels = list(self.channels.values())
+        for channel in channels:
+            channel.consuming.schedule_all()
+        for channel in channels:
+            channel.go_on()
 
     def _can(self, capability: str) -> bool:
         capabilities = self.client_properties.get("capabilities")

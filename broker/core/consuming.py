@@ -174,6 +174,9 @@ class Consuming:
         self._channel.after_own_publishes(BASIC_GET, self._get_from, *args)
 
     def _get_from(self, name: str, no_ack: bool) -> None:
+        if self._connection.congested:  # a few bytes ask for any number of messages
+            self._channel.when_taken(BASIC_GET, self._get, (name, no_ack))
+            return
         queue = self._channel.naming.queue_for(name, "read")
         if queue.exclusive_consumer:
             raise AccessRefusedError(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")

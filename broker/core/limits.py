@@ -12,7 +12,8 @@ class Limits:
     Attributes:
         unstable_bytes: received and not yet stable, all connections: publishers are not read any more.
         unstable_bytes_per_connection: the same for one connection.
-        outgoing_bytes_per_client: written and not taken by a client: no more deliveries to it.
+        outgoing_bytes_per_client: written and not taken by a client: no more deliveries to it, basic.get waits; with as much
+            again of other answers it is not read any more.
         tx_bytes: content of one transaction: 506 and rolled back above it.
         tx_memory_bytes: the same: bodies beyond it are spilled to a file.
         message_bytes: one body: 501 above it.
