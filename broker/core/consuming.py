@@ -175,7 +175,7 @@ class Consuming:
 
     def _get_from(self, name: str, no_ack: bool) -> None:
         if self._connection.congested:  # a few bytes ask for any number of messages
-            self._channel.when_taken(BASIC_GET, self._get_from, name, no_ack)
+            self._channel.when_taken(BASIC_GET, self._get, (name, no_ack))
             return
         queue = self._channel.naming.queue_for(name, "read")
         if queue.exclusive_consumer:

@@ -60,6 +60,15 @@ def test_a_get_that_waits_takes_nothing_when_its_channel_is_gone(core: Core, cli
     assert core.node.state.registry.vhost("/").queues["q"].depth == 30
 
 
+def test_a_get_that_waits_takes_nothing_from_a_broker_that_does_not_lead_any_more(core: Core, client: Client) -> None:
+    client.connection.set_congested(True)
+    client.send(GET)
+    core.broker.leading = core.broker.answering = False  # `HaBroker.step_down`
+    client.connection.set_congested(False)
+    core.turn()
+    assert client.heard() == []
+
+
 def test_the_queue_may_go_while_a_get_waits(core: Core, client: Client) -> None:
     client.connection.set_congested(True)
     client.send(GET, publish("q", b"behind it"))
