@@ -31,7 +31,7 @@ from understudy.broker.server.file_storage import FileStorage
 from understudy.broker.server.http_server import HttpSession
 from understudy.broker.server.listener import Listener, tls_context
 from understudy.broker.server.node_driver import FAREWELL_S, NodeDriver
-from understudy.broker.server.ports_file import write_ports
+from understudy.broker.server.ports_file import PORTS_NAME, write_ports
 from understudy.broker.server.status_report import StatusReport
 from understudy.broker.server.supervisor_pipe import SupervisorPipe
 
@@ -119,7 +119,8 @@ class BrokerServer:
         self._report = report = StatusReport(config, ports, self._plugins)
         pages = {"/status": report.status, "/livez": report.livez, "/readyz": report.readyz, "/digest": report.digest}
         await http.accept(lambda: HttpSession(pages))
-        write_ports(config.broker.data, ports)
+        if not write_ports(config.broker.data, ports):
+            _log.warning(f"no room for {PORTS_NAME}: who knows only the directory does not find this broker", **ports)
         self._driver = driver = NodeDriver(config, storage, self._plugins)
         stack.callback(driver.users.close)
         report.driver = driver

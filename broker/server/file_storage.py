@@ -13,7 +13,7 @@ import mmap
 import os
 import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -202,8 +202,9 @@ class FileStorage:
         except BlockingIOError:
             pid = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
             raise DirectoryLockedError(self.directory, pid) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        with suppress(OSError):  # a full disk: the lock holds, who holds it cannot be told
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
 
     def close(self) -> None:
         """Give up the lock. Files that are open stay so."""

@@ -7,6 +7,7 @@ process may have the port by now.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -16,17 +17,35 @@ PORTS_NAME: Final = "ports.json"
 READY_STATUSES: Final = frozenset({"active", "ready", "standalone"})
 """A broker that says one of these has got where it should; stands here because supervisors import no broker."""
 
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
-def write_ports(directory: Path, ports: dict[str, Any]) -> None:
-    """Replace the file atomically.
+
+def write_ports(directory: Path, ports: dict[str, Any]) -> bool:
+    """Replace the file atomically; on a full disk the old one gives its room up first.
 
     Args:
         directory: of the broker's data; its lock is held.
         ports: broker, group, pid, started (seconds since 1970), host, amqp, http, and what plugins add (link).
+
+    Returns:
+        Whether it is there; False if the disk is too full even so: that must not keep a broker from starting.
     """
-    temporary = directory / f"{PORTS_NAME}.{os.getpid()}"
-    temporary.write_text(json.dumps(ports, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(directory / PORTS_NAME)
+    return _replace(directory, ports) or _replace(directory, ports)
+
+
+def _replace(directory: Path, ports: dict[str, Any]) -> bool:
+    """False if there was no room; then there is no file any more, which may have made some."""
+    path, temporary = directory / PORTS_NAME, directory / f"{PORTS_NAME}.{os.getpid()}"
+    try:
+        temporary.write_text(json.dumps(ports, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        temporary.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        return False
+    return True
 
 
 def read_ports(directory: Path) -> dict[str, Any] | None:

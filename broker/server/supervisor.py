@@ -62,6 +62,7 @@ class _Running:
         self.process: asyncio.subprocess.Process | None = None
         self.told: Change = {}
         self.steady = False  # this process got as far as it should: what ended it was no mistake at its start
+        self.ever_steady = False  # an earlier one has
         self.quiet = asyncio.Event()  # it has answered all it could, or has ended
 
     @property
@@ -165,6 +166,7 @@ class Supervisor:
             return  # cut short by its death
         running.told = change
         running.steady = running.steady or change.get("status") in READY_STATUSES
+        running.ever_steady = running.ever_steady or running.steady
         if change.get("status") == "stopped":
             running.quiet.set()
         self._report({"time": round(time.time(), 3), "event": "status", **change})
@@ -184,12 +186,16 @@ class Supervisor:
         self._report(change)
 
     def _gave_up(self, running: _Running, code: int) -> None:
-        """This broker stays down. One that could not even start takes the others with it: the command itself was wrong."""
+        """This broker stays down. One that could never start takes the others with it: the command itself was wrong.
+
+        One that was there before does not: that it cannot come back, be it for its port or its disk, is no reason to end those
+        that have taken over.
+        """
         if self._stopping.is_set():
             return
         if code not in (ExitCode.OK, ExitCode.DISK) and self._exit_code is ExitCode.OK:
             self._exit_code = ExitCode(code) if code in _NOT_AGAIN else ExitCode.INTERNAL
-        if code in (ExitCode.REFUSED, ExitCode.CONFIG):
+        if code in (ExitCode.REFUSED, ExitCode.CONFIG) and not running.ever_steady:
             self._stopping.set()
 
     # -- stopping -------------------------------------------------------------------------------------------------

@@ -89,6 +89,20 @@ def test_the_lock_holds_against_another_process_and_goes_with_it(tmp_path: Path)
     FileStorage(tmp_path).close()
 
 
+def test_the_lock_holds_though_the_disk_is_too_full_to_say_who_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pwrite(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", pwrite)
+        storage = FileStorage(tmp_path)
+    with pytest.raises(DirectoryLockedError, match=r"in use by process \(unknown\)"):
+        FileStorage(tmp_path)
+    storage.close()
+
+
 def test_a_failed_lock_leaks_nothing(tmp_path: Path) -> None:
     storage = FileStorage(tmp_path)
     before = len(list(Path("/proc/self/fd").iterdir()))
