@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -10,7 +9,6 @@ import attrs
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.registry import TopologyImage
-from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
 from understudy.ha.admission import Admission
 from understudy.ha.remote_backup import RemoteBackup
@@ -175,36 +173,6 @@ def lost_transients_are_not_told(bug: Bug) -> None:
         return False
 
     bug.replace(BrokerReplicator, "lacks_transients", property(lacks_transients))
-
-
-@mutation("G2")
-def a_refill_is_ahead_of_the_log(bug: Bug) -> None:
-    """Exchanges and bindings of a refill are there at once: what the log does to older ones of their names is done to them."""
-    real = BrokerState.declare_missing
-
-    def declare_missing(self: BrokerState, topology: Iterable[bytes], epoch: int, upto: int) -> None:
-        if upto > self.log.applied and any(apply == self._apply_topology for _, apply, _ in self.log.pending):
-            bug.strike()
-        real(self, topology, epoch, 0)
-
-    bug.replace(BrokerState, "declare_missing", declare_missing)
-
-
-@mutation("G2")
-def waiting_declarations_outlive_a_refill(bug: Bug) -> None:
-    """What is not durable, was received and is not applied stays before a refill, though its deletion may be a hole."""
-    real = BrokerState.forget_transients
-
-    def forget_transients(self: BrokerState) -> None:
-        before = list(self.log.pending)
-        real(self)
-        if len(self.log.pending) < len(before):
-            bug.strike()
-            self.log.pending.clear()
-            self.log.pending.extend(before)
-            self.rebuild_registry()
-
-    bug.replace(BrokerState, "forget_transients", forget_transients)
 
 
 @mutation("G2")
