@@ -29,6 +29,7 @@ from tests.simulation.workloads import Run, kept_queues, workers
 from tests.simulation.workloads.setting_up import declare_all
 from tests.simulation.world import MS, START_US, World
 from understudy.broker.core.digest import queue_digests
+from understudy.broker.core.entry import DEQUEUING
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import GroupState
 from understudy.ha.status import BrokerStatus
@@ -289,6 +290,8 @@ class SimCluster:
             "records to apply": len(state.log.pending),
             "answers that wait": len(broker._completions),
             "queues to serve": [queue.name for queue in state.scheduled],
+            "bytes that wait to become stable": broker.unstable_bytes,
+            "connections whose turn has not ended": len(broker.publishers),
             "names that are barred and not known": [
                 name for name in broker.barred_names if state.outcomes.named(name) is None
             ],
@@ -306,6 +309,13 @@ class SimCluster:
             held["spilled bodies"] = f"{node.spill.live}, of which queues hold {len(spilled)}"
         primary = node.ha.primary
         if primary is not None:
+            queues = list(state.queues.values())
+            held["dequeues that are not applied"] = [
+                queue.name for queue in queues if any(entry.state == DEQUEUING for entry in queue.entries.values())
+            ]
+            held["messages that a consumer waits for"] = [
+                queue.name for queue in queues if queue.depth and any(each.can_take() for each in queue.consumers)
+            ]
             channels = [channel for session in node.clients for channel in session.connection.channels.values()]
             open_ones = sum(channel.transacting.active for channel in channels)
             held["open transaction ids"] = abs(len(broker.transactions.open_ids) - open_ones)

@@ -83,7 +83,9 @@ WORKLOADS = (
 """Workloads beside the bank, which is always there."""
 LATER_WORKLOADS = ("levels", "ring", "mixed", "replacer", "changeling")
 """Likewise; each is drawn from a stream of its own, so that a seed's other draws, and its story without them, stay as they were."""
-ALL_WORKLOADS = (*WORKLOADS, *LATER_WORKLOADS)
+ASKED_WORKLOADS = ("wild",)
+"""No seed draws them: they take part where they are asked for."""
+ALL_WORKLOADS = (*WORKLOADS, *LATER_WORKLOADS, *ASKED_WORKLOADS)
 
 
 BANK = "bank"
@@ -159,6 +161,7 @@ class Knobs:
         bucket_shift: how finely the journal's live offsets are counted (12 in the product: then no run would drop a segment).
         idle_ms: an idle moment of a client lasts up to this.
         replicate: the level of queues that do not say one (never drawn: too much would not be replicated).
+        shared_turns: how often a broker's turn takes in what comes next (never drawn: seeds had a turn for each thing).
     """
 
     brokers: int
@@ -182,6 +185,7 @@ class Knobs:
     backup_timeout_ms: int
     limits: Limits
     replicate: ReplicationLevel = ReplicationLevel.ALL
+    shared_turns: float = 0.0
 
     @classmethod
     def draw(cls, seed: int) -> Knobs:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from tests.simulation.sim_client import Session
 
 TICK_US = 100 * MS
+SHARED_TURN_US = (20, 600)
+"""So long a turn is left open for others to share it."""
 HOUSEKEEPING_TICKS = 5
 WALL_EPOCH_MS = 1_700_000_000_000
 
@@ -106,6 +108,7 @@ class SimNode:
         self._checkpoint_offset = 0
         self._restart_reason = ""
         self._lazy = False
+        self._left_turn_of = 0
         self._flushes = False
         self._ticks = 0
         self._life = 0
@@ -251,13 +254,31 @@ class SimNode:
         try:
             self.node.broker.now_ms = self.world.now_ms
             action()
-            if self.incarnation == incarnation and self.up:
+            if self.incarnation == incarnation and self.up and not self._turn_is_left():
                 flush, self._flushes = self._flushes, False
                 self._end_turn(flush)
         except (OSError, StorageFullError, JournalFailedError) as error:
             if isinstance(error, JournalFailedError) and self.journal.failure is None:
                 raise
             self._disk_failed(error)
+
+    def _turn_is_left(self) -> bool:
+        """Whether the turn is left open for what comes next: the real driver ends one when nothing more is ready."""
+        share = self.knobs.shared_turns
+        if not share:
+            return False
+        if self._left_turn_of == self.incarnation:
+            return True
+        if self.rng.random() >= share:
+            return False
+        self._left_turn_of = self.incarnation
+        self.world.at(self.rng.randrange(*SHARED_TURN_US), self._end_left_turn, self.incarnation)
+        return True
+
+    def _end_left_turn(self, incarnation: int) -> None:
+        if self.incarnation == incarnation:
+            self._left_turn_of = 0
+            self.run(lambda: None)
 
     def _disk_failed(self, error: Exception) -> None:
         """A disk that fails ends the process (exit code 74), and nothing is tried again."""

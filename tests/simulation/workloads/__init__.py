@@ -18,6 +18,7 @@
 ``replacer``     exchanges and queues that no restart keeps, replaced under their names, and transactions through them
 ``changeling``   exchanges and queues that are durable at one time, and not at the next, several changed in one breath
 ``thinker``      transactions that stay open for a while before they commit
+``wild``         anything at any time; no seed draws it
 ===============  ========================================================================================================
 """
 

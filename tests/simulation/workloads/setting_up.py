@@ -22,6 +22,7 @@ from tests.simulation.workloads.router import Router
 from tests.simulation.workloads.run import Run
 from tests.simulation.workloads.stages import STAGES, Feeder, StageWorker
 from tests.simulation.workloads.vandal import Vandal
+from tests.simulation.workloads.wild import Wild
 
 KEPT_QUEUES = (*ACCOUNTS, *STAGES, HEAVY, FIFO, PICKED)
 """Durable queues that are neither deleted nor purged, declared for every run: see :func:`kept_queues`."""
@@ -76,6 +77,10 @@ def workers(run: Run, make: MAKE_CLIENT) -> tuple[list[SimClient], list[SimClien
     if "picky" in chosen:
         programs["supplier"] = lambda client: Producer(client, run, PICKED).program()
         watchers["picker"] = lambda client: PickyConsumer(client, run, PICKED).program()
+    if "wild" in chosen:
+        names: list[str] = []
+        for i in range(3):
+            programs[f"wild{i}"] = lambda client: Wild(client, run, names).program()
     singles: dict[str, Callable[[SimClient], Program]] = {
         "router": lambda client: Router(client, run).program(),
         "fleeting": lambda client: Fleeting(client, run).program(),
