@@ -13,10 +13,14 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+import structlog
+
 ACCEPTED_AT_ONCE: Final = 128
 """Then the loop goes on with others."""
 PAUSE_S: Final = 0.1
 """Accepting is tried again after so long if the machine has no descriptor, or no memory, for another socket."""
+
+_log: Final = structlog.get_logger()
 
 
 class TlsDoor:
@@ -91,6 +95,9 @@ class TlsDoor:
             )
         except OSError:  # ssl.SSLError is one: no TLS, no certificate that counts, too slow, gone
             accepted.close()
+        except Exception:  # noqa: BLE001  # whatever else comes of what a stranger says, it must end nobody
+            accepted.close()
+            _log.warning("a TLS handshake ended as none should", exc_info=True)
         except BaseException:
             accepted.close()
             raise
