@@ -180,11 +180,12 @@ class BrokerReplicator:
         """Whether transient records that others hold may be missing here: an epoch that this broker leads has to end them all.
 
         It has restarted, or a primary that had has brought it up, and the EPOCH that would end them is not in this log. Or it was
-        refilled, and has not applied yet all that its log lacks: it cannot bring up others by that log.
+        refilled, and has not applied yet all that its log lacks, or is not where the refill stands: it cannot bring up others.
         """
         log = self._state.log
         brought_without = self._brought_under > log.epochs.newest
-        return log.end > 0 and (self.fresh or brought_without or not log.whole_after(log.applied))
+        not_there = not log.whole_after(log.applied) or self._state.refill_waits()
+        return log.end > 0 and (self.fresh or brought_without or not_there)
 
     def note_founding(self) -> None:
         """This broker is about to found its group: a durable fact, since an answer may be lost and a process may die."""

@@ -183,6 +183,10 @@ class BrokerState:
         self.rebuild_registry(keep_places=True)  # what the log brought for these queues meanwhile was passed over
         self._count_uncommitted(self.queues.keys() - known)
 
+    def refill_waits(self) -> bool:
+        """Whether something that was missing is not in its place yet: the image of what is applied is without it."""
+        return any(apply == self._apply_missing for _, apply, _ in self.log.pending)
+
     def _count_uncommitted(self, new: Iterable[int]) -> None:
         """Transactions may have come before these queues."""
         for queue_id in new:

@@ -54,6 +54,7 @@ AS_DRAWN = {
 """Found since, with all of it."""
 CHANGELING_SEEDS = {
     951: "a refill's bindings to a durable exchange were there at once, and went with the older exchange of that name",
+    3150: "who led before it had come to where its refill stands brought another one up without its bindings",
 }
 """Found with the workload changeling."""
 
