@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 OPEN_BYTES = 128 << 10
 """An open batch of that many message bytes is closed though nobody waits for it."""
+LARGE_BYTES = 1 << 20
+"""Of a message that counts as large. All others of one turn together stay far below what a batch may hold."""
+LARGE_BATCH_BYTES = 256 << 20
+"""With so much of large messages a batch is closed within a turn: it may take a gigabyte, and many can end in one turn."""
 DISK = "disk"
 BACKUP_DISK = "disk of a backup"
 MEMORY = "memory"
@@ -90,7 +94,7 @@ class Broker:
         self._dequeues: list[tuple[int, int]] = []
         self._dequeue_reason = record.ACKNOWLEDGED
         self._eager = False
-        self._open_bytes = 0
+        self._open_bytes = self._large_bytes = 0
         self._sequence = 0
         self._local_id = 0
         self._hold_commits = limits.hold_commits
@@ -237,20 +241,31 @@ class Broker:
             return held
         if not (self._waited_for() or flush or self._eager or self._open_bytes >= OPEN_BYTES):
             return True
+        self._close_batch()
+        return held
+
+    def note_large(self, size_bytes: int) -> None:
+        """A message of `LARGE_BYTES` or more has been appended."""
+        self._large_bytes += size_bytes
+        if self._large_bytes >= LARGE_BATCH_BYTES:
+            self._close_batch()
+
+    def _close_batch(self) -> None:
         self._end_publishers_turn()
+        log = self.log
         batch = log.close_batch()
-        assert batch is not None
+        if batch is None:  # it all went to queues outside the log
+            return
         self.gate.append_batch(journal_form(batch), batch.last)
         log.kept.trim(log.applied)
         self.stability.batch_closed(batch)
-        return held
 
     def _end_publishers_turn(self) -> None:
         for connection in self.publishers:
             connection.turn_ended(self.log.end)
         self.publishers.clear()
         self._eager = False
-        self._open_bytes = 0
+        self._open_bytes = self._large_bytes = 0
 
     def durable(self, offset: int) -> None:
         """The journal has fsynced up to ``offset``; what follows from it happens at the end of the turn."""

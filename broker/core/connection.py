@@ -35,6 +35,7 @@ from understudy.broker.amqp.methods import (
     encode_method,
     method_name,
 )
+from understudy.broker.core.broker import LARGE_BYTES
 from understudy.broker.core.channel import Channel
 from understudy.broker.core.login import Login
 from understudy.broker.errors import (
@@ -370,6 +371,8 @@ class Connection:
         if not self._turn_bytes:
             self.broker.publishers.append(self)
         self._turn_bytes += size_bytes
+        if size_bytes >= LARGE_BYTES:
+            self.broker.note_large(size_bytes)
 
     def turn_ended(self, offset: int) -> None:
         """What was published in this turn is outstanding until the log is applied up to ``offset``."""

@@ -77,9 +77,9 @@ class Publishing:
             return
         if queues:
             connection.published_to = broker.publish(queues, message, expiration_ms)
-            connection.published(len(body) + len(properties))
             if not self.confirming:
                 connection.published_plainly = True
+            connection.published(len(body) + len(properties))
         if self.confirming:
             self._next_tag += 1
             broker.complete(broker.log.end, self._confirmed, self._next_tag)
