@@ -174,12 +174,15 @@ class BrokerState:
                 self.image.apply(raw[0], raw)
             else:
                 waiting.append((place, self._apply_missing, (raw, epoch)))
-        pending = self.log.pending
-        before = [each for each in pending if each[0] <= place]
-        behind = [each for each in pending if each[0] > place]
-        pending.clear()
-        pending.extend((*before, *waiting, *behind))
-        self.log.apply_up_to(self.log.stable)
+        if place <= self.log.applied:
+            for _, apply, argument in waiting:
+                apply(argument)
+        else:
+            pending = self.log.pending
+            before = [each for each in pending if each[0] <= place]
+            behind = [each for each in pending if each[0] > place]
+            pending.clear()
+            pending.extend((*before, *waiting, *behind))
         self.rebuild_registry(keep_places=True)  # what the log brought for these queues meanwhile was passed over
         self._count_uncommitted(self.queues.keys() - known)
 
