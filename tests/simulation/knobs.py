@@ -83,6 +83,10 @@ WORKLOADS = (
 """Workloads beside the bank, which is always there."""
 LATER_WORKLOADS = ("levels", "ring", "mixed", "replacer", "changeling")
 """Likewise; each is drawn from a stream of its own, so that a seed's other draws, and its story without them, stay as they were."""
+WORKLOAD_SHARE = 0.4
+"""How often a workload takes part."""
+CHANGELING_SHARE = 0.15
+"""How often that one does: it makes a run a third longer."""
 ASKED_WORKLOADS = ("wild",)
 """No seed draws them: they take part where they are asked for."""
 ALL_WORKLOADS = (*WORKLOADS, *LATER_WORKLOADS, *ASKED_WORKLOADS)
@@ -108,6 +112,10 @@ AFTERSHOCKS = 0.7
 """How often, in these."""
 ALL_NEEDED_SHARE = 0.12
 """Of the seeds: the group's min_insync is its size, so whoever is away stops it."""
+
+
+def _share(later_workload: str) -> float:
+    return CHANGELING_SHARE if later_workload == "changeling" else WORKLOAD_SHARE
 
 
 def _aftershocks(seed: int) -> float:
@@ -201,8 +209,8 @@ class Knobs:
             min_insync=_min_insync(seed, brokers),
             tellers=rng.choice((2, 3, 4)),
             workloads=frozenset(
-                [name for name in WORKLOADS if rng.random() < 0.4]
-                + [name for name in LATER_WORKLOADS if Random(f"{name} {seed}").random() < 0.4]
+                [name for name in WORKLOADS if rng.random() < WORKLOAD_SHARE]
+                + [name for name in LATER_WORKLOADS if Random(f"{name} {seed}").random() < _share(name)]
             ),
             faults=tuple(kind for kind in kinds for _ in range(FAULTS[kind])),
             later_faults=tuple(kind for kind in LATER_FAULTS if Random(f"{kind} {seed}").random() < LATER_SHARE),

@@ -62,7 +62,8 @@ CHANGELING_SEEDS = {
 def as_then(seed: int, monkeypatch: pytest.MonkeyPatch) -> Knobs:
     """The knobs of the seed as it was found."""
     if seed in CHANGELING_SEEDS:
-        return Knobs.draw(seed)
+        knobs = Knobs.draw(seed)
+        return attrs.evolve(knobs, workloads=knobs.workloads | {"changeling"})
     if seed in AS_DRAWN:
         knobs = Knobs.draw(seed)
         return attrs.evolve(knobs, workloads=knobs.workloads - {"changeling"})
