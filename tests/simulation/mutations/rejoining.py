@@ -8,8 +8,6 @@ import attrs
 
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.queue import Queue
-from understudy.broker.core.registry import TopologyImage
-from understudy.broker.log import record
 from understudy.ha.admission import Admission
 from understudy.ha.remote_backup import RemoteBackup
 from understudy.replicator import wire
@@ -173,19 +171,3 @@ def lost_transients_are_not_told(bug: Bug) -> None:
         return False
 
     bug.replace(BrokerReplicator, "lacks_transients", property(lacks_transients))
-
-
-@mutation("G2")
-def the_first_declaration_of_an_exchange_stays(bug: Bug) -> None:
-    """An exchange that is declared anew, and differs, is taken for the one that a hole has deleted."""
-    real = TopologyImage.apply
-
-    def apply(self: TopologyImage, kind: int, raw: bytes) -> None:
-        if kind == record.EXCHANGE_DECLARE:
-            name = record.decode_exchange_declare(raw, 5, len(raw))[:2]
-            if self.exchanges.get(name, raw) != raw:
-                bug.strike()
-                return
-        real(self, kind, raw)
-
-    bug.replace(TopologyImage, "apply", apply)

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.simulation.mutations.mutation import Bug, mutation
+from understudy.broker.core.registry import TopologyImage
 from understudy.broker.core.state import BrokerState
+from understudy.broker.log import record
 from understudy.broker.log.log import Log
 from understudy.ha.admission import Admission
 from understudy.ha.backup import Backup
@@ -176,3 +178,19 @@ def waiting_declarations_outlive_a_refill(bug: Bug) -> None:
             self.rebuild_registry()
 
     bug.replace(BrokerState, "forget_transients", forget_transients)
+
+
+@mutation("G2")
+def the_first_declaration_of_an_exchange_stays(bug: Bug) -> None:
+    """An exchange that is declared anew, and differs, is taken for the one that a hole has deleted."""
+    real = TopologyImage.apply
+
+    def apply(self: TopologyImage, kind: int, raw: bytes) -> None:
+        if kind == record.EXCHANGE_DECLARE:
+            name = record.decode_exchange_declare(raw, 5, len(raw))[:2]
+            if self.exchanges.get(name, raw) != raw:
+                bug.strike()
+                return
+        real(self, kind, raw)
+
+    bug.replace(TopologyImage, "apply", apply)
