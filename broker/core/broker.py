@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 OPEN_BYTES = 128 << 10
 """An open batch of that many message bytes is closed though nobody waits for it."""
-LARGE_BYTES = 1 << 20
-"""Of a message that counts as large. All others of one turn together stay far below what a batch may hold."""
+LARGE_BYTES = 64 << 10
+"""Of a message that counts as large: it came in several reads, so what ends in one turn may be more than was read in it."""
 LARGE_BATCH_BYTES = 256 << 20
-"""With so much of large messages a batch is closed within a turn: it may take a gigabyte, and many can end in one turn."""
+"""With so much of large messages a batch is closed within a turn: one may be 512 MiB, and a batch takes a gigabyte."""
 DISK = "disk"
 BACKUP_DISK = "disk of a backup"
 MEMORY = "memory"
@@ -237,7 +237,7 @@ class Broker:
             self.close_dequeues()
         if log.end == log.closed_end:
             if self.publishers:  # to queues outside the log
-                self._end_publishers_turn()
+                self._close_batch()
             return held
         if not (self._waited_for() or flush or self._eager or self._open_bytes >= OPEN_BYTES):
             return True
@@ -251,21 +251,19 @@ class Broker:
             self._close_batch()
 
     def _close_batch(self) -> None:
-        self._end_publishers_turn()
+        """Hand on what has been appended, if anything; what was published is outstanding until it is stable."""
         log = self.log
+        for connection in self.publishers:
+            connection.turn_ended(log.end)
+        self.publishers.clear()
+        self._eager = False
+        self._open_bytes = self._large_bytes = 0
         batch = log.close_batch()
         if batch is None:  # it all went to queues outside the log
             return
         self.gate.append_batch(journal_form(batch), batch.last)
         log.kept.trim(log.applied)
         self.stability.batch_closed(batch)
-
-    def _end_publishers_turn(self) -> None:
-        for connection in self.publishers:
-            connection.turn_ended(self.log.end)
-        self.publishers.clear()
-        self._eager = False
-        self._open_bytes = self._large_bytes = 0
 
     def durable(self, offset: int) -> None:
         """The journal has fsynced up to ``offset``; what follows from it happens at the end of the turn."""
