@@ -267,9 +267,8 @@ def test_messages_that_fill_the_memory_hold_publishers_back_until_they_are_consu
     limit = 150 << 20
     with running_broker(tmp_path, f"[limits]\nmemory_ratio = {limit / ram_bytes():.6f}\n") as broker:
         connection: Any = pika.BlockingConnection(
-            pika.ConnectionParameters(
-                "127.0.0.1", broker.port, blocked_connection_timeout=60
-            )  # it is nacked, never blocked
+            # It is nacked, never blocked: if it were, it would wait here for ever.
+            pika.ConnectionParameters("127.0.0.1", broker.port, blocked_connection_timeout=60)
         )
         channel = connection.channel()
         channel.queue_declare("q", durable=True)
