@@ -61,21 +61,17 @@ CHANGELING_SEEDS = {
 
 def as_then(seed: int, monkeypatch: pytest.MonkeyPatch) -> Knobs:
     """The knobs of the seed as it was found."""
-    if seed in CHANGELING_SEEDS:
-        knobs = Knobs.draw(seed)
-        return attrs.evolve(knobs, workloads=knobs.workloads | {"changeling"})
-    if seed in AS_DRAWN:
-        knobs = Knobs.draw(seed)
-        return attrs.evolve(knobs, workloads=knobs.workloads - {"changeling"})
-    if seed in LATEST_SEEDS:
-        knobs = Knobs.draw(seed)
-        return attrs.evolve(
-            knobs, workloads=knobs.workloads - {"changeling"}, later_faults=_of(knobs, "unheard-add", "disk-low")
-        )
-    if seed not in NEWEST_SEEDS:
+    if seed in SEEDS or seed in LATER_SEEDS:
         monkeypatch.setattr("tests.simulation.knobs.SMALL_SEGMENTS_SHARE", 0.0)
     knobs = Knobs.draw(seed)
-    later = {"changeling", "replacer"} if seed in NEWEST_SEEDS else {"changeling", "replacer", "ring", "mixed"}
+    if seed in CHANGELING_SEEDS:
+        return attrs.evolve(knobs, workloads=knobs.workloads | {"changeling"})
+    knobs = attrs.evolve(knobs, workloads=knobs.workloads - {"changeling"})
+    if seed in AS_DRAWN:
+        return knobs
+    if seed in LATEST_SEEDS:
+        return attrs.evolve(knobs, later_faults=_of(knobs, "unheard-add", "disk-low"))
+    later = {"replacer"} if seed in NEWEST_SEEDS else {"replacer", "ring", "mixed"}
     return attrs.evolve(
         knobs,
         min_insync=least_in_sync(knobs.brokers),
