@@ -287,6 +287,10 @@ class Scenario(Group):
         self.cut(one, other)
         self.cut(other, one)
 
+    def mend_both(self, one: SimNode, other: SimNode) -> None:
+        """Undo :meth:`cut_both`; what else is cut stays so."""
+        self.cluster.network.cuts -= {(one.name, other.name), (other.name, one.name)}
+
     def mend(self) -> None:
         self.cluster.network.heal()
 

@@ -107,7 +107,7 @@ def test_what_was_declared_and_not_applied_goes_if_it_was_deleted_unseen() -> No
         first.crash(hard=False)
         first.start()
         group.promote(first)
-        group.cluster.network.cuts -= {(first.name, other.name), (other.name, first.name)}
+        group.mend_both(first, other)
         group.until("its log is received", lambda: other.node.state.log.epochs.newest == 2)
         group.cut_both(first, other)
         group.crash(first)

@@ -10,7 +10,7 @@ import pytest
 from tests.simulation import calls
 from tests.simulation.checkers.instruments import watching_queues
 from tests.simulation.group import Group
-from tests.simulation.scenario import NEVER_MS, publish_confirmed, scenario
+from tests.simulation.scenario import NEVER_MS, Scenario, publish_confirmed, scenario
 from tests.simulation.sim_client import Program, SimClient
 from tests.simulation.sim_node import SimNode
 from understudy.broker.amqp.properties import encode_properties
@@ -201,7 +201,7 @@ def test_holes_that_were_cut_away_count_no_more() -> None:
         first.crash(hard=False)
         first.start()
         group.promote(first)
-        group.cluster.network.cuts -= {(first.name, other.name), (other.name, first.name)}
+        group.mend_both(first, other)
         group.until("its log is received", lambda: other.node.state.log.epochs.newest == 2)
         group.cut_both(first, other)
         group.crash(first)
@@ -263,6 +263,14 @@ def test_who_has_not_applied_all_that_it_lacks_ends_it_when_it_leads() -> None:
         group.everywhere("a", b"before", b"durable")
 
 
+def assert_news(group: Scenario, kind: str, *, durable: bool, keys: list[str]) -> None:
+    """Every broker has this exchange of the name ``news``, with bindings of these routing keys."""
+    for node in group.nodes:
+        exchange = node.node.state.registry.vhost("/").exchanges["news"]
+        assert (exchange.kind, exchange.durable) == (kind, durable), node.name
+        assert [binding.routing_key for binding in exchange.bindings.values()] == keys, node.name
+
+
 def test_an_exchange_that_was_declared_again_is_the_durable_one() -> None:
     """It was not durable, a broker that was away has it as such, and the log of a restarted primary hides that it was deleted.
 
@@ -285,10 +293,7 @@ def test_an_exchange_that_was_declared_again_is_the_durable_one() -> None:
         away.resume()
         group.ready()
         group.run_ms(100)
-        for node in group.nodes:
-            exchange = node.node.state.registry.vhost("/").exchanges["news"]
-            assert [binding.routing_key for binding in exchange.bindings.values()] == ["durable"], node.name
-            assert exchange.durable, node.name
+        assert_news(group, "direct", durable=True, keys=["durable"])
 
 
 def test_a_durable_exchange_that_was_declared_again_is_the_one_that_was_refilled() -> None:
@@ -314,7 +319,4 @@ def test_a_durable_exchange_that_was_declared_again_is_the_one_that_was_refilled
         restarted.start()
         group.ready()
         group.run_ms(100)
-        for node in group.nodes:
-            exchange = node.node.state.registry.vhost("/").exchanges["news"]
-            assert [binding.routing_key for binding in exchange.bindings.values()] == ["transient"], node.name
-            assert (exchange.kind, exchange.durable) == ("fanout", False), node.name
+        assert_news(group, "fanout", durable=False, keys=["transient"])
