@@ -163,17 +163,12 @@ class BrokerState:
     def declare_missing(self, topology: Iterable[bytes], epoch: int, upto: int) -> None:
         """Register what this broker lost with its restart, as the primary of ``epoch`` had it when it had applied up to ``upto``.
 
-        Queues are there at once, for what comes to them. Exchanges and bindings wait for what this broker still has to apply up to
-        there: it is done to older ones of their names, and this log has holes where the newer ones were declared.
+        All of it stands at that place: what this broker still has to apply up to there is done to older ones of these names, and
+        this log has holes where the newer ones were declared. Queues are there at once for what comes to them, without a name.
         """
         known = set(self.queues)
         place = min(upto, self.log.end)
-        waiting = []
-        for raw in map(_plain, topology):
-            if raw[0] == record.QUEUE_DECLARE:
-                self.image.apply(raw[0], raw)
-            else:
-                waiting.append((place, self._apply_missing, (raw, epoch)))
+        waiting = [(place, self._apply_missing, (raw, epoch)) for raw in map(_plain, topology)]
         if place <= self.log.applied:
             for _, apply, argument in waiting:
                 apply(argument)
@@ -577,6 +572,7 @@ class BrokerState:
         changes = (self._apply_topology, self._apply_missing, self._apply_epoch)
         pending = [(apply, argument) for _, apply, argument in self.log.pending if apply in changes]
         topology = applied + [_plain(argument) for apply, argument in pending if apply == self._apply_topology]
+        topology += [argument[0] for apply, argument in pending if apply == self._apply_missing]
         declared = {
             record.decode_queue_declare(raw, 5, len(raw))[0] for raw in topology if raw[0] == record.QUEUE_DECLARE
         }

@@ -154,3 +154,38 @@ def test_a_binding_that_comes_when_its_queue_is_forgotten_is_passed_over() -> No
     state.log.apply_up_to(3)
     assert state.image.bindings == {}
     assert not state.registry.vhost("/").exchanges["amq.direct"].bindings
+
+
+def test_the_queue_that_a_refill_brings_has_its_name_after_older_ones() -> None:
+    """The log still declares and deletes queues of that name before the place where the refill stands (seed 5536)."""
+    state = BrokerState()
+    older, lasting, fleeting = id_of(1, 1), id_of(1, 2), id_of(1, 3)
+    receive(state, 1, declare(older, "orders", record.DURABLE))
+    state.log.apply_up_to(1)
+    receive(state, 1, record.encode_queue_delete(older, True))
+    receive(state, 1, declare(lasting, "orders", record.DURABLE))
+    receive(state, 1, record.encode_queue_delete(lasting, True))
+    receive(state, 1, record.encode_holes(1))
+    state.forget_transients()
+    bound = record.encode_bind(False, "/", "amq.direct", fleeting, "k", EMPTY, False)
+    state.declare_missing([declare(fleeting, "orders", 0), bound], 1, 5)
+    queue = state.queues[fleeting]
+    named = state.registry.vhost("/").queues
+    assert named == {"orders": queue}
+    state.log.apply_up_to(5)
+    assert named == {"orders": queue}
+    assert list(state.image.queues) == [fleeting]
+    assert [key[2] for key in state.image.bindings] == [fleeting]
+
+
+def test_a_queue_whose_refill_waits_is_forgotten_for_the_next_one() -> None:
+    state = BrokerState()
+    fleeting = id_of(1, 1)
+    receive(state, 1, record.encode_holes(1))
+    state.declare_missing([declare(fleeting, "orders", 0)], 1, 1)
+    assert state.refill_waits()
+    state.queues[fleeting].enqueue(id_of(1, 1), Message("", "orders", b"\0\0", b"x", False), 0)
+    state.forget_transients()
+    assert not state.queues
+    assert not state.registry.vhost("/").queues
+    assert not state.refill_waits()
