@@ -38,6 +38,9 @@ class Replicas:
             node.whole_from = max(node.whole_from, reference.applied)
             live.refilled_at = self._refilled_at(node)
         live.part = replicator.part
+        if live.fresh and not replicator.refill_due:
+            live.refilled_at = self._refilled_at(node)
+        live.fresh = replicator.refill_due
         applied = state.log.applied
         if live.part or applied < node.whole_from:
             return
@@ -45,9 +48,6 @@ class Replicas:
             raise Violation(
                 "G3", f"{node.name} has applied up to {applied}; the chosen log is decided up to {reference.applied}"
             )
-        if live.fresh and not replicator.refill_due:
-            live.refilled_at = self._refilled_at(node)
-        live.fresh = replicator.refill_due
         if live.kept != reference.kept[applied]:
             raise Violation("G1", f"{node.name} at {applied} does not hold what the log says: {self._difference(node)}")
         wanted = reference.all[applied]
