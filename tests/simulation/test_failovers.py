@@ -288,7 +288,7 @@ def test_an_expected_member_that_does_not_come_is_expelled() -> None:
 
 
 def test_a_stopped_backup_delays_nobody_for_long() -> None:
-    """stalled_backup: it is expelled after ``ha.backup_timeout``, and what waited for it goes on."""
+    """stalled_backup: it is expelled after ``ha.backup_timeout_s``, and what waited for it goes on."""
     with scenario(backup_timeout_ms=1_000) as group:
         group.hand()(calls.declare, "q")
         stopped = group.backups[0]

@@ -1,4 +1,4 @@
-"""``group.min_wait``: a group of commits is held open for others to join it."""
+"""``group.min_wait_ms``: a group of commits is held open for others to join it."""
 
 from __future__ import annotations
 
