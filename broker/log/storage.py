@@ -318,6 +318,8 @@ class Reserve:
             if self.state is ReserveState.RELEASED and free >= 2 * wanted and self.hold():
                 free = self._storage.free_bytes()
             self.low_space = free < wanted or self.state is ReserveState.RELEASED
+        else:
+            self.low_space = False  # a spare may have found no room, or a reserve of an earlier configuration have gone
         return self.low_space
 
 

@@ -354,6 +354,22 @@ def test_no_reserve_is_wanted() -> None:
     assert not journal.reserve.check_space()
 
 
+def test_without_a_reserve_space_is_never_low_for_good() -> None:
+    """A spare found the disk full for a moment; nobody would ever have said that there is room again."""
+    storage = MemoryStorage()
+    journal = new_journal(storage)
+    fill(journal, 2, size=2000)
+    job = journal.begin_spare()
+    assert job is not None
+    storage.full = True
+    with pytest.raises(StorageFullError) as caught:
+        job.run()
+    journal.finish_spare(job, caught.value)
+    storage.full = False
+    assert not journal.reserve.check_space()
+    assert not journal.low_space()
+
+
 def test_low_space_is_said_when_somebody_looks() -> None:
     storage = MemoryStorage(capacity_bytes=75_000)
     journal = new_journal(storage, RESERVED)
