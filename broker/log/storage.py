@@ -274,7 +274,7 @@ class Reserve:
         size_bytes: of the file, and the free space below which `low_space` says so; 0: no reserve, never low.
 
     Attributes:
-        state: ABSENT until `hold`, RELEASED after it was given up.
+        state: ABSENT until `hold`, RELEASED after it was given up, or when there was no room for it.
         low_space: whether new work should be refused. Costs nothing to read; `check_space` brings it up to date.
     """
 
@@ -283,18 +283,37 @@ class Reserve:
     def __init__(self, storage: Storage, size_bytes: int) -> None:
         self._storage = storage
         self._size_bytes = size_bytes
-        self.state = ReserveState.HELD if RESERVE_NAME in storage.names() else ReserveState.ABSENT
+        self.state = ReserveState.HELD if self._is_there() else ReserveState.ABSENT
         self.low_space = False
 
+    def _is_there(self) -> bool:
+        """Whether it is, and whole: whoever made it may have been killed over it, or have wanted less."""
+        if RESERVE_NAME not in self._storage.names():
+            return False
+        file = self._storage.open(RESERVE_NAME)
+        try:
+            return file.size >= self._size_bytes
+        finally:
+            file.close()
+
     def hold(self) -> bool:
-        """Make the file if it is wanted and not there; waits for the disk. Returns whether nothing is missing."""
+        """Make the file if it is wanted and not there; waits for the disk. Returns whether nothing is missing.
+
+        If there is no room it counts as given up: `check_space` makes it when there is.
+        """
         if self._size_bytes and self.state is not ReserveState.HELD:
+            storage = self._storage
+            if RESERVE_NAME in storage.names():
+                storage.remove(RESERVE_NAME)
             try:
-                self._storage.create(RESERVE_NAME, self._size_bytes, zeroed=False).close()
+                # Whoever allocates more than there is takes, for a moment, all that there is from everybody.
+                if storage.free_bytes() < self._size_bytes:
+                    raise StorageFullError(f"{storage}: no room for {RESERVE_NAME} of {self._size_bytes} bytes")
+                storage.create(RESERVE_NAME, self._size_bytes, zeroed=False).close()
             except StorageFullError:
-                self.low_space = True
+                self.note_released()
                 return False
-            self._storage.sync_directory()
+            storage.sync_directory()
             self.state = ReserveState.HELD
         return True
 
@@ -306,7 +325,7 @@ class Reserve:
             self.note_released()
 
     def note_released(self) -> None:
-        """Somebody else has removed it: a SyncJob."""
+        """It is not there any more: a SyncJob has removed it, or there is no room for it."""
         self.state = ReserveState.RELEASED
         self.low_space = True
 

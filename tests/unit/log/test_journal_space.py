@@ -370,6 +370,31 @@ def test_without_a_reserve_space_is_never_low_for_good() -> None:
     assert not journal.low_space()
 
 
+def test_a_reserve_that_there_was_no_room_for_at_the_start_is_made_when_there_is() -> None:
+    storage = MemoryStorage()
+    fill(new_journal(storage, RESERVED), 2, size=2400)
+    storage.full = True
+    journal = new_journal(storage, RESERVED)
+    assert not journal.reserve.hold()
+    assert journal.reserve.check_space()
+    storage.capacity_bytes = storage.used_bytes() + 30_000
+    assert journal.reserve.check_space(), "room for the reserve, but not twice"
+    storage.full = False
+    assert not journal.reserve.check_space()
+    assert state(journal) is ReserveState.HELD
+
+
+@pytest.mark.parametrize("size", [0, 19_999])
+def test_a_reserve_that_is_too_small_is_made_anew(size: int) -> None:
+    """The process was killed while it made it, or the configuration said less then."""
+    storage = MemoryStorage()
+    storage.create(RESERVE_NAME, size).close()
+    journal = new_journal(storage, RESERVED)
+    assert journal.reserve.hold()
+    assert state(journal) is ReserveState.HELD
+    assert len(storage.content(RESERVE_NAME)) == 20_000
+
+
 def test_low_space_is_said_when_somebody_looks() -> None:
     storage = MemoryStorage(capacity_bytes=75_000)
     journal = new_journal(storage, RESERVED)
