@@ -220,15 +220,18 @@ class FileStorage:
         return [name for name in names if name != LOCK_NAME]
 
     def create(self, name: str, size_bytes: int, *, zeroed: bool = True) -> DiskFile:
-        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE, dir_fd=self._fd)
         try:
-            os.posix_fallocate(fd, 0, size_bytes)
-            if zeroed:
-                _fill(fd, 0, size_bytes)
-            os.fsync(fd)
-        except OSError as error:
-            os.close(fd)
-            os.unlink(name, dir_fd=self._fd)
+            fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE, dir_fd=self._fd)
+            try:
+                os.posix_fallocate(fd, 0, size_bytes)
+                if zeroed:
+                    _fill(fd, 0, size_bytes)
+                os.fsync(fd)
+            except OSError:
+                os.close(fd)
+                os.unlink(name, dir_fd=self._fd)
+                raise
+        except OSError as error:  # `open` may find no room, too: for the inode, or in the directory
             if error.errno in _NO_ROOM:
                 raise StorageFullError(
                     f"{self.directory}: no room for {name} of {size_bytes} bytes: {error}"

@@ -216,6 +216,32 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
     assert storage.names() == []
 
 
+def test_a_disk_too_full_for_another_name_costs_the_reserve_and_not_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems (XFS) make room for a file's inode when it is made: then `open` fails, and not the allocation."""
+    storage = FileStorage(tmp_path)
+    options = JournalOptions(segment_bytes=64 << 10, reserve_bytes=1 << 20)
+    journal = new_journal(storage, options)
+    assert journal.reserve.hold()
+    opened = os.open
+
+    def no_inode(path: str, flags: int, *rest: int, **place: int) -> int:
+        if flags & os.O_CREAT and (tmp_path / RESERVE_NAME).exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return opened(path, flags, *rest, **place)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "open", no_inode)
+        with pytest.raises(StorageFullError, match="no room for f of 10 bytes"):
+            storage.create("f", 10)
+        expected = fill(journal, 3, size=40_000)
+    assert journal.failure is None
+    assert journal.low_space()
+    journal.close()
+    assert open_journal(storage, options)[0].batches == expected
+
+
 def test_another_error_of_the_disk_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = FileStorage(tmp_path)
 
