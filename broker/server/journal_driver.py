@@ -141,7 +141,11 @@ class JournalDriver:
             raise JournalFailedError(f"the journal failed before it was drained: {self._journal.failure!r}")
 
     async def stop(self) -> None:
-        """Sync what is buffered, end the threads, close the journal. After a failure: only end the threads and close it."""
+        """Sync what is buffered, end the threads, close the journal. After a failure: only end the threads and close it.
+
+        Raises:
+            JournalFailedError: it failed; `on_failed` has been called as well.
+        """
         if self._stopped:
             return
         try:
@@ -156,7 +160,11 @@ class JournalDriver:
             for thread in (self._sync_thread, self._space_thread):
                 if thread is not None:
                     await asyncio.to_thread(thread.join)
-            self._journal.close()
+            try:
+                self._journal.close()
+            except JournalFailedError as error:
+                self._fail(error)
+                raise
 
     def times(self) -> SyncTimes:
         return SyncTimes(

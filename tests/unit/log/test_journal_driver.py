@@ -279,6 +279,18 @@ async def test_stop_syncs_what_is_buffered_and_ends_the_threads() -> None:
         owner.journal.append(batch(2))
 
 
+async def test_a_sync_that_fails_at_the_very_end_is_said() -> None:
+    """It is the group that closing writes: all else is on the disk, but a disk that fails ends the process as such (74)."""
+    storage = MemoryStorage()
+    owner = Owner(new_journal(storage))
+    owner.journal.append(batch(1))
+    await owner.driver.drain()
+    storage.failing_syncs = 1
+    with pytest.raises(JournalFailedError, match="simulated fsync error"):
+        await owner.driver.stop()
+    assert len(owner.failures) == 1
+
+
 async def test_a_closed_loop_ends_the_thread() -> None:
     loop = asyncio.new_event_loop()
     journal = new_journal(MemoryStorage())
