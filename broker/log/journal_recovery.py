@@ -44,7 +44,9 @@ synced. For this note each segment keeps one block that ordinary groups may not 
 
 **What was read was perhaps not synced.** After the death of the process alone, or after a failed fsync, the page cache
 holds what the disk may not, and may hold it as clean. So the last group is written again, byte for byte, before it is
-synced. Every step of the repair may be interrupted and is then done again.
+synced, and so are the zeros behind a torn one: those that are read may be of a repair whose fsync failed. Until they are
+synced the tail is to be seen as torn: the block that the closing group goes to is not overwritten before (`_blank`). Every
+step of the repair may be interrupted and is then done again.
 
 Refused: looking for any valid frame behind the damage (takes the hole in an unsynced group for damage, and a frame
 inside a message's body for a frame); the synced end in a separate file (a second sync for each group); truncating the
@@ -89,6 +91,8 @@ from understudy.broker.log.segment import (
 from understudy.broker.log.storage import SPARE_NAME, File, Storage
 
 _CHUNK_BYTES: Final = 1 << 20
+_TORN: Final = b"TORN"
+"""Stands where the closing group is due until a torn tail has been overwritten."""
 
 
 class FrameVisitor(Protocol):
@@ -214,7 +218,6 @@ class _Scan:
         dropped: segment files below the durable floor, whose removal was cut short. They are not read: without those that
             are gone already, what they say may be half of a thing.
         torn: as in the report.
-        cut_inside: `torn` lies inside a group, not behind one.
         tail_group: where the last group's note stands, in the last segment; None if that segment has no group.
     """
 
@@ -229,7 +232,6 @@ class _Scan:
         self.void: str | None = None
         self.dropped: list[str] = []
         self.torn: TornTail | None = None
-        self.cut_inside = False
         self.tail_group: int | None = None
         self._warnings: list[str] = []
         self._groups = self._batches = self._notes = 0
@@ -457,7 +459,6 @@ class _Scan:
         beyond = first_nonzero(file, start, segment.footer_at)
         if beyond is not None:
             raise self._damaged(segment.name, position, f"{reason}; a later group has left bytes at {beyond}")
-        self.cut_inside = True
         self.torn = TornTail(file=segment.name, position=position, reason=reason)
 
     # -- frame --------------------------------------------------------------------------------------------------------
@@ -522,14 +523,16 @@ def _repair(storage: Storage, state: JournalState, found: _Scan) -> None:
     """Make the last segment end where the scan ended, durably, and open it for appending."""
     segment = state.segments[-1]
     file = segment.file = storage.open(segment.name)
-    _wipe(file, segment.end, segment.size_bytes)
+    if found.torn is not None:
+        _blank(file, segment)
+    else:
+        _wipe(file, segment.end, segment.size_bytes)
     _write_again(file, found.tail_group if found.tail_group is not None else 0, segment.end)
     file.sync()
     storage.sync_directory()
-    if state.proven and not found.cut_inside:
+    if state.proven and found.torn is None:
         return
     state.sequence += 1
-    assert found.tail_group is not None, "a segment without a group has nothing to prove"
     closing = GroupHeader(
         sequence=state.sequence,
         segment=segment.number,
@@ -543,6 +546,20 @@ def _repair(storage: Storage, state: JournalState, found: _Scan) -> None:
     file.sync()
     state.previous_end = segment.end = segment.durable_end = closing.end
     state.proven = True
+
+
+def _blank(file: File, segment: Segment) -> None:
+    """Overwrite with zeros what follows the last good frame, even where zeros are read: they may be in the cache alone.
+
+    But for the block that the closing group will fill: until that is written, something in it says that the tail is torn.
+    """
+    mark = segment.next_group
+    behind = mark + segment.alignment
+    if mark > segment.end:
+        file.write([bytes(mark - segment.end)], segment.end)
+    if first_nonzero(file, mark, behind) is None:
+        file.write([_TORN], mark)
+    file.fill(behind, segment.size_bytes - behind)
 
 
 def _wipe(file: File, start: int, end: int) -> None:

@@ -56,7 +56,7 @@ class File(Protocol):
         """Write all of `chunks` one after the other from byte `at` on."""
 
     def fill(self, at: int, length: int) -> None:
-        """Write zeros to `length` bytes from byte `at` on, which nobody has written to, in a way that holds up others least."""
+        """Write zeros to `length` bytes from byte `at` on, in a way that holds up others least."""
 
     def read(self, at: int, length: int) -> bytes:
         """Return up to `length` bytes from byte `at` on; fewer only where the file ends."""

@@ -282,6 +282,36 @@ def test_what_only_the_cache_holds_is_written_again() -> None:
     assert open_journal(storage)[0].frames == [*expected, batch(3, size=300)]
 
 
+@pytest.mark.parametrize("kept", [{0, 2, 3, 4, 5, 6}, {3, 4, 5, 6}])
+@pytest.mark.parametrize("proven", [False, True])
+@pytest.mark.parametrize("failing", [1, 2])
+def test_what_was_wiped_in_the_cache_alone_is_wiped_again(kept: set[int], proven: bool, failing: int) -> None:
+    """The fsync of a repair fails: the next one reads zeros where the disk still has the remains of the torn group.
+
+    Left there, they would be taken for those of a later group as soon as another group is torn before them.
+    """
+    storage = MemoryStorage()
+    journal = new_journal(storage)
+    expected = fill(journal, 2, size=300)
+    if proven:
+        journal.close()
+        journal = new_journal(storage)
+    write_group(journal, [batch(3, size=400), *(batch(offset, size=472) for offset in range(4, 10))])
+    storage.crash_keeping(kept)
+    for _ in range(failing):
+        storage.failing_syncs = 1
+        with suppress(OSError):
+            open_journal(storage)
+        storage.failing_syncs = 0
+        storage.crash_soft()
+    recorder, (journal, _) = open_journal(storage)
+    expected = [*expected, batch(3, size=400)] if 0 in kept else expected
+    assert recorder.frames == expected
+    write_group(journal, [batch(journal.last_offset + 1, size=400, epoch=2), batch(journal.last_offset + 2, epoch=2)])
+    storage.crash_keeping({0})
+    assert open_journal(storage)[0].frames == [*expected, batch(journal.last_offset - 1, size=400, epoch=2)]
+
+
 # -- new segments -----------------------------------------------------------------------------------------------------
 
 
