@@ -143,8 +143,8 @@ def main() -> None:
         _add_commands_of_plugins()
     try:
         app()
-    except UnderstudyError as error:
-        print(f"understudy: {error}", file=sys.stderr)
-        sys.exit(1)
     except BrokenPipeError:
         sys.exit(1)  # `understudy status --watch | head`
+    except (UnderstudyError, OSError) as error:  # OSError: a directory of another user, a disk that does not give back
+        print(f"understudy: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -49,8 +49,11 @@ def rows_of_url(url: str) -> dict[str, Any]:
     Raises:
         NothingThereError: nobody answers there, or not as a broker does.
     """
-    parts = urlsplit(url if "//" in url else f"//{url}")
-    host, port = parts.hostname or "127.0.0.1", parts.port or 80
+    try:
+        parts = urlsplit(url if "//" in url else f"//{url}")
+        host, port = parts.hostname or "127.0.0.1", parts.port or 80
+    except ValueError as error:
+        raise NothingThereError(f"{url} is no URL: {error}") from error
     first = _ask(host, port)
     if first is None or "broker" not in first:
         raise NothingThereError(f"no broker answers at http://{host}:{port}/status")

@@ -196,7 +196,7 @@ class FileStorage:
         return str(self.directory)
 
     def _take_lock(self) -> None:
-        self._lock_fd = fd = os.open(LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE, dir_fd=self._fd)
+        self._lock_fd = fd = self._open(LOCK_NAME, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -205,6 +205,14 @@ class FileStorage:
         with suppress(OSError):  # a full disk: the lock holds, who holds it cannot be told
             os.ftruncate(fd, 0)
             os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+
+    def _open(self, name: str, flags: int) -> int:
+        """Open or make a file of the directory; what is wrong with it is said of its whole path."""
+        try:
+            return os.open(name, flags | os.O_CLOEXEC, _FILE_MODE, dir_fd=self._fd)
+        except OSError as error:
+            error.filename = str(self.directory / name)
+            raise
 
     def close(self) -> None:
         """Give up the lock. Files that are open stay so."""
@@ -221,7 +229,7 @@ class FileStorage:
 
     def create(self, name: str, size_bytes: int, *, zeroed: bool = True) -> DiskFile:
         try:
-            fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE, dir_fd=self._fd)
+            fd = self._open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             try:
                 os.posix_fallocate(fd, 0, size_bytes)
                 if zeroed:
@@ -240,8 +248,7 @@ class FileStorage:
         return DiskFile(fd, name)
 
     def open(self, name: str) -> DiskFile:
-        flags = (os.O_RDONLY if self._read_only else os.O_RDWR) | os.O_CLOEXEC
-        return DiskFile(os.open(name, flags, dir_fd=self._fd), name)
+        return DiskFile(self._open(name, os.O_RDONLY if self._read_only else os.O_RDWR), name)
 
     def remove(self, name: str) -> None:
         os.unlink(name, dir_fd=self._fd)
