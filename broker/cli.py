@@ -34,6 +34,8 @@ app = typer.Typer(
 )
 users = typer.Typer(help="Users of the configuration.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(users, name="user")
+journals = typer.Typer(help="The journal in a data directory.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(journals, name="journal")
 
 
 def _show_version(wanted: bool) -> None:
@@ -113,6 +115,17 @@ def hash_command() -> None:
         raise _RefusedError(str(error)) from error
 
 
+@journals.command("check")
+def check_command(
+    directory: Annotated[Path, typer.Argument(help="The data directory of a broker, running or not.")],
+) -> None:
+    """Read a whole journal and say whether it may be believed. Changes nothing; exit code 1 if it is damaged."""
+    from understudy.broker.command_line.journal_check import checked  # noqa: PLC0415  # as above
+
+    for line in checked(directory):
+        print(line, flush=True)
+
+
 class _RefusedError(UnderstudyError):
     """What a command was given cannot be used."""
 
@@ -138,7 +151,7 @@ def _loaded(point: EntryPoint) -> Callable[..., Any]:
 
 def main() -> None:
     """Run the command line; ends the process."""
-    own = {"serve", "status", "user"}
+    own = {"serve", "status", "user", "journal"}
     if not own.intersection(sys.argv[1:2]):
         _add_commands_of_plugins()
     try:

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.log.test_journal_kit import batch, fill, new_journal
 from understudy.broker.cli import main
+from understudy.broker.log.journal import JournalOptions
+from understudy.broker.server.file_storage import FileStorage
+
+OPTIONS = JournalOptions(segment_bytes=64 << 10, reserve_bytes=0)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
@@ -28,6 +33,30 @@ def test_a_directory_that_may_not_be_used(
     assert run(monkeypatch, "promote", "--unclean", "--config", str(config)) == 1
     lock = tmp_path / "data" / "LOCK"
     assert capsys.readouterr().err == f"understudy: [Errno 21] Is a directory: '{lock}'\n"
+
+
+def test_a_damaged_journal_is_looked_at_as_its_error_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command that the error names was not there."""
+    journal = new_journal(FileStorage(tmp_path), OPTIONS)
+    fill(journal, 3)
+    journal.close()
+    assert run(monkeypatch, "journal", "check", str(tmp_path)) == 0
+    said = capsys.readouterr().out
+    assert "batches 3" in said
+    assert "log 1..3" in said
+    assert "its end is clean" in said
+    (segment,) = tmp_path.glob("*.journal")
+    content = segment.read_bytes()
+    at = content.index(batch(2, size=400))
+    segment.write_bytes(content[: at + 50] + b"?" + content[at + 51 :])
+    assert run(monkeypatch, "journal", "check", str(tmp_path)) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"understudy: {tmp_path}: {segment.name} is damaged at byte {at}: ")
+    assert len(said.splitlines()) == 1
+    assert run(monkeypatch, "journal", "check", str(tmp_path / "nowhere")) == 1
+    assert "nowhere" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "127.0.0.1:http", "http://[::1"])
