@@ -79,6 +79,23 @@ class Text:
 
 
 @frozen
+class Host:
+    """A host name or an address; whether there is such a host is seen when it is used."""
+
+    expected: str = "a host name or an address"
+
+    def read(self, value: object, place: Place) -> str:
+        text = Text(self.expected, r"[^\s/\x00]+").read(value, place)
+        try:
+            text.encode(
+                "idna"
+            )  # as looking it up does, which has no error of its own for a label that is empty or too long
+        except UnicodeError as error:
+            raise place.refuse(value, self.expected) from error
+        return text
+
+
+@frozen
 class PasswordHash:
     """A scrypt hash; never shown."""
 
@@ -104,7 +121,7 @@ class Pattern:
             raise place.refuse(value, self.expected)
         try:
             re.compile(value)
-        except re.error as error:
+        except (re.error, OverflowError) as error:
             raise place.refuse(value, f"{self.expected}: {error}") from error
         return value
 
@@ -163,7 +180,7 @@ class FilePath:
     expected: str = "a path"
 
     def read(self, value: object, place: Place) -> Path:
-        return place.base / Text(self.expected).read(value, place)
+        return place.base / Text(self.expected, r"[^\x00]+").read(value, place)
 
 
 @frozen

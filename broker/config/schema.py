@@ -18,6 +18,7 @@ from understudy.broker.config.readers import (
     MIB,
     FilePath,
     Flag,
+    Host,
     Named,
     Number,
     PasswordHash,
@@ -36,7 +37,7 @@ GUEST_PASSWORD_HASH: Final = "$scrypt$ln=14,r=8,p=1$dW5kZXJzdHVkeS5ndWVzdA$2tGmI
 """Of `guest`. Its salt is fixed, for the password is known to all; `security` lets guest in from loopback only."""
 
 _NAME: Final = r"[^\x00-\x1f]{1,127}"  # NUL parts the fields of SASL PLAIN
-_Host = Annotated[str, Text("a host name or an address", r"[^\s/]+")]
+_Host = Annotated[str, Host()]
 _Port = Annotated[int, Number(0, 65_535)]  # 0: any free one
 _Id = Annotated[
     str, Text("a name of 1 to 64 letters, digits, '.', '_' and '-', no sign first", r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -294,6 +294,15 @@ def test_a_key_like_no_other_still_gets_a_nearest_one_of_its_table() -> None:
         ("[amqp]\nhost = 5", "amqp.host", "5", "a host name or an address"),
         ('[amqp]\nhost = ""', "amqp.host", "''", "a host name or an address"),
         ('[amqp]\nhost = "http://x"', "amqp.host", "'http://x'", "a host name or an address"),
+        ('[amqp]\nhost = "a..example"', "amqp.host", "'a..example'", "a host name or an address"),
+        (
+            f'[amqp]\nhost = "{64 * "a"}.example"',
+            "amqp.host",
+            "'" + 64 * "a" + ".example'",
+            "a host name or an address",
+        ),
+        ('[http]\nhost = "a\\u0000"', "http.host", "'a\\x00'", "a host name or an address"),
+        ('[broker]\ndata = "a\\u0000"', "broker.data", "'a\\x00'", "the data directory"),
         ("[amqp]\nframe_max = 4095", "amqp.frame_max", "4095", "bytes from 4096 to"),
         ('[amqp]\nheartbeat_s = "100ms"', "amqp.heartbeat_s", "'100ms'", "whole seconds from 0 to 65535"),
         ('[ha]\nbackup_timeout_s = "5"', "ha.backup_timeout_s", "'5'", "such as '100ms'"),
@@ -346,7 +355,7 @@ def test_a_missing_key_is_named(text: str, key: str) -> None:
     assert str(refusal(text)).startswith(f"b.toml: {key}: missing, expected ")
 
 
-@pytest.mark.parametrize("pattern", ["(", "*", "[a"])
+@pytest.mark.parametrize("pattern", ["(", "*", "[a", "a{9999999999}"])
 def test_a_pattern_that_is_no_regular_expression(pattern: str) -> None:
     text = f'[[users]]\nname = "a"\npassword_hash = "{HASH}"\nvhosts = {{ "/" = {{ read = "{pattern}" }} }}'
     error = refusal(text)
