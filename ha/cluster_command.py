@@ -187,12 +187,13 @@ def _write(directory: Path, number: int, port: int, brokers: int, secret: str) -
 
 
 def _secret(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
-        secret = secrets.token_urlsafe(32)
-        _write_private(path, secret + "\n")
-        return secret
+    """That of an earlier run. An empty one was written when the power failed; all configurations are about to be written anew."""
+    with contextlib.suppress(FileNotFoundError):
+        if secret := path.read_text(encoding="utf-8").strip():
+            return secret
+    secret = secrets.token_urlsafe(32)
+    _write_private(path, secret + "\n")
+    return secret
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What ``understudy cluster`` prints is for who reads it, and stops nobody."""
+"""What ``understudy cluster`` prints is for who reads it, and stops nobody; what it lays out can be started with."""
 
 from __future__ import annotations
 
@@ -6,15 +6,28 @@ import errno
 import io
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
-from understudy.ha.cluster_command import _print
+from understudy.broker.config import load
+from understudy.ha.cluster_command import SECRET_FILE, _print, lay_out
 
 
 class FullDisk(io.StringIO):
     def flush(self) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_secret_that_a_power_failure_left_empty_is_made_anew(tmp_path: Path) -> None:
+    """No broker took the configuration that was made with it, and none said where it came from."""
+    (tmp_path / SECRET_FILE).write_text("")
+    files = [each.config for each in lay_out(tmp_path, 2, 5672)]
+    secrets = {load(path).link.secret for path in files}
+    assert secrets == {(tmp_path / SECRET_FILE).read_text().strip()}
+    assert all(secrets)
+    lay_out(tmp_path, 2, 5672)
+    assert {load(path).link.secret for path in files} == secrets
 
 
 def test_a_line_that_cannot_be_printed_is_a_line_less(monkeypatch: pytest.MonkeyPatch) -> None:
