@@ -103,6 +103,11 @@ class Recovery:
 
     def _checkpoint(self, payload: bytes) -> None:
         (extras_size,) = _U32.unpack_from(payload, 0)
+        if extras_size and self._replay_extras is None:
+            # Its notes, which would be refused, may have gone with their segments.
+            raise journal_gate.UnknownNoteError(
+                "the journal holds a plugin's part of a checkpoint: switch on the plugin that wrote it (ha)"
+            )
         meta, _ = Meta.decode(payload, 4 + extras_size)
         state = self._state
         if not self._begun:

@@ -12,7 +12,7 @@ from understudy.broker.amqp.methods import QUEUE_DECLARE, QUEUE_DELETE
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.meta import META_FORMAT, Meta
 from understudy.broker.core.node import BrokerNode
-from understudy.broker.core.recovery import NewerJournalError
+from understudy.broker.core.recovery import NewerJournalError, encode_checkpoint
 from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.log.journal_gate import NoteFormatError, UnknownNoteError
 from understudy.broker.log.kept_log import Batch
@@ -161,6 +161,16 @@ def test_notes_that_nobody_knows_are_refused() -> None:
         replicator.replay_note(77, b"")
     with pytest.raises(NoteFormatError, match="part of the ha plugin of format 9"):
         replicator.replay_extras(bytes((9,)) + replicator.extras()[1:], 0)
+
+
+def test_a_checkpoint_with_a_part_of_a_plugin_that_is_not_there_is_refused() -> None:
+    """Its notes may have gone with their segments. Without ha the broker would lead alone, and confirm, while its group goes on."""
+    core = KeptCore()
+    plugin = BrokerReplicator(core.node.state)
+    plugin.epoch_seen = 7
+    part = plugin.extras()
+    with pytest.raises(UnknownNoteError, match="switch on the plugin"):
+        recovered([frame.encode_note(journal_gate.CHECKPOINT, encode_checkpoint(core.node.state, part))])
 
 
 def test_records_of_a_newer_program_are_refused() -> None:
