@@ -117,13 +117,18 @@ def hash_command() -> None:
 
 @journals.command("check")
 def check_command(
-    directory: Annotated[Path, typer.Argument(help="The data directory of a broker, running or not.")],
+    directory: Annotated[
+        Path, typer.Argument(help="A broker's data directory; the broker may run.", show_default=False)
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Read a whole journal and say whether it may be believed. Changes nothing; exit code 1 if it is damaged."""
-    from understudy.broker.command_line.journal_check import checked  # noqa: PLC0415  # as above
+    """Read a whole journal, say what it holds and whether it may be believed. Changes nothing; exit code 1 if it is damaged."""
+    from understudy.broker.command_line.journal_check import check_journal, check_text  # noqa: PLC0415  # as above
 
-    for line in checked(directory):
-        print(line, flush=True)
+    found = check_journal(directory)
+    print(json.dumps(found) + "\n" if as_json else check_text(found), end="", flush=True)
+    if found["damaged"] is not None:
+        raise typer.Exit(1)
 
 
 class _RefusedError(UnderstudyError):

@@ -1,59 +1,161 @@
-"""``understudy journal check``: what is in a journal, and whether it may be believed. Errors of the journal send operators here.
+"""``understudy journal check``: what a data directory holds, and whether it may be believed. Nothing is changed.
 
-It reads and takes no lock, so it may look at the directory of a broker that runs; the end of that one is in motion.
+It reads as a start would (`journal_recovery.scan`), without the lock: the broker may run. Of its journal the last group is then in
+motion, and may look torn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from understudy.broker.errors import UnderstudyError
+from understudy.broker.log import frame, record
 from understudy.broker.log.frame import BatchHeader
-from understudy.broker.log.journal_recovery import scan
-from understudy.broker.log.segment import JournalDamagedError
+from understudy.broker.log.journal_recovery import ScanReport, scan
+from understudy.broker.log.segment import (
+    SEGMENT_HEADER_BYTES,
+    JournalDamagedError,
+    SegmentHeader,
+    segment_name,
+    segment_number,
+)
 from understudy.broker.server.file_storage import FileStorage
 
 
-class DamageFoundError(UnderstudyError):
-    """What the check was asked to look for."""
+class NoJournalError(UnderstudyError):
+    """There is nothing to look at."""
 
 
-class _Nobody:
-    """Whom the frames are shown to."""
+class Tally:
+    """Counts what a scan shows it; knows how far the log was read when the scan fails.
 
-    def on_batch(self, header: BatchHeader, frame: bytes) -> None:
-        pass
+    Attributes:
+        records: how many of each kind, by name; those of dead batches, which a cut ended, too.
+        epochs: the epochs of the batches, in the order in which they came.
+        last_offset: of the last batch; a cut takes it back.
+    """
+
+    def __init__(self) -> None:
+        self.records: Counter[str] = Counter()
+        self.epochs: list[int] = []
+        self.last_offset = 0
+
+    def on_batch(self, header: BatchHeader, data: bytes) -> None:
+        if not self.epochs or self.epochs[-1] != header.epoch:
+            self.epochs.append(header.epoch)
+        self.last_offset = header.first_offset + header.count - 1
+        at = frame.BATCH_HEADER_BYTES
+        while at + record.HEAD.size <= len(data):
+            byte, length = record.HEAD.unpack_from(data, at)
+            kind = byte & ~record.TRANSIENT
+            count = int.from_bytes(data[at + 5 : at + 9], "big") if kind == record.HOLE else 1
+            self.records[record.KIND_NAMES.get(kind, f"unknown kind {kind}")] += count
+            at += record.HEAD.size + length
 
     def on_note(self, kind: int, payload: bytes) -> None:
-        pass
+        if kind == frame.KIND_CUT:
+            self.last_offset, _ = frame.decode_cut(payload)
 
 
-def checked(directory: Path) -> Iterator[str]:
-    """Read the journal there; lines for people.
+def check_journal(directory: Path) -> dict[str, Any]:
+    """Read the whole journal in ``directory``.
+
+    Returns:
+        directory, group, broker; damaged: None, or file, position and reason; torn: the same; segments, bytes, groups, batches,
+        notes and first_offset (None if it is damaged: not known); last_offset, epochs, records; warnings.
 
     Raises:
-        DamageFoundError: something that was once synced is not what it was.
-        JournalFormatError, WrongIdentityError: of a newer program; of more than one broker.
-        OSError: it cannot be read.
+        NoJournalError: there is no directory, or no segment in it.
+        JournalFormatError, WrongIdentityError: a newer program's, or segments of two brokers.
     """
+    if not directory.is_dir():
+        raise NoJournalError(f"{directory} is {'no directory' if directory.exists() else 'not there'}")
     storage = FileStorage(directory, read_only=True)
     try:
-        report = scan(storage, _Nobody())
-    except JournalDamagedError as error:
-        raise DamageFoundError(
-            f"{directory}: {error.file} is damaged at byte {error.position}: {error.reason}. No broker starts with it. "
-            "If others of its group hold the data: move the directory away, and the broker is caught up by them"
-        ) from error
+        numbers = sorted(number for name in storage.names() if (number := segment_number(name)) is not None)
+        if not numbers:
+            raise NoJournalError(f"there is no journal in {directory}: no file is named like {segment_name(1)}")
+        tally = Tally()
+        damage: JournalDamagedError | None = None
+        report: ScanReport | None = None
+        try:
+            report = scan(storage, tally)
+        except JournalDamagedError as error:
+            damage = error
+        found: dict[str, Any] = {"directory": str(directory), **_owner(storage, numbers)}
     finally:
         storage.close()
-    yield (
-        f"{directory}: segments {report.segments}, bytes {report.bytes}, groups {report.groups}, batches {report.batches}, "
-        f"notes {report.notes}, log {report.first_offset or '-'}..{report.last_offset}"
+    torn = report.torn if report is not None else None
+    return {
+        **found,
+        "damaged": _place(damage),
+        "torn": _place(torn),
+        "segments": report.segments if report is not None else len(numbers),
+        "bytes": report.bytes if report is not None else None,
+        "groups": report.groups if report is not None else None,
+        "batches": report.batches if report is not None else None,
+        "notes": report.notes if report is not None else None,
+        "first_offset": report.first_offset if report is not None else None,
+        "last_offset": report.last_offset if report is not None else tally.last_offset,
+        "epochs": tally.epochs,
+        "records": dict(sorted(tally.records.items())),
+        "warnings": list(report.warnings) if report is not None else [],
+    }
+
+
+def _owner(storage: FileStorage, numbers: list[int]) -> dict[str, str | None]:
+    """Whose journal it is, by the first segment that says so."""
+    for number in numbers:
+        file = storage.open(segment_name(number))
+        try:
+            header = SegmentHeader.decode(file.read(0, SEGMENT_HEADER_BYTES), segment_name(number))
+        finally:
+            file.close()
+        if header is not None:
+            return {"group": header.identity.group_id, "broker": header.identity.broker_id}
+    return {"group": None, "broker": None}
+
+
+def _place(found: Any) -> dict[str, Any] | None:
+    return None if found is None else {"file": found.file, "position": found.position, "reason": found.reason}
+
+
+def check_text(found: dict[str, Any]) -> str:
+    """The same for people."""
+    owner = (
+        f"broker {found['broker']} of group {found['group']}"
+        if found["broker"] is not None
+        else "nobody can tell whose"
     )
-    yield from report.warnings
-    if report.torn is None:
-        yield "undamaged, its end is clean"
+    lines = [f"journal {found['directory']}: {owner}"]
+    damaged, torn = found["damaged"], found["torn"]
+    if damaged is None:
+        size = f"{found['segments']} segments, {found['bytes']:,} bytes"
+        lines.append(
+            f"  holds    {size}: {found['groups']:,} groups, {found['batches']:,} batches, {found['notes']:,} notes"
+        )
+    log = f"up to offset {found['last_offset']:,}"
+    if found["first_offset"] is not None:
+        log = f"from offset {found['first_offset']:,} {log}"
+    lines.append(f"  log      {log}, epochs {', '.join(map(str, found['epochs'])) or 'none'}")
+    lines.extend(f"           {count:>12,}  {name}" for name, count in found["records"].items())
+    lines.extend(f"  warning  {warning}" for warning in found["warnings"])
+    if damaged is not None:
+        lines.append(f"  DAMAGED  {damaged['file']} at byte {damaged['position']:,}: {damaged['reason']}")
+        lines.append(
+            "           It was synced once, and may have been answered for: the broker does not start with it. What stands above is"
+        )
+        lines.append(
+            "           what can be read before it. Keep the directory; what to do is in docs/configuration.md, A damaged journal."
+        )
+    elif torn is not None:
+        lines.append(f"  torn     {torn['file']} at byte {torn['position']:,}: {torn['reason']}")
+        lines.append(
+            "           What was being written when the process died, and nobody was told of: the next start cuts it. (Of a broker"
+        )
+        lines.append("           that runs, this is what it is writing now.)")
     else:
-        yield f"undamaged, but {report.torn}"
-        yield "the next start cuts that (has cut it, if the broker runs): nothing of it was ever answered"
+        lines.append("  whole    every byte that was synced is there")
+    return "\n".join(lines) + "\n"

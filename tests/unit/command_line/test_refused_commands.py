@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -38,25 +39,24 @@ def test_a_directory_that_may_not_be_used(
 def test_a_damaged_journal_is_looked_at_as_its_error_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command that the error names was not there."""
     journal = new_journal(FileStorage(tmp_path), OPTIONS)
     fill(journal, 3)
     journal.close()
     assert run(monkeypatch, "journal", "check", str(tmp_path)) == 0
     said = capsys.readouterr().out
-    assert "batches 3" in said
-    assert "log 1..3" in said
-    assert "its end is clean" in said
+    assert " 3 batches, " in said
+    assert "from offset 1 up to offset 3, " in said
+    assert "whole    every byte that was synced is there" in said
     (segment,) = tmp_path.glob("*.journal")
     content = segment.read_bytes()
     at = content.index(batch(2, size=400))
     segment.write_bytes(content[: at + 50] + b"?" + content[at + 51 :])
     assert run(monkeypatch, "journal", "check", str(tmp_path)) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"understudy: {tmp_path}: {segment.name} is damaged at byte {at}: ")
-    assert len(said.splitlines()) == 1
-    assert run(monkeypatch, "journal", "check", str(tmp_path / "nowhere")) == 1
-    assert "nowhere" in capsys.readouterr().err
+    said = capsys.readouterr().out
+    assert "up to offset 1, " in said
+    assert f"DAMAGED  {segment.name} at byte {at:,}: " in said
+    assert run(monkeypatch, "journal", "check", str(tmp_path), "--json") == 1
+    assert json.loads(capsys.readouterr().out)["damaged"]["position"] == at
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "127.0.0.1:http", "http://[::1"])
