@@ -1,0 +1,52 @@
+"""Every kind of fault and every workload in one run: what an ordinary seed draws is a part of them, and for as long as it takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import attrs
+import pytest
+
+from tests.simulation.cluster import SimCluster
+from tests.simulation.knobs import ALL_FAULTS, FAULTS, LATER_FAULTS, LATER_WORKLOADS, WORKLOADS, Knobs
+from tests.simulation.nemesis import Nemesis
+
+LEAVES_MS = 60_000
+KINDS_AT_LEAST = 15
+"""In one run. Of an ordinary seed's 13 strikes, and of how many kinds they are, chance decides."""
+RARE = 3
+"""So many kinds of 28 may find nothing to hit in all runs together."""
+SEEDS = range(95_000, 95_004)
+
+
+class Restless(Nemesis):
+    """Goes on until its time is over, however much was done."""
+
+    leave_ms = LEAVES_MS
+
+
+def everything(seed: int) -> Knobs:
+    return attrs.evolve(
+        Knobs.draw(seed),
+        brokers=(3, 4, 5)[seed % 3],
+        min_insync=2,
+        faults=tuple(kind for kind, weight in FAULTS.items() for _ in range(weight)),
+        later_faults=LATER_FAULTS,
+        workloads=frozenset((*WORKLOADS, *LATER_WORKLOADS)),
+        gap_ms=150,
+        burst=0.4,
+        ambush=0.3,
+        aftershocks=0.7,
+    )
+
+
+@pytest.mark.slow
+def test_all_at_once_break_nothing() -> None:
+    hit: Counter[str] = Counter()
+    for seed in SEEDS:
+        report = SimCluster(seed, knobs=everything(seed), nemesis=Restless).run()
+        assert len(+Counter(report.faults)) >= KINDS_AT_LEAST, report.faults
+        assert report.failovers
+        assert report.committed
+        hit.update(report.faults)
+    assert len({*ALL_FAULTS} - {*hit}) <= RARE
