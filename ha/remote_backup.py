@@ -12,6 +12,7 @@ from understudy.replicator import wire
 from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.fabric import Link
 from understudy.replicator.log_sender import LogSender
+from understudy.replicator.tx_queue import tx_queue_name
 
 
 class RemoteBackup:
@@ -164,7 +165,7 @@ class RemoteBackup:
             for tracker in self.trackers.blockers()
             if tracker.tx_id not in sending
         ]
-        transactions += [(tx_id_text(tx), f"tx:{tx_id_text(tx)}", left) for tx, left in sending.items()]
+        transactions += [(tx_id_text(tx), tx_queue_name(tx), left) for tx, left in sending.items()]
         return BackupReadiness(
             broker=self.broker,
             listed=self.listed,

@@ -32,6 +32,7 @@ from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.replicator import snapshot, wire
 from understudy.replicator.queue_replicator import QueueReplicator
 from understudy.replicator.transaction_replicator import TransactionReplicator, Vote
+from understudy.replicator.tx_queue import tx_queue_name
 
 _U32: Final = Struct(">I")
 _NO: Final = Struct(">QQ")
@@ -452,7 +453,7 @@ class BrokerReplicator:
             if records:
                 tx_id = int.from_bytes(records[0][1][5:13], "big")
                 tx_queue = Queue(
-                    tx_id, "", f"tx:{tx_id}", durable=True, auto_delete=True, arguments={}, live=state.live
+                    tx_id, "", tx_queue_name(tx_id), durable=True, auto_delete=True, arguments={}, live=state.live
                 )
                 TransactionReplicator(state, tx_id, tx_queue).take_records(records)
         elif kind == wire.QUEUE:

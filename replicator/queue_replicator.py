@@ -43,7 +43,3 @@ class QueueReplicator:
             self.queue.enqueue(entry_id, message, deadline_ms)
             if redelivered:
                 self.queue.entries[entry_id].redelivered = True
-
-    def finish(self) -> None:
-        """The queue is complete."""
-        self.queue.sort()

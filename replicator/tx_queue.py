@@ -19,6 +19,11 @@ from understudy.broker.transactions.tx_buffer import TxBuffer
 NAME_PREFIX = "understudy.tx."
 
 
+def tx_queue_name(tx_id: int) -> str:
+    """What a tx-queue is called, in messages and on status pages. Reserved: clients cannot declare a name with this prefix."""
+    return NAME_PREFIX + tx_id_text(tx_id)
+
+
 class TxQueueState(Enum):
     """Where a tx-queue is in its life."""
 
@@ -39,8 +44,7 @@ class TxQueue:
 
     @property
     def name(self) -> str:
-        """Reserved: clients cannot declare, bind or consume a name with this prefix."""
-        return NAME_PREFIX + tx_id_text(self.tx.tx_id)
+        return tx_queue_name(self.tx.tx_id)
 
     def enqueue_event(self, queues: list[Queue], deadlines_ms: list[int], message: Message) -> None:
         """Put an enqueue on the tx-queue."""

@@ -9,6 +9,7 @@ from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.replicator import snapshot, wire
 from understudy.replicator.id_set import IdSet
 from understudy.replicator.replicating_subscription import ReplicatingSubscription
+from understudy.replicator.tx_queue import tx_queue_name
 
 
 class TxReplicatingSubscription(ReplicatingSubscription):
@@ -21,7 +22,8 @@ class TxReplicatingSubscription(ReplicatingSubscription):
     """
 
     def __init__(self, state: BrokerState, tx: TxBuffer, base: int) -> None:
-        tx_queue = Queue(tx.tx_id, "", f"tx:{tx.tx_id}", durable=True, auto_delete=True, arguments={}, live=state.live)
+        name = tx_queue_name(tx.tx_id)
+        tx_queue = Queue(tx.tx_id, "", name, durable=True, auto_delete=True, arguments={}, live=state.live)
         super().__init__(tx_queue, IdSet())
         self.tx = tx
         self.sent = 0

@@ -6,7 +6,7 @@ behind the stable position of the moment.
 The order of a conversation: the backup says SYNC (what it has). The primary answers RESUME (keep your log up to here, the
 rest follows) or CATCH_UP (tell me your ids), to which the backup says IDS and the primary BASE, then DROP, TRANSACTION and
 QUEUE pieces beside the log, then CAUGHT_UP. BASE comes again, further on, if the log grew too long while the transactions were
-sent. Meanwhile and ever after: BATCH and STABLE one way, ACK, PIECE_ACK and NO the other.
+sent. Meanwhile and ever after: BATCH, STABLE and STATUS one way, ACK, PIECE_ACK, NO and LOW_DISK the other.
 
 A message that came after version 1 is sent only where ``Link.wire_version`` says that the other end knows it.
 """

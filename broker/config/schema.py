@@ -78,7 +78,7 @@ class AmqpConfig:
 
 @frozen(kw_only=True)
 class HttpConfig:
-    """[http]: /status, /livez, /readyz."""
+    """[http]: /status, /livez, /readyz, /digest."""
 
     host: _Host = "127.0.0.1"
     port: _Port = 8672

@@ -1,8 +1,8 @@
 """The broker as its channels see it: publish, settle, declare, commit; and the turn that makes all of it durable at once.
 
 A driver does, in every turn: ``tick`` (time), ``Connection.receive`` for what has arrived, ``durable`` if an fsync came
-back, then ``end_turn`` once: what has become stable is applied, consumers are served, the completion queue releases what
-clients wait for, in log order; then the turn's commits are ordered and one batch is closed and handed to the journal and to
+back, then ``end_turn`` once: what has become stable is applied, the completion queue releases what clients wait for, in log
+order, consumers are served, and publishers get their confirms; then the turn's commits are ordered and one batch is closed and handed to the journal and to
 the plugin's links. There is no other way out: nothing in here answers early.
 """
 
@@ -46,7 +46,7 @@ MEMORY = "memory"
 """Causes of refusing work that consumers make room for: see :meth:`Broker.refuse_work`."""
 MAKES_ROOM = frozenset({DISK, BACKUP_DISK, MEMORY})
 LAZY_MS = 2
-"""Records that nobody waits for stay in the open batch at most that long, unless ``group.max_wait`` says otherwise."""
+"""Records that nobody waits for stay in the open batch at most that long, unless ``group.max_wait_ms`` says otherwise."""
 
 
 class Broker:

@@ -18,7 +18,7 @@ class Limits:
         tx_memory_bytes: the same: bodies beyond it are spilled to a file.
         message_bytes: one body: 501 above it.
         channel_max, frame_max, heartbeat_s: what is offered in connection.tune.
-        hold_commits: commits wait until the driver ends a turn with ``flush`` (``group.min_wait``), for others to join them.
+        hold_commits: commits wait until the driver ends a turn with ``flush`` (``group.min_wait_ms``), for others to join them.
         tx_idle_timeout_ms: a transaction without an operation for that long is rolled back (406).
         outcome_ttl_ms, outcome_limit: how long, and how many, outcomes are kept.
         auto_delete_grace_ms: after a promotion, an auto-delete queue that had consumers lives at least that long.

@@ -315,7 +315,7 @@ class NodeDriver:
             self.crashed("a finished fsync", error)
         if due:
             self.request_turn()
-        else:  # a backup has acknowledged: that is all there is to do, and the primary waits for it
+        else:  # a backup has acknowledged, and the primary waits for that; or a primary that is not due
             for flush in self._flushes:
                 flush()
             os.sched_yield()  # on this CPU, perhaps, and what is left of this turn can wait

@@ -60,10 +60,6 @@ class TransactionCoordinator:
         """Transactions taken and not yet ordered."""
         return 0
 
-    def withdraw(self, tx: TxBuffer) -> bool:
-        """Take back a transaction that is not yet ordered (its channel is gone). False if it is too late."""
-        return False
-
     def run_prepare_ordered(self, batch: list[TxBuffer]) -> None:
         """Give each its place, in this order (C-13)."""
         for tx in batch:
@@ -114,9 +110,3 @@ class GroupCommitCoordinator(TransactionCoordinator):
 
     def waiting(self) -> int:
         return len(self._gathered)
-
-    def withdraw(self, tx: TxBuffer) -> bool:
-        if tx in self._gathered:
-            self._gathered.remove(tx)
-            return True
-        return False

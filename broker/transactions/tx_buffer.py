@@ -162,17 +162,8 @@ class TxBuffer:
         return self.prepare is not None and not self.outcome_offset
 
     def enqueue_counts(self) -> dict[int, int]:
-        """Queue id to the number of enqueues, queues in order of first use: the participants that gain messages."""
+        """Queue id to the number of enqueues, queues in order of first use."""
         return self._counts
-
-    def participants(self) -> set[int]:
-        """Ids of all queues that an event of this transaction touches (P-11)."""
-        queues: set[int] = set()
-        for _, message, content in self.events:
-            queues.update(item[0] for item in content)
-            if message is None:
-                continue
-        return queues
 
     def missing_for(self, prepare: Prepare, may_lack_transients: bool) -> str:
         """Why this buffer is not the transaction that ``prepare`` closes; "" if it is (the vote is yes).

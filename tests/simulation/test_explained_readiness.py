@@ -142,7 +142,7 @@ class SlowCatchUp:
     def left(self, words: str) -> int:
         """What ``words`` say of the transaction; they name queue and transaction."""
         assert "queue 'q': 60 messages to come" in words
-        found = re.search(f"transaction {self.tx}: ([0-9]+) messages of queue 'tx:{self.tx}' to come", words)
+        found = re.search(f"transaction {self.tx}: ([0-9]+) messages of queue 'understudy.tx.{self.tx}' to come", words)
         assert found is not None, words
         return int(found[1])
 

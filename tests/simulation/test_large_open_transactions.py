@@ -113,6 +113,6 @@ def test_it_is_shown_once_when_it_closes_while_it_is_sent() -> None:
         shown = primary.backups[joiner.name].readiness(group.primary.node.state)
         name = tx_id_text(tx_id)
         assert 0 < left < EVENTS
-        assert shown.transactions == ((name, f"tx:{name}", left),)
+        assert shown.transactions == ((name, f"understudy.tx.{name}", left),)
         group.free_disk(joiner)
         group.everywhere("q", *BODIES)

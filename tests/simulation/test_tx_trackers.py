@@ -55,7 +55,9 @@ def test_what_closes_before_it_is_sent_is_tracked(ending: str) -> None:
         assert {tx for tx, _, _ in shown.transactions} == {
             tx_id_text(each.tx_id) for each in backup.trackers.blockers()
         }, "each is shown"
-        assert [(name, left) for _, name, left in shown.transactions if not name.startswith("tx:")] == [("other", 1)]
+        assert [(name, left) for _, name, left in shown.transactions if not name.startswith("understudy.tx.")] == [
+            ("other", 1)
+        ]
         group.run_ms(500)
         assert not catch_up.opened, "its disk is held: what is in flight is not acknowledged"
         assert len(backup.trackers.blockers()) == 4
