@@ -2,8 +2,8 @@
 
 A driver does, in every turn: ``tick`` (time), ``Connection.receive`` for what has arrived, ``durable`` if an fsync came
 back, then ``end_turn`` once: what has become stable is applied, the completion queue releases what clients wait for, in log
-order, consumers are served, and publishers get their confirms; then the turn's commits are ordered and one batch is closed and handed to the journal and to
-the plugin's links. There is no other way out: nothing in here answers early.
+order, consumers are served, and publishers get their confirms; then the turn's commits are ordered and one batch is closed and
+handed to the journal and to the plugin's links. There is no other way out: nothing in here answers early.
 """
 
 from __future__ import annotations

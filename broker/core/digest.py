@@ -9,12 +9,12 @@ import attrs
 
 from understudy.broker.core.state import BrokerState
 
-_ENTRY = Struct(">QQII")
+_ENTRY = Struct(">QQIIBB")
 
 
 @attrs.frozen(kw_only=True)
 class QueueDigest:
-    """``digest`` covers ids, deadlines, properties and bodies of all applied messages, in queue order."""
+    """``digest`` covers ids, deadlines, exchanges, routing keys, properties and bodies of all applied messages, in queue order."""
 
     vhost: str
     name: str
@@ -30,7 +30,10 @@ def queue_digests(state: BrokerState) -> list[QueueDigest]:
         queue.sort()
         for entry in queue.entries.values():
             message = entry.message
-            digest.update(_ENTRY.pack(entry.id, entry.deadline_ms, len(message.properties), message.size))
+            exchange, routing_key = message.exchange.encode(), message.routing_key.encode()
+            lengths = (len(message.properties), message.size, len(exchange), len(routing_key))
+            digest.update(_ENTRY.pack(entry.id, entry.deadline_ms, *lengths))
+            digest.update(exchange + routing_key)
             digest.update(message.properties)
             digest.update(message.content())
         digests.append(

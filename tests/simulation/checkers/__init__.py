@@ -84,6 +84,7 @@ class Checkers:
         if touched:
             for node in touched:
                 if node.up:
+                    self.reference.latest_ms = max(self.reference.latest_ms, node.wall_ms)
                     self.replicas.check(node)
                     durable = node.journal.durable_offset
                     if durable < node.watched.durable_offset:

@@ -119,6 +119,16 @@ class Answers:
                 raise Violation(
                     "G8", f"{who} answers that {question} is rolled back before its name is barred for good"
                 )
+        if text == "expired" and not self._may_be_forgotten(question):
+            raise Violation("G8", f"{who} answers that the outcome of {question} is forgotten; it must be kept")
+
+    def _may_be_forgotten(self, question: str) -> bool:
+        """Of names that nobody has used some pass for forgotten (`ForgottenNames`), once there are such."""
+        reference = self._reference
+        if is_own_id(question):
+            tx_id = parse_tx_id(question)
+            return tx_id <= reference.low_water and reference.committed_at.get(tx_id, 0) <= reference.trimmed
+        return 0 < reference.named_at.get(question, 1) <= reference.trimmed
 
     def _depth(self, session: Session, args: tuple[Any, ...]) -> None:
         name, count, _ = args

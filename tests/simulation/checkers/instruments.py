@@ -50,9 +50,9 @@ class WatchedLive(LiveOffsets):
         self.part = False
         self.bases = 0
 
-    def flip(self, queue: Queue, entry_id: int, message: Message) -> None:
+    def flip(self, queue: Queue, entry_id: int, message: Message, deadline_ms: int) -> None:
         """A message came or went."""
-        number = number_of(queue.id, entry_id, message)
+        number = number_of(queue.id, entry_id, message, deadline_ms)
         self.all ^= number
         if message.persistent and queue.durable:
             self.kept ^= number
@@ -84,6 +84,7 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
     def closed() -> Batch | None:
         batch = close_batch()
         if batch is not None:
+            checkers.reference.latest_ms = max(checkers.reference.latest_ms, node.wall_ms)
             checkers.chosen.batch(node, batch.frame)
         return batch
 
@@ -112,7 +113,7 @@ _enqueue, _remove, _clear, _take_over = Queue.enqueue, Queue.remove, Queue.clear
 def _watched_enqueue(self: Queue, entry_id: int, message: Message, deadline_ms: int) -> None:
     live = self.live
     if isinstance(live, WatchedLive) and self.logged and entry_id not in self.entries:
-        live.flip(self, entry_id, message)
+        live.flip(self, entry_id, message, deadline_ms)
         node = live.node
         if node is not None:
             node.checkers.order.enqueued(node, self, entry_id, message.persistent and self.durable)
@@ -124,7 +125,7 @@ def _watched_remove(self: Queue, entry_id: int) -> bool:
     if isinstance(live, WatchedLive) and self.logged:
         entry = self.entries.get(entry_id)
         if entry is not None:
-            live.flip(self, entry_id, entry.message)
+            live.flip(self, entry_id, entry.message, entry.deadline_ms)
     return _remove(self, entry_id)
 
 
@@ -132,7 +133,7 @@ def _watched_clear(self: Queue) -> None:
     live = self.live
     if isinstance(live, WatchedLive) and self.logged:
         for entry_id, entry in self.entries.items():
-            live.flip(self, entry_id, entry.message)
+            live.flip(self, entry_id, entry.message, entry.deadline_ms)
     _clear(self)
 
 
@@ -140,8 +141,8 @@ def _watched_take_over(self: Queue, place: Queue) -> None:
     live = self.live
     if isinstance(live, WatchedLive):
         for entry_id, entry in place.entries.items():
-            live.flip(place, entry_id, entry.message)
-            live.flip(self, entry_id, entry.message)
+            live.flip(place, entry_id, entry.message, entry.deadline_ms)
+            live.flip(self, entry_id, entry.message, entry.deadline_ms)
     _take_over(self, place)
 
 

@@ -28,9 +28,10 @@ from understudy.broker.log.record import Prepare
 from understudy.broker.message import Message
 
 
-def number_of(queue_id: int, entry_id: int, message: Message) -> int:
+def number_of(queue_id: int, entry_id: int, message: Message, deadline_ms: int) -> int:
     """What one message at one place adds to a digest."""
-    return hash((queue_id, entry_id, crc32(message.content()), len(message.properties)))
+    whole = crc32(message.content(), crc32(message.properties))
+    return hash((queue_id, entry_id, deadline_ms, whole, message.exchange, message.routing_key))
 
 
 class Fate(Enum):
@@ -47,6 +48,7 @@ class Held(NamedTuple):
     kept: bool
     stamp: str
     offset: int
+    deadline_ms: int
 
 
 @attrs.define(kw_only=True)
@@ -94,6 +96,8 @@ class Reference:
         kept, all: digests by offset; in ``all`` None stands where a restarted primary chose records that its journal had
             not kept, so that brokers may differ in transient messages until the EPOCH that ends them.
         fates, names: of transactions that are decided, by id and by client-made name.
+        committed_at, named_at: where an outcome stands, by id (of commits alone) and by name.
+        trimmed: outcomes up to here may be forgotten, and of ids up to ``low_water``.
         departed: (queue id, entry id) of every message that was there once.
         gone: stamps that have left, and how.
         here: stamp and queue id of every message that is there.
@@ -101,6 +105,7 @@ class Reference:
         lost_at: offsets of the EPOCHs with which all transient messages ended.
         transient: offsets of records that journals do not keep.
         holes: offsets at which such a record stood that whoever chose the log had not kept.
+        latest_ms: the latest time of day at which a primary has written to its log: nothing expires before its time.
     """
 
     def __init__(self) -> None:
@@ -112,6 +117,10 @@ class Reference:
         self.transactions: dict[int, ReferenceTransaction] = {}
         self.fates: dict[int, Fate] = {}
         self.names: dict[str, Fate] = {}
+        self.committed_at: dict[int, int] = {}
+        self.named_at: dict[str, int] = {}
+        self.trimmed = 0
+        self.low_water = 0
         self.epoch = 0
         self.departed: dict[tuple[int, int], Departed] = {}
         self.gone: dict[str, list[tuple[str, Departed]]] = {}
@@ -120,6 +129,7 @@ class Reference:
         self.transient: set[int] = set()
         self.holes: set[int] = set()
         self.lost_at: list[int] = []
+        self.latest_ms = 0
         self.on_commit: Callable[[ReferenceTransaction], None] | None = None
         self.on_put: Callable[[str, str], None] | None = None
         self._kept = 0
@@ -138,6 +148,7 @@ class Reference:
             record.COMMIT: (lambda b, at, end: record.decode_commit(b, at), self._commit),
             record.ROLLBACK: (lambda b, at, end: record.decode_rollback(b, at), self._rollback),
             record.OUTCOME: (lambda b, at, end: record.decode_outcome(b, at), self._outcome),
+            record.OUTCOMES_TRIMMED: (lambda b, at, end: record.decode_outcomes_trimmed(b, at), self._trim),
         }
 
     # -- the chosen log grows -------------------------------------------------------------------------------------
@@ -189,7 +200,7 @@ class Reference:
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    def _put(self, offset: int, queue_id: int, entry_id: int, message: Message) -> None:
+    def _put(self, offset: int, queue_id: int, entry_id: int, message: Message, deadline_ms: int) -> None:
         queue = self.queues.get(queue_id)
         if queue is None:
             return
@@ -208,7 +219,8 @@ class Reference:
                 self.on_put(queue.name, stamp)
             self.here.add((stamp, queue_id))
             self.ever[stamp] = offset
-        held = Held(number_of(queue_id, entry_id, message), message.persistent and queue.durable, stamp, offset)
+        number = number_of(queue_id, entry_id, message, deadline_ms)
+        held = Held(number, message.persistent and queue.durable, stamp, offset, deadline_ms)
         queue.entries[entry_id] = held
         self._flip(held)
 
@@ -224,6 +236,12 @@ class Reference:
             before = self.departed.get((queue_id, entry_id))
             raise Violation(
                 "G1", f"record {offset} takes id {entry_id} of {queue.name}, which is not there; it left {before}"
+            )
+        if reason == record.EXPIRED and not 0 < held.deadline_ms <= self.latest_ms:
+            raise Violation(
+                "expiry",
+                f"record {offset} takes id {entry_id} of {queue.name} as expired at {held.deadline_ms}; no primary has written"
+                f" later than {self.latest_ms}",
             )
         self._depart(offset, queue, entry_id, held, reason)
 
@@ -283,8 +301,8 @@ class Reference:
 
     def _enqueue(self, offset: int, content: Any) -> None:
         targets, message = content
-        for queue_id, entry_id, _ in targets:
-            self._put(offset, queue_id, entry_id, message)
+        for queue_id, entry_id, deadline_ms in targets:
+            self._put(offset, queue_id, entry_id, message, deadline_ms)
 
     def _dequeue(self, offset: int, content: Any) -> None:
         reason, groups = content
@@ -315,12 +333,14 @@ class Reference:
                     for entry_id in ids:  # type: ignore[attr-defined]  # the two kinds of content, told apart by message
                         self._take(offset, queue_id, entry_id, BY_TRANSACTION)
                 continue
-            for queue_id, place, _ in parts:
+            for queue_id, place, deadline_ms in parts:
                 first = content.first_ids.get(queue_id)
                 if first is not None:
-                    self._put(offset, queue_id, first[0] + place, message)
+                    self._put(offset, queue_id, first[0] + place, message, deadline_ms)
         self._end(tx.tx_id, Fate.COMMITTED)
+        self.committed_at[tx.tx_id] = offset
         if content.name:
+            self.named_at.setdefault(content.name, offset)
             self._name(content.name, Fate.COMMITTED)
         if self.on_commit is not None:
             self.on_commit(tx)
@@ -336,11 +356,18 @@ class Reference:
             raise Violation("G2", f"ROLLBACK of transaction {tx_id} is chosen at {offset} ({reason}); it was committed")
         self._end(tx_id, Fate.ROLLED_BACK)
         if name and self.names.get(name) is not Fate.COMMITTED:
+            self.named_at.setdefault(name, offset)
             self.names[name] = Fate.ROLLED_BACK
 
     def _outcome(self, offset: int, content: Any) -> None:
         name = content[0]
+        self.named_at.setdefault(name, offset)
         self.names.setdefault(name, Fate.ROLLED_BACK)
+
+    def _trim(self, offset: int, content: Any) -> None:
+        upto, low_water = content
+        self.trimmed = max(self.trimmed, upto)
+        self.low_water = max(self.low_water, low_water)
 
     def _end(self, tx_id: int, fate: Fate) -> None:
         self.fates[tx_id] = fate

@@ -1,9 +1,11 @@
-"""Bugs of order and of redelivery."""
+"""Bugs of order, of redelivery and of expiry."""
 
 from __future__ import annotations
 
 from tests.simulation.mutations.mutation import Bug, mutation
+from understudy.broker.core.broker import Broker
 from understudy.broker.core.entry import ACQUIRED, READY, Entry
+from understudy.broker.core.expiry import Expiry
 from understudy.broker.core.queue import Queue
 
 
@@ -46,3 +48,31 @@ def ids_used_again(bug: Bug) -> None:
         real(self, redelivered_below, 0)
 
     bug.replace(Queue, "activate", activate)
+
+
+EARLY_MS = 200
+
+
+@mutation("expiry")
+def messages_expire_before_their_time(bug: Bug) -> None:
+    """Who looks for messages whose time has passed has a clock of its own, that is fast."""
+    real, expired = Expiry._expire_messages, Broker.expired
+
+    def expire_messages(self: Expiry) -> None:
+        broker = self._broker
+        wall_ms = broker.wall_ms
+        broker.wall_ms = wall_ms + EARLY_MS
+
+        def early(self: Broker, queue: Queue, entry: Entry) -> None:
+            if entry.deadline_ms >= wall_ms:
+                bug.strike()
+            expired(self, queue, entry)
+
+        Broker.expired = early  # type: ignore[method-assign]
+        try:
+            real(self)
+        finally:
+            broker.wall_ms = wall_ms
+            Broker.expired = expired  # type: ignore[method-assign]
+
+    bug.replace(Expiry, "_expire_messages", expire_messages)

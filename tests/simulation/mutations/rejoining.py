@@ -8,9 +8,10 @@ import attrs
 
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.queue import Queue
+from understudy.broker.message import Message
 from understudy.ha.admission import Admission
 from understudy.ha.remote_backup import RemoteBackup
-from understudy.replicator import wire
+from understudy.replicator import snapshot, wire
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.fabric import Link
@@ -171,3 +172,30 @@ def lost_transients_are_not_told(bug: Bug) -> None:
         return False
 
     bug.replace(BrokerReplicator, "lacks_transients", property(lacks_transients))
+
+
+@mutation("G1")
+def a_catch_up_takes_the_routing_key_for_the_exchange(bug: Bug) -> None:
+    """What a message was published to comes out of a catch-up the wrong way round."""
+    real = snapshot.encode_message
+
+    def encode_message(message: Message) -> bytes:
+        if message.exchange != message.routing_key:
+            bug.strike()
+        return real(
+            Message(message.routing_key, message.exchange, message.properties, message.content(), message.persistent)
+        )
+
+    bug.replace(snapshot, "encode_message", encode_message)
+
+
+@mutation("G1")
+def a_catch_up_forgets_deadlines(bug: Bug) -> None:
+    """Messages that a catch-up has brought live for ever."""
+    real = QueueReplicator.take
+
+    def take(self: QueueReplicator, entries: list[tuple[int, int, bool, Message]], transient: bool) -> None:
+        bug.strikes += sum(deadline_ms > 0 for _, deadline_ms, _, _ in entries)
+        real(self, [(entry_id, 0, redelivered, message) for entry_id, _, redelivered, message in entries], transient)
+
+    bug.replace(QueueReplicator, "take", take)

@@ -203,3 +203,19 @@ def outcome_answered_at_once(bug: Bug) -> None:
         broker.log.pending = waiting
 
     bug.replace(outcome_query, "_ask", ask)
+
+
+TOO_FAR = 500
+
+
+@mutation("G8")
+def a_trim_forgets_too_many_outcomes(bug: Bug) -> None:
+    """Outcomes that were to be kept are forgotten, on every broker alike."""
+    real = Outcomes.trim
+
+    def trim(self: Outcomes, upto_offset: int, low_water: int) -> None:
+        ids = self._ids_upto(upto_offset + TOO_FAR)
+        bug.strikes += len(ids) - len(self._ids_upto(upto_offset))
+        real(self, upto_offset + TOO_FAR, max([low_water, *ids]))
+
+    bug.replace(Outcomes, "trim", trim)
