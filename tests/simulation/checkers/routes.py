@@ -24,15 +24,24 @@ def check(node: SimNode) -> None:
 
 
 def _described(registry: Registry) -> set[tuple[str, ...]]:
-    """Queues, exchanges and bindings; without those that no log knows."""
+    """Queues, exchanges, bindings, and where messages go that have their keys; without what no log knows."""
     described: set[tuple[str, ...]] = set()
     for vhost in registry.vhosts.values():
         for queue in vhost.queues.values():
             if queue.level.declared_in_log:
-                described.add((vhost.name, "queue", queue.name, str(queue.id)))
+                flags = "".join(word for word, set_ in (("d", queue.durable), ("a", queue.auto_delete)) if set_)
+                described.add((vhost.name, "queue", queue.name, str(queue.id), flags, repr(queue.arguments)))
         for exchange in vhost.exchanges.values():
-            described.add((vhost.name, exchange.kind, exchange.name, "durable" if exchange.durable else ""))
+            found = (("d", exchange.durable), ("a", exchange.auto_delete), ("i", exchange.internal))
+            flags = "".join(word for word, set_ in found if set_)
+            arguments = (repr(exchange.arguments), repr(exchange.alternate))
+            described.add((vhost.name, exchange.kind, exchange.name, flags, *arguments))
             for binding in exchange.bindings.values():
-                if binding.queue.level.declared_in_log:
-                    described.add((vhost.name, exchange.name, binding.routing_key, str(binding.queue.id)))
+                if not binding.queue.level.declared_in_log:
+                    continue
+                key, raw = binding.routing_key, binding.raw_arguments.hex()
+                described.add((vhost.name, exchange.name, "binding", key, raw, str(binding.queue.id)))
+                reached = exchange.route(key, binding.arguments)
+                ids = sorted(queue.id for queue in reached if queue.level.declared_in_log)
+                described.add((vhost.name, exchange.name, "route", key, raw, repr(ids)))
     return described
