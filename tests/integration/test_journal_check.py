@@ -61,6 +61,7 @@ def test_a_broker_that_runs_and_one_that_was_killed(tmp_path: Path) -> None:
         assert text.startswith(f"journal {broker.data}: broker b1 of group ")
         assert "whole    every byte that was synced is there" in text
         assert contents(broker.data) == before
+        broker.start()
 
 
 def test_a_damaged_one(tmp_path: Path) -> None:
@@ -69,7 +70,8 @@ def test_a_damaged_one(tmp_path: Path) -> None:
         publish(broker)
         broker.stop()
         segment = min(broker.data.glob("*.journal"))
-        buf = bytearray(segment.read_bytes())
+        whole = segment.read_bytes()
+        buf = bytearray(whole)
         buf[buf.index(b"0" * 100)] ^= 1
         segment.write_bytes(buf)
         found = checked(broker.data)
@@ -83,6 +85,8 @@ def test_a_damaged_one(tmp_path: Path) -> None:
         assert result.returncode == 1
         assert f"DAMAGED  {segment.name} at byte {damaged['position']:,}: " in result.stdout
         assert segment.read_bytes() == buf
+        segment.write_bytes(whole)
+        broker.start()
 
 
 def test_what_is_no_journal(tmp_path: Path) -> None:
