@@ -22,9 +22,15 @@ from tests.integration.broker_process import PROGRAM, remove_journals, wait_unti
 Row = dict[str, Any]
 
 
+PORTS_APART = 97
+
+
 def free_ports(count: int) -> int:
-    """The first of ``count`` consecutive ports that are free, below those that the kernel gives away itself."""
-    for first in range(20_000 + os.getpid() % 10_000, 32_700, count):
+    """The first of ``count`` consecutive ports that are free, below those that the kernel gives away itself.
+
+    Tests that run side by side, in processes with neighbouring numbers, look in places that are far apart.
+    """
+    for first in range(20_000 + os.getpid() * PORTS_APART % 10_000, 32_700, count):
         with contextlib.ExitStack() as stack:
             try:
                 for port in range(first, first + count):
