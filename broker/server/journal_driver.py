@@ -236,6 +236,7 @@ class JournalDriver:
                 error = caught
             if not self._post(self._completed, job, error, perf_counter() - started):
                 return
+            del job  # what it has written is not held until there is more to write
 
     def _space_work(self) -> None:
         take = self._space_queue.get
@@ -247,6 +248,7 @@ class JournalDriver:
                 error = caught
             if not self._post(self._space_completed, job, error):
                 return
+            del job  # as above
 
     def _post(self, call: Callable[..., None], *arguments: object) -> bool:
         try:

@@ -6,6 +6,7 @@ No sleeps: a disk that is told when to go on (`GatedStorage`) makes every interl
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ import pytest
 from tests.simulation.disk import MemoryFile, MemoryStorage
 from tests.unit.log.test_journal_kit import batch, new_journal, note, open_journal
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions
-from understudy.broker.log.storage import Chunk, SpareJob
+from understudy.broker.log.storage import Chunk, SpareJob, SyncJob
 from understudy.broker.server.file_storage import FileStorage
 from understudy.broker.server.journal_driver import JournalDriver
 
@@ -200,6 +201,26 @@ async def test_spare_and_dropped_segments_are_made_and_removed_in_the_background
     storage.close()
     recorder, _ = open_journal(FileStorage(tmp_path), options)
     assert recorder.batches[-40:] == [batch(offset, size=3000) for offset in range(61, 101)]
+
+
+async def test_what_was_written_is_not_held_until_there_is_more(tmp_path: Path) -> None:
+    """A last group may be of many MiB, and the thread that has written it waits for the next one."""
+    others = {id(each): each for each in gc.get_objects() if isinstance(each, SyncJob)}
+    storage = FileStorage(tmp_path)
+    owner = Owner(new_journal(storage))
+    owner.journal.append(batch(1, size=30_000))
+    owner.driver.kick()
+    await owner.driver.drain()
+    for _ in range(1_000):
+        held = [each for each in gc.get_objects() if isinstance(each, SyncJob) and id(each) not in others]
+        if not held:
+            break
+        del held
+        await asyncio.sleep(0.01)
+    else:
+        raise AssertionError("it is still held")
+    await owner.driver.stop()
+    storage.close()
 
 
 async def test_a_spare_grows_with_the_journal_and_the_next_roll_uses_it(
