@@ -346,6 +346,15 @@ class Scenario(Group):
         hand(calls.purge, "filler")
         hand.go()
 
+    def caught_up_from_nothing(self, node: SimNode) -> None:
+        """A broker dies, loses its data, and is brought up by a catch-up."""
+        self.crash(node)
+        node.wipe()
+        self.expelled(node)
+        self.move_the_kept_log_on()
+        node.start()
+        self.ready()
+
     def ready(self) -> None:
         """All are listed, and active or ready; transactions may be open."""
 

@@ -39,28 +39,29 @@ def commit_three(group: Scenario) -> None:
         hand.go()
 
 
+def begun(group: Scenario) -> list[int]:
+    """Two queues, and the first three transactions; their numbers, and those of all that follow."""
+    setup = group.hand()
+    for queue in ("a", "b"):
+        setup(calls.declare, queue)
+    setup.go()
+    numbers = numbers_of(group)
+    commit_three(group)
+    return numbers
+
+
 @pytest.mark.parametrize("hard", [False, True])
 def test_they_ascend_whoever_leads(hard: bool) -> None:
     with scenario(kept_bytes=1, backup_timeout_ms=1_000) as group:
-        setup = group.hand()
-        for queue in ("a", "b"):
-            setup(calls.declare, queue)
-        setup.go()
-        numbers = numbers_of(group)
-        commit_three(group)
+        numbers = begun(group)
 
         # Another leads, and then one that has all it knows from a catch-up.
         joiner = group.backups[1]
         group.replace_primary(group.backups[0], hard=hard).start()
         commit_three(group)
         group.ready()
-        joiner = next(node for node in group.backups if node is joiner)
-        group.crash(joiner)
-        joiner.wipe()
-        group.expelled(joiner)
-        group.move_the_kept_log_on()
-        joiner.start()
-        group.ready()
+        assert joiner in group.backups
+        group.caught_up_from_nothing(joiner)
         group.replace_primary(joiner, hard=hard).start()
         commit_three(group)
         group.ready()
@@ -78,12 +79,7 @@ def test_they_ascend_whoever_leads(hard: bool) -> None:
 def test_one_that_was_cut_away_is_not_in_the_way(hard: bool) -> None:
     """A PREPARE that only the old primary has is cut; its number may be given again, or not, but no two commits have the same."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
-        setup = group.hand()
-        for queue in ("a", "b"):
-            setup(calls.declare, queue)
-        setup.go()
-        numbers = numbers_of(group)
-        commit_three(group)
+        numbers = begun(group)
         first = group.primary
         lost = group.hand(transactional=True)
         lost.publish("a", b"lost")
@@ -108,12 +104,7 @@ def test_one_that_was_cut_away_is_not_in_the_way(hard: bool) -> None:
 def test_one_that_is_closed_keeps_its_number(hard: bool, which: int) -> None:
     """Its PREPARE is on every disk and decided by none: who leads next commits it, and numbers what follows after it."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
-        setup = group.hand()
-        for queue in ("a", "b"):
-            setup(calls.declare, queue)
-        setup.go()
-        numbers = numbers_of(group)
-        commit_three(group)
+        numbers = begun(group)
         closed = group.hand(transactional=True)
         closed.publish("a", b"closed")
         group.until("mirrored", lambda: all(group.events(node) == 1 for node in group.nodes))

@@ -64,12 +64,7 @@ def all_restart(group: Scenario) -> None:
 
 def one_that_was_caught_up_leads(group: Scenario) -> None:
     joiner = group.backups[0]
-    group.crash(joiner)
-    joiner.wipe()
-    group.expelled(joiner)
-    group.move_the_kept_log_on()
-    joiner.start()
-    group.ready()
+    group.caught_up_from_nothing(joiner)
     group.replace_primary(joiner)
 
 
