@@ -13,7 +13,7 @@ from typing import Any
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame, record
 from understudy.broker.log.frame import BatchHeader
-from understudy.broker.log.journal_recovery import ScanReport, scan
+from understudy.broker.log.journal_recovery import ScanReport, TornTail, scan
 from understudy.broker.log.segment import (
     SEGMENT_HEADER_BYTES,
     JournalDamagedError,
@@ -87,17 +87,13 @@ def check_journal(directory: Path) -> dict[str, Any]:
         found: dict[str, Any] = {"directory": str(directory), **_owner(storage, numbers)}
     finally:
         storage.close()
-    torn = report.torn if report is not None else None
+    counted = {name: getattr(report, name, None) for name in ("bytes", "groups", "batches", "notes", "first_offset")}
     return {
         **found,
+        **counted,
         "damaged": _place(damage),
-        "torn": _place(torn),
+        "torn": _place(report.torn if report is not None else None),
         "segments": report.segments if report is not None else len(numbers),
-        "bytes": report.bytes if report is not None else None,
-        "groups": report.groups if report is not None else None,
-        "batches": report.batches if report is not None else None,
-        "notes": report.notes if report is not None else None,
-        "first_offset": report.first_offset if report is not None else None,
         "last_offset": report.last_offset if report is not None else tally.last_offset,
         "epochs": tally.epochs,
         "records": dict(sorted(tally.records.items())),
@@ -118,7 +114,7 @@ def _owner(storage: FileStorage, numbers: list[int]) -> dict[str, str | None]:
     return {"group": None, "broker": None}
 
 
-def _place(found: Any) -> dict[str, Any] | None:
+def _place(found: JournalDamagedError | TornTail | None) -> dict[str, Any] | None:
     return None if found is None else {"file": found.file, "position": found.position, "reason": found.reason}
 
 
@@ -144,18 +140,16 @@ def check_text(found: dict[str, Any]) -> str:
     lines.extend(f"  warning  {warning}" for warning in found["warnings"])
     if damaged is not None:
         lines.append(f"  DAMAGED  {damaged['file']} at byte {damaged['position']:,}: {damaged['reason']}")
-        lines.append(
-            "           It was synced once, and may have been answered for: the broker does not start with it. What stands above is"
-        )
-        lines.append(
-            "           what can be read before it. Keep the directory; what to do is in docs/configuration.md, A damaged journal."
-        )
+        lines += [
+            "           It was synced once, and may have been answered for: the broker does not start with it. What stands above",
+            "           is what can be read before it. Keep the directory; see docs/configuration.md, A damaged journal.",
+        ]
     elif torn is not None:
-        lines.append(f"  torn     {torn['file']} at byte {torn['position']:,}: {torn['reason']}")
-        lines.append(
-            "           What was being written when the process died, and nobody was told of: the next start cuts it. (Of a broker"
-        )
-        lines.append("           that runs, this is what it is writing now.)")
+        lines += [
+            f"  torn     {torn['file']} at byte {torn['position']:,}: {torn['reason']}",
+            "           What was being written when the process died, and nobody was told of: the next start cuts it.",
+            "           (Of a broker that runs, this is what it is writing now.)",
+        ]
     else:
         lines.append("  whole    every byte that was synced is there")
     return "\n".join(lines) + "\n"
