@@ -87,9 +87,8 @@ class Host:
     def read(self, value: object, place: Place) -> str:
         text = Text(self.expected, r"[^\s/\x00]+").read(value, place)
         try:
-            text.encode(
-                "idna"
-            )  # as looking it up does, which has no error of its own for a label that is empty or too long
+            # As looking it up does, which has no error of its own for a label that is empty or too long.
+            text.encode("idna")
         except UnicodeError as error:
             raise place.refuse(value, self.expected) from error
         return text
