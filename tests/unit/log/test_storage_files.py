@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.unit.log.test_journal_kit import IDENTITY, SMALL, Recorder, batch, fill, new_journal, open_journal
+from tests.unit.open_files import open_files_in
 from understudy.broker.log.journal import JournalOptions
 from understudy.broker.log.journal_recovery import scan
 from understudy.broker.log.storage import LOCK_NAME, RESERVE_NAME, Storage, StorageFullError
@@ -105,11 +106,11 @@ def test_the_lock_holds_though_the_disk_is_too_full_to_say_who_has_it(
 
 def test_a_failed_lock_leaks_nothing(tmp_path: Path) -> None:
     storage = FileStorage(tmp_path)
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_files_in(tmp_path)
     for _ in range(5):
         with pytest.raises(DirectoryLockedError):
             FileStorage(tmp_path)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_files_in(tmp_path) == before > 0
     storage.close()
 
 
@@ -404,12 +405,12 @@ def test_an_error_of_a_direct_write_is_passed_on(file: DiskFile, monkeypatch: py
     assert (disk.cached, disk.syncs) == ([], 0)
 
 
-def test_both_handles_are_closed(file: DiskFile) -> None:
+def test_both_handles_are_closed(file: DiskFile, tmp_path: Path) -> None:
     assert not os.get_inheritable(file._direct)
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_files_in(tmp_path)
     file.close()
     file.close()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before - 2
+    assert open_files_in(tmp_path) == before - 2
 
 
 # -- the journal on it ------------------------------------------------------------------------------------------------

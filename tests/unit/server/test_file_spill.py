@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import structlog.testing
 
+from tests.unit.open_files import open_files_in
 from understudy.broker.message import Message
 from understudy.broker.server.file_spill import FileSpill
 
@@ -19,10 +20,6 @@ def spill(tmp_path: Path) -> Iterator[FileSpill]:
     spill = FileSpill(tmp_path)
     yield spill
     spill.close()
-
-
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def body(number: int) -> bytes:
@@ -42,22 +39,21 @@ def test_each_body_comes_back_and_no_name_is_left(tmp_path: Path) -> None:
 
 
 def test_a_file_goes_with_its_last_body(tmp_path: Path) -> None:
-    before = open_files()
     spill = FileSpill(tmp_path, file_bytes=1_000)
     kept = [spill.put(bytes(600)) for _ in range(10)]  # two to a file
-    assert open_files() == before + 5
+    assert open_files_in(tmp_path) == 5
     del kept[0]
-    assert open_files() == before + 5, "its neighbour is still there"
+    assert open_files_in(tmp_path) == 5, "its neighbour is still there"
     del kept[0]
-    assert open_files() == before + 4
+    assert open_files_in(tmp_path) == 4
     last = kept.pop()
     kept.clear()
-    assert open_files() == before + 1
+    assert open_files_in(tmp_path) == 1
     spill.close()
     assert last is not None
     assert last.read() == bytes(600), "what is held can be read to its end"
     del last
-    assert open_files() == before
+    assert open_files_in(tmp_path) == 0
     assert spill.live_bytes == 0
 
 
