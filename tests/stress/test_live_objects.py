@@ -53,6 +53,7 @@ BOUNDED = ("KeptLog.batches", "Segment.index")
 """By bytes: the window for backups that come back, the index of a segment that is being written."""
 
 COUNTS = 4
+"""Of each broker, before and after: what its threads are at differs from one to the next."""
 
 SLACK, SLACK_OF_PYTHON = 3, 200
 """One more thread, one more job under way; 10,000 transactions leave none of them 200 objects each."""
@@ -83,21 +84,22 @@ class CountedGroup(Group):
         return {broker.name: broker.census() for broker in self.running() if isinstance(broker, CountedBroker)}
 
     def census_at_rest(self) -> dict[str, Census]:
-        """The least of several counts: a thread that is at work while it is counted holds more for that moment, a leak for ever."""
+        """The first of several counts, of kinds of objects the least: a thread at work holds more for a moment, a leak for ever."""
         counts = []
         for _ in range(COUNTS):
             counts.append(self.census())
-            time.sleep(0.3)
-        return {name: least([count[name] for count in counts]) for name in counts[0]}
+            time.sleep(0.3)  # other moments: what a thread is at has no condition to wait for
+        return {name: at_rest([count[name] for count in counts]) for name in counts[0]}
 
 
-def least(counts: list[Census]) -> Census:
-    """Of everything what the count that found fewest of it says."""
-    first, *others = counts
-    return {
-        what: {key: min(count, *(other[what].get(key, 0) for other in others)) for key, count in found.items()}
-        for what, found in first.items()
+def at_rest(counts: list[Census]) -> Census:
+    """The first count; how many objects there are of a kind is that of the count that found fewest, but for ``GONE``."""
+    first = counts[0]
+    objects = {
+        key: count if key in GONE else min(each["objects"].get(key, 0) for each in counts)
+        for key, count in first["objects"].items()
     }
+    return {**first, "objects": objects}
 
 
 class Client:
