@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -36,6 +36,10 @@ users = typer.Typer(help="Users of the configuration.", no_args_is_help=True, ri
 app.add_typer(users, name="user")
 journals = typer.Typer(help="The journal in a data directory.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(journals, name="journal")
+branches = typer.Typer(
+    help="Branches of distributed transactions that are in doubt.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(branches, name="dtx")
 
 
 def _show_version(wanted: bool) -> None:
@@ -131,6 +135,137 @@ def check_command(
         raise typer.Exit(1)
 
 
+_DIRECTORY_HELP: Final = "The directory of a cluster, or of one broker."
+_Branch = Annotated[str, typer.Argument(help="format:global:branch, as `dtx list` shows it.")]
+_Amqp = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="amqp://user:password@host:port/vhost of any broker of the group.",
+        show_default="amqp://guest:guest@127.0.0.1:5672/",
+    ),
+]
+_Directory = Annotated[Path | None, typer.Option(help=f"{_DIRECTORY_HELP} Its primary is asked.")]
+_Vhost = Annotated[str | None, typer.Option(help="Of the branch.", show_default="the URL's, or /")]
+_User = Annotated[
+    str | None, typer.Option(help="With configure permission for understudy.dtx.", show_default="the URL's, or guest")
+]
+_Password = Annotated[
+    str | None, typer.Option(help="Of the user.", show_default="the URL's, or $UNDERSTUDY_PASSWORD, or guest")
+]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+_Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+
+
+@branches.command("list")
+def list_command(
+    url: Annotated[
+        str | None, typer.Option(help="The HTTP port of a broker, primary or backup.", show_default=DEFAULT_URL)
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help=f"{_DIRECTORY_HELP} The primary's list, and who has another one.")
+    ] = None,
+    vhost: Annotated[str | None, typer.Option(help="Only branches of this one.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Show what is in doubt, since when, and what an operator has completed and nobody has forgotten.
+
+    IN and OUT: messages that the branch puts into queues, and takes out of them.
+    """
+    from understudy.broker.command_line.dtx_command import (  # noqa: PLC0415  # as above
+        list_of_directory,
+        list_of_url,
+        list_text,
+    )
+
+    if url is not None and data is not None:
+        raise typer.BadParameter("give --url or --data, not both", param_hint="--url")
+    found = list_of_directory(data, vhost) if data is not None else list_of_url(url or DEFAULT_URL, vhost)
+    print(json.dumps(found) + "\n" if as_json else list_text(found), end="", flush=True)
+
+
+@branches.command("commit")
+def commit_command(
+    xid: _Branch,
+    amqp: _Amqp = None,
+    data: _Directory = None,
+    vhost: _Vhost = None,
+    user: _User = None,
+    password: _Password = None,
+    yes: _Yes = False,
+    as_json: _Json = False,
+) -> None:
+    """Commit a prepared branch whose transaction manager is gone for good."""
+    _decide("commit", xid, amqp, data, vhost, user, password, as_json, asks=not yes)
+
+
+@branches.command("rollback")
+def rollback_command(
+    xid: _Branch,
+    amqp: _Amqp = None,
+    data: _Directory = None,
+    vhost: _Vhost = None,
+    user: _User = None,
+    password: _Password = None,
+    yes: _Yes = False,
+    as_json: _Json = False,
+) -> None:
+    """Roll back a prepared branch whose transaction manager is gone for good."""
+    _decide("rollback", xid, amqp, data, vhost, user, password, as_json, asks=not yes)
+
+
+@branches.command("forget")
+def forget_command(
+    xid: _Branch,
+    amqp: _Amqp = None,
+    data: _Directory = None,
+    vhost: _Vhost = None,
+    user: _User = None,
+    password: _Password = None,
+    as_json: _Json = False,
+) -> None:
+    """Forget a branch that was completed by hand, when its transaction manager has heard of it or never will."""
+    _decide("forget", xid, amqp, data, vhost, user, password, as_json, asks=False)
+
+
+def _decide(
+    wanted: Literal["commit", "rollback", "forget"],
+    text: str,
+    amqp: str | None,
+    data: Path | None,
+    vhost: str | None,
+    user: str | None,
+    password: str | None,
+    as_json: bool,
+    *,
+    asks: bool,
+) -> None:
+    from understudy.broker.command_line.dtx_command import address_of, decide, decided_text  # noqa: PLC0415  # as above
+    from understudy.broker.transactions.xid import Xid  # noqa: PLC0415  # as above
+
+    try:
+        xid = Xid.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="XID") from None
+    if amqp is not None and data is not None:
+        raise typer.BadParameter("give --amqp or --data, not both", param_hint="--amqp")
+    address = address_of(amqp, data, user=user, password=password, vhost=vhost)
+    if asks:
+        _ask_whether(
+            f"Complete branch {xid} in vhost '{address.vhost}' by hand? Its transaction manager will be told heurhaz."
+        )
+    done = decide(address, xid, wanted)
+    print(json.dumps(done) + "\n" if as_json else decided_text(done), end="", flush=True)
+
+
+def _ask_whether(question: str) -> None:
+    """Go on only if somebody says yes."""
+    if not sys.stdin.isatty():
+        raise _RefusedError("nobody can be asked whether to complete the branch by hand: give --yes. Nothing was done")
+    if not typer.confirm(question, default=False, err=True):
+        raise _RefusedError("nothing was done")
+
+
 class _RefusedError(UnderstudyError):
     """What a command was given cannot be used."""
 
@@ -156,7 +291,7 @@ def _loaded(point: EntryPoint) -> Callable[..., Any]:
 
 def main() -> None:
     """Run the command line; ends the process."""
-    own = {"serve", "status", "user", "journal"}
+    own = {"serve", "status", "user", "journal", "dtx"}
     if not own.intersection(sys.argv[1:2]):
         _add_commands_of_plugins()
     try:

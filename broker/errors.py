@@ -120,7 +120,7 @@ class HardError(AmqpError):
 class _CodedSoftError(SoftError):
     """A soft error whose type fixes its code."""
 
-    code: ClassVar[ReplyCode]
+    code: ClassVar[int]
 
     def __init__(self, text: str) -> None:
         super().__init__(self.code, text)
@@ -237,6 +237,33 @@ class ResourceErrorSoft(_CodedSoftError):
 
     code = ReplyCode.RESOURCE_ERROR
     retriable = True
+
+
+# ------------------------------------------- soft, of the dtx class: codes as AMQP 0-10 has them (docs/dtx.md)
+
+
+class IllegalStateError(_CodedSoftError):
+    """409: a branch, or this channel's part in it, is not where the method needs it to be."""
+
+    code = 409
+
+
+class DtxCommandInvalidError(_CodedSoftError):
+    """503 on a channel: a dtx method, or its flags, out of place."""
+
+    code = ReplyCode.COMMAND_INVALID
+
+
+class BranchKnownError(_CodedSoftError):
+    """530 on a channel: a branch is started, without join, that is known."""
+
+    code = ReplyCode.NOT_ALLOWED
+
+
+class InvalidArgumentError(_CodedSoftError):
+    """542: an xid or a time-out is out of its range."""
+
+    code = 542
 
 
 # ----------------------------------------------------------------------- hard: the connection

@@ -113,6 +113,7 @@ class Primary:
 
     def _become_active(self) -> None:
         self.status = BrokerStatus.ACTIVE
+        self._raise_format()
         self._broker.serve()
         self._broker.end_turn()  # what gathered while recovering is answered now, not with the next event
         self._host.status_changed()
@@ -288,10 +289,18 @@ class Primary:
     # -- backups refuse, fall silent, go ---------------------------------------------------------------------------------
 
     def _refused(self, backup: RemoteBackup, tx_id: int, prepare_offset: int, reason: str) -> None:
-        """An explicit no. It counts from a listed broker, before the decision; any other cuts its link, if it changes anything."""
+        """An explicit no. It counts from a listed broker, before the decision; any other cuts its link, if it changes anything.
+
+        Of a branch it counts before it is prepared: what its transaction manager decides afterwards nobody may refuse. Until this
+        broker serves it counts although DTX_PREPARE was applied here under an older epoch: who is listed and refuses has never
+        acknowledged it but with a ROLLBACK, which was cut, so nobody was told prepare-ok, or the manager has said rollback since.
+        """
         tx = self._broker.state.transactions.get(tx_id)
-        undecided = tx is not None and tx.closed_undecided and tx.prepare_offset == prepare_offset
-        if backup.listed and undecided and tx is not None and prepare_offset > self._stable:
+        undecided = tx is not None and tx.closed_undecided and tx.closing_offset == prepare_offset
+        in_time = prepare_offset > self._stable
+        if tx is not None and tx.in_doubt and self.status is BrokerStatus.RECOVERING:
+            in_time = True
+        if backup.listed and undecided and tx is not None and in_time:
             backup.must_leave = f"it refused transaction {tx_id}: {reason}"
             self._host.happened(TransactionRefused(backup=backup.broker, tx=tx_id_text(tx_id), reason=reason))
             self._broker.transactions.roll_back_closed(tx, f"broker {backup.broker} refused it: {reason}")
@@ -347,8 +356,7 @@ class Primary:
     def tick(self, now_ms: int) -> None:
         """Expel who is silent or has no room; drop joiners that stall; settle lost answers."""
         self._check_disks()
-        if self.log_format.raise_for(self.backups.values()):
-            self._host.happened(LogFormatRaised(epoch=self.epoch, record_format=self.log_format.written))
+        self._raise_format()
         self.in_sync.tick(now_ms, self._config.coordination_retry_ms)
         for backup in list(self.backups.values()):
             silent_ms = backup.silent_for(self._log, now_ms)
@@ -364,6 +372,10 @@ class Primary:
         if now_ms >= self._explain_ms:
             self._explain_ms = now_ms + EXPLAIN_EVERY_MS
         self._readiness_log.tick(now_ms, self._broker.wall_ms)
+
+    def _raise_format(self) -> None:
+        if self.log_format.raise_for(self.backups.values()):
+            self._host.happened(LogFormatRaised(epoch=self.epoch, record_format=self.log_format.written))
 
     def _consider_expelling(self, backup: RemoteBackup, silent_ms: int, limit_ms: int) -> None:
         """Expel a listed backup that must leave, that the store says is dead, or that is silent for too long."""

@@ -77,6 +77,7 @@ class BrokerReplicator:
         self._pieces_noted = 0
         self._pieces_synced = 0
         self._synced_first = 0
+        self._refilling = False
         state.on_applied_tx = self._applied
         state.refused = self.noes
 
@@ -252,6 +253,7 @@ class BrokerReplicator:
                 "this broker has to be caught up"
             )
         self._accept_epoch(epoch)
+        self._refilling = True
         self.cut(common)
         if self.refill_due:
             self._forget_transients()
@@ -346,7 +348,7 @@ class BrokerReplicator:
     def say_no(self, tx: TxBuffer, reason: str) -> None:
         """Refuse a transaction; the refusal is durable before it is said, and stands until its ROLLBACK is stable."""
         assert self._gate is not None
-        offset = tx.prepare_offset
+        offset = tx.closing_offset
         self.noes[tx.tx_id] = (offset, reason)
         payload = _NO.pack(tx.tx_id, offset) + reason.encode()[:200]
         said = wire.encode_no(tx.tx_id, offset, reason)
@@ -358,13 +360,12 @@ class BrokerReplicator:
 
         self._gate.append_note(journal_gate.NO, payload, then)
 
-    def _stands(self, tx_id: int, prepare_offset: int) -> bool:
-        """A no stands as long as its PREPARE is in this log and no ROLLBACK follows it there."""
+    def _stands(self, tx_id: int, closing_offset: int) -> bool:
+        """A no stands as long as its PREPARE (or DTX_PREPARE) is in this log and no ROLLBACK follows it there."""
         tx = self._state.transactions.get(tx_id)
         return (
             tx is not None
-            and tx.prepare is not None
-            and tx.prepare_offset == prepare_offset
+            and 0 < tx.closing_offset == closing_offset
             and not (tx.outcome_offset and tx.outcome is TxState.ROLLED_BACK)
         )
 
@@ -376,7 +377,7 @@ class BrokerReplicator:
         """A no whose PREPARE is not in this log any more has ended."""
         for tx_id, (offset, _) in list(self.noes.items()):
             tx = self._state.transactions.get(tx_id)
-            if tx is None or tx.prepare_offset != offset:
+            if tx is None or tx.closing_offset != offset:
                 self._end_no(tx_id)
 
     def _end_no(self, tx_id: int) -> None:
@@ -392,6 +393,7 @@ class BrokerReplicator:
 
     def _begin_catch_up(self, epoch: int) -> None:
         self._accept_epoch(epoch)
+        self._refilling = False
         held = [
             (queue.id, QueueReplicator(self._state, queue).held())
             for queue in self._state.queues.values()
@@ -424,7 +426,9 @@ class BrokerReplicator:
             self._take_piece(message)
             return
         self._take_piece(message)
-        if message[0] == wire.QUEUE and snapshot.is_transient(message):
+        # What a refill brings is of no use to a recovery, which forgets all that is transient: in the journal it would only keep
+        # everything before it there (decision 0008), with each restart anew.
+        if self._refilling or (message[0] == wire.QUEUE and snapshot.is_transient(message)):
             self._pieces_durable(number)
         else:
             self._pieces_noted = noted

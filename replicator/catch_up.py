@@ -91,7 +91,10 @@ class CatchUp:
     def _lacks_transients(self) -> bool:
         """Whether a transaction that is closed and not decided lacks what this broker lost with its restart: nobody gets it."""
         undecided = self._state.transactions.values()
-        return any(tx.prepare is not None and tx.missing_for(tx.prepare, may_lack_transients=False) for tx in undecided)
+        return any(
+            tx.closing is not None and (tx.lost_transients or tx.missing_for(tx.closing, may_lack_transients=False))
+            for tx in undecided
+        )
 
     def _meta(self) -> bytes:
         meta = Meta.of(self._state)

@@ -42,7 +42,7 @@ class TransactionReplicator(QueueReplicator):
         held = {event[0] for event in events[first : last + 1]}
         in_order = first == len(events)
         for offset, raw in records:
-            if offset not in held:
+            if offset not in held and offset != tx.closing_offset:
                 state.take_record(raw, offset)
         if not in_order:
             events.sort(key=_offset)
@@ -56,9 +56,9 @@ class TransactionReplicator(QueueReplicator):
             restarted_after: this process holds nothing transient that stood in the log up to this offset.
             holes: nor what the sender of the log had lost so itself (`BrokerState.holes`).
         """
-        assert tx.prepare is not None
+        assert tx.closing is not None
         may_lack_transients = holes or 0 < tx.first_offset <= restarted_after or (not tx.events and restarted_after > 0)
-        missing = tx.missing_for(tx.prepare, may_lack_transients)
+        missing = tx.missing_for(tx.closing, may_lack_transients)
         return (Vote.FAILED, missing) if missing else (Vote.PREPARED, "")
 
 

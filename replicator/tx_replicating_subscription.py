@@ -13,7 +13,7 @@ from understudy.replicator.tx_queue import tx_queue_name
 
 
 class TxReplicatingSubscription(ReplicatingSubscription):
-    """Sends the events of an undecided transaction that stand in the log at or before the catch-up's base.
+    """Sends the events of an undecided transaction that stand in the log at or before the catch-up's base, and its DTX_PREPARE.
 
     The records are encoded again and come out with the same bytes, so the backup's digest is the one that PREPARE states.
 
@@ -26,40 +26,49 @@ class TxReplicatingSubscription(ReplicatingSubscription):
         tx_queue = Queue(tx.tx_id, "", name, durable=True, auto_delete=True, arguments={}, live=state.live)
         super().__init__(tx_queue, IdSet())
         self.tx = tx
+        # As they are now: an EPOCH behind the base may end the transient ones, and the backup applies that EPOCH itself.
+        self._events, self._transient_at = tx.events, tx.transient_at
         self.sent = 0
         self._at = 0
         self._scanned = 0
         self._logged = 0
+        self._prepared = self._prepare_sent = False
         self.reach(base)
 
     def reach(self, base: int) -> None:
         """The base is at ``base`` now: what the transaction got up to there is to be sent too."""
-        events = self.tx.events
+        events = self._events
         at = self._scanned
         while at < len(events) and events[at][0] <= base:
             self._logged += events[at][0] > 0
             at += 1
         self._scanned = at
+        branch = self.tx.branch
+        self._prepared = branch is not None and branch.offset <= base
 
     @property
     def left(self) -> int:
-        return self._logged - self.sent
+        return self._logged - self.sent + (self._prepared and not self._prepare_sent)
 
     def next_piece(self, limit_bytes: int) -> bytes | None:
         """The next records of the tx-queue, or None when all have been sent."""
         records: list[tuple[int, bytes]] = []
         size = 0
         while self._at < self._scanned and size < limit_bytes:
-            offset, message, content = self.tx.events[self._at]
+            offset, message, content = self._events[self._at]
             self._at += 1
             if not offset:
                 continue  # concerns only queues whose messages are not in the log
             if message is None:
                 raw = record.encode_tx_dequeue(self.tx.tx_id, content)
             else:
-                head = record.encode_tx_enqueue(self.tx.tx_id, content, message, offset in self.tx.transient_at)
+                head = record.encode_tx_enqueue(self.tx.tx_id, content, message, offset in self._transient_at)
                 raw = head + message.properties + message.content()
             records.append((offset, raw))
             size += len(raw)
         self.sent += len(records)
+        branch = self.tx.branch
+        if branch is not None and self._prepared and not self._prepare_sent and self.sent == self._logged:
+            self._prepare_sent = True
+            records.append((branch.offset, record.encode_dtx_prepare(self.tx.tx_id, branch)))
         return snapshot.encode_transaction_piece(wire.TRANSACTION, records) if records else None

@@ -2,12 +2,11 @@
 
 A row below is everything the codec knows of a method: its numbers, name, arguments, whether content follows, and which
 methods of its class may answer it. The row is also the module's constant for the method's key, `class_id << 16 |
-method_id`, which stands for the method everywhere. A further class (dtx, 100) is added by further rows, here or
-wherever `define` is called before first use.
+method_id`, which stands for the method everywhere.
 
 Sources: AMQP 0-9-1, the class reference; RabbitMQ's extensions: exchange to exchange bindings, `auto_delete` and
-`internal` exchanges, `basic.nack`, `confirm`, `connection.blocked` and `update-secret`. Mind the odd numbers:
-`exchange.unbind-ok` is 51, not 41.
+`internal` exchanges, `basic.nack`, `confirm`, `connection.blocked` and `update-secret`; our own class 100, `dtx`
+(docs/dtx.md). Mind the odd numbers: `exchange.unbind-ok` is 51, not 41.
 """
 
 from __future__ import annotations
@@ -56,6 +55,14 @@ _METHOD_HEAD: Final = Struct(">BHII")
 """Type, channel, payload size, key."""
 
 
+_CACHE_ENTRIES: Final = 1024
+_REPEATED_BYTES: Final = 64
+_REPEATED: Final[set[int]] = set()
+"""Methods that say names and flags, and no numbers that count up: most of their payloads have come before."""
+_decoded: Final[dict[bytes, tuple[int, tuple[Any, ...]]]] = {}
+"""Such payloads, and what they say."""
+
+
 def define(
     class_id: int, method_id: int, name: str, fields: str = "", *, answers: tuple[int, ...] = (), content: bool = False
 ) -> int:
@@ -83,6 +90,8 @@ def define(
         answers=tuple(class_id << 16 | answer for answer in answers),
         layout=compile_layout(parsed),
     )
+    if not content and all(field.type in ("shortstr", "bit", "short") for field in parsed):
+        _REPEATED.add(key)
     return key
 
 
@@ -105,6 +114,9 @@ def decode_method(payload: bytes) -> tuple[int, tuple[Any, ...]]:
         FrameError: 503 if nobody knows the class, 540 if the class has no such method.
         MalformedFrameError: 502, the arguments cannot be read.
     """
+    known = _decoded.get(payload)
+    if known is not None:
+        return known
     if len(payload) < 4:
         raise MalformedFrameError(f"method frame of {len(payload)} octets has no method")
     key = int.from_bytes(payload[:4])
@@ -115,9 +127,14 @@ def decode_method(payload: bytes) -> tuple[int, tuple[Any, ...]]:
             ReplyCode.NOT_IMPLEMENTED if class_known else ReplyCode.COMMAND_INVALID, f"unknown {method_name(key)}", key
         )
     try:
-        return key, method.layout.read(payload, 4)
+        decoded = key, method.layout.read(payload, 4)
     except MalformedFrameError as malformed:
         raise MalformedFrameError(f"{method.name}: {malformed.text}", key) from malformed
+    if key in _REPEATED and len(payload) <= _REPEATED_BYTES:
+        if len(_decoded) >= _CACHE_ENTRIES:
+            _decoded.clear()
+        _decoded[payload] = decoded
+    return decoded
 
 
 def encode_method(channel: int, key: int, *args: Any) -> bytes:
@@ -149,6 +166,7 @@ def encode_method(channel: int, key: int, *args: Any) -> bytes:
 # fmt: off
 _CLOSE = "reply_code:short reply_text:shortstr class_id:short method_id:short"
 _TUNE = "channel_max:short frame_max:long heartbeat:short"
+_XID = "format_id:long global_id:longstr branch_id:longstr"
 _BIND = "reserved_1:short destination:shortstr source:shortstr routing_key:shortstr no_wait:bit arguments:table"
 
 CONNECTION_START: Final = define(10, 10, "connection.start",
@@ -238,4 +256,27 @@ TX_COMMIT: Final = define(90, 20, "tx.commit", answers=(21,))
 TX_COMMIT_OK: Final = define(90, 21, "tx.commit-ok")
 TX_ROLLBACK: Final = define(90, 30, "tx.rollback", answers=(31,))
 TX_ROLLBACK_OK: Final = define(90, 31, "tx.rollback-ok")
+
+DTX_SELECT: Final = define(100, 10, "dtx.select", answers=(11,))
+DTX_SELECT_OK: Final = define(100, 11, "dtx.select-ok")
+DTX_START: Final = define(100, 20, "dtx.start", f"{_XID} join:bit resume:bit", answers=(21,))
+DTX_START_OK: Final = define(100, 21, "dtx.start-ok", "status:short")
+DTX_END: Final = define(100, 30, "dtx.end", f"{_XID} fail:bit suspend:bit", answers=(31,))
+DTX_END_OK: Final = define(100, 31, "dtx.end-ok", "status:short")
+DTX_PREPARE: Final = define(100, 40, "dtx.prepare", _XID, answers=(41,))
+DTX_PREPARE_OK: Final = define(100, 41, "dtx.prepare-ok", "status:short")
+DTX_COMMIT: Final = define(100, 50, "dtx.commit", f"{_XID} one_phase:bit", answers=(51,))
+DTX_COMMIT_OK: Final = define(100, 51, "dtx.commit-ok", "status:short")
+DTX_ROLLBACK: Final = define(100, 60, "dtx.rollback", _XID, answers=(61,))
+DTX_ROLLBACK_OK: Final = define(100, 61, "dtx.rollback-ok", "status:short")
+DTX_RECOVER: Final = define(100, 70, "dtx.recover", "after:longstr", answers=(71,))
+DTX_RECOVER_OK: Final = define(100, 71, "dtx.recover-ok", "more:bit in_doubt:longstr")
+DTX_FORGET: Final = define(100, 80, "dtx.forget", _XID, answers=(81,))
+DTX_FORGET_OK: Final = define(100, 81, "dtx.forget-ok", "status:short")
+DTX_GET_TIMEOUT: Final = define(100, 90, "dtx.get-timeout", _XID, answers=(91,))
+DTX_GET_TIMEOUT_OK: Final = define(100, 91, "dtx.get-timeout-ok", "timeout:long")
+DTX_SET_TIMEOUT: Final = define(100, 100, "dtx.set-timeout", f"{_XID} timeout:long", answers=(101,))
+DTX_SET_TIMEOUT_OK: Final = define(100, 101, "dtx.set-timeout-ok", "status:short")
+DTX_COMPLETE: Final = define(100, 110, "dtx.complete", f"{_XID} commit:bit", answers=(111,))
+DTX_COMPLETE_OK: Final = define(100, 111, "dtx.complete-ok", "status:short")
 # fmt: on

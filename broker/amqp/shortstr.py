@@ -7,7 +7,11 @@ become lone surrogates (`surrogateescape`) and come out again as they went in.
 
 from __future__ import annotations
 
+from typing import Final
+
 from understudy.broker.amqp.errors import MalformedFrameError, UnencodableValueError
+
+_LENGTH_OCTETS: Final = [bytes((length,)) for length in range(256)]
 
 
 def encode_shortstr(text: str) -> bytes:
@@ -62,6 +66,7 @@ def _with_length(text: str, errors: str) -> bytes:
         raise UnencodableValueError(f"{text!r} is no short string but a {type(text).__name__}") from None
     except UnicodeEncodeError:
         raise UnencodableValueError(f"short string {text!r} has no UTF-8 form") from None
-    if len(octets) > 255:
-        raise UnencodableValueError(f"short string of {len(octets)} octets, 255 is the most: {text[:40]!r}...")
-    return bytes((len(octets),)) + octets
+    length = len(octets)
+    if length > 255:
+        raise UnencodableValueError(f"short string of {length} octets, 255 is the most: {text[:40]!r}...")
+    return _LENGTH_OCTETS[length] + octets

@@ -1,4 +1,4 @@
-"""The rows of ``understudy status``: who is there, asked over HTTP, and what is known of who is not.
+"""The rows of ``understudy status`` and of ``understudy dtx``: who is there, asked over HTTP, and what is known of who is not.
 
 Three sources, the first that knows wins: the broker itself (``/status``), its ``ports.json``, the group's coordination store (read
 by the plugin that the broker's configuration switches on). A broker counts as there when the answer on its HTTP port carries its
@@ -49,11 +49,7 @@ def rows_of_url(url: str) -> dict[str, Any]:
     Raises:
         NothingThereError: nobody answers there, or not as a broker does.
     """
-    try:
-        parts = urlsplit(url if "//" in url else f"//{url}")
-        host, port = parts.hostname or "127.0.0.1", parts.port or 80
-    except ValueError as error:
-        raise NothingThereError(f"{url} is no URL: {error}") from error
+    host, port = place_of(url)
     first = _ask(host, port)
     if first is None or "broker" not in first:
         raise NothingThereError(f"no broker answers at http://{host}:{port}/status")
@@ -78,12 +74,53 @@ def rows_of_directory(directory: Path) -> dict[str, Any]:
         )
     rows = _live_rows(known)
     store: Mapping[str, Any] = {}
-    if any(row["status"] in (DOWN, UNRESPONSIVE) for row in rows):
+    if not all(map(answers, rows)):
         store = _store_of(known)
         for row in rows:
-            if row["status"] in (DOWN, UNRESPONSIVE):
+            if not answers(row):
                 row["epoch"] = store.get("epoch")
     return _group(rows, store)
+
+
+def place_of(url: str) -> tuple[str, int]:
+    """Host and port of a broker's HTTP port.
+
+    Raises:
+        NothingThereError: that is no URL.
+    """
+    try:
+        parts = urlsplit(url if "//" in url else f"//{url}")
+        host, port = parts.hostname or "127.0.0.1", parts.port or 80
+    except ValueError as error:
+        raise NothingThereError(f"{url} is no URL: {error}") from error
+    return host, port
+
+
+def leader_of(rows: Iterable[Row]) -> Row | None:
+    """The row of the broker that leads, by the newest epoch if more than one says so; None if none does."""
+    leading = [row for row in rows if row.get("role") in ("primary", "standalone")]
+    return max(leading, key=lambda row: row.get("epoch") or 0, default=None)
+
+
+def answers(row: Row) -> bool:
+    """Whether the row is what the broker says itself; of one that does not answer less is known."""
+    return row["status"] not in (DOWN, UNRESPONSIVE)
+
+
+def ask_page(host: str, port: object, path: str, timeout_s: float = HTTP_TIMEOUT_S) -> tuple[int, Row] | None:
+    """Status code and JSON object of a page of whoever listens there; None if nobody does or the answer is not ours."""
+    if not isinstance(port, int) or not port:
+        return None
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        page = json.loads(response.read())
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return (response.status, page) if isinstance(page, dict) else None
 
 
 def _known_in(directory: Path) -> Iterable[KnownBroker]:
@@ -166,17 +203,8 @@ def _is_broker_process(pid: int) -> bool:
 
 def _ask(host: str, port: object) -> Row | None:
     """``/status`` of whoever listens there; None if nobody does or the answer is not ours."""
-    if not isinstance(port, int) or not port:
-        return None
-    connection = http.client.HTTPConnection(host, port, timeout=HTTP_TIMEOUT_S)
-    try:
-        connection.request("GET", "/status")
-        page = json.loads(connection.getresponse().read())
-    except (OSError, ValueError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
-    return page if isinstance(page, dict) else None
+    found = ask_page(host, port, "/status")
+    return found[1] if found is not None else None
 
 
 def _store_of(known: list[KnownBroker]) -> Mapping[str, Any]:
@@ -194,8 +222,7 @@ def _store_of(known: list[KnownBroker]) -> Mapping[str, Any]:
 
 def _group(rows: list[Row], store: Mapping[str, Any]) -> dict[str, Any]:
     """What all rows agree on, by the one who must know best: the primary, else the store, else whoever knows anything."""
-    leading = [row for row in rows if row.get("role") in ("primary", "standalone")]
-    best = max(leading, key=lambda row: row.get("epoch") or 0, default=None) or store or (rows[0] if rows else {})
+    best = leader_of(rows) or store or (rows[0] if rows else {})
     return {
         "group": best.get("group") or next((row["group"] for row in rows if row.get("group")), None),
         "epoch": best.get("epoch"),
@@ -206,4 +233,15 @@ def _group(rows: list[Row], store: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-__all__ = ["ConfigError", "NothingThereError", "Row", "rows_of_directory", "rows_of_url"]
+__all__ = [
+    "DOWN",
+    "ConfigError",
+    "NothingThereError",
+    "Row",
+    "answers",
+    "ask_page",
+    "leader_of",
+    "place_of",
+    "rows_of_directory",
+    "rows_of_url",
+]

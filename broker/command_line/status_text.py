@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from understudy.broker.command_line.text_table import table
+
 MAX_QUEUES = 20
 
 
@@ -18,7 +20,7 @@ def status_text(group: Mapping[str, Any]) -> str:
     lines = [
         head,
         "",
-        *_table(
+        *table(
             ["BROKER", "ROLE", "STATUS", "EPOCH", "PORT", "PID", "POSITION", "MESSAGES", "LAG"],
             [_broker_cells(row) for row in group["brokers"]],
         ),
@@ -26,6 +28,7 @@ def status_text(group: Mapping[str, Any]) -> str:
     leading = [row for row in group["brokers"] if row.get("role") in ("primary", "standalone") and row.get("queues")]
     for row in leading:
         lines += ["", f"queues on {row['broker']}:", *_queue_lines(row["queues"])]
+    lines += _in_doubt(group["brokers"])
     blocked = _blocked(group["brokers"])
     if blocked:
         lines += ["", "not ready:", *blocked]
@@ -45,6 +48,25 @@ def _blocked(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             if isinstance(shown, Mapping) and (shown.get("listed") or not shown.get("linked")):
                 found += _explained(f"{broker} (as {row['broker']} has it)", shown)
     return found
+
+
+def _in_doubt(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Branches that wait for their transaction manager, or for somebody to forget them; nothing if there are none.
+
+    By whoever leads, for the others only follow its log; by all, if nobody does.
+    """
+    leading = [row for row in rows if row.get("role") in ("primary", "standalone")]
+    lines = []
+    for row in leading or rows:
+        counts = row.get("transactions") or {}
+        said = []
+        if prepared := counts.get("in_doubt", 0):
+            said.append(f"{prepared} prepared {'branch waits' if prepared == 1 else 'branches wait'} to be decided")
+        if completed := counts.get("completed", 0):
+            said.append(f"{completed} completed by hand {'is' if completed == 1 else 'are'} not forgotten")
+        if said:
+            lines.append(f"  {row['broker']}: {', '.join(said)}")
+    return ["", "in doubt (understudy dtx list shows which):", *lines] if lines else []
 
 
 def _explained(who: str, row: Mapping[str, Any]) -> list[str]:
@@ -86,17 +108,10 @@ def _queue_lines(queues: Sequence[Mapping[str, Any]]) -> list[str]:
         ]
         for queue in deepest[:MAX_QUEUES]
     ]
-    lines = _table(["VHOST", "QUEUE", "READY", "UNACKED", "UNCOMMITTED", "CONSUMERS"], shown)
+    lines = table(["VHOST", "QUEUE", "READY", "UNACKED", "UNCOMMITTED", "CONSUMERS"], shown)
     if len(deepest) > MAX_QUEUES:
         lines.append(f"  and {len(deepest) - MAX_QUEUES} more")
     return lines
-
-
-def _table(head: list[str], rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [head, *rows]
-    ]
 
 
 def _or_dash(value: object) -> str:

@@ -159,6 +159,13 @@ class TxConfig:
 
 
 @frozen(kw_only=True)
+class DtxConfig:
+    """[dtx]: distributed transactions. A branch that is not prepared within `timeout_s` (a client may set it) is rolled back."""
+
+    timeout_s: Annotated[float, seconds(1, 3_600)] = 60.0
+
+
+@frozen(kw_only=True)
 class GroupConfig:
     """[group]: what shares one fsync and one round trip.
 
@@ -227,6 +234,7 @@ class Config:
     ha: Annotated[HaConfig, Table(HaConfig)] = HaConfig()
     coordination: Annotated[CoordinationConfig, Table(CoordinationConfig)] = CoordinationConfig()
     tx: Annotated[TxConfig, Table(TxConfig)] = TxConfig()
+    dtx: Annotated[DtxConfig, Table(DtxConfig)] = DtxConfig()
     group: Annotated[GroupConfig, Table(GroupConfig)] = GroupConfig()
     limits: Annotated[LimitsConfig, Table(LimitsConfig)] = LimitsConfig()
     shutdown: Annotated[ShutdownConfig, Table(ShutdownConfig)] = ShutdownConfig()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.broker.amqp.field_table import encode_table
 from understudy.broker.core.alone import AloneStability
+from understudy.broker.core.dtx_manager import DtxManager
 from understudy.broker.core.entry import ACQUIRED, GONE, READY, Entry
 from understudy.broker.core.expiry import Expiry
 from understudy.broker.core.limits import Limits
@@ -74,6 +75,7 @@ class Broker:
         self.random_bytes = random_bytes
         self.stability: Stability = AloneStability(state)
         self.transactions = Transactions(self)
+        self.dtx = DtxManager(self)
         self.connections: set[Connection] = set()
         self.leading = False
         self.answering = False
@@ -126,7 +128,9 @@ class Broker:
         return offset
 
     def serve(self) -> None:
-        """Admit clients and answer from now on."""
+        """Admit clients and answer from now on. This epoch's EPOCH record is stable."""
+        self.log.apply_up_to(self.stability.stable_offset())
+        self.dtx.adopt()
         self.refusal = ""
         self.answering = True
         self.barred_names = {name: at for name, at in self.barred_names.items() if self.bars(name)}
@@ -185,6 +189,7 @@ class Broker:
             connection.tick(now_ms)
         if self.leading and self.answering:
             self._expiry.tick(now_ms)
+            self.dtx.tick(now_ms)
 
     # -- the turn -------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ A channel answers in order. While an answer waits for the log (a declare, for ex
 a commit is pending nothing but a close may come (P-48). A close waits for nothing (DESIGN 15): what stands before it is done
 then, and not answered. The parts share the channel and each keeps its own state:
 ``publishing`` (publish, confirms), ``consuming`` (consume, get, acknowledgements), ``naming`` (exchanges and queues),
-``transacting`` (tx).
+``transacting`` (tx), ``distributed`` (dtx).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from understudy.broker.amqp.methods import (
     method_name,
 )
 from understudy.broker.core.consuming import Consuming
+from understudy.broker.core.distributed import Distributed
 from understudy.broker.core.naming import Naming
 from understudy.broker.core.publishing import Publishing
 from understudy.broker.core.transacting import Transacting
@@ -67,11 +68,13 @@ class Channel:
         self.last_queue = ""
         self.inbox: deque[Event] = deque()
         self._postponed_bytes = 0
+        self._resuming = False
         self._for_room: tuple[Callable[..., None], tuple[Any, ...]] | None = None
         self.transacting = Transacting(self)
         self.publishing = Publishing(self)
         self.consuming = Consuming(self)
         self.naming = Naming(self)
+        self.distributed = Distributed(self)
         self._publish = self.publishing.publish
         self._handlers: dict[int, Handler] = {
             CHANNEL_CLOSE: self._close,
@@ -82,6 +85,7 @@ class Channel:
             **self.consuming.handlers(),
             **self.naming.handlers(),
             **self.transacting.handlers(),
+            **self.distributed.handlers(),
         }
 
     def take(self, event: Event) -> None:
@@ -139,7 +143,7 @@ class Channel:
     def _reached(self, postponed: tuple[Callable[..., None], tuple[Any, ...], bool]) -> None:
         action, args, outlives = postponed
         if not self.ended and not self.closing:
-            self._answered(lambda: action(*args))
+            self.answered(lambda: action(*args))
         elif outlives:
             with suppress(AmqpError):  # there is nobody left to be told
                 action(*args)
@@ -154,7 +158,7 @@ class Channel:
         waiting, self._for_room = self._for_room, None
         if waiting is not None:
             action, args = waiting
-            self._answered(lambda: action(*args))
+            self.answered(lambda: action(*args))
 
     def answer_when_stable(self, offset: int, key: int, answer: Callable[[], None] | None) -> None:
         """Call ``answer`` when the log is applied up to ``offset``; until then the channel takes nothing more.
@@ -164,9 +168,15 @@ class Channel:
         if answer is None:
             return
         self.awaiting = key
-        self.broker.complete(offset, self._answered, answer)
+        self.broker.complete(offset, self.answered, answer)
 
-    def _answered(self, answer: Callable[[], None]) -> None:
+    def answer_when_acknowledged(self, key: int, answer: Callable[[], None]) -> None:
+        """Call ``answer`` when every listed broker has acknowledged this primary since now: nobody has replaced it."""
+        self.broker.barrier()
+        self.answer_when_stable(self.broker.log.end, key, answer)
+
+    def answered(self, answer: Callable[[], None]) -> None:
+        """The method that the channel waits for is answered by ``answer``: go on."""
         if self.ended or self.closing:
             return
         key = self.awaiting
@@ -176,9 +186,17 @@ class Channel:
 
     def resume(self) -> None:
         """Go on with what came meanwhile."""
-        inbox = self.inbox
-        while inbox and not self.awaiting and not self.closing and not self.ended:
-            self.connection.take_event(self._next_postponed())
+        if (
+            self._resuming
+        ):  # what came next was answered at once: whoever goes on already does the rest, however much it is
+            return
+        self._resuming = True
+        try:
+            inbox = self.inbox
+            while inbox and not self.awaiting and not self.closing and not self.ended:
+                self.connection.take_event(self._next_postponed())
+        finally:
+            self._resuming = False
         if self.connection.paused:
             self.connection.check_bounds()
 
@@ -252,6 +270,7 @@ class Channel:
             self.connection.check_bounds()
         self.consuming.cancel_all()
         self.transacting.end(reason)
+        self.distributed.end(reason)
         self.consuming.end()
 
     def release(self) -> None:
@@ -263,7 +282,7 @@ class Channel:
         """
         assert self.ended, f"channel {self.number} goes without having ended"
         self._handlers = {}
-        del self._publish, self.publishing, self.consuming, self.naming, self.transacting
+        del self._publish, self.publishing, self.consuming, self.naming, self.transacting, self.distributed
 
 
 def _size(event: Event) -> int:

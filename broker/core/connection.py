@@ -64,7 +64,17 @@ CAPABILITIES = {
     "authentication_failure_close": True,
     "per_consumer_qos": True,
     "understudy.outcomes": True,
+    "understudy.dtx": True,
 }
+_SERVER_PROPERTIES = {
+    "product": PRODUCT,
+    "version": VERSION,
+    "platform": "Python",
+    "capabilities": CAPABILITIES,
+    "information": "Licensed under the Apache License 2.0",
+}
+_START_FRAME = encode_method(0, CONNECTION_START, 0, 9, _SERVER_PROPERTIES, b"PLAIN AMQPLAIN", b"en_US")
+"""Told to everybody who connects: encoded once."""
 
 
 class Phase(Enum):
@@ -304,14 +314,7 @@ class Connection:
             raise CommandInvalidError(f"{method_name(key)} is not expected in phase {phase.value}")
 
     def _start(self) -> None:
-        properties = {
-            "product": PRODUCT,
-            "version": VERSION,
-            "platform": "Python",
-            "capabilities": CAPABILITIES,
-            "information": "Licensed under the Apache License 2.0",
-        }
-        self.send(0, CONNECTION_START, 0, 9, properties, b"PLAIN AMQPLAIN", b"en_US")
+        self.write(_START_FRAME)
         self.phase = Phase.START
 
     def _log_in(self, mechanism: str, response: bytes) -> None:

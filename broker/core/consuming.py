@@ -33,21 +33,24 @@ from understudy.broker.errors import (
 from understudy.broker.log import record
 
 if TYPE_CHECKING:
+    from understudy.broker.core.association import Association
     from understudy.broker.core.channel import Channel, Handler
+    from understudy.broker.core.transacting import Transacting
 
 
 class Consuming:
     """The consuming half of a channel.
 
     ``unacked`` counts deliveries of consumers that are not settled for good: a delivery that a transaction has settled
-    keeps its prefetch slot until the decision (P-07).
+    keeps its prefetch slot until the decision (P-07). ``demarcation`` takes what is settled while it is ``active``: the channel's
+    transaction, or the branch on which it works.
     """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._connection = channel.connection
         self._broker = channel.broker
-        self._transacting = channel.transacting
+        self.demarcation: Transacting | Association = channel.transacting
         self.consumers: dict[str, Consumer] = {}
         self.ledger = DeliveryLedger()
         self.unacked = 0
@@ -210,8 +213,8 @@ class Consuming:
 
     def _ack(self, args: tuple[Any, ...]) -> None:
         taken = self.ledger.settle(args[0], args[1])
-        if self._transacting.active:
-            self._transacting.settle(taken, requeue=False)
+        if self.demarcation.active:
+            self.demarcation.settle(taken, requeue=False)
             return
         dequeue = self._broker.dequeue
         for delivery in taken:
@@ -226,8 +229,8 @@ class Consuming:
 
     def _refuse(self, tag: int, multiple: bool, requeue: bool) -> None:
         taken = self.ledger.settle(tag, multiple)
-        if self._transacting.active:
-            self._transacting.settle(taken, requeue=requeue)
+        if self.demarcation.active:
+            self.demarcation.settle(taken, requeue=requeue)
             return
         for delivery in taken:
             if requeue:

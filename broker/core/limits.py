@@ -20,6 +20,7 @@ class Limits:
         channel_max, frame_max, heartbeat_s: what is offered in connection.tune.
         hold_commits: commits wait until the driver ends a turn with ``flush`` (``group.min_wait_ms``), for others to join them.
         tx_idle_timeout_ms: a transaction without an operation for that long is rolled back (406).
+        dtx_timeout_ms: a branch that is not prepared so long after it was started is rolled back; its client may say otherwise.
         outcome_ttl_ms, outcome_limit: how long, and how many, outcomes are kept.
         auto_delete_grace_ms: after a promotion, an auto-delete queue that had consumers lives at least that long.
     """
@@ -36,6 +37,7 @@ class Limits:
     heartbeat_s: int = 60
     handshake_timeout_ms: int = 10_000
     tx_idle_timeout_ms: int = 30 * 60_000
+    dtx_timeout_ms: int = 60_000
     outcome_ttl_ms: int = 3_600_000
     outcome_limit: int = 1_000_000
     auto_delete_grace_ms: int = 60_000

@@ -12,19 +12,27 @@ from understudy.broker.core.registry import TopologyImage
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
 from understudy.broker.log.journal_gate import check_format
+from understudy.broker.transactions.dtx_branch import BranchName, Completion
 from understudy.broker.transactions.outcomes import Outcomes
+from understudy.broker.transactions.xid import Xid
 
-META_FORMAT: Final = 1
-"""Of the bytes that :meth:`Meta.encode` makes; their first."""
+META_FORMAT: Final = 2
+"""The newest format of the bytes that :meth:`Meta.encode` makes; their first. 2 adds completions at the end, and is written if
+there are any: only a log of record format 2 brings them, and format 1 is what an older program reads."""
 
 _HEAD: Final = Struct(">BQQHII")
 _START: Final = Struct(">IQ")
 _OWED: Final = Struct(">QQ")
+_COUNT: Final = Struct(">I")
+_COMPLETION: Final = Struct(">BQQ")
 
 
 @attrs.frozen(kw_only=True)
 class Meta:
-    """The applied state at ``offset``, less the messages. ``owed``: `BrokerState.owed`, as (transaction id, CSN)."""
+    """The applied state at ``offset``, less the messages and the transactions.
+
+    ``owed``: `BrokerState.owed`, as (transaction id, CSN). ``completions``: `BrokerState.completions`.
+    """
 
     offset: int
     csn: int
@@ -32,6 +40,7 @@ class Meta:
     topology: tuple[bytes, ...]
     outcomes: Outcomes
     owed: tuple[tuple[int, int], ...] = ()
+    completions: dict[BranchName, Completion] = attrs.field(factory=dict)
 
     @classmethod
     def of(cls, state: BrokerState, *, whole_log: bool = False) -> Meta:
@@ -49,18 +58,47 @@ class Meta:
             topology=tuple(state.image.records()),
             outcomes=state.outcomes,
             owed=tuple(state.owed.items()),
+            completions=dict(state.completions),
         )
 
     def encode(self) -> bytes:
+        completions = self._encode_completions() if self.completions else b""
         return b"".join(
             [
-                _HEAD.pack(META_FORMAT, self.offset, self.csn, len(self.starts), len(self.topology), len(self.owed)),
+                _HEAD.pack(
+                    META_FORMAT if completions else 1,
+                    self.offset,
+                    self.csn,
+                    len(self.starts),
+                    len(self.topology),
+                    len(self.owed),
+                ),
                 *[_START.pack(*start) for start in self.starts],
                 *[_OWED.pack(*owed) for owed in self.owed],
                 *self.topology,
                 self.outcomes.encode(),
+                completions,
             ]
         )
+
+    def _encode_completions(self) -> bytes:
+        rows = [
+            _COMPLETION.pack(each.committed, each.offset, each.time_ms) + record.short(vhost) + xid.encode()
+            for (vhost, xid), each in self.completions.items()
+        ]
+        return _COUNT.pack(len(rows)) + b"".join(rows)
+
+    @staticmethod
+    def _decode_completions(buf: bytes, at: int) -> tuple[dict[BranchName, Completion], int]:
+        (count,) = _COUNT.unpack_from(buf, at)
+        at += _COUNT.size
+        found: dict[BranchName, Completion] = {}
+        for _ in range(count):
+            committed, offset, time_ms = _COMPLETION.unpack_from(buf, at)
+            vhost, at = record.read_short(buf, at + _COMPLETION.size)
+            xid, at = Xid.decode(buf, at)
+            found[(vhost, xid)] = Completion(committed=bool(committed), offset=offset, time_ms=time_ms)
+        return found, at
 
     @classmethod
     def decode(cls, buf: bytes, at: int = 0) -> tuple[Meta, int]:
@@ -71,7 +109,7 @@ class Meta:
             UnknownKindError: it holds something else than topology, or topology of a newer kind.
         """
         check_format("state without messages", buf[at], META_FORMAT)
-        _, offset, csn, starts, topology, owed_count = _HEAD.unpack_from(buf, at)
+        meta_format, offset, csn, starts, topology, owed_count = _HEAD.unpack_from(buf, at)
         at += _HEAD.size
         epochs = []
         for _ in range(starts):
@@ -87,6 +125,9 @@ class Meta:
             records.append(buf[at : at + 5 + length])
             at += 5 + length
         outcomes, at = Outcomes.decode(buf, at)
+        completions: dict[BranchName, Completion] = {}
+        if meta_format > 1:
+            completions, at = cls._decode_completions(buf, at)
         meta = cls(
             offset=offset,
             csn=csn,
@@ -94,6 +135,7 @@ class Meta:
             topology=tuple(records),
             outcomes=outcomes,
             owed=owed,
+            completions=completions,
         )
         return meta, at
 
@@ -108,5 +150,6 @@ class Meta:
             state.image.apply(raw[0] & 0x7F, bytes((raw[0] & 0x7F,)) + raw[1:])
         state.outcomes = self.outcomes
         state.owed = dict(self.owed)
+        state.completions = dict(self.completions)
         state.csn = max(state.csn, self.csn)
         state.rebuild_registry()

@@ -117,8 +117,13 @@ class BrokerNode:
             Whether something was left for later because nobody waits for it: the driver ends another turn with ``flush``
             within ``broker.LAZY_MS``, unless one without comes first and returns False.
         """
-        self.answer()
-        return self.gather(flush)
+        broker = self.broker
+        if broker.leading:
+            broker.advance()
+        left = broker.gather(flush)
+        if self.extension is not None:
+            left = self.extension.end_turn(flush) or left
+        return left
 
     def answer(self) -> None:
         """The first half of :meth:`end_turn`: apply and answer what has become stable."""

@@ -14,10 +14,12 @@ from understudy.broker.message import Message
 from understudy.broker.transactions.outcome_query import OUTCOME_EXCHANGE
 
 if TYPE_CHECKING:
+    from understudy.broker.core.association import Association
     from understudy.broker.core.channel import Channel, Handler
     from understudy.broker.core.exchanges import Exchange
     from understudy.broker.core.queue import Queue
     from understudy.broker.core.registry import VirtualHost
+    from understudy.broker.core.transacting import Transacting
 
 NO_ROUTE = 312
 NO_CONSUMERS = 313
@@ -30,14 +32,17 @@ USER_ID_BIT = 0x10
 
 
 class Publishing:
-    """The publishing half of a channel."""
+    """The publishing half of a channel.
+
+    ``demarcation`` takes what is published while it is ``active``: the channel's transaction, or the branch on which it works.
+    """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._connection = channel.connection
         self._broker = channel.broker
         self._registry = channel.broker.state.registry
-        self._transacting = channel.transacting
+        self.demarcation: Transacting | Association = channel.transacting
         self.confirming = False
         self._next_tag = 0
         self._acked_tag = 0
@@ -71,8 +76,8 @@ class Publishing:
         message = Message(exchange, routing_key, properties, body, is_persistent(properties))
         if not queues or immediate:
             queues = self._returned(message, queues, mandatory, immediate)
-        if self._transacting.active:
-            self._transacting.publish(queues, message, expiration_ms)
+        if self.demarcation.active:
+            self.demarcation.publish(queues, message, expiration_ms)
             connection.published(len(body) + len(properties))
             return
         if queues:
@@ -90,7 +95,7 @@ class Publishing:
         Others are taken, and their connection is not read any more (False). A transaction must not be made to wait like that: its
         rollback, which may be all that makes room, would not be read.
         """
-        if self._transacting.active:
+        if self.demarcation.active:
             raise ResourceErrorSoft(self._broker.work_refused)
         if self.confirming:
             self._next_tag += 1
@@ -189,7 +194,7 @@ class Publishing:
         user = self._connection.user
         assert user is not None
         user.require(self._connection.vhost, "write", "exchange", "")  # the answer goes to any queue, as through that
-        self._transacting.query(properties, body)
+        self.demarcation.query(properties, body)
         if self.confirming:
             self._next_tag += 1
             self._broker.complete(self._broker.log.end, self._confirmed, self._next_tag)
@@ -197,8 +202,9 @@ class Publishing:
     # -- confirms -------------------------------------------------------------------------------------------------
 
     def _select(self, args: tuple[Any, ...]) -> None:
-        if self._transacting.active:
-            raise PreconditionFailedError("cannot switch from tx to confirm mode")
+        if self._channel.transacting.active or self._channel.distributed.selected:
+            mode = "tx" if self._channel.transacting.active else "dtx"
+            raise PreconditionFailedError(f"cannot switch from {mode} to confirm mode")
         self.confirming = True
         if not args[0]:
             self._channel.send(CONFIRM_SELECT_OK)

@@ -260,6 +260,13 @@ class Queue:
         self.acquired -= 1
         heappush(self.returned, (entry.id, entry))
 
+    def lock(self, entry_id: int) -> None:
+        """A prepared branch takes this message away: nobody may have it before that is decided. It may be gone, or not here."""
+        entry = self.entries.get(entry_id)
+        if entry is not None and entry.state == READY:
+            entry.state = ACQUIRED
+            self.acquired += 1
+
     def mark_dequeuing(self, entry: Entry) -> None:
         """Its dequeue has been logged: nobody may have it, but it counts as held until that is stable."""
         if entry.state == READY:

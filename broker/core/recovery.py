@@ -25,6 +25,8 @@ from understudy.broker.log.record import Target
 from understudy.broker.transactions.outcomes import Outcomes
 
 _U32: Final = Struct(">I")
+_UNDOING: Final = (record.OUTCOMES_TRIMMED, record.COMMIT, record.DTX_FORGET)
+"""Kinds that end what a gap may have begun."""
 
 
 class NewerJournalError(UnderstudyError):
@@ -60,14 +62,17 @@ class Recovery:
             log.skip_to(self._gap_end)
             # Of those before it the gap may have forgotten some: who fills it says which.
             self._state.outcomes = Outcomes()
+            self._state.completions = {}
         if self._gap_end:
             self._note_behind_gap(header.first_offset, data)
         try:
-            self._state.receive_batch(bytes(data))
+            self._state.receive_batch(data)
         except record.UnknownKindError as error:
             raise NewerJournalError(header.first_offset, error) from error
         log.apply_up_to(header.stable)
-        log.kept.trim(log.applied)
+        kept = log.kept
+        if kept.bytes > kept.limit_bytes:
+            kept.trim(log.applied)
 
     def on_note(self, kind: int, payload: bytes) -> None:
         if kind == frame.KIND_CUT:
@@ -131,7 +136,7 @@ class Recovery:
                 self._hold_places(record.decode_enqueue(data, at, end)[0])
             elif plain == record.TX_ENQUEUE:
                 self._hold_places(record.decode_tx_enqueue(data, at, end)[1])
-            elif plain in record.TOPOLOGY or plain in (record.OUTCOMES_TRIMMED, record.COMMIT):
+            elif plain in record.TOPOLOGY or plain in _UNDOING:
                 self._behind_gap.append((offset, bytes((plain,)) + data[at - 4 : end]))
             offset += 1
 
@@ -151,15 +156,18 @@ class Recovery:
         """
         state = self._state
         since = [raw for offset, raw in self._behind_gap if meta.offset < offset <= state.log.applied]
-        known, owed = state.outcomes, state.owed
+        known, owed, completions = state.outcomes, state.owed, state.completions
         meta.install(state, [raw for raw in since if raw[0] in record.TOPOLOGY])
         # What was owed before the gap, and is not by ``meta``, was paid in it.
         state.owed.update({tx_id: csn for tx_id, csn in owed.items() if known.decided_at(tx_id) > meta.offset})
+        state.completions.update({name: each for name, each in completions.items() if each.offset > meta.offset})
         for raw in since:
             if raw[0] == record.OUTCOMES_TRIMMED:
                 state.outcomes.trim(*record.decode_outcomes_trimmed(raw, 5))
             elif raw[0] == record.COMMIT:
                 state.owed.pop(record.decode_commit(raw, 5)[0], None)
+            elif raw[0] == record.DTX_FORGET and record.decode_dtx_forget(raw, 5) not in completions:
+                state.completions.pop(record.decode_dtx_forget(raw, 5), None)
         state.outcomes.add(known)  # after the trims, since a name that they have made free may be in use again
         self._gap_end = 0
         self._behind_gap.clear()

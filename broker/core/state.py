@@ -27,6 +27,7 @@ from understudy.broker.log.log import Log
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.log.record import Group, Prepare, Target
 from understudy.broker.message import Message, Spill
+from understudy.broker.transactions.dtx_branch import BranchName, Completion, DtxBranch
 from understudy.broker.transactions.outcomes import Outcomes
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
@@ -49,8 +50,9 @@ class BrokerState:
         holes: this log was received with places whose transient records the sender had not kept either, or begins behind
             such a place.
         refilled_exchanges: those that a refill has brought, and the epoch in which its primary had them: older EPOCHs may follow.
+        completions: branches that an operator has completed and nobody has forgotten.
         tx_memory_bytes: of one transaction; bodies beyond it are spilled as they come.
-        on_prepare: told of each PREPARE that a backup takes, before it may be acknowledged: the vote.
+        on_prepare: told of each PREPARE that a backup takes, and each DTX_PREPARE, before it may be acknowledged: the vote.
         on_applied_tx: told of each transaction that was applied or discarded (checkers, metrics, feed).
     """
 
@@ -63,6 +65,7 @@ class BrokerState:
         self.queues: dict[int, Queue] = {}
         self.transactions: dict[int, TxBuffer] = {}
         self.outcomes = Outcomes()
+        self.completions: dict[BranchName, Completion] = {}
         self.live = LiveOffsets()
         self.csn = 0
         self.deciding = False
@@ -94,6 +97,9 @@ class BrokerState:
             record.OUTCOME: self._take_outcome,
             record.OUTCOMES_TRIMMED: self._take_trimmed,
             record.BARRIER: self._take_barrier,
+            record.DTX_PREPARE: self._take_dtx_prepare,
+            record.DTX_ROLLBACK: self._take_dtx_rollback,
+            record.DTX_FORGET: self._take_dtx_forget,
         }
 
     # -- taking batches (backup, recovery) --------------------------------------------------------------------------
@@ -216,8 +222,28 @@ class BrokerState:
         prepare = record.decode_prepare(buf, at + 5)
         tx = self.transaction(prepare.tx_id)
         self.close_transaction(tx, prepare, offset)
+        if self.on_prepare is not None and tx.branch is None:  # a branch was voted on when it was prepared
+            self.on_prepare(tx)
+
+    def _take_dtx_prepare(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        tx_id, branch = record.decode_dtx_prepare(buf, at + 5, offset)
+        tx = self.transaction(tx_id)
+        self.prepare_branch(tx, branch)
         if self.on_prepare is not None:
             self.on_prepare(tx)
+
+    def _take_dtx_rollback(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        tx_id, time_ms, name = record.decode_dtx_rollback(buf, at + 5)
+        tx = self.transactions.get(tx_id)
+        if tx is not None and not tx.outcome_offset:
+            tx.outcome = TxState.ROLLED_BACK
+            tx.outcome_offset = offset
+            tx.reason = "rolled back by an operator"
+        completion = Completion(committed=False, offset=offset, time_ms=time_ms)
+        self.log.pending.append((offset, self._apply_dtx_rollback, (tx_id, name, completion)))
+
+    def _take_dtx_forget(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        self.log.pending.append((offset, self._apply_dtx_forget, record.decode_dtx_forget(buf, at + 5)))
 
     def _take_commit(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         tx_id, csn, _ = record.decode_commit(buf, at + 5)
@@ -238,12 +264,12 @@ class BrokerState:
 
     def _take_epoch(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         epoch, _, lost, _ = record.decode_epoch(buf, at + 5)
-        ended = [tx for tx in self.transactions.values() if tx.prepare is None and not tx.outcome_offset]
+        ended = [tx for tx in self.transactions.values() if tx.closing is None and not tx.outcome_offset]
         for tx in ended:
             tx.outcome = TxState.ROLLED_BACK
             tx.outcome_offset = offset
             tx.reason = "its primary was replaced before it was closed"
-        self.log.pending.append((offset, self._apply_epoch, (ended, epoch if lost else 0)))
+        self.log.pending.append((offset, self._apply_epoch, (ended, epoch if lost else 0, offset)))
         if lost:
             self.log.note_end_of_transients(offset)
             self._unregister_transients(epoch)
@@ -317,6 +343,11 @@ class BrokerState:
         self.csn = max(self.csn, prepare.csn)
         self.log.pending.append((offset, self.apply_prepare, tx))
 
+    def prepare_branch(self, tx: TxBuffer, branch: DtxBranch) -> None:
+        """Note the DTX_PREPARE at ``branch.offset``. Nothing is applied there: when the log is, the branch counts as prepared."""
+        tx.branch = branch
+        tx.state = TxState.CLOSED
+
     def note_decision(self, tx: TxBuffer, outcome: TxState, offset: int) -> None:
         """Primary: note the COMMIT or ROLLBACK it has just appended at ``offset``."""
         tx.outcome = outcome
@@ -378,6 +409,9 @@ class BrokerState:
             if tx.tx_id in self.refused and not self.deciding:
                 return False
             self._commit(tx)
+            if tx.prepare is not None and tx.prepare.completes is not None:
+                completion = Completion(committed=True, offset=tx.prepare_offset, time_ms=tx.prepare.time_ms)
+                self.completions[tx.prepare.completes] = completion
         return None
 
     def _commit(self, tx: TxBuffer) -> None:
@@ -441,13 +475,24 @@ class BrokerState:
             self._decided(tx)
         self.outcomes.rolled_back(tx_id, name, offset)
 
-    def _apply_epoch(self, argument: tuple[list[TxBuffer], int]) -> None:
-        ended, transients_lost = argument
+    def _apply_dtx_rollback(self, argument: tuple[int, BranchName, Completion]) -> None:
+        tx_id, name, completion = argument
+        self._apply_rollback((tx_id, completion.offset, ""))
+        self.completions[name] = completion
+
+    def _apply_dtx_forget(self, name: BranchName) -> None:
+        self.completions.pop(name, None)
+
+    def _apply_epoch(self, argument: tuple[list[TxBuffer], int, int]) -> None:
+        ended, transients_lost, offset = argument
         for tx in ended:
             tx.state = TxState.ROLLED_BACK
             self._discard(tx)
             self._decided(tx)
         if transients_lost:
+            for tx in self.transactions.values():
+                if tx.branch is not None:  # all others that were there are over
+                    self._release(tx.drop_transients(offset))
             self._drop_transients(transients_lost)
 
     def _drop_transients(self, epoch: int) -> None:
@@ -617,10 +662,15 @@ class BrokerState:
         self.log.cut(offset)
         for tx in list(self.transactions.values()):
             self._release(tx.cut(offset))
-            if not tx.events and tx.prepare is None:
+            if not tx.events and tx.closing is None:
                 del self.transactions[tx.tx_id]
         if changed:
             self.rebuild_registry(keep_places=True)
+
+    def prepared_branches(self) -> list[TxBuffer]:
+        """Branches whose DTX_PREPARE is applied and whose decision is not."""
+        applied = self.log.applied
+        return [tx for tx in self.transactions.values() if tx.branch is not None and tx.branch.offset <= applied]
 
     # -- whole-state operations -----------------------------------------------------------------------------------
 
@@ -648,7 +698,8 @@ class BrokerState:
     def oldest_live_offset(self) -> int:
         """No record before this offset is needed by a queue, a transaction or the tail that is not applied."""
         oldest = min(self.live.oldest(self.log.end), self.log.applied + 1)
-        opened = [tx.first_offset for tx in self.transactions.values() if tx.first_offset]
+        opened = [tx.first_offset or tx.closing_offset for tx in self.transactions.values()]
+        opened = [offset for offset in opened if offset]
         return min(oldest, *opened) if opened else oldest
 
 

@@ -64,6 +64,8 @@ class Transacting:
     def _select(self, args: tuple[Any, ...]) -> None:
         if self._channel.publishing.confirming:
             raise PreconditionFailedError("cannot switch from confirm to tx mode")
+        if self._channel.distributed.selected:
+            raise PreconditionFailedError("cannot switch from dtx to tx mode")
         if not self.active:
             self.active = True
             self._tx_id = self._broker.transactions.next_id()

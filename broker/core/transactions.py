@@ -5,10 +5,14 @@ One commit goes through here in this order: the channel's publishes and accepts 
 :meth:`~Transactions.prepare_ordered`: PREPARE; when that is stable the state applies the transaction and appends COMMIT
 (``BrokerState.apply_prepare``); its completion is :meth:`~Transactions._decided`, and the channel hears of it. A ROLLBACK after
 a PREPARE is told when it is stable itself.
+
+A branch of a distributed transaction (``dtx_manager.py``) is closed before that, by :meth:`~Transactions.prepare_branch`:
+DTX_PREPARE. Its commit is then the same ordered commit as any other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from understudy.broker.core.alone import PersistingObserverFactory
@@ -18,6 +22,7 @@ from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.message import Message
 from understudy.broker.plugin import TransactionObserver, TransactionObserverFactory
 from understudy.broker.transactions.coordinator import GroupCommitCoordinator, TransactionCoordinator
+from understudy.broker.transactions.dtx_branch import BranchName
 from understudy.broker.transactions.recorder import TransactionRecorder
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState, groups_of
 
@@ -115,7 +120,7 @@ class Transactions:
 
     def roll_back(self, tx: TxBuffer, reason: str) -> None:
         """End an open transaction; what it held is freed when ROLLBACK is stable."""
-        assert tx.prepare is None, f"transaction {tx.tx_id} is closed: only its decision ends it"
+        assert tx.closing is None, f"transaction {tx.tx_id} is closed: only its decision ends it"
         tx.decided = None
         if tx.logged_events:
             self._broker.close_dequeues()
@@ -129,12 +134,34 @@ class Transactions:
         self._broker.counters["rolled_back"] += 1
         tx.state = TxState.ROLLED_BACK
 
+    # -- branches -------------------------------------------------------------------------------------------------
+
+    def prepare_branch(self, tx: TxBuffer, name: BranchName, prepared: Callable[[TxBuffer], None]) -> None:
+        """Close a branch; ``prepared`` is called when its DTX_PREPARE is stable, unless it has been rolled back by then."""
+        broker = self._broker
+        broker.close_dequeues()
+        self._observer(tx).prepare(tx)
+
+        def stable(tx: TxBuffer) -> None:
+            if tx.outcome is not TxState.ROLLED_BACK:
+                prepared(tx)
+
+        broker.complete(self.recorder.prepare_branch(tx, name, broker.wall_ms), stable, tx)
+
+    def roll_back_for_operator(self, tx: TxBuffer) -> None:
+        """An operator rolls a prepared branch back: ``tx.decided`` is called when that is stable."""
+        assert tx.in_doubt, f"branch {tx.branch} is decided"
+        self._broker.close_dequeues()
+        self._broker.complete(self.recorder.roll_back_for_operator(tx, self._broker.wall_ms), self._rolled_back, tx)
+
     # -- the ordered commit ---------------------------------------------------------------------------------------
 
     def prepare_ordered(self, tx: TxBuffer) -> None:
         """Called by the coordinator, in commit order."""
         broker = self._broker
         broker.close_dequeues()
+        if tx.observer is None and tx.branch is not None:
+            self._observer(tx)  # its primary was another broker
         if tx.observer is not None:
             tx.observer.prepare(tx)
         offset = self.recorder.prepare(tx, self._state.csn + 1, broker.wall_ms)
@@ -148,7 +175,8 @@ class Transactions:
 
     def roll_back_closed(self, tx: TxBuffer, reason: str) -> None:
         """A closed transaction was refused by a member: append ROLLBACK, tell the client when that is stable."""
-        assert tx.closed_undecided
+        assert tx.closed_undecided, f"transaction {tx.tx_id} is open, or decided"
+        assert tx.branch is None or tx.in_doubt, f"branch {tx.branch} is being committed"
         self._broker.close_dequeues()
         offset = self.recorder.rollback(tx, self._broker.wall_ms, reason)
         self._broker.complete(offset, self._rolled_back, tx)

@@ -244,7 +244,8 @@ class _Scan:
                 raise self._damaged(segment_name(number + 1), 0, reason)
         headers = [self._header(number, newest=number == numbers[-1], first=number == numbers[0]) for number in numbers]
         good = [header for header in headers if header is not None]
-        floor = max([self._floor_in(header) for header in good[-2:]], default=0)
+        # A group lets go of segments before its own, so of the only one never.
+        floor = max(self._floor_in(header) for header in good[-2:]) if len(good) > 1 else 0
         self.dropped = [segment_name(header.number) for header in good if header.number < floor]
         good = good[len(self.dropped) :]
         for at, header in enumerate(good):
@@ -426,17 +427,22 @@ class _Scan:
         self.tail_group = group.position
         self._groups += 1
         position = segment.end = group.start
-        while position < group.end:
+        group_end = group.end
+        while position < group_end:
             try:
-                frame = reader.frame_at(position, group.end)
-                if frame.startswith(NOTE_MAGIC) and frame[5] == KIND_GROUP:
+                frame = reader.frame_at(position, group_end)
+                is_note = frame.startswith(NOTE_MAGIC)
+                if is_note and frame[5] == KIND_GROUP:
                     raise frames.CorruptFrameError(Place(segment.name, position), "a group note inside a group")
             except frames.FrameVersionError as error:
                 raise JournalFormatError(error.place, "frame version", error.version, FRAME_VERSION) from error
             except frames.CorruptFrameError as error:
                 self._bad_frame(file, reader, segment, group, str(error), newest=newest)
                 break
-            self._frame(frame, segment, position)
+            if is_note:
+                self._note(frame, segment, position)
+            else:
+                self._batch(frame, segment, position)
             position = segment.end = position + len(frame)
             state.proven = False
         state.previous_end = segment.end
@@ -463,21 +469,23 @@ class _Scan:
 
     # -- frame --------------------------------------------------------------------------------------------------------
 
-    def _frame(self, frame: bytes, segment: Segment, position: int) -> None:
+    def _note(self, frame: bytes, segment: Segment, position: int) -> None:
         segment.frame_count += 1
-        if frame.startswith(NOTE_MAGIC):
-            kind, payload = frame[5], frame[frames.NOTE_HEADER_BYTES :]
-            self._notes += 1
-            if kind == KIND_CUT:
-                self._cut(payload, segment, position)
-            elif kind >= frames.FIRST_BOUND_KIND:
-                self.state.bound_segment = segment.number
-            self._visitor.on_note(kind, payload)
-            return
-        header = frames.decode_batch_header(frame)
+        kind, payload = frame[5], frame[frames.NOTE_HEADER_BYTES :]
+        self._notes += 1
+        if kind == KIND_CUT:
+            self._cut(payload, segment, position)
+        elif kind >= frames.FIRST_BOUND_KIND:
+            self.state.bound_segment = segment.number
+        self._visitor.on_note(kind, payload)
+
+    def _batch(self, frame: bytes, segment: Segment, position: int) -> None:
+        segment.frame_count += 1
+        header = frames.header_of_verified(frame)
         self._batches += 1
-        segment.add_batch(header.first_offset, header.last_offset, position, self._index_interval)
-        self.state.last_offset = header.last_offset
+        last_offset = header.last_offset
+        segment.add_batch(header.first_offset, last_offset, position, self._index_interval)
+        self.state.last_offset = last_offset
         self._visitor.on_batch(header, frame)
 
     def _cut(self, payload: bytes, segment: Segment, position: int) -> None:

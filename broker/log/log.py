@@ -183,11 +183,15 @@ class Log:
         """
         if stable > self.stable:
             self.stable = stable
-        limit = min(self.stable, self.end)
+        limit = self.stable
+        if limit > self.end:
+            limit = self.end
         pending = self.pending
-        if limit <= self.applied and not (pending and pending[0][0] <= self.applied):
-            return False
-        limit = max(limit, self.applied)
+        applied = self.applied
+        if limit <= applied:
+            if not pending or pending[0][0] > applied:
+                return False
+            limit = applied
         while pending and pending[0][0] <= limit:
             offset, apply, argument = pending[0]
             if apply(argument) is False:

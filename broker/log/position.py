@@ -82,8 +82,10 @@ class EpochHistory:
         epoch is common, and so is everything before it. Logs may begin late (after a catch-up): an epoch that only one
         of them still lists is no obstacle as long as a newer one agrees.
         """
-        theirs = dict(other)
         ours = self._starts
+        if ours and other and ours[-1] == other[-1]:  # the ordinary case: both are in the same epoch
+            return min(end, other_end)
+        theirs = dict(other)
         for i in range(len(ours) - 1, -1, -1):
             epoch, first = ours[i]
             if theirs.get(epoch) != first:

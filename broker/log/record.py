@@ -1,4 +1,4 @@
-"""Record kinds and their bytes: format version 1.
+"""Record kinds and their bytes.
 
 A record is ``kind u8 | payload length u32 | payload``; everything is big-endian. Records stand in batches (``frame``);
 a batch gives them their offsets, so a record does not repeat its own. The top bit of the kind marks a *transient* record:
@@ -21,8 +21,10 @@ from typing import Final
 
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.message import Message
+from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
+from understudy.broker.transactions.xid import Xid
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 """The newest that this code reads, and writes."""
 OLDEST_FORMAT_VERSION: Final = 1
 """The oldest that it reads."""
@@ -47,13 +49,13 @@ ROLLBACK: Final = 14
 OUTCOME: Final = 15
 OUTCOMES_TRIMMED: Final = 16
 BARRIER: Final = 17
-DTX_OPEN: Final = 18
-DTX_DECIDED: Final = 19
+DTX_PREPARE: Final = 18
+DTX_ROLLBACK: Final = 19
 DTX_FORGET: Final = 20
 MOVE: Final = 21
 TRANSIENT: Final = 0x80
 
-NEWEST_KINDS: Final[dict[int, int]] = {1: BARRIER}
+NEWEST_KINDS: Final[dict[int, int]] = {1: BARRIER, 2: DTX_FORGET}
 """Format to the newest kind of record that a log of it may hold.
 
 Kinds are numbered in the order in which they came, and the bytes of a kind never change: what changes gets a new one. So a number
@@ -79,8 +81,8 @@ KIND_NAMES: Final = {
     OUTCOME: "outcome",
     OUTCOMES_TRIMMED: "outcomes-trimmed",
     BARRIER: "barrier",
-    DTX_OPEN: "dtx-open",
-    DTX_DECIDED: "dtx-decided",
+    DTX_PREPARE: "dtx-prepare",
+    DTX_ROLLBACK: "dtx-rollback",
     DTX_FORGET: "dtx-forget",
     MOVE: "move",
 }
@@ -107,6 +109,7 @@ _COMMIT: Final = Struct(">BIQQQ")
 _ROLLBACK: Final = Struct(">QQ")
 _EPOCH: Final = Struct(">IBQ")
 _OUTCOME: Final = Struct(">BQ")
+_DTX_PREPARE: Final = Struct(">QQIIII")
 
 Target = tuple[int, int, int]
 """ENQUEUE: (queue id, replication id, deadline ms). TX_ENQUEUE: (queue id, place within the transaction, deadline ms)."""
@@ -280,12 +283,10 @@ def decode_tx_dequeue(buf: bytes, at: int) -> tuple[int, list[Group]]:
     return _U64.unpack_from(buf, at)[0], _decode_groups(buf, at + 12, _U32.unpack_from(buf, at + 8)[0])
 
 
-LOCAL_TX: Final = 0
-DTX_BRANCH: Final = 1
-
-
 class Prepare:
-    """The content of a PREPARE record.
+    """The content of a PREPARE record. ``kind`` is the :class:`~understudy.broker.transactions.dtx_branch.Owner`.
+
+    ``completes`` names the branch if that is OPERATOR: it is remembered, also by a broker whose journal has dropped DTX_PREPARE.
 
     ``first_ids`` maps queue id to (first replication id, how many); the event with place ``i`` of that queue gets
     first + i. ``events`` and ``digest`` speak of all events of the tx-queue, ``durable_events`` and ``durable_digest`` of
@@ -293,6 +294,7 @@ class Prepare:
     """
 
     __slots__ = (
+        "completes",
         "csn",
         "digest",
         "durable_digest",
@@ -316,8 +318,11 @@ class Prepare:
         digest: int,
         durable_events: int,
         durable_digest: int,
-        kind: int = LOCAL_TX,
+        kind: int = Owner.LOCAL,
+        completes: BranchName | None = None,
     ) -> None:
+        assert (completes is not None) is (kind == Owner.OPERATOR)
+        self.completes = completes
         self.tx_id = tx_id
         self.csn = csn
         self.kind = kind
@@ -346,6 +351,7 @@ def encode_prepare(prepare: Prepare) -> bytes:
             short(prepare.name) if prepare.name else b"\0",
             _U32.pack(len(prepare.first_ids)),
             *[_PREPARE_QUEUE.pack(queue, first, count) for queue, (first, count) in prepare.first_ids.items()],
+            b"" if prepare.completes is None else short(prepare.completes[0]) + prepare.completes[1].encode(),
         ]
     )
     return HEAD.pack(PREPARE, len(body)) + body
@@ -363,7 +369,13 @@ def decode_prepare(buf: bytes, at: int) -> Prepare:
     for i in range(count):
         queue_id, first, n = _PREPARE_QUEUE.unpack_from(buf, at + 4 + 20 * i)
         first_ids[queue_id] = (first, n)
-    return Prepare(tx_id, csn, name, time_ms, first_ids, events, digest, durable_events, durable_digest, kind)
+    completes = None
+    if kind == Owner.OPERATOR:
+        vhost, at = read_short(buf, at + 4 + 20 * count)
+        completes = vhost, Xid.decode(buf, at)[0]
+    return Prepare(
+        tx_id, csn, name, time_ms, first_ids, events, digest, durable_events, durable_digest, kind, completes
+    )
 
 
 def encode_commit(tx_id: int, csn: int, time_ms: int) -> bytes:
@@ -393,6 +405,54 @@ def decode_rollback(buf: bytes, at: int) -> tuple[int, int, str, str]:
     tx_id, time_ms = _ROLLBACK.unpack_from(buf, at)
     name, at = read_short(buf, at + _ROLLBACK.size)
     return tx_id, time_ms, name, read_short(buf, at)[0]
+
+
+def encode_dtx_prepare(tx_id: int, branch: DtxBranch) -> bytes:
+    """A whole DTX_PREPARE. The offset of ``branch`` is not in it."""
+    counts = (branch.events, branch.digest, branch.durable_events, branch.durable_digest)
+    body = _DTX_PREPARE.pack(tx_id, branch.time_ms, *counts) + short(branch.vhost) + branch.xid.encode()
+    return HEAD.pack(DTX_PREPARE, len(body)) + body
+
+
+def decode_dtx_prepare(buf: bytes, at: int, offset: int) -> tuple[int, DtxBranch]:
+    """(transaction id, the branch as the record at ``offset`` of the log describes it)."""
+    tx_id, time_ms, events, digest, durable_events, durable_digest = _DTX_PREPARE.unpack_from(buf, at)
+    vhost, at = read_short(buf, at + _DTX_PREPARE.size)
+    branch = DtxBranch(
+        vhost=vhost,
+        xid=Xid.decode(buf, at)[0],
+        offset=offset,
+        time_ms=time_ms,
+        events=events,
+        digest=digest,
+        durable_events=durable_events,
+        durable_digest=durable_digest,
+    )
+    return tx_id, branch
+
+
+def encode_dtx_rollback(tx_id: int, time_ms: int, vhost: str, xid: Xid) -> bytes:
+    """A whole DTX_ROLLBACK: an operator rolls a prepared branch back, which is remembered."""
+    body = _ROLLBACK.pack(tx_id, time_ms) + short(vhost) + xid.encode()
+    return HEAD.pack(DTX_ROLLBACK, len(body)) + body
+
+
+def decode_dtx_rollback(buf: bytes, at: int) -> tuple[int, int, BranchName]:
+    """(transaction id, wall-clock ms, the branch)."""
+    tx_id, time_ms = _ROLLBACK.unpack_from(buf, at)
+    vhost, at = read_short(buf, at + _ROLLBACK.size)
+    return tx_id, time_ms, (vhost, Xid.decode(buf, at)[0])
+
+
+def encode_dtx_forget(vhost: str, xid: Xid) -> bytes:
+    """A whole DTX_FORGET: what an operator did with that branch need not be remembered."""
+    body = short(vhost) + xid.encode()
+    return HEAD.pack(DTX_FORGET, len(body)) + body
+
+
+def decode_dtx_forget(buf: bytes, at: int) -> BranchName:
+    vhost, at = read_short(buf, at)
+    return vhost, Xid.decode(buf, at)[0]
 
 
 def encode_epoch(epoch: int, primary: str, transients_lost: bool, time_ms: int) -> bytes:

@@ -58,6 +58,7 @@ _HEADER = struct.Struct(">8sHHIIQQQQHH")
 _GROUP = struct.Struct(">QQQQQQQ")
 _FOOTER = struct.Struct(">4sBBHIQQQQ")
 _U32 = struct.Struct(">I")
+_new_tuple = tuple.__new__
 _FOOTER_MAGIC = b"USLF"
 _FOOTER_ENTRY_BYTES = 16
 _ZEROS = bytes(1 << 20)
@@ -278,22 +279,18 @@ class GroupHeader(NamedTuple):
             position: where in it.
             salt: of the segment; None when its header cannot be read.
         """
-        try:
-            kind, payload = frames.verify_note(buf)
-            group = cls._make(_GROUP.unpack(payload))
-        except (frames.FrameError, struct.error):
+        if not buf.startswith(_GROUP_HEAD) or len(buf) != GROUP_BYTES:
             return None
-        if (
-            kind != KIND_GROUP
-            or group.segment != segment
-            or group.position != position
-            or salt not in {None, group.salt}
-        ):
+        if zlib.crc32(buf[NOTE_HEADER_BYTES:], _GROUP_HEAD_CRC) != _U32.unpack_from(buf, NOTE_HEADER_BYTES - 4)[0]:
+            return None
+        group = _new_tuple(cls, _GROUP.unpack_from(buf, NOTE_HEADER_BYTES))
+        if group.segment != segment or group.position != position or (salt is not None and salt != group.salt):
             return None
         return group
 
 
 _GROUP_HEAD: Final = frames.encode_note(KIND_GROUP, bytes(_GROUP.size))[: NOTE_HEADER_BYTES - 4]
+"""Magic, version, kind and length, which are the same in every group."""
 _GROUP_HEAD_CRC: Final = zlib.crc32(_GROUP_HEAD)
 
 
@@ -470,23 +467,26 @@ def footer_bytes_for(size_bytes: int, alignment: int, index_interval: int) -> in
 class FrameReader:
     """Reads frames from a segment file through a window, so that a scan costs few reads and bounded memory."""
 
-    __slots__ = ("_at", "_data", "_file", "_name", "_window_bytes")
+    __slots__ = ("_at", "_data", "_file", "_name", "_view", "_window_bytes")
 
     def __init__(self, file: File, name: str, window_bytes: int = 1 << 20) -> None:
         self._file = file
         self._name = name
         self._window_bytes = window_bytes
         self._data = b""
+        self._view = memoryview(self._data)
         self._at = 0
 
     def bytes_at(self, position: int, length: int, limit: int) -> bytes:
         """Up to `length` bytes from `position` on, none of them at or beyond `limit`."""
-        length = min(length, limit - position)
+        if length > limit - position:
+            length = limit - position
         if length <= 0:
             return b""
         start = position - self._at
         if start < 0 or start + length > len(self._data):
             self._data = self._file.read(position, min(max(length, self._window_bytes), limit - position))
+            self._view = memoryview(self._data)
             self._at = position
             start = 0
         return self._data[start : start + length]
@@ -498,6 +498,11 @@ class FrameReader:
             CorruptFrameError: there is none.
             FrameVersionError: there is one, of a newer version.
         """
+        start = position - self._at
+        if start >= 0:  # nearly all frames are sound and in the window; about others is found out below
+            end = frames.sound_frame_end(self._data, self._view, start)
+            if end and end + self._at <= limit:
+                return self._data[start:end]
         head = self.bytes_at(position, frames.BATCH_HEADER_BYTES, limit)
         place = Place(self._name, position)
         length = frames.frame_length(head, place=place)

@@ -117,7 +117,7 @@ class BrokerServer:
             await plugin.start(self)
         ports = self._ports(amqp, http)
         self._report = report = StatusReport(config, ports, self._plugins)
-        pages = {"/status": report.status, "/livez": report.livez, "/readyz": report.readyz, "/digest": report.digest}
+        pages = report.pages()
         await http.accept(lambda: HttpSession(pages))
         if not write_ports(config.broker.data, ports):
             _log.warning(f"no room for {PORTS_NAME}: who knows only the directory does not find this broker", **ports)

@@ -72,6 +72,7 @@ def limits_of(config: Config) -> Limits:
         heartbeat_s=config.amqp.heartbeat_s,
         handshake_timeout_ms=milliseconds(config.amqp.handshake_timeout_s),
         tx_idle_timeout_ms=milliseconds(config.tx.idle_timeout_s),
+        dtx_timeout_ms=milliseconds(config.dtx.timeout_s),
         outcome_ttl_ms=milliseconds(config.tx.outcome_ttl_s),
         outcome_limit=config.tx.outcome_limit,
     )

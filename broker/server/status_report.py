@@ -1,7 +1,8 @@
-"""What ``/status``, ``/livez``, ``/readyz`` and ``/digest`` say, and the line that a supervisor is told when it changes."""
+"""What ``/status`` and the other pages of the HTTP port say, and the line that a supervisor is told when it changes."""
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import time
 from collections.abc import Mapping
@@ -10,15 +11,18 @@ from typing import Any, Final
 import attrs
 
 from understudy.broker.config import Config
+from understudy.broker.core.branches import branches_in_doubt
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.digest import queue_digests
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.server.edge_plugin import EdgePlugin
-from understudy.broker.server.http_server import Page
+from understudy.broker.server.http_server import Page, Pages
 from understudy.broker.server.node_driver import NodeDriver
 from understudy.broker.server.ports_file import READY_STATUSES
+from understudy.broker.transactions.in_doubt import InDoubt
 
 MAX_QUEUES: Final = 10_000
+MAX_BRANCHES: Final = 10_000
 
 _BRIEF: Final = ("broker", "pid", "port", "role", "status", "epoch", "primary", "in_sync", "blockers")
 
@@ -42,6 +46,16 @@ class StatusReport:
         self._started = time.monotonic()
         self.driver: NodeDriver | None = None
         self.stopping = ""
+
+    def pages(self) -> Pages:
+        """What the HTTP port serves, by path."""
+        return {
+            "/status": self.status,
+            "/livez": self.livez,
+            "/readyz": self.readyz,
+            "/digest": self.digest,
+            "/dtx": self.dtx,
+        }
 
     def row(self) -> dict[str, Any]:
         """What a broker is, without what it holds: cheap."""
@@ -112,8 +126,10 @@ class StatusReport:
             "queues": [attrs.asdict(queue.statistics()) for queue in queues[:MAX_QUEUES]],
             "queues_left_out": max(0, len(queues) - MAX_QUEUES),
             "transactions": {
-                "open": sum(tx.prepare is None for tx in node.state.transactions.values()),
+                "open": sum(tx.closing is None for tx in node.state.transactions.values()),
                 "undecided": sum(tx.prepare is not None for tx in node.state.transactions.values()),
+                "in_doubt": len(node.state.prepared_branches()),
+                "completed": len(node.state.completions),
             },
             "counters": {**node.broker.counters, "cores": driver.cores},
             "clients": {"sockets": len(driver.sessions), "open": len(node.broker.connections)},
@@ -139,11 +155,50 @@ class StatusReport:
         queues = [attrs.asdict(digest) for digest in queue_digests(node.state)]
         return Page(200, {"broker": self._config.broker.id, "applied": node.state.log.applied, "queues": queues})
 
+    def dtx(self) -> Page:
+        """Branches of distributed transactions that are in doubt here, and what an operator has completed, by vhost and xid."""
+        driver = self.driver
+        node = driver.node if driver is not None else None
+        if node is None:
+            return Page(503, {"error": "the core is being recovered"})
+        branches = branches_in_doubt(node.state)
+        row = self.row()
+        now_ms = time.time_ns() // 1_000_000
+        return Page(
+            200,
+            {
+                "broker": row["broker"],
+                "status": row["status"],
+                "primary": row["primary"],
+                "in_doubt": [_branch(branch, now_ms) for branch in branches[:MAX_BRANCHES]],
+                "left_out": max(0, len(branches) - MAX_BRANCHES),
+            },
+        )
+
     def readyz(self) -> Page:
         """200 if a client, or a promotion, finds what it needs here; else 503 and why not."""
         row = self.row()
         page = {"broker": row["broker"], "status": row["status"], "blockers": row["blockers"]}
         return Page(200 if row["status"] in READY_STATUSES else 503, page)
+
+
+def _branch(branch: InDoubt, now_ms: int) -> dict[str, Any]:
+    """A row of ``/dtx``. The ids are there as text, for commands, and as what they are, for programs."""
+    since = dt.datetime.fromtimestamp(branch.since_ms / 1_000, dt.UTC)
+    return {
+        "vhost": branch.vhost,
+        "xid": str(branch.xid),
+        "format_id": branch.xid.format_id,
+        "global_id_hex": branch.xid.global_id.hex(),
+        "branch_id_hex": branch.xid.branch_id.hex(),
+        "state": branch.state,
+        "since": since.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "age_s": max(0, now_ms - branch.since_ms) / 1_000,  # the clock of whoever was the primary may be ahead of ours
+        "enqueues": branch.enqueues,
+        "dequeues": branch.dequeues,
+        "queues": list(branch.queues),
+        "queues_left_out": branch.queues_left_out,
+    }
 
 
 def _plain(_: Any, __: Any, value: Any) -> Any:

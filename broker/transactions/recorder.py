@@ -11,6 +11,7 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
 from understudy.broker.log.record import Group, Prepare
 from understudy.broker.message import Message
+from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 
@@ -65,16 +66,20 @@ class TransactionRecorder:
                 continue
             first_ids[queue_id] = (queue.newest_id + 1, count)
             queue.newest_id += count
+        # Of a branch, what was voted on: since then its transient events may have ended.
+        content = tx.branch if tx.branch is not None else tx
         prepare = Prepare(
             tx.tx_id,
             csn,
             tx.name,
             time_ms,
             first_ids,
-            tx.logged_events,
-            tx.digest,
-            tx.durable_events,
-            tx.durable_digest,
+            content.events if isinstance(content, DtxBranch) else tx.logged_events,
+            content.digest,
+            content.durable_events,
+            content.durable_digest,
+            tx.owner,
+            (tx.branch.vhost, tx.branch.xid) if tx.branch is not None and tx.owner is Owner.OPERATOR else None,
         )
         if (
             not tx.first_offset
@@ -84,6 +89,36 @@ class TransactionRecorder:
         # after the other, and a refill brings no outcomes.
         offset = state.log.append(record.encode_prepare(prepare))
         state.close_transaction(tx, prepare, offset)
+        return offset
+
+    def prepare_branch(self, tx: TxBuffer, name: BranchName, time_ms: int) -> int:
+        """Close a branch for its transaction manager: append DTX_PREPARE. Returns its offset.
+
+        Ids and CSN are given when it is committed: others may commit before it for days (C-32).
+        """
+        state = self._state
+        branch = DtxBranch(
+            vhost=name[0],
+            xid=name[1],
+            offset=state.log.end + 1,
+            time_ms=time_ms,
+            events=tx.logged_events,
+            digest=tx.digest,
+            durable_events=tx.durable_events,
+            durable_digest=tx.durable_digest,
+        )
+        offset = state.log.append(record.encode_dtx_prepare(tx.tx_id, branch))
+        assert offset == branch.offset
+        state.transactions[tx.tx_id] = tx
+        state.prepare_branch(tx, branch)
+        return offset
+
+    def roll_back_for_operator(self, tx: TxBuffer, time_ms: int) -> int:
+        """Append DTX_ROLLBACK: an operator has decided. Returns its offset."""
+        assert tx.branch is not None
+        raw = record.encode_dtx_rollback(tx.tx_id, time_ms, tx.branch.vhost, tx.branch.xid)
+        offset = self._state.append_record(raw)
+        assert tx.outcome is TxState.ROLLED_BACK
         return offset
 
     def rollback(self, tx: TxBuffer, time_ms: int, reason: str) -> int:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from understudy.broker.message import Message
+from understudy.broker.transactions.dtx_branch import DtxBranch, Owner
 
 if TYPE_CHECKING:
     from understudy.broker.log.record import Group, Prepare, Target
 
 
 class TxState(Enum):
-    """OPEN: events still come. CLOSED: a PREPARE stands in the log. The rest are outcomes."""
+    """OPEN: events still come. CLOSED: a PREPARE or DTX_PREPARE stands in the log. The rest are outcomes."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -38,12 +39,13 @@ class TxBuffer:
     ``decided`` is called once, with the outcome, when that has been applied (primary: the channel that waits).
     ``outcome_offset`` is the offset of the COMMIT or ROLLBACK record that this log holds, 0 for none: a cut may take it
     away again. ``transient_at`` holds the offsets of transient events: whether an event is one is judged once, when it is recorded,
-    by the queues that are there then.
+    by the queues that are there then. ``branch`` is there from its DTX_PREPARE on, if it has one; ``owner`` is who says commit.
     """
 
     __slots__ = (
         "_counts",
         "_marks",
+        "branch",
         "decided",
         "digest",
         "durable_digest",
@@ -56,6 +58,7 @@ class TxBuffer:
         "opened_ms",
         "outcome",
         "outcome_offset",
+        "owner",
         "prepare",
         "prepare_offset",
         "reason",
@@ -81,6 +84,8 @@ class TxBuffer:
         self.opened_ms = 0
         self.prepare: Prepare | None = None
         self.prepare_offset = 0
+        self.branch: DtxBranch | None = None
+        self.owner = Owner.LOCAL
         self.outcome = TxState.OPEN
         self.outcome_offset = 0
         self.reason = ""
@@ -135,7 +140,9 @@ class TxBuffer:
         if self.prepare_offset > offset:
             self.prepare = None
             self.prepare_offset = 0
-        self.state = TxState.CLOSED if self.prepare is not None else TxState.OPEN
+        if self.branch is not None and self.branch.offset > offset:
+            self.branch = None
+        self.state = TxState.CLOSED if self.closing is not None else TxState.OPEN
         kept = [event for event in self.events if event[0] <= offset]
         gone = self.events[len(kept) :]
         if gone:
@@ -157,15 +164,30 @@ class TxBuffer:
     # -- asking ---------------------------------------------------------------------------------------------------
 
     @property
+    def closing(self) -> DtxBranch | Prepare | None:
+        """What says what it holds, and members vote on: DTX_PREPARE of a branch, else PREPARE; None while it is open."""
+        return self.branch if self.branch is not None else self.prepare
+
+    @property
+    def closing_offset(self) -> int:
+        """Where :attr:`closing` stands, 0 if it does not."""
+        return self.branch.offset if self.branch is not None else self.prepare_offset
+
+    @property
     def closed_undecided(self) -> bool:
-        """PREPARE stands, no outcome record follows it in this log."""
-        return self.prepare is not None and not self.outcome_offset
+        """PREPARE or DTX_PREPARE stands, no outcome record follows it in this log."""
+        return self.closing is not None and not self.outcome_offset
+
+    @property
+    def in_doubt(self) -> bool:
+        """A prepared branch that nobody has decided in this log."""
+        return self.branch is not None and self.prepare is None and not self.outcome_offset
 
     def enqueue_counts(self) -> dict[int, int]:
         """Queue id to the number of enqueues, queues in order of first use."""
         return self._counts
 
-    def missing_for(self, prepare: Prepare, may_lack_transients: bool) -> str:
+    def missing_for(self, prepare: DtxBranch | Prepare, may_lack_transients: bool) -> str:
         """Why this buffer is not the transaction that ``prepare`` closes; "" if it is (the vote is yes).
 
         A broker that restarted in the middle may lack transient events (they were never journaled); it is then held to
@@ -182,6 +204,25 @@ class TxBuffer:
         if held != stated:
             return f"holds {held} of {stated} events"
         return f"digest differs: holds {self.digest:08x}, prepare states {prepare.digest:08x}"
+
+    def drop_transients(self, offset: int) -> list[Event]:
+        """Drop the transient events that stand in the log before ``offset``, where they end; returns them."""
+        gone = [event for event in self.events if event[0] in self.transient_at and event[0] < offset]
+        if gone:
+            self.events = [event for event in self.events if event[0] not in self.transient_at or event[0] >= offset]
+            self.transient_at = {at for at in self.transient_at if at >= offset}
+            self.size_bytes -= sum(m.size + len(m.properties) for _, m, _ in gone if m is not None)
+        return gone
+
+    @property
+    def lost_transients(self) -> bool:
+        """Whether it holds less than it counts: an EPOCH has ended its transient events (:meth:`drop_transients`)."""
+        return sum(event[0] > 0 for event in self.events) < self.logged_events
+
+    def dequeues(self) -> list[tuple[int, int]]:
+        """(queue id, replication id) of everything that it takes away."""
+        groups = [group for _, message, content in self.events if message is None for group in content]
+        return [(queue_id, entry_id) for queue_id, ids in groups for entry_id in ids]
 
     def messages(self) -> list[Message]:
         """The messages of its enqueue events."""

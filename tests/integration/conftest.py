@@ -8,6 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.integration.broker_process import BrokerProcess, running_broker
+from tests.integration.dtx_group import start_all
+from tests.integration.dtx_places import GroupWithVhosts, Place, group_of_three, one_broker
+from tests.integration.dtx_workbench import Workbench
+from tests.stress.group import Group, running_group
+
+SMALL_SEGMENTS = "[journal]\nsegment_bytes = 65536\nreserve_bytes = 0\n"
+"""So that a journal soon begins later than the log."""
 
 
 @pytest.fixture(scope="module")
@@ -25,3 +32,46 @@ def folder(tmp_path: Path) -> Path:
 def queue(request: pytest.FixtureRequest) -> str:
     """A queue name that no other test has."""
     return f"q.{request.node.name}"
+
+
+@pytest.fixture(scope="module", params=[one_broker, group_of_three], ids=["one", "three"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """What every test of distributed transactions runs against, one after the other (H-52)."""
+    with request.param(tmp_path_factory.mktemp("place")) as running:
+        yield running
+
+
+@pytest.fixture
+def bench(place: Place, request: pytest.FixtureRequest) -> Iterator[Workbench]:
+    """Afterwards no branch is in doubt, nothing is open anywhere, and all brokers of a group hold the same messages."""
+    bench = Workbench(place.port, request.node.name)
+    yield bench
+    print(place.logs())  # shown if the test has failed
+    bench.abandon()
+    place.settled()
+    place.agree()
+
+
+@pytest.fixture(scope="module")
+def whole_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+    """One for all tests: what they kill comes back, and the more has happened before the better."""
+    with running_group(tmp_path_factory.mktemp("group"), SMALL_SEGMENTS, group_class=GroupWithVhosts) as running:
+        yield running
+
+
+@pytest.fixture
+def group(whole_group: Group) -> Iterator[Group]:
+    """Three brokers that are in sync; anyone may lead."""
+    start_all(whole_group)
+    yield whole_group
+    print(whole_group.logs())  # shown if the test has failed
+
+
+@pytest.fixture
+def group_bench(group: Group, request: pytest.FixtureRequest) -> Iterator[Workbench]:
+    """At the primary. No branch of a test that has failed is left for the next one."""
+    bench = Workbench(group.primary().port, request.node.name)
+    yield bench
+    start_all(group)
+    bench.move_to(group.primary().port)
+    bench.abandon()

@@ -76,8 +76,13 @@ def _sure(broker: Broker, end: int) -> int:
     """Whether a broker that keeps its log up to ``end`` recovers the knowledge that PREPARE is stable.
 
     Batches tell it, and which did is not part of the model: it is kept where it may be, that being the worse case. The batch
-    that holds a COMMIT always tells it.
+    that holds a COMMIT always tells it. A primary's own batches tell it of a DTX_PREPARE, those before the decision apart.
     """
+    role = broker.role
+    if role is not None:
+        tx = transaction(broker.log)
+        if 0 < tx.prepared <= role.stable and end > max(tx.prepared, tx.outcome):
+            return 1
     if transaction(broker.log[:end]).state == COMMITTED:
         return max(broker.sure, 1)
     return broker.sure if end == len(broker.log) else 0

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from tests.model.records import (
     COMMITTED,
+    DTX_PREPARE,
     TX_DEQUEUE,
     TX_ENQUEUE,
     A,
@@ -30,9 +31,10 @@ from tests.model.records import (
     same_prefix,
     transaction,
 )
-from tests.model.rules import PLAIN, Rules, Step
+from tests.model.rules import FAULT, PLAIN, Rules, Step
 from tests.model.state import (
     LACKS_OUTCOME,
+    LACKS_PREPARED,
     Broker,
     Filling,
     View,
@@ -41,6 +43,9 @@ from tests.model.state import (
 )
 
 MESSAGES = {A: "A", B: "B", C: "C", D: "D"}
+PIECES = {TX_ENQUEUE: C, TX_DEQUEUE: B, DTX_PREPARE: LACKS_PREPARED}
+"""What a TRANSACTION piece brings, by kind of record: bits of ``Broker.lacks``."""
+IN_PIECE = B | C | LACKS_PREPARED
 
 
 def live_content(primary: Broker) -> int:
@@ -83,7 +88,7 @@ def based(rules: Rules, primary: Broker, backup: Broker, base: int, held: int, k
     lacks = 0
     if tx.first and not (0 < tx.outcome <= base or (tx.state == COMMITTED and tx.prepare <= base)):
         for raw in primary.log[:base]:
-            lacks |= {TX_ENQUEUE: C, TX_DEQUEUE: B}.get(kind_of(raw), 0)
+            lacks |= PIECES.get(kind_of(raw), 0)
     owed = int(bool(lacks) and rules.bug not in ("no-tx-catch-up", "yes-without-looking"))
     if rules.bug == "outcomes-forgotten" and tx.state == COMMITTED and tx.outcome <= base:
         lacks |= LACKS_OUTCOME
@@ -114,10 +119,14 @@ def again(rules: Rules, primary: Broker, backup: Broker, base: int) -> Broker:
     assert after.filling is not None
     sent = 0
     for raw in primary.log[: backup.start]:
-        sent |= {TX_ENQUEUE: C, TX_DEQUEUE: B}.get(kind_of(raw), 0)
-    lacks = after.lacks & ~sent
-    owed = after.filling.owed and lacks & (B | C) and rules.bug != "base-again-is-all"
+        sent |= PIECES.get(kind_of(raw), 0)
+    lacks = after.lacks & ~(sent & _brought(rules))
+    owed = after.filling.owed and lacks & IN_PIECE and rules.bug != "base-again-is-all"
     return after._replace(lacks=lacks, filling=after.filling._replace(owed=int(bool(owed))))
+
+
+def _brought(rules: Rules) -> int:
+    return IN_PIECE & ~LACKS_PREPARED if rules.bug == "prepare-not-in-catch-up" else IN_PIECE
 
 
 def names(content: int) -> str:
@@ -133,8 +142,15 @@ def steps(rules: Rules, world: World, primary: Broker, backup: Broker) -> Iterat
     if filling is None or not backup.part or backup.link != role.epoch or not backup.up:
         return
     if filling.owed:
-        after = backup._replace(lacks=backup.lacks & ~(B | C), filling=filling._replace(owed=0))
+        after = backup._replace(lacks=backup.lacks & ~_brought(rules), filling=filling._replace(owed=0))
         yield Step("{b} takes TRANSACTION from {p}", PLAIN, world, primary, after)
+        if world.noes and backup.lacks & LACKS_PREPARED:
+            # DTX_PREPARE is voted on wherever it comes from. This no ends the catch-up.
+            spent = world._replace(noes=world.noes - 1)
+            refusing = after._replace(no=transaction(backup.log).prepared, lacks=after.lacks | C)
+            yield Step(
+                "{b} takes TRANSACTION from {p}, finds it incomplete and notes a NO", FAULT, spent, primary, refusing
+            )
         base = applied(primary.log, role.stable, True, primary.start)
         if base > backup.start:
             text = f"{{b}} takes TRANSACTION and BASE {base} from {{p}}"
@@ -156,5 +172,5 @@ def tidied(backup: Broker) -> Broker:
     if filling is None or backup.part or filling.content != content_of(backup.log, filling.told):
         return backup
     tx = transaction(backup.log)
-    sure = int(0 < tx.prepare <= filling.told and not 0 < tx.outcome <= filling.told)
+    sure = int(0 < tx.closing <= filling.told and not 0 < tx.outcome <= filling.told)
     return backup._replace(filling=None, sure=max(sure, backup.sure))

@@ -13,6 +13,7 @@ from tests.model.records import (
     CLOSED,
     COMMITTED,
     DEQUEUE,
+    DTX_PREPARE,
     ENQUEUE,
     NONE,
     OPEN,
@@ -36,6 +37,7 @@ from tests.model.state import (
     LACKS_OUTCOME,
     OPENED,
     ROLLBACK_TOLD,
+    SAYS_ROLLBACK,
     Broker,
     World,
 )
@@ -85,9 +87,13 @@ def _transaction(rules: Rules, world: World, primary: Broker) -> Iterator[Step]:
     barred = any(kind_of(raw) == OUTCOME for raw in primary.log) and rules.bug != "name-not-barred"
     if tx.events != whole:
         yield Step("the transaction goes on: {b} appends TX_DEQUEUE", PLAIN, world, append(primary, TX_DEQUEUE))
+    elif rules.bounds.branch:
+        if not facts & SAYS_ROLLBACK:
+            yield Step("the manager says prepare: {b} appends DTX_PREPARE", PLAIN, world, append(primary, DTX_PREPARE))
+        return
     elif not barred:
         yield Step("the client commits: {b} appends PREPARE", PLAIN, world, append(primary, PREPARE))
-    if rules.bounds.rollback or barred:
+    if (rules.bounds.rollback and not rules.bounds.branch) or barred:
         yield Step(
             "the client rolls back and is told so: {b} appends ROLLBACK"
             if not barred

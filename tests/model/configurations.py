@@ -130,6 +130,42 @@ CONFIGURATIONS: dict[str, Configuration] = {
         (LIVE,),
         6_920,
     ),
+    "branch": Configuration(
+        "a branch is prepared and decided by its manager, and any one of three brokers dies at any moment",
+        more(THREE, branch=True, crashes=1),
+        (LIVE, AVAILABLE),
+        65_100,
+    ),
+    "branch-takeover": Configuration(
+        "a branch, and a primary that is cut off goes on beside its successor; the manager may ask either",
+        more(THREE, branch=True, takeovers=1),
+        (LIVE, AVAILABLE),
+        67_089,
+    ),
+    "branch-alone": Configuration(
+        "a branch that may be rolled back while it is open, two brokers of which one may go on alone, an ex-primary, a crash",
+        more(ALONE, branch=True, rollback=True, crashes=1, takeovers=1),
+        (LIVE,),
+        35_096,
+    ),
+    "branch-of-two": Configuration(
+        "a branch that may be refused, two brokers that are both needed, a crash, and power that fails",
+        more(BOTH, branch=True, crashes=1, powers=1, noes=1),
+        (LIVE,),
+        47_736,
+    ),
+    "branch-catch-up": Configuration(
+        "a broker is caught up while a branch that takes one message and brings another is prepared and decided, and a broker dies",
+        more(ALONE, branch=True, crashes=1, messages=True, trim=True, events=2),
+        (LIVE,),
+        25_364,
+    ),
+    "branch-refusal": Configuration(
+        "a broker refuses a branch, in its catch-up too, and a broker dies",
+        more(ALONE, branch=True, crashes=1, noes=1, messages=True, trim=True),
+        (LIVE,),
+        46_420,
+    ),
 }
 
 LARGER: dict[str, Configuration] = {
@@ -198,6 +234,30 @@ LARGER: dict[str, Configuration] = {
         more(THREE, noes=1, crashes=2),
         (),
         2_544_149,
+    ),
+    "branch-refusal-of-three": Configuration(
+        "a backup refuses a branch, and any one of three brokers dies",
+        more(THREE, branch=True, noes=1, crashes=1),
+        (LIVE, AVAILABLE),
+        701_836,
+    ),
+    "branch-refusal-beside-ex-primary": Configuration(
+        "a backup refuses a branch, a primary that is cut off goes on, and a crash, where one broker may go on alone",
+        more(ALONE, branch=True, noes=1, crashes=1, takeovers=1),
+        (LIVE,),
+        148_074,
+    ),
+    "branch-wiped": Configuration(
+        "a branch takes a message and brings another while a broker that lost its data is caught up, and a broker dies",
+        more(ALONE, branch=True, wipes=1, crashes=1, messages=True, trim=True, events=2),
+        (),
+        404_501,
+    ),
+    "branch-lost-answers": Configuration(
+        "a branch, an answer of the store is lost, and a crash",
+        more(ALONE, branch=True, lost=1, crashes=1),
+        (LIVE,),
+        23_527,
     ),
 }
 """What is explored by hand when the protocol is changed: ``python -m tests.model --larger``."""

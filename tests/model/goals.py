@@ -1,6 +1,7 @@
 """What must stay reachable: progress, as far as "there is a way" states it.
 
-``live``       from every state there is a way, without another fault, to all brokers up, listed and equal, with nothing undecided.
+``live``       from every state there is a way, without another fault, to all brokers up, listed and equal, with nothing undecided,
+               and the manager of a branch answered if it has decided.
 ``available``  from every state with at most one broker down there is a way, without another fault and without a restart, to a
                primary that serves, with a set of at least ``min_insync`` whose members are all up.
 """
@@ -10,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tests.model.records import CLOSED, OPEN, transaction
+from tests.model.manager_steps import is_answered
+from tests.model.records import CLOSED, IN_DOUBT, OPEN, transaction
 from tests.model.rules import PLAIN, RESTART, Rules
 from tests.model.state import IDLE, Broker, World, view_of
 
@@ -33,7 +35,8 @@ def is_reached(goal: str, rules: Rules, world: World, brokers: Sequence[Broker])
             others = [other for other in brokers if other is not broker]
             tx = transaction(broker.log)
             if goal == LIVE:
-                quiet = not role.busy and not role.open and tx.state not in (OPEN, CLOSED)
+                quiet = not role.busy and not role.open and tx.state not in (OPEN, CLOSED, IN_DOUBT)
+                quiet = quiet and is_answered(world.facts)
                 return quiet and broker.log == world.chosen and all(_equal(other, broker) for other in others)
             members = [other for other in others if _listed_by(other, role.epoch)]
             enough = len(members) + 1 >= rules.bounds.min_insync

@@ -18,12 +18,15 @@ from tests.model.records import (
     CLOSED,
     COMMIT,
     COMMITTED,
+    DTX_PREPARE,
+    IN_DOUBT,
     PREPARE,
     ROLLBACK,
     ROLLED_BACK,
     B,
     C,
     Log,
+    Tx,
     applied,
     apply,
     common_offset,
@@ -41,6 +44,7 @@ from tests.model.state import (
     WAITING,
     WON,
     Broker,
+    Role,
     View,
     World,
     closed_end,
@@ -128,9 +132,9 @@ def _resume(rules: Rules, world: World, primary: Broker, backup: Broker, view: V
         seen=max(backup.seen, role.epoch),
         log=log,
         synced=min(backup.synced, len(log)),
-        no=backup.no if backup.no == tx.prepare or rules.bug == "no-outlives-its-prepare" else 0,
+        no=backup.no if backup.no in (tx.prepare, tx.prepared) or rules.bug == "no-outlives-its-prepare" else 0,
         lacks=backup.lacks if tx.first else 0,
-        sure=backup.sure if tx.prepare else 0,
+        sure=backup.sure if tx.closing else 0,
         link=role.epoch,
     )
     acked = view.acked if rules.bug == "old-acknowledgements-count" else 0
@@ -159,7 +163,7 @@ def _batch(rules: Rules, world: World, primary: Broker, backup: Broker) -> Itera
         after = after._replace(no=0)
     after = _applying(after, backup.log, 0)
     text = f"{{b}} takes BATCH {text_of(raw)} from {{p}}"
-    if kind != PREPARE:
+    if kind not in _voted_on(rules):
         yield Step(text, PLAIN, world, primary, after)
         return
     if backup.lacks & (B | C) and rules.bug != "yes-without-looking":
@@ -170,6 +174,13 @@ def _batch(rules: Rules, world: World, primary: Broker, backup: Broker) -> Itera
         spent = world._replace(noes=world.noes - 1)
         refusing = after._replace(no=len(log), lacks=after.lacks | C)
         yield Step(f"{text}, finds its TxBuffer incomplete and notes a NO", FAULT, spent, primary, refusing)
+
+
+def _voted_on(rules: Rules) -> tuple[int, ...]:
+    """A branch is voted on when it is prepared, and on its commit nobody votes (BrokerState.on_prepare)."""
+    if rules.bug == "commit-is-voted-on":
+        return (DTX_PREPARE, PREPARE)
+    return (DTX_PREPARE,) if rules.bounds.branch else (PREPARE,)
 
 
 def _stable(rules: Rules, world: World, primary: Broker, backup: Broker) -> Iterator[Step]:
@@ -195,7 +206,7 @@ def told(rules: Rules, backup: Broker, stable: int) -> Broker:
         after = after._replace(sure=0)
         if tx.state == ROLLED_BACK:
             after = after._replace(lacks=after.lacks & LACKS_OUTCOME)
-    elif 0 < tx.prepare <= stable:
+    elif 0 < tx.closing <= stable:
         received = rules.bug == "commit-when-received" and tx.state == COMMITTED
         after = after._replace(sure=2 if received else max(after.sure, 1))
     return _applying(after, backup.log, stable)
@@ -244,7 +255,8 @@ def _no(rules: Rules, world: World, primary: Broker, backup: Broker, view: View)
     role = primary.role
     assert role is not None
     tx = transaction(primary.log)
-    undecided = tx.state == CLOSED and tx.prepare == backup.no and backup.no > role.stable
+    closed = tx.state in (CLOSED, IN_DOUBT) and backup.no in (tx.prepare, tx.prepared)
+    undecided = closed and _in_time(rules, role, backup, tx)
     counts = (view.listed or rules.bug == "joiners-no-counts") and no_stands(backup)
     if counts and undecided and rules.bug == "no-is-a-yes":
         after = with_view(backup, view._replace(acked=max(view.acked, backup.no)))
@@ -253,10 +265,31 @@ def _no(rules: Rules, world: World, primary: Broker, backup: Broker, view: View)
         after = with_view(backup, view._replace(leaving=max(view.leaving, MUST_LEAVE)))
         if rules.bug == "rollback-told-early":
             world = world._replace(facts=world.facts | ROLLBACK_TOLD)
-        yield Step("{b} says NO to {p}, which appends ROLLBACK", PLAIN, world, append(primary, ROLLBACK), after)
+        deciding = backup.no == tx.prepared and tx.state != IN_DOUBT
+        broken = "the assertion of roll_back_closed: a no counts, and the branch is being committed" if deciding else ""
+        text = "{b} says NO to {p}, which appends ROLLBACK"
+        yield Step(text, PLAIN, world, append(primary, ROLLBACK), after, broken=broken)
     elif not view.listed:
         after = backup._replace(link=0) if view.change else without_view(backup, role.epoch)
         yield Step("{b}, not listed, says NO to {p}, which drops the link", PLAIN, world, primary, after)
-    elif tx.outcome > 0 and (tx.state == COMMITTED or tx.outcome <= role.stable) and view.leaving < MUST_LEAVE:
+    elif _comes_late(backup, tx, role.stable) and view.leaving < MUST_LEAVE:
         after = with_view(backup, view._replace(leaving=MUST_LEAVE))._replace(link=0)
         yield Step("{b} says NO to {p} after the decision: it has to leave", PLAIN, world, primary, after)
+
+
+def _in_time(rules: Rules, role: Role, backup: Broker, tx: Tx) -> bool:
+    """Before the transaction is decided, or the branch prepared.
+
+    A promoted broker may have applied DTX_PREPARE, and take a no all the same until it serves: who is listed and refuses has not
+    acknowledged it without a ROLLBACK, so nobody was told prepare-ok, or the manager has said rollback since.
+    """
+    if tx.state == IN_DOUBT and not role.active and rules.bug != "no-to-what-is-applied-is-late":
+        return True
+    return backup.no > role.stable
+
+
+def _comes_late(backup: Broker, tx: Tx, stable: int) -> bool:
+    """Whether the no comes when the transaction is decided; of a branch, when it counts as prepared."""
+    if tx.state in (IN_DOUBT, CLOSED) and backup.no == tx.prepared:
+        return backup.no <= stable
+    return tx.outcome > 0 and (tx.state == COMMITTED or tx.outcome <= stable)

@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from tests.model import broker_steps, catch_up_steps, client_steps, link_steps, promises, promotion_steps, set_steps
+from tests.model import (
+    broker_steps,
+    catch_up_steps,
+    client_steps,
+    link_steps,
+    manager_steps,
+    promises,
+    promotion_steps,
+    set_steps,
+)
+from tests.model.records import IN_DOUBT, ROLLED_BACK, transaction
 from tests.model.rules import FAULT, KEEPS_SURE, Around, Rest, Rules, Step, rest_of
 from tests.model.settling import Waits, settle
 from tests.model.state import Broker, World, first_state, view_of, without_view
@@ -56,6 +66,7 @@ class Moves:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self._keeps_sure = rules.bug in KEEPS_SURE
+        self._refusable_branch = rules.bounds.branch and rules.bounds.noes > 0
         self.worlds: list[World] = []
         self.brokers: list[Broker] = []
         self._leads: list[int] = []
@@ -77,7 +88,7 @@ class Moves:
         return number
 
     def _broker(self, broker: Broker) -> int:
-        if broker.sure and not self._keeps_sure:
+        if broker.sure and not self._asks_for_sure(broker):
             broker = broker._replace(sure=0)  # nobody asks for it: states that differ in it alone are the same
         number = self._broker_numbers.setdefault(broker, len(self.brokers))
         if number == len(self.brokers):
@@ -85,6 +96,11 @@ class Moves:
             self._leads.append(broker.role.epoch if broker.role is not None else 0)
             assert number <= MASK, "too many parts for one state"
         return number
+
+    def _asks_for_sure(self, broker: Broker) -> bool:
+        """Who was told that DTX_PREPARE is stable has applied it, and leads with that: which noes count is another matter then."""
+        undecided = self._refusable_branch and transaction(broker.log).state in (IN_DOUBT, ROLLED_BACK)
+        return self._keeps_sure or undecided
 
     def first(self) -> tuple[int, list[int]]:
         """Numbers of the world and the brokers with which every story begins."""
@@ -136,6 +152,7 @@ class Moves:
             rules, now, broker = self.rules, self.worlds[world], self.brokers[one]
             steps = [*broker_steps.steps(rules, now, broker), *promotion_steps.steps(rules, now, broker, around)]
             steps += client_steps.steps(rules, now, broker, around)
+            steps += manager_steps.steps(rules, now, broker)
             if not around.leading:
                 steps += set_steps.orphaned(now, broker)
             moves = self._alone[key] = [self._move(step) for step in steps]

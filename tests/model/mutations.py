@@ -34,6 +34,7 @@ class Mutation:
         bounds: small ones that suffice.
         found: the promise of which a broken case must be found, or the goal that must be found out of reach.
         source: where the rule that it breaks comes from.
+        by_hand: it is found too late for every check, by ``--mutations`` alone.
     """
 
     breaks: str
@@ -42,6 +43,7 @@ class Mutation:
     source: str
     log_model: str = ""
     safe: str = ""
+    by_hand: bool = False
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -390,4 +392,62 @@ OUTCOMES = {
     ),
 }
 
-MUTATIONS: dict[str, Mutation] = DURABILITY | VOTES | EPOCHS | MEMBERSHIP | REJOINING | OUTCOMES
+BRANCHES = {
+    "prepared-at-local-fsync": Mutation(
+        "a manager is told prepare-ok when DTX_PREPARE is on the primary's disk",
+        more(BOTH, branch=True, crashes=1),
+        "G4",
+        "DESIGN 6; Transactions.prepare_branch",
+    ),
+    "epoch-ends-prepared": Mutation(
+        "a promotion rolls back what is in doubt, as it does with what is open",
+        more(BOTH, branch=True, crashes=1),
+        "G2",
+        "DESIGN 6 (H-45); BrokerState._take_epoch",
+    ),
+    "prepared-is-committed": Mutation(
+        "a promotion commits what is in doubt: DTX_PREPARE is taken for PREPARE",
+        more(BOTH, branch=True, crashes=1),
+        "G2",
+        "DESIGN 6; BrokerState.apply_prepare",
+    ),
+    "commit-is-voted-on": Mutation(
+        "a backup may refuse the commit of a prepared branch, which is then rolled back",
+        more(BOTH, branch=True, noes=1),
+        "G4",
+        "BrokerState._take_prepare",
+    ),
+    "rollback-ok-at-once": Mutation(
+        "a manager is told that its branch is rolled back before ROLLBACK is stable",
+        more(BOTH, branch=True, crashes=1),
+        "G4",
+        "Transactions.roll_back_closed",
+    ),
+    "gone-at-once": Mutation(
+        "who does not know a branch says 404 before a record appended since is stable",
+        more(ALONE, branch=True, takeovers=1),
+        "G2",
+        "DtxManager._not_there",
+    ),
+    "asked-while-recovering": Mutation(
+        "a promoted broker that does not serve yet, and has not taken over what is in doubt, takes questions for it",
+        more(BOTH, branch=True, crashes=1),
+        "G4",
+        "Distributed._when_known; DtxManager.adopt",
+    ),
+    "prepare-not-in-catch-up": Mutation(
+        "a joiner is sent the events of a branch in doubt, and not its DTX_PREPARE",
+        more(CATCH_UP, branch=True),
+        "G4",
+        "TxReplicatingSubscription",
+    ),
+    "no-to-what-is-applied-is-late": Mutation(
+        "a promoted broker that has applied DTX_PREPARE, whose ROLLBACK was cut, takes no refusal of it any more",
+        more(THREE, branch=True, noes=1, crashes=1),
+        AVAILABLE,
+        "Primary._refused",
+        by_hand=True,
+    ),
+}
+
+MUTATIONS: dict[str, Mutation] = DURABILITY | VOTES | EPOCHS | MEMBERSHIP | REJOINING | OUTCOMES | BRANCHES

@@ -14,25 +14,76 @@ G8  committed and rolled back are never both told; what is told is what the log 
 G9  the records are applied in log order, the transaction at its PREPARE, on every broker: there is one order (records.apply)
 ==  ===========================================================================================================================
 
+Of a branch: once its manager may have been told prepare-ok, and until it says rollback, whoever may be promoted holds all of it
+durably, DTX_PREPARE too, and does not refuse it (G4). No log that is stable, or that a listed broker holds, decides it otherwise
+than the manager has, and the manager hears of no other outcome, a 404 among the answers (G2).
+
 Who has lost its data directory is excepted from G4 and G1 as long as it is listed: it knows it, and does not lead (decision 0007).
 """
 
 from __future__ import annotations
 
-from tests.model.records import CLOSED, COMMITTED, ROLLED_BACK, B, C, applied, apply, same_prefix, transaction
-from tests.model.state import COMMIT_TOLD, ROLLBACK_TOLD, Broker, World, no_stands, wiped
+from typing import Final
+
+from tests.model.records import (
+    CLOSED,
+    COMMITTED,
+    IN_DOUBT,
+    NONE,
+    OPEN,
+    ROLLED_BACK,
+    B,
+    C,
+    Tx,
+    applied,
+    apply,
+    same_prefix,
+    transaction,
+)
+from tests.model.state import (
+    COMMIT_TOLD,
+    LACKS_PREPARED,
+    PREPARED_TOLD,
+    ROLLBACK_TOLD,
+    SAYS_COMMIT,
+    SAYS_ROLLBACK,
+    Broker,
+    World,
+    no_stands,
+    wiped,
+)
+
+LACKS_ANY: Final = B | C | LACKS_PREPARED
 
 
 def broken_by_world(world: World) -> str:
     """The promise that is broken whatever the brokers hold, "" for none."""
     told = world.facts & (COMMIT_TOLD | ROLLBACK_TOLD)
-    state = transaction(world.chosen).state
+    tx = transaction(world.chosen)
+    state = tx.state
     if told == COMMIT_TOLD | ROLLBACK_TOLD:
         return "G8 no silent outcome: the transaction was told committed, and told rolled back"
     if told == COMMIT_TOLD and state == ROLLED_BACK:
         return "G2 agreed: told committed, and its ROLLBACK is stable"
     if told == ROLLBACK_TOLD and state == COMMITTED:
         return "G2 agreed: told rolled back, and its COMMIT is stable"
+    if told == ROLLBACK_TOLD and _overrules(world.facts):
+        return "G2 agreed: the manager was told prepare-ok, then that the branch is gone; it has not rolled it back"
+    contradicts = _contradicts(world.facts, tx)
+    return f"{contradicts}, stably" if contradicts else ""
+
+
+def _overrules(facts: int) -> bool:
+    """Whether a rollback would be against the manager: it may rely on the branch, and has not rolled it back."""
+    return bool(facts & PREPARED_TOLD and not facts & SAYS_ROLLBACK)
+
+
+def _contradicts(facts: int, tx: Tx) -> str:
+    """The promise that is broken by a log that says ``tx``: a branch is decided otherwise than its manager has; "" for none."""
+    if tx.prepared and tx.state in (CLOSED, COMMITTED) and not facts & SAYS_COMMIT:
+        return "G2 agreed: a branch is committed, and its manager has not said so"
+    if tx.state == ROLLED_BACK and _overrules(facts):
+        return "G2 agreed: a branch is rolled back after prepare-ok, and its manager has not said so"
     return ""
 
 
@@ -42,6 +93,11 @@ def broken_by_broker(world: World, broker: Broker) -> str:
         return ""
     if broker.part:
         return "G7 ready means promotable: {b} is listed and holds a part"
+    return _broken_log(world, broker) or _broken_content(world, broker)
+
+
+def _broken_log(world: World, broker: Broker) -> str:
+    """The promise that is broken by what the log of ``broker`` says."""
     log = broker.log[: broker.synced]
     chosen = world.chosen
     if same_prefix(log, chosen) < len(chosen):
@@ -51,11 +107,29 @@ def broken_by_broker(world: World, broker: Broker) -> str:
         return "G4 durable: {b} may be promoted and would not commit what was told committed"
     if world.facts & ROLLBACK_TOLD and tx.state in (CLOSED, COMMITTED):
         return "G2 agreed: {b} may be promoted and would commit what was told rolled back"
-    if broker.lacks & (B | C) and transaction(chosen).state == COMMITTED:
+    return _broken_branch(world.facts, broker, tx)
+
+
+def _broken_content(world: World, broker: Broker) -> str:
+    """The promise that is broken by what ``broker`` holds, whatever its log says."""
+    if broker.lacks & (B | C) and transaction(world.chosen).state == COMMITTED:
         return "G1 atomic: {b} is listed and holds half of a committed transaction"
     if broker.filling is not None and not _right(world, broker):
         return "G1 atomic: {b} is listed and its queues will not be what the log says"
     return ""
+
+
+def _broken_branch(facts: int, broker: Broker, tx: Tx) -> str:
+    """The promise to a branch's manager that ``broker``, whose log says ``tx``, would break if it were promoted now."""
+    if _overrules(facts):  # otherwise it may rely on nothing any more
+        if no_stands(broker):
+            return "G4 durable: {b} may be promoted and would roll back what was told prepared"
+        if tx.state in (NONE, OPEN) or (tx.state in (IN_DOUBT, CLOSED) and broker.lacks & LACKS_ANY):
+            return "G4 durable: {b} may be promoted and does not hold all of what was told prepared"
+    if facts & ROLLBACK_TOLD and tx.state == IN_DOUBT:
+        return "G4 durable: {b} may be promoted and would keep in doubt what was told rolled back"
+    contradicts = _contradicts(facts, tx)
+    return f"{contradicts}, in the log of {{b}}" if contradicts else ""
 
 
 def _right(world: World, broker: Broker) -> bool:

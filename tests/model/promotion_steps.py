@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.model.records import CLOSED, COMMIT, EPOCH, ROLLBACK, record, transaction
+from tests.model.records import CLOSED, COMMIT, EPOCH, IN_DOUBT, PREPARE, ROLLBACK, record, transaction
 from tests.model.rules import CARRIED_OVER, FAULT, PLAIN, Around, Rest, Rules, Step
 from tests.model.state import (
     FORGOTTEN,
@@ -24,6 +24,9 @@ from tests.model.state import (
     no_stands,
     wiped,
 )
+
+IN_DOUBT_DECIDED = {"epoch-ends-prepared": ROLLBACK, "prepared-is-committed": PREPARE}
+"""Mutations in which a promoted broker decides what is in doubt, and how."""
 
 
 def steps(rules: Rules, world: World, broker: Broker, around: Around) -> Iterator[Step]:
@@ -91,7 +94,7 @@ def _promoted(rules: Rules, world: World, broker: Broker, text: str) -> Step:
     log = (*broker.log, record(epoch, EPOCH))
     broken = ""
     if no_stands(broker):
-        if tx.state != CLOSED:
+        if tx.state not in (CLOSED, IN_DOUBT):
             broken = "the assertion of roll_back_closed: a standing no, and the transaction is decided"
         log = (*log, record(epoch, ROLLBACK))
     elif tx.state == CLOSED and 0 < tx.prepare <= broker.start:
@@ -100,7 +103,11 @@ def _promoted(rules: Rules, world: World, broker: Broker, text: str) -> Step:
             log = (*log, record(epoch, COMMIT))
     elif tx.state == CLOSED and rules.bug == "closed-is-aborted":
         log = (*log, record(epoch, ROLLBACK))
+    elif tx.state == IN_DOUBT and rules.bug in IN_DOUBT_DECIDED:
+        log = (*log, record(epoch, IN_DOUBT_DECIDED[rules.bug]))
     told = tx.prepare if broker.sure and rules.bug in CARRIED_OVER else 0
+    if broker.sure and tx.prepared:
+        told = tx.prepared  # nothing waits there: it is applied (Primary.__init__: what is applied is stable)
     role = Role(epoch, 0, min(max(rules.known, broker.start, told), len(broker.log)))
     after = broker._replace(log=log, link=0, named=1, flight=0, campaign=IDLE, role=role)
     return Step(text, PLAIN, world, after, rest=("guard", epoch, 0), broken=broken)

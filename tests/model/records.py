@@ -34,6 +34,7 @@ OUTCOME: Final = 9
 BARRIER: Final = 10
 FIRST: Final = 11
 """The ENQUEUE of A and B, which stands in the log when the story begins."""
+DTX_PREPARE: Final = 12
 
 NAMES: Final = {
     EPOCH: "EPOCH",
@@ -47,6 +48,7 @@ NAMES: Final = {
     OUTCOME: "OUTCOME",
     BARRIER: "BARRIER",
     FIRST: "ENQUEUE(A, B)",
+    DTX_PREPARE: "DTX_PREPARE",
 }
 
 A: Final = 1
@@ -59,6 +61,8 @@ OPEN: Final = 1
 CLOSED: Final = 2
 COMMITTED: Final = 3
 ROLLED_BACK: Final = 4
+IN_DOUBT: Final = 5
+"""A branch whose DTX_PREPARE stands, and neither PREPARE nor ROLLBACK: its manager decides."""
 
 
 def record(epoch: int, kind: int) -> int:
@@ -82,11 +86,12 @@ class Tx(NamedTuple):
     """What a log says of the transaction.
 
     Attributes:
-        state: NONE, OPEN, CLOSED, COMMITTED or ROLLED_BACK.
+        state: NONE, OPEN, IN_DOUBT, CLOSED, COMMITTED or ROLLED_BACK.
         events: bits C (its TX_ENQUEUE is there) and B (its TX_DEQUEUE is).
         first: offset of its first event, 0 if there is none; ``prepare``, ``outcome``: of PREPARE, and of the COMMIT, ROLLBACK
             or EPOCH that ended it.
         epoch: under which it was opened.
+        prepared: offset of a branch's DTX_PREPARE.
     """
 
     state: int
@@ -95,12 +100,18 @@ class Tx(NamedTuple):
     prepare: int
     outcome: int
     epoch: int
+    prepared: int = 0
+
+    @property
+    def closing(self) -> int:
+        """Offset of what says what it holds, and is voted on (TxBuffer.closing_offset)."""
+        return self.prepared or self.prepare
 
 
 @cache
 def transaction(log: Log) -> Tx:
-    """The transaction as ``log`` has it. An EPOCH ends it if no PREPARE stands before (DESIGN 5, promotion step 4)."""
-    state, events, first, prepare, outcome, epoch = NONE, 0, 0, 0, 0, 0
+    """The transaction as ``log`` has it. An EPOCH ends it if it was not closed before (DESIGN 5, promotion step 4)."""
+    state, events, first, prepare, outcome, epoch, prepared = NONE, 0, 0, 0, 0, 0, 0
     for offset, raw in enumerate(log, 1):
         kind = raw & 15
         if kind in (TX_ENQUEUE, TX_DEQUEUE):
@@ -109,11 +120,13 @@ def transaction(log: Log) -> Tx:
             state, epoch = OPEN, raw >> 4
         elif kind == PREPARE:
             state, prepare = CLOSED, offset
+        elif kind == DTX_PREPARE:
+            state, prepared = IN_DOUBT, offset
         elif kind == COMMIT and not outcome:
             state, outcome = COMMITTED, offset
         elif (kind == ROLLBACK and not outcome and state != NONE) or (kind == EPOCH and state == OPEN):
             state, outcome = ROLLED_BACK, offset
-    return Tx(state, events, first, prepare, outcome, epoch)
+    return Tx(state, events, first, prepare, outcome, epoch, prepared)
 
 
 @cache

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.model.records import CLOSED, B, C, transaction
+from tests.model.catch_up_steps import IN_PIECE
+from tests.model.records import CLOSED, IN_DOUBT, transaction
 from tests.model.rules import FAULT, PLAIN, Rest, Rules, Step
 from tests.model.state import (
     LOST_DATA,
@@ -51,7 +52,7 @@ def steps(rules: Rules, world: World, primary: Broker, backup: Broker, members: 
 def tracked(primary: Broker, backup: Broker) -> bool:
     """Whether a TxTracker stands: the transaction is closed, and the backup has not got what a TRANSACTION piece brings."""
     owed = backup.filling is not None and backup.filling.owed
-    return bool(owed and backup.lacks & (B | C) and transaction(primary.log).state == CLOSED)
+    return bool(owed and backup.lacks & IN_PIECE and transaction(primary.log).state in (CLOSED, IN_DOUBT))
 
 
 def _joiner(rules: Rules, world: World, primary: Broker, backup: Broker, view: View) -> Iterator[Step]:

@@ -10,13 +10,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tests.model.client_steps import answer_of
+from tests.model.manager_steps import gone
 from tests.model.records import (
     BARRIER,
     CLOSED,
     COMMIT,
     EPOCH,
+    IN_DOUBT,
+    NONE,
     OUTCOME,
     ROLLED_BACK,
+    Tx,
     applied,
     epoch_of,
     kind_of,
@@ -25,7 +29,7 @@ from tests.model.records import (
     transaction,
 )
 from tests.model.rules import Rules
-from tests.model.state import COMMIT_TOLD, ROLLBACK_TOLD, Broker, Role, World
+from tests.model.state import COMMIT_TOLD, PREPARED_TOLD, ROLLBACK_TOLD, Broker, Role, World
 
 
 class Waits(NamedTuple):
@@ -60,7 +64,7 @@ def settle(rules: Rules, world: World, primary: Broker, waits: Waits) -> tuple[W
     if not role.active and _is_active(rules, primary, role, stable, waits):
         role = role._replace(active=1)
     if role.active:
-        facts |= _told(rules, primary, role, stable)
+        facts |= _told(rules, primary, role, stable, facts)
     role = role._replace(stable=stable)
     return world._replace(chosen=chosen, facts=facts), primary._replace(role=role), broken
 
@@ -110,16 +114,30 @@ def _is_active(rules: Rules, primary: Broker, role: Role, stable: int, waits: Wa
     return waits.lowest >= first and enough and applied(primary.log, stable, True, primary.start) >= first
 
 
-def _told(rules: Rules, primary: Broker, role: Role, stable: int) -> int:
+def _told(rules: Rules, primary: Broker, role: Role, stable: int, known_facts: int) -> int:
     """What clients are told when this much is stable and the primary is active."""
     tx = transaction(primary.log)
     ended_by_promotion = tx.state == ROLLED_BACK and not tx.prepare
     known = tx.state != ROLLED_BACK or tx.outcome <= stable
-    known = known or (rules.bug == "active-too-early" and ended_by_promotion)
+    known = known or (rules.bug == "active-too-early" and ended_by_promotion) or rules.bug == "rollback-ok-at-once"
     facts = ROLLBACK_TOLD if tx.state == ROLLED_BACK and known else 0
+    if rules.bounds.branch:
+        return facts | _told_manager(rules, primary, role, stable, known_facts, tx)
     for raw in primary.log[:stable]:
         if epoch_of(raw) == role.epoch and kind_of(raw) == OUTCOME:
             facts |= ROLLBACK_TOLD
         elif epoch_of(raw) == role.epoch and kind_of(raw) == BARRIER and known:
             facts |= answer_of(primary)
     return facts
+
+
+def _told_manager(rules: Rules, primary: Broker, role: Role, stable: int, facts: int, tx: Tx) -> int:
+    """prepare-ok when DTX_PREPARE is stable; of a branch that is not there, that it is not, behind a BARRIER."""
+    told = 0
+    barred = record(role.epoch, BARRIER) in primary.log[:stable]
+    if tx.state == IN_DOUBT:
+        enough = primary.synced if rules.bug == "prepared-at-local-fsync" else stable
+        told = PREPARED_TOLD if tx.prepared <= enough else 0
+    if barred and (tx.state == NONE or (tx.state == IN_DOUBT and rules.bug == "asked-while-recovering")):
+        told |= gone(facts)
+    return told

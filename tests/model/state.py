@@ -19,7 +19,13 @@ OPENED: Final = 4
 ENQUEUED: Final = 8
 DEQUEUED: Final = 16
 ASKED: Final = 32
-"""Facts of the world: what clients have done, and what they may have been told or have seen of the transaction."""
+PREPARED_TOLD: Final = 64
+SAYS_COMMIT: Final = 128
+SAYS_ROLLBACK: Final = 256
+"""Facts of the world: what clients have done, and what they may have been told or have seen of the transaction.
+
+The last three are of a branch's manager: it may have been told prepare-ok; it has decided, and says so until it is answered.
+"""
 
 IDLE: Final = 0
 WAITING: Final = 1
@@ -31,7 +37,9 @@ MUST_LEAVE: Final = 1
 LOST_DATA: Final = 2
 
 LACKS_OUTCOME: Final = 1
-"""A bit of ``Broker.lacks`` besides those of the transaction's events (B, C): its outcome is not known here."""
+LACKS_PREPARED: Final = 8
+"""Bits of ``Broker.lacks`` besides those of the transaction's events (B, C): its outcome is not known here; nor is the DTX_PREPARE
+that stands at or before the base of its catch-up."""
 
 
 class View(NamedTuple):
@@ -99,10 +107,10 @@ class Broker(NamedTuple):
         knows: the store's epoch when this process first read it; it follows no older primary.
         synced: how much of the log is fsynced.
         start: the log holds everything after this offset (0, or the base of a catch-up).
-        no: the offset of the PREPARE it refuses, 0 if none; durable.
+        no: the offset of the PREPARE, or DTX_PREPARE, it refuses, 0 if none; durable.
         lacks: the transaction's events that its TxBuffer should hold and does not.
-        sure: it was told that PREPARE is stable, and does not know the decision for good (rules.KEEPS_SURE). 2: see mutation
-            commit-when-received.
+        sure: it was told that PREPARE (of a branch: DTX_PREPARE) is stable, and does not know the decision for good
+            (rules.KEEPS_SURE). 2: see mutation commit-when-received.
         part: a catch-up is unfinished.
         link: the epoch of the primary that it follows, 0 if none.
         listed, named: the store has it in the in-sync set, as the primary.
@@ -157,7 +165,8 @@ class Bounds:
         events: of the transaction: 0 (there is none), 1 (TX_ENQUEUE), 2 (and TX_DEQUEUE).
         messages: A and B stand in their queues from the beginning.
         enqueue, dequeue: the plain ENQUEUE of D, the plain DEQUEUE of A happen.
-        rollback: the client may roll the open transaction back.
+        branch: the transaction is one that a manager decides. Not together with ``ask``.
+        rollback: the client, or the manager, may roll the open transaction back.
         ask: a client may ask what became of the transaction, by its name.
         crashes, powers: of one broker, of all at once.
         takeovers: campaigns while the primary lives (it is cut off, or paused; it may go on for ever).
@@ -174,6 +183,7 @@ class Bounds:
     messages: bool = False
     enqueue: bool = False
     dequeue: bool = False
+    branch: bool = False
     rollback: bool = False
     ask: bool = False
     crashes: int = 0
@@ -252,6 +262,8 @@ def closed_end(broker: Broker) -> int:
 
 
 def no_stands(broker: Broker) -> bool:
-    """A no stands while its PREPARE is in this log and no ROLLBACK follows it there (DESIGN 5, step 3)."""
+    """A no stands while its PREPARE, or DTX_PREPARE, is in this log and no ROLLBACK follows it there (DESIGN 5, step 3)."""
+    if not broker.no:
+        return False
     tx = transaction(broker.log)
-    return bool(broker.no) and tx.prepare == broker.no and tx.state != ROLLED_BACK
+    return broker.no in (tx.prepare, tx.prepared) and tx.state != ROLLED_BACK

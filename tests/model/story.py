@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from tests.model.catch_up_steps import names
 from tests.model.moves import After, Moves
 from tests.model.records import B, C, Log, text_of
-from tests.model.state import Broker, World
+from tests.model.state import LACKS_PREPARED, PREPARED_TOLD, SAYS_COMMIT, SAYS_ROLLBACK, Broker, World
+
+MANAGER = {PREPARED_TOLD: "told prepare-ok", SAYS_COMMIT: "has said commit", SAYS_ROLLBACK: "has said rollback"}
 
 
 def story_of(moves: Moves, path: Sequence[int], promise: str) -> tuple[tuple[str, ...], str]:
@@ -52,6 +54,8 @@ def describe(world: World, brokers: Sequence[Broker]) -> list[str]:
         f"store: epoch {world.epoch}, primary {named}, in-sync set {{{listed}}}",
         f"stable somewhere, at some time: {_log(world.chosen)}",
     ]
+    manager = ", ".join(text for fact, text in MANAGER.items() if world.facts & fact)
+    lines += [f"the manager: {manager}"] * bool(manager)
     return lines + [f"{name_of(k)}: {describe_broker(broker)}" for k, broker in enumerate(brokers)]
 
 
@@ -67,6 +71,8 @@ def describe_broker(broker: Broker) -> str:
         words.append(f"has noted NO to {broker.no}")
     if broker.lacks & (B | C):
         words.append(f"lacks {names(broker.lacks & (B | C))} of the transaction")
+    if broker.lacks & LACKS_PREPARED:
+        words.append("lacks DTX_PREPARE")
     if broker.part:
         words.append("in the middle of a catch-up")
     if broker.filling is not None:

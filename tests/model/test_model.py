@@ -13,12 +13,13 @@ from tests.model.rules import Rules
 from tests.model.search import BROKEN, HOLDS, STUCK, explore
 from tests.model.state import Bounds
 
-UNSAFE = [name for name, mutation in MUTATIONS.items() if not mutation.safe]
+UNSAFE = [name for name, mutation in MUTATIONS.items() if not (mutation.safe or mutation.by_hand)]
 SAFE = [name for name, mutation in MUTATIONS.items() if mutation.safe]
 
 ALIKE = (
     Bounds(brokers=2, min_insync=2, noes=1, crashes=1),
     Bounds(brokers=3, events=0, enqueue=True, crashes=1),
+    Bounds(brokers=2, min_insync=2, branch=True, noes=1, crashes=1),
 )
 LOG_MODEL = frozenset(
     {
@@ -105,7 +106,7 @@ def test_the_story_of_a_broken_promise_can_be_read() -> None:
     )
 
 
-@pytest.mark.parametrize("bounds", ALIKE, ids=["two", "three"])
+@pytest.mark.parametrize("bounds", ALIKE, ids=["two", "three", "branch"])
 def test_brokers_are_alike(bounds: Bounds) -> None:
     """What is explored is everything that happens to brokers with names, less the names: nothing is lost, nothing counts twice."""
     rules = Rules(bounds)

@@ -22,6 +22,19 @@ from understudy.broker.amqp.methods import (
     BASIC_REJECT,
     CONFIRM_SELECT,
     CONFIRM_SELECT_OK,
+    DTX_COMMIT,
+    DTX_COMPLETE,
+    DTX_END,
+    DTX_FORGET,
+    DTX_GET_TIMEOUT,
+    DTX_PREPARE,
+    DTX_RECOVER,
+    DTX_RECOVER_OK,
+    DTX_ROLLBACK,
+    DTX_SELECT,
+    DTX_SELECT_OK,
+    DTX_SET_TIMEOUT,
+    DTX_START,
     EXCHANGE_DECLARE,
     EXCHANGE_DECLARE_OK,
     EXCHANGE_DELETE,
@@ -44,6 +57,7 @@ from understudy.broker.amqp.methods import (
     TX_SELECT_OK,
     encode_method,
 )
+from understudy.broker.transactions.xid import Xid
 
 Table = dict[str, Any]
 
@@ -144,3 +158,69 @@ def commit(client: SimClient) -> Program:
 
 def rollback(client: SimClient) -> Program:
     yield from client.call(encode_method(1, TX_ROLLBACK), TX_ROLLBACK_OK)
+
+
+# -- class 100 ------------------------------------------------------------------------------------------------------
+
+
+def dtx_select(client: SimClient) -> Program:
+    yield from client.call(encode_method(1, DTX_SELECT), DTX_SELECT_OK)
+
+
+def _of_branch(key: int, client: SimClient, xid: Xid, *args: Any) -> Program:
+    """Ask something of a branch; returns what the answer says: a status, or a time-out in seconds."""
+    frames = encode_method(1, key, xid.format_id, xid.global_id, xid.branch_id, *args)
+    event = yield from client.call(frames, key + 1)
+    return event[2][0]
+
+
+def dtx_start(client: SimClient, xid: Xid, *, join: bool = False, resume: bool = False) -> Program:
+    return (yield from _of_branch(DTX_START, client, xid, join, resume))
+
+
+def dtx_end(client: SimClient, xid: Xid, *, fail: bool = False, suspend: bool = False) -> Program:
+    return (yield from _of_branch(DTX_END, client, xid, fail, suspend))
+
+
+def dtx_prepare(client: SimClient, xid: Xid) -> Program:
+    return (yield from _of_branch(DTX_PREPARE, client, xid))
+
+
+def dtx_commit(client: SimClient, xid: Xid, *, one_phase: bool = False) -> Program:
+    return (yield from _of_branch(DTX_COMMIT, client, xid, one_phase))
+
+
+def dtx_rollback(client: SimClient, xid: Xid) -> Program:
+    return (yield from _of_branch(DTX_ROLLBACK, client, xid))
+
+
+def dtx_forget(client: SimClient, xid: Xid) -> Program:
+    return (yield from _of_branch(DTX_FORGET, client, xid))
+
+
+def dtx_complete(client: SimClient, xid: Xid, *, commit: bool) -> Program:
+    return (yield from _of_branch(DTX_COMPLETE, client, xid, commit))
+
+
+def dtx_get_timeout(client: SimClient, xid: Xid) -> Program:
+    return (yield from _of_branch(DTX_GET_TIMEOUT, client, xid))
+
+
+def dtx_set_timeout(client: SimClient, xid: Xid, timeout_s: int) -> Program:
+    return (yield from _of_branch(DTX_SET_TIMEOUT, client, xid, timeout_s))
+
+
+def dtx_recover(client: SimClient) -> Program:
+    """Everything that is in doubt in the vhost: {xid: state}, over as many answers as it takes."""
+    found: dict[Xid, int] = {}
+    more, after = True, b""
+    while more:
+        event = yield from client.call(encode_method(1, DTX_RECOVER, after), DTX_RECOVER_OK)
+        more, packed = event[2]
+        at = 0
+        while at < len(packed):
+            xid, end = Xid.decode(packed, at + 1)
+            found[xid] = packed[at]
+            after = packed[at + 1 : end]
+            at = end
+    return found

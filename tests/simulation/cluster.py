@@ -9,7 +9,7 @@ every broker the same, the clients' books in order, everything recoverable from 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import attrs
 
@@ -44,8 +44,20 @@ TROUBLE_LIMIT_MS = 180_000
 HEAL_LIMIT_MS = 60_000
 """From when the nemesis leaves until all is settled. What it has begun it still ends by itself, within `nemesis.LONGEST_MS`."""
 START_LIMIT_MS = 30_000
-TRY_RESTART_MS = (2_000, 10_000)
+TRY_RESTART_MS = (4_000, 20_000)
 """So long after one copy of a disk was recovered another is, whatever is under way."""
+
+
+def all_finished(clients: Iterable[SimClient]) -> Callable[[], bool]:
+    """Tells whether all have. Asked after every event, so it looks at one that has not: none begins anew."""
+    left = list(clients)
+
+    def finished() -> bool:
+        while left and left[-1].finished:
+            left.pop()
+        return not left
+
+    return finished
 
 
 @attrs.frozen(kw_only=True)
@@ -118,7 +130,8 @@ class SimCluster:
         return node
 
     def _after_event(self) -> None:
-        self.checkers.after_event()
+        if self.checkers.touched_nodes:
+            self.checkers.after_event()
         if self.world.now_us >= self._try_restart_us:
             self._try_restart_us = self.world.now_us + self._chance.randrange(*TRY_RESTART_MS) * MS
             self._try_restart()
@@ -137,10 +150,11 @@ class SimCluster:
 
     def _sent(self, source: SimNode, target: SimNode, message: bytes) -> None:
         self.checkers.sent(source, target, message)
-        if message[0] == wire.RESUME or (message[0] == wire.BASE and wire.base_form(message) == wire.BASE_NEW):
+        kind = message[0]
+        if kind == wire.RESUME or (kind == wire.BASE and wire.base_form(message) == wire.BASE_NEW):
             # A primary goes on with it on a new link, which it does with nobody whose place in the set is being settled.
             self._begins_anew(target)
-        elif message[0] == wire.BASE and wire.base_form(message) == wire.BASE_AGAIN:
+        elif kind == wire.BASE and wire.base_form(message) == wire.BASE_AGAIN:
             self.world.happened["base again"] += 1
 
     def _store_changed(self, before: GroupState | None, after: GroupState) -> None:
@@ -168,7 +182,7 @@ class SimCluster:
             if nemesis is not None:
                 nemesis.start()
                 limit_us = limit_us if nemesis.leave_ms is None else START_US + nemesis.leave_ms * MS
-            world.run(limit_us, lambda: all(client.finished for client in workers_))
+            world.run(limit_us, all_finished(workers_))
             if nemesis is not None:
                 nemesis.leave()
             healing_us = world.now_us
@@ -192,7 +206,7 @@ class SimCluster:
             raise Violation("liveness", f"the cluster did not start: {self.describe()}")
 
     def _until(self, what: str, limit_us: int, clients: list[SimClient]) -> None:
-        if not self.world.run(limit_us, lambda: all(client.finished for client in clients)):
+        if not self.world.run(limit_us, all_finished(clients)):
             stuck = [client.name for client in clients if not client.finished]
             raise Violation("liveness", f"{stuck} have not {what} {HEAL_LIMIT_MS} ms after healing: {self.describe()}")
 
@@ -225,7 +239,7 @@ class SimCluster:
         if primary is None:
             return False
         log = primary.node.state.log
-        if log.applied != log.end or log.pending:
+        if log.applied != log.end or log.pending or primary.node.broker.dtx.undecided:
             return False
         for node in self.nodes.values():
             if not node.up or node.paused:
@@ -297,6 +311,7 @@ class SimCluster:
             ],
             "noes": list(replicator.noes),
             "owed commits": list(state.owed),
+            "branches that an operator has completed": list(state.completions),
         }
         spilled = {
             entry.message.body

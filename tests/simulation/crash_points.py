@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
     from understudy.ha.primary import Primary
 
-CRASH_POINTS = tuple(f"CP-{number}" for number in range(31, 41))
+CRASH_POINTS = (*(f"CP-{number}" for number in range(31, 41)), "CP-20", "CP-32 branch", "CP-33 branch")
 
 
 def points_of_death(node: SimNode, others: list[SimNode]) -> set[str]:
     """The crash points at which ``node`` dies, while ``others`` run."""
     primary = node.ha.primary
+    last = {"CP-20"} if not others and node.node.state.prepared_branches() else set()
     if primary is None:
-        return {"CP-39"} if any(_voted(node, tx) for tx in node.node.state.transactions.values()) else set()
+        return last | ({"CP-39"} if any(_voted(node, tx) for tx in node.node.state.transactions.values()) else set())
     backups = [other for other in others if other.name in primary.backups and primary.backups[other.name].listed]
-    found: set[str] = set()
+    found: set[str] = last
     for tx in node.node.state.transactions.values():
         found.update(_undecided(node, primary, backups, tx))
     for tx_id in node.node.state.owed:
@@ -48,6 +49,11 @@ def _catches_up(primary: Primary | None) -> bool:
 
 
 def _undecided(node: SimNode, primary: Primary, backups: list[SimNode], tx: TxBuffer) -> Iterator[str]:
+    if tx.in_doubt:
+        votes = sum(_voted(backup, backup.node.state.transactions.get(tx.tx_id)) for backup in backups)
+        if backups and votes:
+            yield "CP-33 branch" if votes == len(backups) else "CP-32 branch"
+        return
     if tx.prepare is None:
         if tx.logged_events:
             yield "CP-31"
@@ -85,7 +91,7 @@ def _has_outcome(node: SimNode, tx_id: int) -> bool:
 
 
 def _voted(node: SimNode, tx: TxBuffer | None) -> bool:
-    """Its PREPARE is durable there, and no outcome follows."""
-    if tx is None or tx.prepare is None or tx.outcome_offset:
+    """Its PREPARE, or DTX_PREPARE, is durable there, and no outcome follows."""
+    if tx is None or tx.closing is None or tx.outcome_offset:
         return False
-    return node.node.state.log.durable >= tx.prepare_offset
+    return node.node.state.log.durable >= tx.closing_offset

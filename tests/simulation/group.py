@@ -46,7 +46,7 @@ class Group:
         for node in self.cluster.nodes.values():
             if node.up and (node.name in self.low or node.name in self._told):
                 reason = self.LOW if node.name in self.low else ""
-                node.run(lambda n=node, r=reason: n.node.disk_low(r))  # type: ignore[misc]
+                node.run(lambda n=node, r=reason: n.node.disk_low(r))
         self._told = set(self.low)
 
     def until(self, what: str, probe: Callable[[], bool], limit_ms: int = 30_000) -> None:

@@ -81,7 +81,7 @@ WORKLOADS = (
     "thinker",
 )
 """Workloads beside the bank, which is always there."""
-LATER_WORKLOADS = ("levels", "ring", "mixed", "replacer", "changeling")
+LATER_WORKLOADS = ("levels", "ring", "mixed", "replacer", "changeling", "distributed")
 """Likewise; each is drawn from a stream of its own, so that a seed's other draws, and its story without them, stay as they were."""
 WORKLOAD_SHARE = 0.4
 """How often a workload takes part."""
@@ -238,6 +238,7 @@ class Knobs:
                 unstable_bytes_per_connection=rng.choice((6 << 10, 4 << 20)),
                 unstable_bytes=rng.choice((20 << 10, 64 << 20)),
                 tx_idle_timeout_ms=2_000,
+                dtx_timeout_ms=2_000,
                 tx_memory_bytes=SPILL_BEYOND_BYTES,
                 outcome_limit=rng.choice((300, 1_000_000)),
                 auto_delete_grace_ms=3_000,

@@ -59,6 +59,9 @@ CRASH_POINTS = {
     "CP-38": 0.002,
     "CP-39": 0.2,
     "CP-40": 0.12,
+    "CP-20": 0.07,
+    "CP-32 branch": 0.008,
+    "CP-33 branch": 0.15,
 }
 """How often faults fall on each of them (`crash_points`), a seed of a sweep, on average."""
 HAPPENINGS = {

@@ -16,7 +16,7 @@ from understudy.replicator.direct.handshake import MIN_NONCE_BYTES, Hello
 from understudy.replicator.direct.session import RECORD_FORMATS, WIRE_VERSIONS
 
 FUTURE_KIND: Final = 99
-"""The kind of record that format 2 brings."""
+"""The kind of record that format 3 brings."""
 
 
 def future_record(number: int) -> bytes:
@@ -60,7 +60,7 @@ class Release:
 
 
 THIS: Final = Release(name="this")
-NEXT: Final = Release(name="next", wire_versions=(1, 2), record_formats=(1, 2, 1), kinds=(FUTURE_KIND,))
+NEXT: Final = Release(name="next", wire_versions=(1, 2), record_formats=(1, 3, 1), kinds=(FUTURE_KIND,))
 """Speaks with :data:`THIS`, and knows more."""
-AFTER_NEXT: Final = Release(name="after next", wire_versions=(2, 3), record_formats=(2, 3, 2), kinds=(FUTURE_KIND,))
+AFTER_NEXT: Final = Release(name="after next", wire_versions=(2, 3), record_formats=(3, 4, 3), kinds=(FUTURE_KIND,))
 """Does not speak with :data:`THIS` any more."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import gc
 import time
 import traceback
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
 from pathlib import Path
 
@@ -21,8 +22,6 @@ from tests.simulation.knobs import Fixed, Knobs
 from tests.simulation.ledger import Violation
 
 ROOT = Path(__file__).resolve().parents[2]
-GARBAGE_THRESHOLD = 200_000
-"""A run makes few cycles and ends after a second: collecting as often as Python does by itself costs 15 % of it."""
 
 
 class End(Enum):
@@ -72,17 +71,29 @@ def replay_command(seed: int, mutation: str = "", options: str = "") -> str:
 
 def run_seed(seed: int, fixed: Fixed | None = None) -> SeedResult:
     """Run one seed; what ``fixed`` says is not drawn."""
-    if fixed is None:
-        return run_cluster(SimCluster(seed))
-    result = run_cluster(SimCluster(seed, knobs=Knobs.draw(seed).fixed(fixed)))
-    return attrs.evolve(result, options=fixed.options())
+    with _collected_afterwards():
+        if fixed is None:
+            return run_cluster(SimCluster(seed))
+        result = run_cluster(SimCluster(seed, knobs=Knobs.draw(seed).fixed(fixed)))
+        return attrs.evolve(result, options=fixed.options())
+
+
+@contextmanager
+def _collected_afterwards() -> Iterator[None]:
+    """A cluster is one large cycle. It goes when this ends, in one collection that passes over what was there before."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
 
 
 def run_cluster(cluster: SimCluster, meanwhile: AbstractContextManager[object] | None = None) -> SeedResult:
     """Run a cluster that has been made, inside ``meanwhile``."""
     began_s = time.process_time()
-    thresholds = gc.get_threshold()
-    gc.set_threshold(GARBAGE_THRESHOLD, 20, 20)
+    collecting = gc.isenabled()
+    gc.disable()  # a run leaves few cycles behind while it lasts, and looking for them costs a tenth of it
     end = End.HELD
     fields: dict[str, str] = {}
     try:
@@ -91,7 +102,8 @@ def run_cluster(cluster: SimCluster, meanwhile: AbstractContextManager[object] |
     except Exception as error:  # noqa: BLE001  # whatever a run raises is its result
         end, fields = _failure(error)
     finally:
-        gc.set_threshold(*thresholds)
+        if collecting:
+            gc.enable()
     return SeedResult(
         seed=cluster.world.seed, end=end, report=cluster.report(), cpu_s=time.process_time() - began_s, **fields
     )

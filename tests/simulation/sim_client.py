@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.simulation.story import describe_event
-from tests.simulation.world import MS, World
+from tests.simulation.world import MS, Place, World
 from understudy.broker.amqp.constants import PROTOCOL_HEADER
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.frames import Event, FrameParser
@@ -51,9 +51,28 @@ Program = Generator[tuple[str, Any], Any, Any]
 FRAME_MAX = 131072
 ANSWER_TIMEOUT_MS = 20_000
 CAPABILITIES = {"capabilities": {"connection.blocked": True, "consumer_cancel_notify": True, "basic.nack": True}}
+_NOTED = frozenset(
+    (
+        BASIC_ACK,
+        BASIC_CANCEL,
+        BASIC_DELIVER,
+        BASIC_NACK,
+        BASIC_RECOVER_OK,
+        BASIC_RETURN,
+        CHANNEL_CLOSE,
+        CONNECTION_BLOCKED,
+        CONNECTION_CLOSE,
+        CONNECTION_UNBLOCKED,
+    )
+)
+"""What means something to every client, whatever its program waits for."""
 LOGIN = encode_method(0, CONNECTION_START_OK, CAPABILITIES, "PLAIN", b"\0guest\0guest", "en_US")
 TUNE = encode_method(0, CONNECTION_TUNE_OK, 2047, FRAME_MAX, 0)
 OPEN = encode_method(0, CONNECTION_OPEN, "/")
+
+
+_NOTHING: frozenset[int] = frozenset()
+_STARTS: dict[bytes, list[Event]] = {}
 
 
 class Lost(Exception):  # noqa: N818  # what happened, not whose mistake it was
@@ -68,6 +87,11 @@ class Closed(Exception):  # noqa: N818
         self.code = code
         self.text = text
         self.connection = connection
+
+
+def _untold(_: bytes) -> str:
+    """What a broker sends to a client is told in the story when it arrives."""
+    return ""
 
 
 class Overhearer(Protocol):
@@ -93,7 +117,9 @@ class Session:
         self.awake = False
         self.connection = Connection(node.node.broker, node.users, self, client.name, True)
         self.dead = False
+        self._broker_to_client = f"{node.name} -> {client.name}"
         self._parser = FrameParser(0)
+        self._started = False
         self._to_client_us = 0
         self._to_broker_us = 0
         self.unread: deque[bytes] = deque()
@@ -101,7 +127,7 @@ class Session:
 
     def wake(self) -> None:
         """Asked by the core."""
-        self.awake = True
+        self.awake = self.node.stirred = True
 
     def flush(self) -> None:
         """The broker's turn has ended: its output goes on its way, and it may read again."""
@@ -118,14 +144,25 @@ class Session:
         return self.client.rng.randrange(50, 800)
 
     def _send_to_client(self, data: bytes) -> None:
-        self.world.note_bytes(f"{self.node.name} -> {self.client.name}", data, lambda _: "")
-        events = self._parser.feed(data)
-        for event in events:
-            self.client.overhearer.said(self, event)
         world = self.world
+        world.note_bytes(self._broker_to_client, data, _untold)
+        events = self._parser.feed(data) if self._started else self._start_events(data)
+        said = self.client.overhearer.said
+        for event in events:
+            said(self, event)
         arrival = max(self._to_client_us, world.now_us + self._delay_us())
         self._to_client_us = arrival
         world.at(arrival - world.now_us, self._client_receives, events)
+
+    def _start_events(self, data: bytes) -> list[Event]:
+        """connection.start, which comes first and is the same on every connection, is parsed once."""
+        self._started = True
+        events = _STARTS.get(data)
+        if events is None:
+            events = self._parser.feed(data)
+            if not self._parser.buffered_bytes:
+                _STARTS[data] = events
+        return events
 
     def _client_receives(self, events: list[Event]) -> None:
         if self.client.session is self:
@@ -143,13 +180,17 @@ class Session:
             return
         if self.unread or self.connection.paused:
             self.unread.append(data)
+            self.node.stirred = True
         else:
-            self.node.run(lambda: self.connection.receive(data) if not self.dead else None)
+            self.node.run(self._receive, data)
+
+    def _receive(self, data: bytes) -> None:
+        if not self.dead:
+            self.connection.receive(data)
 
     def _read_on(self) -> None:
         if self.unread and not self.dead and not self.connection.paused and self.node.incarnation == self.incarnation:
-            data = self.unread.popleft()
-            self.node.run(lambda: self.connection.receive(data) if not self.dead else None)
+            self.node.run(self._receive, self.unread.popleft())
 
     def congest(self, congested: bool) -> None:
         """The client takes what it is sent slowly, or quickly again; the driver tells the core so."""
@@ -203,6 +244,8 @@ class SimClient:
         self._wanted: frozenset[int] = frozenset()
         self._next_node = self.rng.randrange(len(nodes))
         self._waiting = 0
+        self._last_wait: tuple[Place, int] = ((0, 0), 0)
+        self._watched = False
         self._refusals = 0
         self._corked: list[bytes] | None = None
 
@@ -214,7 +257,7 @@ class SimClient:
 
     def _step(self, value: Any, error: Exception | None) -> None:
         assert self._program is not None
-        self._wanted = frozenset()
+        self._wanted = _NOTHING
         self._waiting += 1
         try:
             kind, argument = self._program.throw(error) if error is not None else self._program.send(value)
@@ -229,15 +272,28 @@ class SimClient:
             self.world.at(us, self._woken, self._waiting)
         else:
             self._wanted = argument
-            self.world.at(ANSWER_TIMEOUT_MS * MS, self._timed_out, self._waiting)
+            self._times_out(self._waiting)
 
     def _woken(self, waiting: int) -> None:
         if waiting == self._waiting:
             self._step(None, None)
 
+    def _times_out(self, waiting: int) -> None:
+        """It does unless an answer comes. Nearly always one does: of all those times only one is in the queue."""
+        self._last_wait = (self.world.place(ANSWER_TIMEOUT_MS * MS), waiting)
+        if not self._watched:
+            self._watched = True
+            self.world.at_place(self._last_wait[0], self._timed_out, waiting)
+
     def _timed_out(self, waiting: int) -> None:
         """No answer for long: the client gives the connection up, as its heartbeats would."""
-        if waiting == self._waiting and self._wanted:
+        self._watched = False
+        place, last = self._last_wait
+        if last != waiting:
+            if last == self._waiting:
+                self._watched = True
+                self.world.at_place(place, self._timed_out, last)
+        elif waiting == self._waiting and self._wanted:
             self.disconnect("the client timed out")
             self._step(None, Lost("timed out"))
 
@@ -261,7 +317,9 @@ class SimClient:
     def _take(self, event: Event) -> bool:
         """Take one event; False if none after it counts."""
         key, args = event[1], event[2]
-        if key == BASIC_DELIVER:
+        if key not in _NOTED:
+            pass
+        elif key == BASIC_DELIVER:
             self.deliveries.append(event)
             self.newest_tag = args[1]
         elif key in (BASIC_ACK, BASIC_NACK):

@@ -44,10 +44,11 @@ class Network:
         self.on_arrived: Callable[[SimNode, SimNode, bytes], None] | None = None
 
     def passes(self, source: str, target: str) -> bool:
-        return (source, target) not in self.cuts
+        return not self.cuts or (source, target) not in self.cuts
 
     def delay_us(self, source: str, target: str) -> int:
-        return self.rng.randrange(100, 1_500) + self.slow.get((source, target), 0)
+        delay_us = self.rng.randrange(100, 1_500)
+        return delay_us + self.slow.get((source, target), 0) if self.slow else delay_us
 
     def pump(self) -> None:
         """A cut has ended: what waited goes on its way."""
@@ -107,6 +108,7 @@ class LinkEnd:
         self.peer_node = peer
         self.incarnation = owner.incarnation
         self.heard_ms = pair.network.world.now_ms
+        self._to_peer = f"{owner.name} -> {peer.name}"
         self._outgoing: list[bytes] = []
         self._flying: deque[bytes] = deque()
         self._arriving_us = 0
@@ -132,7 +134,7 @@ class LinkEnd:
     def flush(self) -> None:
         """The owner's turn has ended."""
         self._flying.extend(self._outgoing)
-        self._outgoing = []
+        self._outgoing.clear()
         self.pump()
 
     def beat(self) -> None:
@@ -143,25 +145,35 @@ class LinkEnd:
     def pump(self) -> None:
         """Start what waits on its way, if the network lets it."""
         network = self._pair.network
+        source, target = self.owner.name, self.peer_node.name
+        if self._pair.broken or not network.passes(source, target):
+            return
         world = network.world
-        while self._flying and not self._pair.broken and network.passes(self.owner.name, self.peer_node.name):
+        while self._flying:
             message = self._flying.popleft()
-            arrival = max(self._arriving_us, world.now_us + network.delay_us(self.owner.name, self.peer_node.name))
+            arrival = world.now_us + network.delay_us(source, target)
+            if arrival < self._arriving_us:
+                arrival = self._arriving_us
             self._arriving_us = arrival
             world.at(arrival - world.now_us, self._arrive, message)
 
     def _arrive(self, message: bytes) -> None:
         pair = self._pair
         other = pair.other(self)
-        if pair.broken or other.owner.incarnation != other.incarnation:
+        target = other.owner
+        if pair.broken or target.incarnation != other.incarnation:
             return
         network = pair.network
-        other.heard_ms = network.world.now_ms
+        world = network.world
+        other.heard_ms = world.now_ms
         if message:
-            network.world.note_bytes(f"{self.owner.name} -> {other.owner.name}", message, describe_message)
-            other.owner.event(lambda ha: ha.link_message(other, message))
+            world.note_bytes(self._to_peer, message, describe_message)
+            target.run(other._receive, message)
             if network.on_arrived is not None:
-                network.on_arrived(self.owner, other.owner, message)
+                network.on_arrived(self.owner, target, message)
+
+    def _receive(self, message: bytes) -> None:
+        self.owner.extension.ha.link_message(self, message)
 
     def close(self, reason: str) -> None:
         self._pair.break_by(self, reason)

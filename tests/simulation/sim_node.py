@@ -58,6 +58,7 @@ class SimNode:
         told: what its lives have told its operators.
         release: the program that it runs, from its next start on.
         fatal: why it refuses to run ("" if it does not).
+        stirred: one of its clients' sessions may have something to write, to read on or to end.
     """
 
     node: BrokerNode
@@ -97,6 +98,7 @@ class SimNode:
         self.release: Release = THIS
         self.dirty_links: list[LinkEnd] = []
         self.clients: list[Session] = []
+        self.stirred = False
         self.wall_offset_ms = 0
         self.low_disk = ""
         self.disk_hangs = False
@@ -108,6 +110,7 @@ class SimNode:
         self._checkpoint_offset = 0
         self._restart_reason = ""
         self._lazy = False
+        self._shares_turns = knobs.shared_turns
         self._left_turn_of = 0
         self._flushes = False
         self._ticks = 0
@@ -239,22 +242,25 @@ class SimNode:
 
     def event(self, action: Callable[[HaBroker], None]) -> None:
         """Something for the HA core arrives."""
-        self.run(lambda: action(self.extension.ha))
+        self.run(self._feed_ha, action)
 
-    def run(self, action: Callable[[], None]) -> None:
+    def _feed_ha(self, action: Callable[[HaBroker], None]) -> None:
+        action(self.extension.ha)
+
+    def run(self, action: Callable[..., None], *args: Any) -> None:
         """Feed the core with one thing, then end the turn; a paused process gets it when it goes on."""
         if not self.up:
             return
         if self.paused:
             incarnation = self.incarnation
-            self._deferred.append(lambda: self.run(action) if self.incarnation == incarnation else None)
+            self._deferred.append(lambda: self.run(action, *args) if self.incarnation == incarnation else None)
             return
         self.checkers.touched(self)
         incarnation = self.incarnation
         try:
             self.node.broker.now_ms = self.world.now_ms
-            action()
-            if self.incarnation == incarnation and self.up and not self._turn_is_left():
+            action(*args)
+            if self.incarnation == incarnation and self.up and not (self._shares_turns and self._turn_is_left()):
                 flush, self._flushes = self._flushes, False
                 self._end_turn(flush)
         except (OSError, StorageFullError, JournalFailedError) as error:
@@ -264,12 +270,9 @@ class SimNode:
 
     def _turn_is_left(self) -> bool:
         """Whether the turn is left open for what comes next: the real driver ends one when nothing more is ready."""
-        share = self.knobs.shared_turns
-        if not share:
-            return False
         if self._left_turn_of == self.incarnation:
             return True
-        if self.rng.random() >= share:
+        if self.rng.random() >= self._shares_turns:
             return False
         self._left_turn_of = self.incarnation
         self.world.at(self.rng.randrange(*SHARED_TURN_US), self._end_left_turn, self.incarnation)
@@ -291,15 +294,22 @@ class SimNode:
         if self.node.end_turn(flush) and not self._lazy:
             self._lazy = True
             self.world.at(self.rng.randrange(100, LAZY_MS * MS), self._flush, self.incarnation)
-        self._begin_sync()
+        if self._job is None and not self.disk_hangs:
+            self._begin_sync()
         self.node.after_turn()
-        links, self.dirty_links = self.dirty_links, []
-        for link in links:
-            link.flush()
-        for session in [session for session in self.clients if session.awake or session.unread]:
-            session.flush()
+        if self.dirty_links:
+            links, self.dirty_links = self.dirty_links, []
+            for link in links:
+                link.flush()
+        if self.stirred:
+            self._flush_sessions()
         if self._restart_reason:
             self._restart_core()
+
+    def _flush_sessions(self) -> None:
+        for session in [session for session in self.clients if session.awake or session.unread]:
+            session.flush()
+        self.stirred = any(session.awake or session.unread for session in self.clients)
 
     def _flush(self, incarnation: int) -> None:
         """Records that nobody waits for have waited long enough."""
@@ -315,8 +325,6 @@ class SimNode:
         self._flushes = True
 
     def _begin_sync(self) -> None:
-        if self._job is not None or self.disk_hangs:
-            return
         job = self.journal.begin_sync()
         if job is not None:
             self._job = job
@@ -340,7 +348,7 @@ class SimNode:
         self._job = None
         while self._checkpoints and self._checkpoints[0][0] <= frames:
             self._checkpoint_offset = self._checkpoints.popleft()[1]
-        self.run(lambda: self.node.durable_to(frames))
+        self.run(self.node.durable_to, frames)
 
     def _drop_segments(self) -> None:
         drop = self.journal.begin_drop()

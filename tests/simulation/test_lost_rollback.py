@@ -1,10 +1,12 @@
 """A ROLLBACK is cut away behind a PREPARE that was stable without it: who knows that must not decide by it when it is promoted.
 
-Found by the model (tests/model, mutation "stable-is-carried-over"; docs/model.md).
+Found by the model (tests/model, mutation "stable-is-carried-over"; docs/model.md). Of a branch the like: who has applied its
+DTX_PREPARE has decided nothing, and a refusal counts (mutation "no-to-what-is-applied-is-late").
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -14,7 +16,10 @@ from tests.simulation.checkers.instruments import watching_queues
 from tests.simulation.group import PERSISTENT, Group
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
 from tests.simulation.sim_node import SimNode
+from understudy.broker.transactions.xid import Xid
 from understudy.ha.remote_backup import RemoteBackup
+
+BRANCH = Xid(7, b"global", b"b1")
 
 
 def transact(client: SimClient) -> Program:
@@ -26,6 +31,17 @@ def transact(client: SimClient) -> Program:
         yield from calls.commit(client)
 
 
+def prepare(client: SimClient) -> Program:
+    yield from client.connect()
+    yield from calls.declare(client, "q")
+    yield from calls.dtx_select(client)
+    yield from calls.dtx_start(client, BRANCH)
+    client.publish("", "q", PERSISTENT, b"refused by one")
+    yield from calls.dtx_end(client, BRANCH)
+    with suppress(Lost, Closed):
+        yield from calls.dtx_prepare(client, BRANCH)
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_who_was_told_that_prepare_is_stable_does_not_decide_alone(seed: int) -> None:
     group = Group(seed, backup_timeout_ms=600_000)
@@ -33,19 +49,7 @@ def test_who_was_told_that_prepare_is_stable_does_not_decide_alone(seed: int) ->
         group.start()
         first = group.primary
         second, refusing = group.backups
-        refused_at = refuse(group, refusing)
-        client = group.cluster.client("client")
-        client.run(transact(client))
-        # Both backups receive ROLLBACK, and the second one is told that PREPARE is stable.
-        group.until("told", lambda: bool(refused_at) and second.node.state.log.stable == refused_at[0])
-        for node in (first, second):
-            group.cluster.network.cuts |= {(node.name, refusing.name), (refusing.name, node.name)}
-        first.crash(hard=True)
-        del first._begin_sync
-        first.start()  # it leads again, without ROLLBACK
-        group.until("cut", lambda: second.node.state.log.epochs.newest == 2)
-        first.crash(hard=True)
-        group.until("replaced", lambda: second.ha.primary is not None)
+        refused_at = lose_rollback(group, second, refusing, transact)
         group.run_ms(100)
         assert second.node.state.log.applied < refused_at[0]
         assert second.node.state.transactions
@@ -53,6 +57,46 @@ def test_who_was_told_that_prepare_is_stable_does_not_decide_alone(seed: int) ->
         group.cluster.network.pump()
         first.start()
         group.check()
+
+
+def test_a_branch_that_a_member_refuses_to_a_new_primary_is_rolled_back() -> None:
+    """Though that one has applied DTX_PREPARE. The set is at its minimum, so nobody can be expelled; nothing would go on."""
+    group = Group(1, backup_timeout_ms=600_000)
+    with watching_queues(), group.cluster.knobs.in_force():
+        group.start()
+        first = group.primary
+        second, refusing = group.backups
+        refused_at = lose_rollback(group, second, refusing, prepare)
+        assert second.node.state.log.applied >= refused_at[0]
+        group.cluster.network.cuts.clear()
+        group.cluster.network.pump()
+        group.until("second serves", lambda: second.node.broker.answering)
+        group.until("it is rolled back", lambda: not second.node.state.transactions)
+        first.start()
+        group.check()
+
+
+def lose_rollback(group: Group, second: SimNode, refusing: SimNode, work: Callable[[SimClient], Program]) -> list[int]:
+    """What ``work`` closes is refused; its ROLLBACK is lost, and who was told that it is closed stably leads.
+
+    Returns:
+        Where it is closed, as the one element of a list.
+    """
+    first = group.primary
+    refused_at = refuse(group, refusing)
+    client = group.cluster.client("client")
+    client.run(work(client))
+    # Both backups receive ROLLBACK, and the second one is told that PREPARE is stable.
+    group.until("told", lambda: bool(refused_at) and second.node.state.log.stable == refused_at[0])
+    for node in (first, second):
+        group.cluster.network.cuts |= {(node.name, refusing.name), (refusing.name, node.name)}
+    first.crash(hard=True)
+    del first._begin_sync
+    first.start()  # it leads again, without ROLLBACK
+    group.until("cut", lambda: second.node.state.log.epochs.newest == 2)
+    first.crash(hard=True)
+    group.until("replaced", lambda: second.ha.primary is not None)
+    return refused_at
 
 
 def refuse(group: Group, refusing: SimNode) -> list[int]:

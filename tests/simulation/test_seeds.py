@@ -26,6 +26,8 @@ class Drawn:
     """And groups that need all their brokers."""
     changeling: bool = False
     """Workload of every seed, as when it was being written."""
+    distributed: bool | None = False
+    """Likewise; None: as the seed draws it."""
 
     def knobs(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> Knobs:
         """The knobs of `seed` as it was found."""
@@ -33,6 +35,8 @@ class Drawn:
             monkeypatch.setattr("tests.simulation.knobs.SMALL_SEGMENTS_SHARE", 0.0)
         knobs = Knobs.draw(seed)
         workloads = knobs.workloads - self.without
+        if self.distributed is not None:
+            workloads = workloads | {"distributed"} if self.distributed else workloads - {"distributed"}
         knobs = attrs.evolve(
             knobs, workloads=workloads | {"changeling"} if self.changeling else workloads - {"changeling"}
         )

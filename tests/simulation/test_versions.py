@@ -1,7 +1,7 @@
 """Groups whose brokers run different versions of the program (DESIGN 12): mixed ones work, and what cannot be read is refused.
 
-The newer version is made up (``release.NEXT``): wire versions 1 to 2, record formats 1 to 2, and with format 2 a kind of record
-that the program of this tree does not know.
+The newer version is made up (``release.NEXT``): wire versions 1 to 2, record formats 1 to 3, and with format 3 a kind of record
+that the program of this tree, which reads 1 and 2, does not know.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRIES = 20
 @pytest.fixture(autouse=True)
 def _the_next_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a newer program's tables say. ``record.FORMAT_VERSION`` stays: it is that of the program which is tested."""
-    for formats in (2, 3):
+    for formats in (3, 4):
         monkeypatch.setitem(record.NEWEST_KINDS, formats, FUTURE_KIND)
     monkeypatch.setitem(record.KIND_NAMES, FUTURE_KIND, "future")
 
@@ -47,7 +47,7 @@ def written(node: SimNode) -> int:
 
 
 def write_future(group: Scenario, number: int = 0) -> int:
-    """The primary writes a record of format 2; its offset."""
+    """The primary writes a record of format 3; its offset."""
     node = group.primary
 
     def write() -> None:
@@ -88,7 +88,7 @@ def test_a_rolling_upgrade() -> None:
             spanning.publish("a", b"while it is away")
             group.ready()
             assert group.primary is first
-            assert written(first) == 1
+            assert written(first) == 2
             spanning.committed(name)
             done += [name.encode(), b"while it is away"]
             group.everywhere("a", *done)
@@ -106,7 +106,7 @@ def test_a_rolling_upgrade() -> None:
         group.everywhere("a", *done)
         group.everywhere("b", b"tx 0", b"tx 1", b"last")
         assert set(wire_versions(group).values()) == {2}
-        group.until("the newer format is written", lambda: written(second) == 2)
+        group.until("the newer format is written", lambda: written(second) == 3)
         offset = write_future(group)
         group.until("all hold it", lambda: all(node.node.state.log.durable >= offset for node in group.nodes))
         for node in group.nodes:
@@ -127,22 +127,23 @@ def test_the_newer_program_leads_older_ones() -> None:
         first = group.replace_primary(newer)
         first.start()
         group.ready()
-        assert written(newer) == 1
+        assert written(newer) == 2
         assert wire_versions(group) == {frozenset({newer.name, name}): 1 for name in (first.name, older.name)}
         opened(group, "two").committed("two")
         group.everywhere("a", b"one", b"two")
         assert not newer.node.state.log.may_hold(FUTURE_KIND)
         assert newer.node.state.log.may_hold(record.COMMIT)
-        with pytest.raises(AssertionError, match=f"kind {FUTURE_KIND} is appended, {record.BARRIER} is the newest"):
+        with pytest.raises(AssertionError, match=f"kind {FUTURE_KIND} is appended, {record.DTX_FORGET} is the newest"):
             newer.node.broker.append_record(future_record(1))
         run(group, older, NEXT)
         group.ready()
         group.run_ms(1_000)
-        assert written(newer) == 1, f"{first.name} still runs the older program"
+        assert written(newer) == 2, f"{first.name} still runs the older program"
+        raised = group.world.happened["log format"]
         run(group, first, NEXT)
         group.ready()
-        group.until("the newer format is written", lambda: written(newer) == 2)
-        assert group.world.happened["log format"] == 1
+        group.until("the newer format is written", lambda: written(newer) == 3)
+        assert group.world.happened["log format"] == raised + 1
         write_future(group, 2)
         opened(group, "three").committed("three")
         group.everywhere("b", b"one", b"two", b"three")
@@ -162,7 +163,7 @@ def test_a_member_that_has_not_linked_yet_holds_the_format_back() -> None:
         assert absent.name in group.members
         assert written(successor) == 1
         group.mend()
-        group.until("the newer format is written", lambda: written(successor) == 2)
+        group.until("the newer format is written", lambda: written(successor) == 3)
 
 
 def test_who_does_not_read_the_format_in_force_is_turned_away() -> None:
@@ -173,7 +174,7 @@ def test_who_does_not_read_the_format_in_force_is_turned_away() -> None:
         for node in group.nodes:
             run(group, node, NEXT)
         group.ready()
-        group.until("format 2", lambda: written(group.primary) == 2)
+        group.until("format 3", lambda: written(group.primary) == 3)
         primary, late = group.primary, group.backups[0]
         run(group, late, THIS)
         hand = group.hand()
@@ -184,7 +185,7 @@ def test_who_does_not_read_the_format_in_force_is_turned_away() -> None:
         assert 1 <= group.world.happened["link refused"] - refused <= TRIES
         [text] = set(refusals(primary))
         assert (
-            f"{primary.name} writes the log in format 2, {late.name} reads formats up to 1: upgrade {late.name}" in text
+            f"{primary.name} writes the log in format 3, {late.name} reads formats up to 2: upgrade {late.name}" in text
         )
         assert late.up
         run(group, late, NEXT)
@@ -211,11 +212,11 @@ def test_who_waits_for_the_epoch_to_begin_is_looked_at_again() -> None:
         )
         assert written(primary) == 1
         del leading.log_format.raise_for
-        group.until("format 2", lambda: written(primary) == 2)
+        group.until("format 3", lambda: written(primary) == 3)
         assert leading._waiting_syncs
         group.free_disk(primary)
         group.until("it is refused", lambda: bool(refusals(primary)))
-        assert f"{primary.name} writes the log in format 2, {joiner.name} reads formats up to 1" in refusals(primary)[0]
+        assert f"{primary.name} writes the log in format 3, {joiner.name} reads formats up to 2" in refusals(primary)[0]
         run(group, joiner, NEXT)
         group.ready()
 

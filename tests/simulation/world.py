@@ -17,14 +17,38 @@ from typing import Any
 MS = 1000
 """Virtual time is in microseconds; this many make a millisecond."""
 START_US = 1_000 * MS
+UNHASHED_AT_MOST = 200
+"""So many pieces of the story wait to be hashed together."""
 AHEAD = 1 << 60
 """More than there are events in a run."""
+
+Place = tuple[int, int]
+"""Of an event in the queue: its time in microseconds, and its number."""
+
+
+class Chance(Random):
+    """Draws what ``Random`` draws; `randrange`, which is asked for several times an event, without its general cases."""
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        if step != 1:
+            return super().randrange(start, stop, step)
+        if stop is None:
+            start, stop = 0, start
+        width = stop - start
+        if width <= 0:
+            raise ValueError(f"nothing lies in [{start}, {stop})")
+        bits = width.bit_length()
+        drawn = self.getrandbits(bits)
+        while drawn >= width:
+            drawn = self.getrandbits(bits)
+        return start + drawn
 
 
 class World:
     """Clock, events, chance, counters, and the story of a run.
 
     Attributes:
+        now_ms: ``now_us`` in milliseconds, rounded down.
         faults: faults that hit something, by kind.
         happened: what is worth counting and is no fault: step-downs, catch-ups, dropped segments, ...
         after_event: called when an event is over.
@@ -32,34 +56,47 @@ class World:
 
     def __init__(self, seed: int, keep_story: bool = False) -> None:
         self.seed = seed
-        self.rng = Random(f"world {seed}")
+        self.rng = Chance(f"world {seed}")
         self.now_us = START_US
+        self.now_ms = START_US // MS
         self.faults: Counter[str] = Counter()
         self.happened: Counter[str] = Counter()
         self.events = 0
         self.story: list[str] | None = [] if keep_story else None
         self.after_event: Callable[[], None] | None = None
         self._hash = blake2b(digest_size=8)
+        self._unhashed: list[bytes] = []
         self._queue: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._sequence = 0
 
     @property
-    def now_ms(self) -> int:
-        return self.now_us // MS
-
-    @property
     def trace_hash(self) -> str:
         """Of everything that was noted so far."""
+        self._catch_up()
         return self._hash.hexdigest()
+
+    def _catch_up(self) -> None:
+        """Hash what was noted: many pieces at once take half the time."""
+        self._hash.update(b"".join(self._unhashed))
+        self._unhashed.clear()
 
     def stream(self, name: str) -> Random:
         """A source of chance of its own, so that one more draw in one place changes nothing elsewhere."""
-        return Random(f"{name} {self.seed}")
+        return Chance(f"{name} {self.seed}")
 
     def at(self, delay_us: int, action: Callable[..., object], *args: Any) -> None:
         """Call ``action(*args)`` in ``delay_us`` microseconds."""
         self._sequence += 1
-        heappush(self._queue, (self.now_us + (max(0, delay_us)), self._sequence, action, args))
+        heappush(self._queue, (self.now_us + delay_us if delay_us > 0 else self.now_us, self._sequence, action, args))
+
+    def place(self, delay_us: int) -> Place:
+        """The place that `at` would give an event; for one that most often turns out not to be wanted (`at_place`)."""
+        self._sequence += 1
+        return self.now_us + delay_us, self._sequence
+
+    def at_place(self, place: Place, action: Callable[..., object], *args: Any) -> None:
+        """Call ``action(*args)`` at a place in the queue that is still to come."""
+        heappush(self._queue, (*place, action, args))
 
     def ahead(self, delay_us: int, action: Callable[..., object], *args: Any) -> None:
         """The same, before everything else of that microsecond: so it does not matter when it was asked for."""
@@ -70,13 +107,14 @@ class World:
 
     def note(self, who: str, what: str) -> None:
         """``who`` did, or met, ``what``."""
-        self._hash.update(f"{self.now_us} {who} {what}".encode())
+        self._unhashed.append(f"{self.now_us} {who} {what}".encode())
         self.tell(who, what)
 
     def note_bytes(self, who: str, data: bytes, describe: Callable[[bytes], str]) -> None:
         """Bytes passed at ``who``; they are put into words only for a story."""
-        self._hash.update(b"%d %b" % (self.now_us, who.encode()))
-        self._hash.update(data)
+        self._unhashed += (f"{self.now_us} {who}".encode(), data)
+        if len(self._unhashed) > UNHASHED_AT_MOST:
+            self._catch_up()
         if self.story is not None:
             what = describe(data)
             if what:
@@ -102,6 +140,7 @@ class World:
         after = self.after_event
         while queue and queue[0][0] <= until_us:
             self.now_us, _, action, args = heappop(queue)
+            self.now_ms = self.now_us // MS
             self.events += 1
             action(*args)
             if after is not None:
@@ -111,4 +150,5 @@ class World:
             if self.events > max_events:
                 raise RuntimeError(f"seed {self.seed}: more than {max_events} events")
         self.now_us = max(self.now_us, until_us)
+        self.now_ms = self.now_us // MS
         return done() if done is not None else True

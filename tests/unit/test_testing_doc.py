@@ -59,6 +59,12 @@ def test_every_crash_point_has_a_test(number: int) -> None:
     assert f"test_crash_points.py::test_cp_{number}_" in cell
 
 
+@pytest.mark.parametrize("number", [20, 32, 33])
+def test_every_crash_point_of_a_branch_has_a_test(number: int) -> None:
+    (cell,) = re.findall(rf"^\| (?:Of a branch, )?CP-{number}.* \| (.*test_branches.*) \|$", TEXT, re.MULTILINE)
+    assert f"test_branches.py::test_cp_{number}_" in cell
+
+
 def test_what_the_simulator_has_is_told() -> None:
     assert [kind for kind in ALL_FAULTS if f"`{kind}`" not in TEXT] == []
     assert checkers.__doc__ is not None

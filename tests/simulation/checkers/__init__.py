@@ -46,7 +46,11 @@ if TYPE_CHECKING:
 
 
 class Checkers:
-    """All checkers of one run, and what the simulator tells them."""
+    """All checkers of one run, and what the simulator tells them.
+
+    Attributes:
+        touched_nodes: at whom something has happened in this event; in order, and without a value.
+    """
 
     def __init__(self, store: SimStore, ledger: Ledger) -> None:
         self.reference = Reference()
@@ -59,7 +63,7 @@ class Checkers:
         self.levels = Levels()
         self.reference.on_commit = self.statements.committed
         self.reference.on_put = self.levels.chosen
-        self._touched: dict[SimNode, int] = {}
+        self.touched_nodes: dict[SimNode, None] = {}
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
@@ -76,21 +80,21 @@ class Checkers:
 
     def touched(self, node: SimNode) -> None:
         """Something happens at ``node``."""
-        self._touched[node] = 0
+        self.touched_nodes[node] = None
 
     def after_event(self) -> None:
         """The event is over: look at whom it touched."""
-        touched = self._touched
-        if touched:
-            for node in touched:
-                if node.up:
-                    self.reference.latest_ms = max(self.reference.latest_ms, node.wall_ms)
-                    self.replicas.check(node)
-                    durable = node.journal.durable_offset
-                    if durable < node.watched.durable_offset:
-                        self.chosen.check(node)
-                    node.watched.durable_offset = durable
-            touched.clear()
+        for node in self.touched_nodes:
+            if node.up:
+                wall_ms = node.wall_ms
+                if wall_ms > self.reference.latest_ms:
+                    self.reference.latest_ms = wall_ms
+                self.replicas.check(node)
+                watched, durable = node.watched, node.journal.durable_offset
+                if durable < watched.durable_offset:
+                    self.chosen.check(node)
+                watched.durable_offset = durable
+        self.touched_nodes.clear()
 
     def shown(self, node: SimNode, status: BrokerStatus, blockers: str) -> None:
         self.in_sync.shown(node, status, blockers)

@@ -21,14 +21,23 @@ from understudy.broker.amqp.methods import (
     BASIC_DELIVER,
     BASIC_NACK,
     CHANNEL_CLOSE,
+    DTX_COMMIT_OK,
+    DTX_PREPARE_OK,
+    DTX_ROLLBACK_OK,
     QUEUE_DECLARE_OK,
     TX_COMMIT_OK,
+    method_name,
 )
 from understudy.broker.amqp.properties import correlation_id
+from understudy.broker.transactions.dtx_branch import BranchName
 from understudy.broker.transactions.outcome_query import is_own_id, parse_tx_id
+from understudy.broker.transactions.xa_status import XaStatus
 
 if TYPE_CHECKING:
     from tests.simulation.sim_client import Session
+
+
+BRANCH_ANSWERS = (DTX_PREPARE_OK, DTX_COMMIT_OK, DTX_ROLLBACK_OK)
 
 
 @attrs.define
@@ -39,11 +48,15 @@ class Expected:
         commit: question (name or own id) of the transaction whose tx.commit was sent; "" for none.
         confirms: publisher confirms outstanding: tag to stamp ("" for a message that is not tracked).
         outcome: correlation id that marks answers of the outcome query; "" for none.
+        branch: the branch whose prepare, commit or rollback was sent; None for none.
+        stamps: of messages that a one-phase commit of a branch brings.
     """
 
     commit: str = ""
     confirms: dict[int, str] = attrs.field(factory=dict)
     outcome: str = ""
+    branch: BranchName | None = None
+    stamps: tuple[str, ...] = ()
 
 
 class Answers:
@@ -63,6 +76,8 @@ class Answers:
             self._depth(session, event[2])
         if expected is None:
             return
+        if expected.branch is not None and key in BRANCH_ANSWERS:
+            self._branch(session, expected, key, event[2][0])
         if key == TX_COMMIT_OK and expected.commit:
             self._committed(session, expected.commit)
         elif key == CHANNEL_CLOSE and expected.commit and "rolled back:" in event[2][1]:
@@ -71,6 +86,30 @@ class Answers:
             self._confirmed(session, expected, event[2][0], event[2][1], key == BASIC_ACK)
         elif key == BASIC_DELIVER and expected.outcome and correlation_id(event[3]) == expected.outcome:  # type: ignore[misc]
             self.outcome(session.node.name, expected.outcome, event[4].decode())  # type: ignore[misc]
+
+    def _branch(self, session: Session, expected: Expected, key: int, status: int) -> None:
+        """A dtx verb is answered; what it says must stand in the chosen log (G4)."""
+        name = expected.branch
+        assert name is not None
+        if status != XaStatus.OK:
+            return
+        self.given += 1
+        reference = self._reference
+        fate = reference.branch_fates.get(name)
+        if key == DTX_PREPARE_OK:
+            good = name in reference.branches or fate is not None
+        elif key == DTX_COMMIT_OK:
+            good = fate is Fate.COMMITTED or (
+                fate is None and all(stamp in reference.ever for stamp in expected.stamps)
+            )
+        else:
+            good = name not in reference.branches and fate is not Fate.COMMITTED
+        if not good:
+            said = (
+                f"{method_name(key)} to branch {name[1]}, which is {fate or 'in no such state'} on the listed brokers"
+            )
+            raise Violation("G4", f"{session.node.name} says {said}")
+        self._chosen.check_all()
 
     def _fate(self, question: str) -> Fate | None:
         if is_own_id(question):

@@ -150,7 +150,7 @@ class ChosenLog:
 
     def batch(self, node: SimNode, data: bytes) -> None:
         """``node`` has written, or received, this batch."""
-        header = frame.decode_batch_header(data, 0)
+        header = frame.header_of_verified(data)
         key = (header.epoch, header.first_offset)
         payload = data[frame.BATCH_HEADER_BYTES :]
         crc = crc32(payload)

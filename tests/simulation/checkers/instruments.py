@@ -28,7 +28,6 @@ class WatchedLive(LiveOffsets):
     """A node's live-offset counter; here it also carries what the checkers keep of one core.
 
     Attributes:
-        node: None for a copy that nobody watches.
         kept, all: digests of what the queues hold (`checkers.reference`).
         durable_offset, fresh, part: as they were when the node was looked at last.
         bases: how many of a catch-up it has taken, in its recovery too.
@@ -38,7 +37,7 @@ class WatchedLive(LiveOffsets):
 
     __slots__ = ("all", "bases", "durable_offset", "fresh", "hole_at", "kept", "node", "part", "refilled_at")
 
-    def __init__(self, node: SimNode | None) -> None:
+    def __init__(self, node: SimNode) -> None:
         super().__init__()
         self.node = node
         self.kept = 0
@@ -77,7 +76,7 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
             told(tx)
 
     def stable(offset: int) -> bool:
-        if state.deciding and broker.leading and offset > log.stable:
+        if offset > log.stable and state.deciding and broker.leading:
             checkers.chosen.stable_at(node, offset)
         return apply_up_to(offset)
 
@@ -115,8 +114,7 @@ def _watched_enqueue(self: Queue, entry_id: int, message: Message, deadline_ms: 
     if isinstance(live, WatchedLive) and self.logged and entry_id not in self.entries:
         live.flip(self, entry_id, message, deadline_ms)
         node = live.node
-        if node is not None:
-            node.checkers.order.enqueued(node, self, entry_id, message.persistent and self.durable)
+        node.checkers.order.enqueued(node, self, entry_id, message.persistent and self.durable)
     _enqueue(self, entry_id, message, deadline_ms)
 
 

@@ -56,6 +56,9 @@ class Order:
             raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name} after its deadline")
         self._is_the_first(node, queue, entry)
         epoch = node.node.broker.epoch
+        if key in reference.locked and epoch == reference.epoch:
+            text = f"{name} hands out id {entry_id} of {queue.name}, which branch of transaction {reference.locked[key]} takes away"
+            raise Violation("G3", text)
         if reference.epoch < epoch:
             raise Violation("G8", f"{name} hands out messages before its epoch {epoch} is on every listed broker")
         before = self._delivered_in.get(key)

@@ -26,12 +26,18 @@ from tests.simulation.ledger import Violation, stamp_of
 from understudy.broker.log import record
 from understudy.broker.log.record import Prepare
 from understudy.broker.message import Message
+from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
 
 
 def number_of(queue_id: int, entry_id: int, message: Message, deadline_ms: int) -> int:
     """What one message at one place adds to a digest."""
     whole = crc32(message.content(), crc32(message.properties))
     return hash((queue_id, entry_id, deadline_ms, whole, message.exchange, message.routing_key))
+
+
+def doubt_of(name: BranchName, committed: bool | None = None) -> int:
+    """What a branch in doubt adds to a digest; or one that an operator has committed, or rolled back."""
+    return hash((name[0], name[1].encode(), committed))
 
 
 class Fate(Enum):
@@ -66,11 +72,22 @@ class ReferenceQueue:
 
 @attrs.define
 class ReferenceTransaction:
-    """A transaction: (offset, message or None, targets or groups) in log order."""
+    """A transaction: (offset, message or None, targets or groups) in log order; ``branch`` from its DTX_PREPARE on."""
 
     tx_id: int
     events: list[tuple[int, Message | None, list[tuple[int, ...]]]] = attrs.field(factory=list)
     prepare: Prepare | None = None
+    branch: DtxBranch | None = None
+
+    @property
+    def name(self) -> BranchName:
+        assert self.branch is not None
+        return self.branch.vhost, self.branch.xid
+
+    def dequeues(self) -> list[tuple[int, int]]:
+        """(queue id, entry id) of what it takes away."""
+        groups = [group for _, message, parts in self.events if message is None for group in parts]
+        return [(queue_id, entry_id) for queue_id, ids in groups for entry_id in ids]  # type: ignore[attr-defined]
 
 
 class Departed(NamedTuple):
@@ -95,6 +112,11 @@ class Reference:
         applied: and applied up to here; behind ``end`` only while a PREPARE waits for its decision.
         kept, all: digests by offset; in ``all`` None stands where a restarted primary chose records that its journal had
             not kept, so that brokers may differ in transient messages until the EPOCH that ends them.
+        doubts: by offset, a digest of the branches that are in doubt and of those that an operator has completed.
+        branches: those that are in doubt, by name: their transaction's id.
+        branch_fates: what became of a branch that was prepared, the last of its name.
+        completions: what an operator has committed (True) or rolled back, and nobody has forgotten.
+        locked: (queue id, entry id) of what a branch in doubt takes away, and that transaction's id.
         fates, names: of transactions that are decided, by id and by client-made name.
         committed_at, named_at: where an outcome stands, by id (of commits alone) and by name.
         trimmed: outcomes up to here may be forgotten, and of ids up to ``low_water``.
@@ -113,6 +135,11 @@ class Reference:
         self.applied = 0
         self.kept: list[int] = [0]
         self.all: list[int | None] = [0]
+        self.doubts: list[int] = [0]
+        self.branches: dict[BranchName, int] = {}
+        self.branch_fates: dict[BranchName, Fate] = {}
+        self.completions: dict[BranchName, bool] = {}
+        self.locked: dict[tuple[int, int], int] = {}
         self.queues: dict[int, ReferenceQueue] = {}
         self.transactions: dict[int, ReferenceTransaction] = {}
         self.fates: dict[int, Fate] = {}
@@ -134,6 +161,7 @@ class Reference:
         self.on_put: Callable[[str, str], None] | None = None
         self._kept = 0
         self._all = 0
+        self._doubt = 0
         self._holes = False
         self._pending: deque[tuple[int, Callable[[int, Any], None], Any]] = deque()
         self._rollbacks: set[int] = set()
@@ -149,6 +177,9 @@ class Reference:
             record.ROLLBACK: (lambda b, at, end: record.decode_rollback(b, at), self._rollback),
             record.OUTCOME: (lambda b, at, end: record.decode_outcome(b, at), self._outcome),
             record.OUTCOMES_TRIMMED: (lambda b, at, end: record.decode_outcomes_trimmed(b, at), self._trim),
+            record.DTX_PREPARE: (lambda b, at, end: record.decode_dtx_prepare(b, at, 0), self._dtx_prepare),
+            record.DTX_ROLLBACK: (lambda b, at, end: record.decode_dtx_rollback(b, at), self._dtx_rollback),
+            record.DTX_FORGET: (lambda b, at, end: record.decode_dtx_forget(b, at), self._dtx_forget),
         }
 
     # -- the chosen log grows -------------------------------------------------------------------------------------
@@ -191,6 +222,7 @@ class Reference:
             self.applied = offset
             self.kept.append(self._kept)
             self.all.append(None if self._holes else self._all)
+            self.doubts.append(self._doubt)
 
     def _decides(self, prepare: Prepare, offset: int, upto: int, waits: Callable[[int], bool]) -> bool:
         """Note the PREPARE; whether its outcome is known."""
@@ -271,10 +303,12 @@ class Reference:
         if epoch <= self.epoch:
             raise Violation("G6", f"epoch {epoch} is chosen after epoch {self.epoch}")
         self.epoch = epoch
-        for tx in [tx for tx in self.transactions.values() if tx.prepare is None]:
+        for tx in [tx for tx in self.transactions.values() if tx.prepare is None and tx.branch is None]:
             self._end(tx.tx_id, Fate.ROLLED_BACK)
         if lost:
             self.lost_at.append(offset)
+            for tx in self.transactions.values():
+                tx.events = [event for event in tx.events if event[0] not in self.transient]
             for queue in list(self.queues.values()):
                 for entry_id in [i for i, held in queue.entries.items() if not held.kept]:
                     self._depart(offset, queue, entry_id, queue.entries.pop(entry_id), BY_RESTART)
@@ -327,6 +361,11 @@ class Reference:
         if content.tx_id in self._rollbacks:
             return  # its ROLLBACK ends it, at its own place
         tx = self.transactions[content.tx_id]
+        if (tx.branch is None) is not (content.kind == Owner.LOCAL):
+            raise Violation(
+                "K-02",
+                f"the PREPARE at {offset} of {tx.branch or 'a local transaction'} is by {Owner(content.kind).name}",
+            )
         for _, message, parts in tx.events:
             if message is None:
                 for queue_id, ids in parts:
@@ -338,6 +377,8 @@ class Reference:
                 if first is not None:
                     self._put(offset, queue_id, first[0] + place, message, deadline_ms)
         self._end(tx.tx_id, Fate.COMMITTED)
+        if content.kind == Owner.OPERATOR:
+            self._complete(tx.name, True)
         self.committed_at[tx.tx_id] = offset
         if content.name:
             self.named_at.setdefault(content.name, offset)
@@ -371,7 +412,42 @@ class Reference:
 
     def _end(self, tx_id: int, fate: Fate) -> None:
         self.fates[tx_id] = fate
-        self.transactions.pop(tx_id, None)
+        tx = self.transactions.pop(tx_id, None)
+        if tx is not None and tx.branch is not None:
+            del self.branches[tx.name]
+            self.branch_fates[tx.name] = fate
+            self._doubt ^= doubt_of(tx.name)
+            self.locked = {key: each for key, each in self.locked.items() if each != tx_id}
+
+    # -- branches -------------------------------------------------------------------------------------------------
+
+    def _dtx_prepare(self, offset: int, content: Any) -> None:
+        tx_id, branch = content
+        tx = self._transaction(tx_id)
+        if tx.prepare is not None or tx.branch is not None:
+            raise Violation("G2", f"transaction {tx_id} is prepared at {offset}, and was closed before")
+        tx.branch = branch
+        if tx.name in self.branches or tx.name in self.completions:
+            raise Violation("G2", f"branch {branch.xid} is prepared at {offset}, and is prepared or completed")
+        self.branches[tx.name] = tx_id
+        self.locked.update(dict.fromkeys(tx.dequeues(), tx_id))
+        self._doubt ^= doubt_of(tx.name)
+
+    def _dtx_rollback(self, offset: int, content: Any) -> None:
+        tx_id, _, name = content
+        if self.branches.get(name) != tx_id:
+            raise Violation("G2", f"DTX_ROLLBACK of {name} is chosen at {offset}, which is not in doubt")
+        self._end(tx_id, Fate.ROLLED_BACK)
+        self._complete(name, False)
+
+    def _complete(self, name: BranchName, committed: bool) -> None:
+        self.completions[name] = committed
+        self._doubt ^= doubt_of(name, committed)
+
+    def _dtx_forget(self, offset: int, name: BranchName) -> None:
+        committed = self.completions.pop(name, None)
+        if committed is not None:
+            self._doubt ^= doubt_of(name, committed)
 
     def _name(self, name: str, fate: Fate) -> None:
         if self.names.setdefault(name, fate) is not fate:

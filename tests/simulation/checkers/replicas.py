@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.checkers.reference import Fate, Reference
+from tests.simulation.checkers.reference import Fate, Reference, doubt_of
 from tests.simulation.ledger import Violation
+from understudy.broker.core.state import BrokerState
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 if TYPE_CHECKING:
@@ -22,8 +23,19 @@ if TYPE_CHECKING:
     from tests.simulation.sim_store import SimStore
 
 
+def doubts_of(state: BrokerState) -> int:
+    """A digest of what a broker would list as in doubt, or as completed by an operator."""
+    digest = 0
+    for tx in state.prepared_branches():
+        assert tx.branch is not None
+        digest ^= doubt_of((tx.branch.vhost, tx.branch.xid))
+    for name, each in state.completions.items():
+        digest ^= doubt_of(name, each.committed)
+    return digest
+
+
 class Replicas:
-    """G1 atomic, G2 agreed, G3 isolated."""
+    """G1 atomic, G2 agreed, G3 isolated; of G5, that all brokers list the same branches in doubt."""
 
     def __init__(self, store: SimStore, reference: Reference) -> None:
         self._store = store
@@ -50,6 +62,8 @@ class Replicas:
             )
         if live.kept != reference.kept[applied]:
             raise Violation("G1", f"{node.name} at {applied} does not hold what the log says: {self._difference(node)}")
+        if doubts_of(state) != reference.doubts[applied]:
+            raise Violation("G5", f"{node.name} at {applied} does not list the branches in doubt that the log says")
         wanted = reference.all[applied]
         if wanted is not None and live.all != wanted and not self._may_lack_transients(node, applied):
             text = f"{node.name} at {applied} differs in transient messages: {self._difference(node)}"
@@ -103,7 +117,7 @@ class Replicas:
         if node.extension.replicator.part:
             raise Violation("G7", f"{node.name} is in the in-sync set and holds part of a catch-up")
         for tx in self._reference.transactions.values():
-            if tx.prepare is None:
+            if tx.prepare is None and tx.branch is None:
                 continue
             held = state.transactions.get(tx.tx_id)
             offsets = {event[0] for event in held.events} if held is not None else set()

@@ -10,6 +10,7 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ==================  ===========================================================================================
 ``durability``      said, or taken for stable, before it is on the disks that it must be on
 ``transactions``    torn, seen early, decided by the wrong one, forgotten
+``branches``        of distributed transactions: ended, seen, decided or forgotten by the wrong one
 ``votes``           a no that is not heard, not kept, told too early; a yes that nobody gave
 ``fencing``         an epoch that has ended and is not taken for ended
 ``membership``      who is waited for, who is listed, how the store learns of it
@@ -26,6 +27,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 
 from tests.simulation.mutations import (
+    branches,
     durability,
     fencing,
     levels,
@@ -40,7 +42,7 @@ from tests.simulation.mutations.mutation import REQUIRED_WITHIN, Bug, Mutation
 
 MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
-    for module in (durability, transactions, votes, fencing, membership, rejoining, order, levels, reviewed)
+    for module in (durability, transactions, branches, votes, fencing, membership, rejoining, order, levels, reviewed)
     for mutation in vars(module).values()
     if isinstance(mutation, Mutation)
 }

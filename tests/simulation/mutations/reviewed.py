@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.simulation.mutations.mutation import Bug, mutation
+from understudy.broker.core.channel import Channel
 from understudy.broker.core.registry import TopologyImage
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
 from understudy.broker.log.log import Log
+from understudy.broker.transactions.tx_buffer import Event, TxBuffer
 from understudy.ha.admission import Admission
 from understudy.ha.backup import Backup
 from understudy.ha.primary import Primary
@@ -194,3 +196,29 @@ def the_first_declaration_of_an_exchange_stays(bug: Bug) -> None:
         real(self, kind, raw)
 
     bug.replace(TopologyImage, "apply", apply)
+
+
+@mutation("G4")
+def unknown_branches_are_answered_at_once(bug: Bug) -> None:
+    """Who asks for a branch that is not there is told so by a primary that may have been replaced."""
+
+    def answer(self: Channel, key: int, say: Callable[[], None]) -> None:
+        bug.strike()
+        self.awaiting = key
+        self.answered(say)
+
+    bug.replace(Channel, "answer_when_acknowledged", answer)
+
+
+@mutation("G1", "G2")
+def a_branch_keeps_what_is_transient(bug: Bug) -> None:
+    """Who has not restarted commits transient messages that the new primary has lost."""
+    real = TxBuffer.drop_transients
+
+    def drop_transients(self: TxBuffer, offset: int) -> list[Event]:
+        if self._marks is None or not self.transient_at:
+            return real(self, offset)
+        bug.strike()
+        return []
+
+    bug.replace(TxBuffer, "drop_transients", drop_transients)

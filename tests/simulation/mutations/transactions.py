@@ -120,7 +120,7 @@ def open_at_promotion_is_committed(bug: Bug) -> None:
     """A promotion applies the transactions that its predecessor left open, instead of rolling them back."""
     real = BrokerState._apply_epoch
 
-    def apply_epoch(self: BrokerState, argument: tuple[list[TxBuffer], bool]) -> None:
+    def apply_epoch(self: BrokerState, argument: tuple[list[TxBuffer], int, int]) -> None:
         for tx in argument[0]:
             for _, message, content in tx.events:
                 for item in content:

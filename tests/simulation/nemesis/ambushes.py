@@ -85,6 +85,8 @@ class Ambushes:
         happening = HAPPENINGS.get(kind)
         if happening is not None:
             self._world.happened[happening] += 1
+        if not self._waiting:
+            return
         for moment in dict.fromkeys(ambush.moment for ambush in self._waiting):
             if MESSAGES.get(moment) == kind or (
                 kind == wire.BATCH and moment in RECORDS and _holds(message[9:], RECORDS[moment])

@@ -124,7 +124,7 @@ class VoteNo(Strike):
         if not node.up or node.paused or node.ha.primary is not None or not node.extension.replicator.linked:
             return None
         transactions = node.node.state.transactions.values()
-        open_ones = [tx for tx in transactions if tx.prepare is None and tx.events and not tx.outcome_offset]
+        open_ones = [tx for tx in transactions if tx.closing is None and tx.events and not tx.outcome_offset]
         return max(open_ones, key=lambda tx: tx.events[-1][0], default=None)
 
     def hit(self, havoc: Havoc, why: str = "") -> bool:

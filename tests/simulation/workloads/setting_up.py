@@ -9,6 +9,7 @@ from tests.simulation.knobs import Knobs
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
 from tests.simulation.workloads.bank import ACCOUNTS, Bank
 from tests.simulation.workloads.changeling import Changeling
+from tests.simulation.workloads.distributed import Manager, Operator
 from tests.simulation.workloads.fan import Fan
 from tests.simulation.workloads.fleeting import Fleeting
 from tests.simulation.workloads.inquirer import Inquirer
@@ -27,6 +28,7 @@ from tests.simulation.workloads.wild import Wild
 KEPT_QUEUES = (*ACCOUNTS, *STAGES, HEAVY, FIFO, PICKED)
 """Durable queues that are neither deleted nor purged, declared for every run: see :func:`kept_queues`."""
 MAKE_CLIENT = Callable[[str], SimClient]
+PROGRAM = Callable[[SimClient], Program]
 
 
 def kept_queues(knobs: Knobs) -> tuple[str, ...]:
@@ -95,7 +97,16 @@ def workers(run: Run, make: MAKE_CLIENT) -> tuple[list[SimClient], list[SimClien
         "replacer": lambda client: Replacer(client, run).program(),
     }
     programs.update({name: program for name, program in singles.items() if name in chosen})
+    _distribute(run, programs, watchers)
     return _start(programs, make), _start(watchers, make)
+
+
+def _distribute(run: Run, programs: dict[str, PROGRAM], watchers: dict[str, PROGRAM]) -> None:
+    """Managers of distributed transactions, if the seed has them."""
+    if "distributed" in run.knobs.workloads:
+        for i in range(2):
+            programs[f"manager{i}"] = lambda client: Manager(client, run).program()
+        watchers["operator"] = lambda client: Operator(client, run).program()
 
 
 def _start(programs: dict[str, Callable[[SimClient], Program]], make: MAKE_CLIENT) -> list[SimClient]:

@@ -116,7 +116,7 @@ def test_reserved_arguments_are_skipped_whatever_they_hold() -> None:
     [
         (b"", 502),
         (b"\x00\x3c\x00", 502),
-        (b"\x00\x64\x00\x0a", 503),
+        (b"\x00\x65\x00\x0a", 503),
         (b"\x00\x00\x00\x08", 503),
         (b"\x00\x3c\x00\x63", 540),
         (b"\x00\x3c\x00\x50\x00", 502),
@@ -184,14 +184,14 @@ def test_a_layout_with_an_unknown_type_is_our_mistake() -> None:
 
 def test_a_further_class_is_added_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, "METHODS", dict(methods.METHODS))
-    start = methods.define(100, 20, "dtx.start", "xid:shortstr join:bit resume:bit", answers=(21,))
-    start_ok = methods.define(100, 21, "dtx.start-ok")
-    assert start == 100 << 16 | 20
+    start = methods.define(101, 20, "later.start", "xid:shortstr join:bit resume:bit", answers=(21,))
+    start_ok = methods.define(101, 21, "later.start-ok")
+    assert start == 101 << 16 | 20
     assert methods.METHODS[start].answers == (start_ok,)
     frame = encode_method(1, start, "x1", False, True)
     assert decode_method(frame[7:-1]) == (start, ("x1", False, True))
     with pytest.raises(AssertionError):
-        methods.define(100, 20, "dtx.begin")
+        methods.define(101, 20, "later.begin")
 
 
 def test_errors_say_which_method_and_what() -> None:

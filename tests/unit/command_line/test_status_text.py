@@ -66,3 +66,28 @@ def test_what_a_joiner_says_itself_is_not_said_twice() -> None:
 
 def test_nothing_is_said_when_all_are_ready() -> None:
     assert text(row("b1", lag={"b2": backup("b2")}), row("b2", since=SINCE)) == []
+
+
+def in_doubt(*rows: dict[str, Any]) -> list[str]:
+    group = {"group": "g", "epoch": 3, "primary": "b1", "in_sync": ["b1"], "min_insync": 1, "brokers": rows}
+    return status_text(group).partition("\nin doubt (understudy dtx list shows which):\n")[2].splitlines()
+
+
+def counts(prepared: int, completed: int) -> dict[str, int]:
+    return {"open": 0, "undecided": 0, "in_doubt": prepared, "completed": completed}
+
+
+def test_branches_in_doubt_are_counted_by_whoever_leads() -> None:
+    backup_row = row("b2", transactions=counts(1, 0))
+    assert in_doubt(row("b1", role="primary", transactions=counts(2, 1)), backup_row) == [
+        "  b1: 2 prepared branches wait to be decided, 1 completed by hand is not forgotten"
+    ]
+    assert in_doubt(row("b1", role="primary", transactions=counts(0, 2)), backup_row) == [
+        "  b1: 2 completed by hand are not forgotten"
+    ]
+    assert in_doubt(row("b1", status="down", role=None), backup_row) == ["  b2: 1 prepared branch waits to be decided"]
+
+
+def test_nothing_is_said_when_nothing_is_in_doubt() -> None:
+    assert in_doubt(row("b1", role="primary", transactions=counts(0, 0)), row("b2", transactions=counts(0, 0))) == []
+    assert in_doubt(row("b1", role="primary", transactions={"open": 1, "undecided": 0})) == [], "an older broker"

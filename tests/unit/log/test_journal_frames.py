@@ -62,6 +62,22 @@ def test_every_flipped_bit_is_seen(frame: bytes) -> None:
                 frames.verify_frame(damaged)
 
 
+@pytest.mark.parametrize("frame", [BATCH, frames.encode_note(20, b"note")])
+def test_the_end_of_a_sound_frame_among_others(frame: bytes) -> None:
+    end = 3 + len(frame)
+    buf = b"xyz" + frame + BATCH
+    assert frames.sound_frame_end(buf, memoryview(buf), 3) == end
+    assert frames.sound_frame_end(buf, memoryview(buf), end) == len(buf)
+    for at in (0, 4, end - 1, len(buf)):
+        assert frames.sound_frame_end(buf, memoryview(buf), at) == 0
+    for short in range(3, end):
+        assert frames.sound_frame_end(buf[:short], memoryview(buf)[:short], 3) == 0
+    for position in range(3, end):
+        damaged = bytearray(buf)
+        damaged[position] ^= 1 << position % 8
+        assert frames.sound_frame_end(bytes(damaged), memoryview(damaged), 3) == 0
+
+
 def test_error_names_place_and_both_checksums() -> None:
     damaged = BATCH[:-1] + b"!"
     with pytest.raises(CorruptFrameError) as caught:

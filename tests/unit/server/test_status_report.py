@@ -1,0 +1,126 @@
+"""The pages that say which branches of distributed transactions are in doubt."""
+
+from __future__ import annotations
+
+import json
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.unit.core.core_kit import Core
+from understudy.broker.config import parse
+from understudy.broker.server import status_report
+from understudy.broker.server.node_driver import NodeDriver
+from understudy.broker.server.status_report import StatusReport
+from understudy.broker.transactions.dtx_branch import Completion
+from understudy.broker.transactions.in_doubt import COMMITTED, PREPARED, InDoubt
+from understudy.broker.transactions.xid import Xid
+
+NOW_MS = 1_795_000_000_000
+
+
+def branch(global_id: bytes, **more: Any) -> InDoubt:
+    given: dict[str, Any] = {
+        "vhost": "/",
+        "xid": Xid(7, global_id, b"\xff\x00"),
+        "state": PREPARED,
+        "since_ms": NOW_MS - 61_500,
+        "enqueues": 2,
+        "dequeues": 1,
+        "queues": ("a", "b"),
+        "queues_left_out": 3,
+    } | more
+    return InDoubt(**given)
+
+
+@pytest.fixture
+def core(monkeypatch: pytest.MonkeyPatch) -> Core:
+    monkeypatch.setattr(time, "time_ns", lambda: NOW_MS * 1_000_000)
+    return Core()
+
+
+def report_of(core: Core | None) -> StatusReport:
+    report = StatusReport(parse('[broker]\nid = "b1"'), {"amqp": 1, "http": 2}, [])
+    node = core.node if core is not None else None
+    driver = SimpleNamespace(node=node, spill=None, cores=1, sessions=[], journal=None, journal_driver=None)
+    report.driver = cast("NodeDriver", driver)
+    return report
+
+
+def put(core: Core, monkeypatch: pytest.MonkeyPatch, *branches: InDoubt) -> None:
+    monkeypatch.setattr("understudy.broker.server.status_report.branches_in_doubt", lambda state: list(branches))
+
+
+def test_branches_in_doubt(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    completed = branch(b"h", state=COMMITTED, since_ms=NOW_MS + 5, enqueues=0, dequeues=0, queues=(), queues_left_out=0)
+    put(core, monkeypatch, branch(b"order 17"), completed)
+    status, page = report_of(core).pages()["/dtx"]()
+    assert status == 200
+    assert json.loads(json.dumps(page)) == {
+        "broker": "b1",
+        "status": "standalone",
+        "primary": "b1",
+        "in_doubt": [
+            {
+                "vhost": "/",
+                "xid": "7:order%2017:%FF%00",
+                "format_id": 7,
+                "global_id_hex": "6f72646572203137",
+                "branch_id_hex": "ff00",
+                "state": "prepared",
+                "since": "2026-11-18T11:05:38.500Z",
+                "age_s": 61.5,
+                "enqueues": 2,
+                "dequeues": 1,
+                "queues": ["a", "b"],
+                "queues_left_out": 3,
+            },
+            {
+                "vhost": "/",
+                "xid": "7:h:%FF%00",
+                "format_id": 7,
+                "global_id_hex": "68",
+                "branch_id_hex": "ff00",
+                "state": "committed",
+                "since": "2026-11-18T11:06:40.005Z",
+                "age_s": 0,
+                "enqueues": 0,
+                "dequeues": 0,
+                "queues": [],
+                "queues_left_out": 0,
+            },
+        ],
+        "left_out": 0,
+    }
+
+
+def test_more_than_a_page_holds(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_report, "MAX_BRANCHES", 2)
+    put(core, monkeypatch, *(branch(bytes((number,))) for number in range(1, 6)))
+    page = report_of(core).dtx().body
+    assert [row["global_id_hex"] for row in page["in_doubt"]] == ["01", "02"]
+    assert page["left_out"] == 3
+
+
+def test_while_the_core_is_recovered_nobody_knows() -> None:
+    report = report_of(None)
+    assert report.dtx() == (503, {"error": "the core is being recovered"})
+    report.driver = None
+    assert report.dtx().status == 503
+
+
+def test_the_status_counts_them(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = core.node.state
+    assert report_of(core).status().body["transactions"] == {"open": 0, "undecided": 0, "in_doubt": 0, "completed": 0}
+    monkeypatch.setattr(state, "prepared_branches", lambda: [None, None])
+    state.completions["/", Xid(1, b"g", b"b")] = Completion(committed=True, offset=1, time_ms=1)
+    counts = report_of(core).status().body["transactions"]
+    assert (counts["in_doubt"], counts["completed"]) == (2, 1)
+
+
+@pytest.mark.parametrize("wrong", [{"state": "committed by hand"}, {"queues": tuple(map(str, range(21)))}])
+def test_a_row_holds_what_it_says(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        branch(b"g", **wrong)
