@@ -63,7 +63,8 @@ class Admission:
         if change is not None and change.broker == link.peer:
             link.close(f"whether {link.peer} is in the in-sync set is being settled")  # its guard stands meanwhile
             return
-        refusal = self._log_format.refusal(self._config.broker, link.peer, link.newest_record_format)
+        held = self._broker.state.record_format
+        refusal = self._log_format.refusal(self._config.broker, link.peer, link.newest_record_format, held)
         if refusal:
             self._host.happened(LinkRefused(peer=link.peer, reason=refusal))
             link.close(refusal)

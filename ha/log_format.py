@@ -39,13 +39,18 @@ class LogFormat:
         self.written = min(newest, record.OLDEST_WRITTEN_VERSION)
         log.confine(self.written)
 
-    def refusal(self, broker: str, peer: str, reads: int) -> str:
-        """Why ``peer``, which reads formats up to ``reads``, cannot be sent the log of ``broker``; "" if it can."""
-        if reads >= self.written:
+    def refusal(self, broker: str, peer: str, reads: int, held: int) -> str:
+        """Why ``peer``, which reads formats up to ``reads``, cannot be sent the log of ``broker``; "" if it can.
+
+        Nor what ``broker`` still holds of earlier epochs, which takes the format ``held`` (`BrokerState.record_format`).
+        """
+        if reads >= max(self.written, held):
             return ""
+        does = f"writes the log in format {self.written}"
+        if held > self.written:
+            does = f"holds branches of distributed transactions, which came with format {held} of the log"
         return (
-            f"{broker} writes the log in format {self.written}, {peer} reads formats up to {reads}: upgrade {peer} "
-            "(the backups first, the primary last)"
+            f"{broker} {does}, {peer} reads formats up to {reads}: upgrade {peer} (the backups first, the primary last)"
         )
 
     def raise_for(self, backups: Iterable[RemoteBackup]) -> bool:

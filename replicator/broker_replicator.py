@@ -10,7 +10,7 @@ said                       durable before
 =========================  =====================================================================
 ACK of an offset           every record up to it (and the epoch of the link)
 NO                         the note of it
-PIECE_ACK                  the pieces' notes
+PIECE_ACK                  the pieces' notes; nothing, of a refill (what it brings is transient)
 (cutting its log)          the epoch under which it cuts
 =========================  =====================================================================
 """

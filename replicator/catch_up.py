@@ -118,11 +118,12 @@ class CatchUp:
         """See what has to be sent of the undecided transactions before the log can follow from the base on."""
         state = self._state
         sent_of = self._sent_of
+        ended = state.log.transients_end(self.base)
         for tx in state.transactions.values():
             closed_at = tx.prepare_offset or tx.outcome_offset
-            if self.refill and (0 < closed_at <= self.base or not tx.transient_at):
-                # The log that the backup keeps closes it, by PREPARE, ROLLBACK or EPOCH (so it may have applied that already, and
-                # nothing ends it twice), or holds all of it.
+            if self.refill and (0 < closed_at <= self.base or max(tx.transient_at, default=0) <= ended):
+                # The log that the backup keeps closes it, by PREPARE, ROLLBACK or EPOCH, or ends what is transient in a branch (so
+                # it may have applied that already, and nothing ends it twice), or holds all of it.
                 continue
             subscription = sent_of.get(tx.tx_id)
             if subscription is None:

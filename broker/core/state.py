@@ -672,6 +672,12 @@ class BrokerState:
         applied = self.log.applied
         return [tx for tx in self.transactions.values() if tx.branch is not None and tx.branch.offset <= applied]
 
+    @property
+    def record_format(self) -> int:
+        """The format of the log in which what is held here can be told to others: a branch, or that one was completed, takes 2."""
+        branches = self.completions or any(tx.branch is not None for tx in self.transactions.values())
+        return record.BRANCHES_VERSION if branches else record.OLDEST_FORMAT_VERSION
+
     # -- whole-state operations -----------------------------------------------------------------------------------
 
     def holds_messages(self) -> bool:

@@ -167,6 +167,10 @@ class Log:
         """The record at ``offset`` ends every transient thing before it: what is missing of them there is missing to nobody."""
         self._holes_ended.append(offset)
 
+    def transients_end(self, upto: int) -> int:
+        """Where the newest record at or before ``upto`` stands that ends every transient thing before it; 0 if none does."""
+        return next((offset for offset in reversed(self._holes_ended) if offset <= upto), 0)
+
     def whole_after(self, offset: int) -> bool:
         """Whether no transient record after ``offset`` is missing from the kept log that still counts."""
         ended = self._holes_ended

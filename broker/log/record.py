@@ -30,6 +30,8 @@ OLDEST_FORMAT_VERSION: Final = 1
 """The oldest that it reads."""
 OLDEST_WRITTEN_VERSION: Final = 1
 """The oldest to which it can confine itself when it leads: see :data:`NEWEST_KINDS`."""
+BRANCHES_VERSION: Final = 2
+"""The one with which branches of distributed transactions came."""
 
 HOLE: Final = 0
 EPOCH: Final = 1
