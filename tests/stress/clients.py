@@ -117,8 +117,8 @@ def send_commit(connection: Any, channel: Any, size: int | None = None) -> None:
 # -- asking ----------------------------------------------------------------------------------------------------------
 
 
-def ask(connection: Any, channel: Any, replies: str, question: str, timeout_s: float = 60.0) -> str:
-    """One question to the reserved exchange; its answer."""
+def ask(connection: Any, channel: Any, replies: str, question: str, timeout_s: float = 200.0) -> str:
+    """One question to the reserved exchange; its answer. Who is asked may be stopped for a minute meanwhile."""
     deadline = time.monotonic() + timeout_s
     properties = pika.BasicProperties(reply_to=replies, correlation_id=question)
     channel.basic_publish(OUTCOME_EXCHANGE, "", question.encode(), properties)
