@@ -67,6 +67,7 @@ class Ledger:
         confirmed: stamps of persistent messages in durable queues whose confirm has come.
         refused: stamps that were nacked or returned: they never entered the log.
         taken: stamps that a client has acknowledged, rejected or got without acknowledgement, outside transactions.
+        decided: transactions whose client knows what became of them.
     """
 
     def __init__(self) -> None:
@@ -74,6 +75,7 @@ class Ledger:
         self.confirmed: set[str] = set()
         self.refused: set[str] = set()
         self.taken: set[str] = set()
+        self.decided = 0
         self.counts: Counter[str] = Counter()
         self.heard: dict[str, Told] = {}
 
@@ -93,6 +95,7 @@ class Ledger:
             return
         transaction.told = outcome
         if outcome in (Told.COMMITTED, Told.ROLLED_BACK):
+            self.decided += 1
             self.counts[outcome.value] += 1
             if asked:
                 self.counts["resolved by asking"] += 1
@@ -104,7 +107,3 @@ class Ledger:
         before = self.heard.setdefault(question, outcome)
         if before is not outcome:
             raise Violation("G8", f"transaction {question} was told to be {before.value}, then {outcome.value}")
-
-    @property
-    def decided(self) -> int:
-        return self.counts[Told.COMMITTED.value] + self.counts[Told.ROLLED_BACK.value]

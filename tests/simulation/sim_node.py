@@ -307,9 +307,13 @@ class SimNode:
             self._restart_core()
 
     def _flush_sessions(self) -> None:
-        for session in [session for session in self.clients if session.awake or session.unread]:
+        stirred = [session for session in self.clients if session.awake or session.unread]
+        self.stirred = False
+        for session in stirred:
             session.flush()
-        self.stirred = any(session.awake or session.unread for session in self.clients)
+        for session in stirred:  # all others that are woken meanwhile say so themselves
+            if session.awake or session.unread:
+                self.stirred = True
 
     def _flush(self, incarnation: int) -> None:
         """Records that nobody waits for have waited long enough."""

@@ -30,12 +30,24 @@ class WatchedLive(LiveOffsets):
     Attributes:
         kept, all: digests of what the queues hold (`checkers.reference`).
         durable_offset, fresh, part: as they were when the node was looked at last.
+        doubts_at: where in the log the branches that it lists were compared last.
         bases: how many of a catch-up it has taken, in its recovery too.
         hole_at: where the log that it received last had places whose transient records the sender had not kept.
         refilled_at: what a refill has brought may be of any place in the log up to here.
     """
 
-    __slots__ = ("all", "bases", "durable_offset", "fresh", "hole_at", "kept", "node", "part", "refilled_at")
+    __slots__ = (
+        "all",
+        "bases",
+        "doubts_at",
+        "durable_offset",
+        "fresh",
+        "hole_at",
+        "kept",
+        "node",
+        "part",
+        "refilled_at",
+    )
 
     def __init__(self, node: SimNode) -> None:
         super().__init__()
@@ -46,6 +58,7 @@ class WatchedLive(LiveOffsets):
         self.fresh = True
         self.refilled_at = 0
         self.hole_at = 0
+        self.doubts_at = -1
         self.part = False
         self.bases = 0
 
