@@ -5,6 +5,8 @@ A prepared branch outlives its primary, so it is the one transaction that an EPO
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.simulation import calls
@@ -120,13 +122,6 @@ def test_a_primary_that_has_restarted_alone_takes_it_from_all() -> None:
         commit(group)
 
 
-def test_the_story_is_another_one_with_the_bug() -> None:
-    """It is too rare for the sweep of the campaign."""
-    with mutated("a-branch-keeps-what-is-transient") as bug, pytest.raises((AssertionError, Violation)):
-        test_a_primary_that_has_restarted_alone_takes_it_from_all()
-    assert bug.strikes
-
-
 def test_who_only_heard_of_the_end_brings_up_an_empty_one() -> None:
     """It never restarted, and holds less than DTX_PREPARE counts since an EPOCH said so. So does the joiner, which says yes."""
     with scenario(kept_bytes=1) as group:
@@ -184,3 +179,17 @@ def test_the_end_is_applied_while_a_joiner_gets_what_it_ends(in_flight: bool) ->
         group.ready()
         ended(group)
         commit(group)
+
+
+@pytest.mark.parametrize(
+    ("name", "story"),
+    [
+        ("a-branch-keeps-what-is-transient", test_a_primary_that_has_restarted_alone_takes_it_from_all),
+        ("a-refill-brings-what-an-epoch-has-ended", test_a_refill_brings_nothing_that_an_epoch_has_ended),
+    ],
+)
+def test_the_story_is_another_one_with_the_bug(name: str, story: Callable[[], None]) -> None:
+    """Of bugs that are too rare for the sweep of the campaign."""
+    with mutated(name) as bug, pytest.raises((AssertionError, Violation)):
+        story()
+    assert bug.strikes

@@ -222,3 +222,16 @@ def a_branch_keeps_what_is_transient(bug: Bug) -> None:
         return []
 
     bug.replace(TxBuffer, "drop_transients", drop_transients)
+
+
+@mutation("G1", "G2", "G9")
+def a_refill_brings_what_an_epoch_has_ended(bug: Bug) -> None:
+    """A primary refills a restarted broker with what is transient in a branch, though an EPOCH in both logs ends that."""
+    real = Log.transients_end
+
+    def transients_end(self: Log, upto: int) -> int:
+        if real(self, upto):
+            bug.strike()
+        return 0
+
+    bug.replace(Log, "transients_end", transients_end)
