@@ -16,6 +16,7 @@ import attrs
 from tests.simulation.checkers import Checkers, routes
 from tests.simulation.checkers.accounts import Accounts
 from tests.simulation.checkers.instruments import watching_queues
+from tests.simulation.checkers.replicas import doubts_of, outcomes_of
 from tests.simulation.checkers.restart import Restart
 from tests.simulation.crash_points import points_of_death, points_of_step_down
 from tests.simulation.knobs import Knobs
@@ -282,6 +283,14 @@ class SimCluster:
             if self._topology(node) != topology:
                 raise Violation("G2", f"{node.name} and {primary.name} differ in what is declared and bound")
             routes.check(node)
+            if doubts_of(state) != doubts_of(primary.node.state):
+                raise Violation(
+                    "G5", f"{node.name} and {primary.name} differ in what is in doubt, or was completed by an operator"
+                )
+            if outcomes_of(state) != outcomes_of(primary.node.state):
+                raise Violation(
+                    "G8", f"{node.name} and {primary.name} differ in what they know of transactions that are over"
+                )
             if any(count < 0 for count in state.live._buckets.values()):
                 raise Violation("counts", f"{node.name} counts live offsets below zero: {state.live._buckets}")
             embargoed = {queue.name: queue.uncommitted for queue in state.queues.values() if queue.uncommitted}

@@ -34,6 +34,12 @@ def doubts_of(state: BrokerState) -> int:
     return digest
 
 
+def outcomes_of(state: BrokerState) -> tuple[object, ...]:
+    """A broker's outcome table, in order (H-02)."""
+    outcomes = state.outcomes
+    return outcomes.low_water, list(outcomes._committed.items()), list(outcomes._named.items())
+
+
 class Replicas:
     """G1 atomic, G2 agreed, G3 isolated; of G5, that all brokers list the same branches in doubt."""
 

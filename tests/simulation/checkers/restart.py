@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.checkers.chosen_log import ChosenLog
 from tests.simulation.checkers.reference import Reference, number_of
-from tests.simulation.checkers.replicas import doubts_of
+from tests.simulation.checkers.replicas import doubts_of, outcomes_of
 from tests.simulation.ledger import Violation
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.node import BrokerNode
@@ -71,6 +71,10 @@ class Restart:
             )
         if applied <= reference.applied and self._kept(state) != reference.kept[applied]:
             raise Violation("G5", f"{node.name}, restarted and promoted at {applied}, does not hold what the log says")
+        if node.up and node.node.state.log.applied == applied and outcomes_of(state) != outcomes_of(node.node.state):
+            raise Violation(
+                "G8", f"{node.name}, restarted at {applied}, knows other outcomes of transactions that are over"
+            )
 
     @staticmethod
     def _kept(state: BrokerState) -> int:
