@@ -22,8 +22,9 @@ class BackupReadiness:
         lag_records: log records that it has not acknowledged; of one that is neither listed nor linked, those beyond the
             position that it has shown last.
         queues: (queue name, messages left) of its catch-up.
-        transactions: (transaction id, queue name, ids left) that it lacks of transactions; of one that is still being sent
-            (its tx-queue, events left).
+        transactions: (transaction id, queue name, ids left) that it lacks of closed transactions: its trackers.
+        tx_queues: (transaction id, name of its tx-queue, events left) of transactions, open or closed, that are being sent; an
+            event may hold many ids.
         since_ms: monotonic time of its present link, or of losing it; without either, of this primary's beginning to know it.
         leaving: why it is to be expelled, "" if it is not.
         expelled: why this primary has expelled it, "" if it has not.
@@ -39,6 +40,7 @@ class BackupReadiness:
     lag_records: int
     queues: tuple[tuple[str, int], ...] = ()
     transactions: tuple[tuple[str, str, int], ...] = ()
+    tx_queues: tuple[tuple[str, str, int], ...] = ()
     since_ms: int
     leaving: str = ""
     expelled: str = ""
@@ -52,7 +54,9 @@ class BackupReadiness:
             "running": self.running,
             "catching_up": self.catching_up,
             "queues": [{"queue": name, "left": left} for name, left in self.queues],
-            "transactions": [{"tx": tx, "queue": name, "left": left} for tx, name, left in self.transactions],
+            "transactions": [
+                {"tx": tx, "queue": name, "left": left} for tx, name, left in (*self.transactions, *self.tx_queues)
+            ],
             "since": self.since(now_ms, wall_ms),
             "since_s": round((now_ms - self.since_ms) / 1000, 3),
             "blockers": self.blockers(),
@@ -86,12 +90,12 @@ class BackupReadiness:
         if len(self.queues) > NAMED_AT_MOST:
             rest = sum(left for _, left in self.queues[NAMED_AT_MOST:])
             found.append(f"{len(self.queues) - NAMED_AT_MOST} more queues: {rest} messages to come")
-        found += [
-            f"transaction {tx}: {left} messages of queue {name!r} to come"
-            for tx, name, left in self.transactions[:NAMED_AT_MOST]
-        ]
-        if len(self.transactions) > NAMED_AT_MOST:
-            found.append(f"{len(self.transactions) - NAMED_AT_MOST} more queues of transactions")
+        for what, rows in (("events", self.tx_queues), ("ids", self.transactions)):
+            found += [
+                f"transaction {tx}: {left} {what} of queue {name!r} to come" for tx, name, left in rows[:NAMED_AT_MOST]
+            ]
+            if len(rows) > NAMED_AT_MOST:
+                found.append(f"{len(rows) - NAMED_AT_MOST} more queues of transactions")
         if not found and self.catching_up:
             found = ["catching up"]
         if self.lag_records:

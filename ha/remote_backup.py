@@ -158,14 +158,8 @@ class RemoteBackup:
             return queues[queue_id].name if queue_id in queues else tx_id_text(queue_id)
 
         catch_up = self.catch_up if catching_up else None
-        # What is still being sent is counted down there; its trackers, if it has closed meanwhile, go all at once, later.
-        sending = dict(catch_up.open_transactions()) if catch_up is not None else {}
-        transactions = [
-            (tx_id_text(tracker.tx_id), name(tracker.queue_id), tracker.left)
-            for tracker in self.trackers.blockers()
-            if tracker.tx_id not in sending
-        ]
-        transactions += [(tx_id_text(tx), tx_queue_name(tx), left) for tx, left in sending.items()]
+        trackers = [(tx_id_text(each.tx_id), name(each.queue_id), each.left) for each in self.trackers.blockers()]
+        sending = catch_up.open_transactions() if catch_up is not None else []
         return BackupReadiness(
             broker=self.broker,
             listed=self.listed,
@@ -175,7 +169,8 @@ class RemoteBackup:
             guarded=self.guard is not None,
             lag_records=max(0, state.log.closed_end - self.acked),
             queues=tuple(catch_up.blockers()) if catch_up is not None else (),
-            transactions=tuple(transactions),
+            transactions=tuple(trackers),
+            tx_queues=tuple((tx_id_text(tx), tx_queue_name(tx), left) for tx, left in sending),
             since_ms=self.since_ms,
             leaving=self.must_leave or self.leaving or self.low_disk,
         )

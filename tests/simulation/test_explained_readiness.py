@@ -129,7 +129,7 @@ class SlowCatchUp:
         self.tx = tx_id_text(tx.tx_id)
         joiner.knobs = attrs.evolve(joiner.knobs, fsync_us=(800 * MS, 900 * MS))
         joiner.start()
-        group.until("a catch-up is under way", lambda: bool(shown(group, joiner).transactions))
+        group.until("a catch-up is under way", lambda: bool(shown(group, joiner).tx_queues))
 
     def told(self) -> list[BackupNotReady]:
         """What the primary has written to its log since the catch-up began."""
@@ -142,7 +142,7 @@ class SlowCatchUp:
     def left(self, words: str) -> int:
         """What ``words`` say of the transaction; they name queue and transaction."""
         assert "queue 'q': 60 messages to come" in words
-        found = re.search(f"transaction {self.tx}: ([0-9]+) messages of queue 'understudy.tx.{self.tx}' to come", words)
+        found = re.search(f"transaction {self.tx}: ([0-9]+) events of queue 'understudy.tx.{self.tx}' to come", words)
         assert found is not None, words
         return int(found[1])
 

@@ -66,7 +66,7 @@ def test_it_is_sent_in_pieces_and_the_log_waits_for_the_last(ending: str) -> Non
         ((_, left),) = catch_up.open_transactions()
         assert 0 < left < EVENTS
         shown = next(row for row in primary.ha.primary.readiness() if row.broker == joiner.name)
-        assert [events for _, _, events in shown.transactions] == [left], "status says how much is left"
+        assert [events for _, _, events in shown.tx_queues] == [left], "status says how much is left"
 
         if ending == "commit":
             order = hand.commit()
@@ -89,8 +89,8 @@ def test_it_is_sent_in_pieces_and_the_log_waits_for_the_last(ending: str) -> Non
             group.everywhere("q")
 
 
-def test_it_is_shown_once_when_it_closes_while_it_is_sent() -> None:
-    """Its trackers are cleared all at once: as long as it is being sent, what is shown is how much of that is left."""
+def test_it_is_shown_by_its_queues_when_it_closes_while_it_is_sent() -> None:
+    """How much of the tx-queue is left, piece by piece; and what each real queue lacks, which comes all at once, later."""
     with scenario(kept_bytes=1, piece_bytes=200, pieces_in_flight=2) as group:
         setup = group.hand()
         setup(calls.declare, "q")
@@ -113,6 +113,7 @@ def test_it_is_shown_once_when_it_closes_while_it_is_sent() -> None:
         shown = primary.backups[joiner.name].readiness(group.primary.node.state)
         name = tx_id_text(tx_id)
         assert 0 < left < EVENTS
-        assert shown.transactions == ((name, f"understudy.tx.{name}", left),)
+        assert shown.tx_queues == ((name, f"understudy.tx.{name}", left),)
+        assert shown.transactions == ((name, "q", EVENTS),)
         group.free_disk(joiner)
         group.everywhere("q", *BODIES)

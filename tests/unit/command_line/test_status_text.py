@@ -36,10 +36,10 @@ def backup(broker: str, **more: Any) -> dict[str, Any]:
 
 
 def test_each_says_why_and_since_when() -> None:
-    blockers = ["queue 'q': 5 messages to come", "transaction 3.7: 2 messages of queue 'q' to come"]
+    blockers = ["queue 'q': 5 messages to come", "transaction 3.7: 2 ids of queue 'q' to come"]
     assert text(row("b1"), row("b3", blockers=blockers, since=SINCE)) == [
         f"  b3, since {SINCE}: queue 'q': 5 messages to come",
-        f"  b3, since {SINCE}: transaction 3.7: 2 messages of queue 'q' to come",
+        f"  b3, since {SINCE}: transaction 3.7: 2 ids of queue 'q' to come",
     ]
 
 

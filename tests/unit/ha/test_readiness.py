@@ -71,11 +71,16 @@ JOINER = BackupReadiness(
         ({"catching_up": False, "lag_records": 7}, ["7 log records behind"]),
         ({"catching_up": False}, ["waits to be added to the in-sync set"]),
         (
-            {"queues": (("a", 5), ("b", 1)), "transactions": (("1.2", "a", 3),)},
+            {
+                "queues": (("a", 5), ("b", 1)),
+                "transactions": (("1.2", "a", 3),),
+                "tx_queues": (("1.2", "understudy.tx.1.2", 7),),
+            },
             [
                 "queue 'a': 5 messages to come",
                 "queue 'b': 1 messages to come",
-                "transaction 1.2: 3 messages of queue 'a' to come",
+                "transaction 1.2: 7 events of queue 'understudy.tx.1.2' to come",
+                "transaction 1.2: 3 ids of queue 'a' to come",
             ],
         ),
         (
@@ -103,7 +108,7 @@ def test_a_transaction_that_it_lacks_is_named_with_its_queue() -> None:
     backup = RemoteBackup("b3", False, 0)
     backup.linked(SilentLink(), 0)
     backup.trackers.track(tx)
-    assert backup.readiness(state).blockers() == ["transaction 1.45: 2 messages of queue 'orders' to come"]
+    assert backup.readiness(state).blockers() == ["transaction 1.45: 2 ids of queue 'orders' to come"]
 
 
 def test_since_is_when_it_linked_or_when_it_lost_its_link() -> None:
