@@ -7,8 +7,10 @@ import pytest
 from tests.simulation import calls
 from tests.simulation.scenario import NEVER_MS, Scenario, named, scenario
 from tests.simulation.sim_client import Program, SimClient
+from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.limits import Limits
+from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.ha.status import BrokerStatus
 
 FEW = Limits(heartbeat_s=0, outcome_limit=10)
@@ -79,3 +81,57 @@ def test_a_name_that_was_rolled_back_is_taken_while_the_next_primary_recovers(se
         fate = group.fate("n")
         assert (fate, order.error is None) in {("committed", True), ("rolled back", False)}
         group.everywhere("q", *([b"second"] if fate == "committed" else []))
+
+
+def ask_now(client: SimClient, question: str) -> Program:
+    """The first answer, whatever it is."""
+    answers, _, _ = yield from calls.declare(client, "", durable=False, exclusive=True)
+    yield from calls.consume(client, answers, answers, no_ack=True)
+    client.publish("understudy.tx", "", encode_properties(reply_to=answers, correlation_id="q"), question.encode())
+    while not client.deliveries:
+        yield from client.wait(BASIC_DELIVER)
+    answer = client.deliveries.popleft()[4].decode()
+    yield from calls.cancel(client, answers)
+    return answer
+
+
+@pytest.mark.parametrize("by", ["id", "name"])
+@pytest.mark.parametrize("commits", [True, False])
+def test_what_is_open_is_pending_until_it_is_decided(by: str, commits: bool) -> None:
+    """And may commit after the question: a name is barred only if nobody has opened a transaction under it."""
+    with scenario() as group:
+        group.hand()(calls.declare, "q")
+        hand = group.hand(transactional=True)
+        hand.publish("q", b"x", properties=named("n"))
+        group.until("mirrored", lambda: all(group.events(node) == 1 for node in group.nodes))
+        tx = group.transaction(group.primary)
+        assert tx is not None
+        question = f"outcome {tx_id_text(tx.tx_id) if by == 'id' else 'n'}"
+        inquirer = group.hand()
+        assert inquirer(ask_now, question) == "pending"
+        if commits:
+            hand.committed("n")
+        else:
+            hand(calls.rollback)
+        assert inquirer(ask_now, question) == ("committed" if commits else "rolled back")
+
+
+def test_below_the_minimum_a_question_waits_for_its_answer() -> None:
+    """Whoever answered could not know that it still leads. The answer comes when the set is large enough (decision 0021)."""
+    with scenario() as group:
+        group.hand()(calls.declare, "q")
+        hand = group.hand(transactional=True)
+        hand.publish("q", b"x", properties=named("n"))
+        inquirer = group.hand()
+        backups = group.backups
+        for backup in backups:
+            group.crash(backup)
+        group.run_ms(2_000)
+        order = inquirer.begin(ask_now, "outcome n")
+        group.run_ms(5_000)
+        assert not order.over
+        for backup in backups:
+            backup.start()
+        group.until("answered", lambda: order.over)
+        assert order.value == "pending"
+        hand.committed("n")
