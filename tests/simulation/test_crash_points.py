@@ -1,8 +1,8 @@
 """Crash points CP-31 to CP-40: who dies at which step of a replicated transaction, and what must be there afterwards.
 
 Each is made at its exact step, not waited for: disks are held back and links cut until the group stands where the crash point says.
-Each is hit with either backup as the one that leads afterwards, or that dies. A distributed branch (the second half of CP-32 and
-CP-33) cannot be tested before there is one.
+Each is hit with either backup as the one that leads afterwards, or that dies. A branch of a distributed transaction (the second
+half of CP-32 and CP-33) is in test_branches.py.
 
 A local transaction is decided by PREPARE (docs/replication.md): where the catalogue says "decision" it is PREPARE that counts, and
 COMMIT only notes it. So a closed transaction is aborted only if PREPARE is not in the log of the broker that is promoted.

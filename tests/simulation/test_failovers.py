@@ -14,7 +14,9 @@ from tests.simulation.sim_node import SimNode
 from tests.simulation.sim_store import SESSION_MS
 from tests.simulation.world import MS
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_NACK
+from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.ha.status import BrokerStatus
+from understudy.observers.transaction_observer import HaTransactionObserver, HaTransactionObserverFactory
 
 HOW = pytest.mark.parametrize("hard", [False, True])
 WHICH = pytest.mark.parametrize("which", [0, 1])
@@ -474,3 +476,28 @@ def publish_to(client: SimClient, queue: str, wanted: int) -> Program:
     while not seen:
         yield from client.sleep(5 * MS)
     assert seen == [wanted]
+
+
+def test_whoever_leads_has_an_observer_for_each_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H-08: a primary registers its factory with its broker when it is promoted; that makes one observer a transaction."""
+    made: list[int] = []
+    create = HaTransactionObserverFactory.create
+
+    def counted(self: HaTransactionObserverFactory, tx: TxBuffer) -> HaTransactionObserver:
+        made.append(tx.tx_id)
+        return create(self, tx)
+
+    monkeypatch.setattr(HaTransactionObserverFactory, "create", counted)
+    with scenario() as group:
+        for turn in range(3):
+            group.hand()(calls.declare, "a")
+            made.clear()
+            hand = group.hand(transactional=True)
+            for number in range(3):
+                hand.publish("a", b"1", b"2", properties=named(f"{turn} {number}"))
+                hand.committed(f"{turn} {number}")
+            assert len(made) == len(set(made)) == 3
+            observers = {node.name: node.node.broker.transactions.observers for node in group.nodes}
+            assert isinstance(observers[group.primary.name], HaTransactionObserverFactory)
+            group.replace_primary(group.backups[0]).start()
+            group.ready()
