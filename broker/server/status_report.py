@@ -131,6 +131,11 @@ class StatusReport:
                 "in_doubt": len(node.state.prepared_branches()),
                 "completed": len(node.state.completions),
             },
+            "outcomes": {
+                "kept": len(node.state.outcomes),
+                "names_forgotten": len(node.state.outcomes.forgotten),
+                "names_mistaken": round(node.state.outcomes.forgotten.mistaken, 6),
+            },
             "counters": {**node.broker.counters, "cores": driver.cores},
             "clients": {"sockets": len(driver.sessions), "open": len(node.broker.connections)},
             "refuses_work": node.broker.work_refused,

@@ -2,14 +2,16 @@
 
 Whoever asks for such a name must not be told "rolled back". The set is a row of Bloom filters (Bloom, "Space/time trade-offs in
 hash coding with allowable errors", CACM 1970), each twice as large as the one before (Almeida et al., "Scalable Bloom Filters",
-2007), up to 16 MiB in all. It never denies a name that it was given; it claims one that it was not given about once in a
-thousand, more often when over eight million are in it, and then the answer is "expired" where "rolled back" would have been
-right. A wrong "rolled back" would have a client do its work twice.
+2007), up to 16 MiB in all. It never denies a name that it was given; it claims one that it was not given less than once
+in a hundred, and more often when over eight million are in it (`ForgottenNames.mistaken`; docs/configuration.md, "Names of
+transactions"). Then the answer is "expired" where "rolled back" would have been right. A wrong "rolled back" would have a client
+do its work twice. Own ids have an order, and no such limit.
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
+from math import exp, prod
 from struct import Struct
 from typing import Final
 
@@ -36,6 +38,17 @@ class ForgottenNames:
     def __init__(self) -> None:
         self._filters: list[bytearray] = []
         self._counts: list[int] = []
+
+    def __len__(self) -> int:
+        return sum(self._counts)
+
+    @property
+    def mistaken(self) -> float:
+        """How likely it is to claim a name that it was not given: 0 to 1 (Bloom's formula, each filter by itself)."""
+        return 1 - prod(
+            1 - (1 - exp(-_HASHES * count / (len(bits) * 8))) ** _HASHES
+            for bits, count in zip(self._filters, self._counts, strict=True)
+        )
 
     def __contains__(self, name: str) -> bool:
         places = _places(name) if self._filters else []

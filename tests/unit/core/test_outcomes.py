@@ -12,6 +12,7 @@ from understudy.broker.amqp.methods import BASIC_GET, TX_COMMIT, TX_ROLLBACK, TX
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.meta import Meta
+from understudy.broker.transactions import forgotten_names
 from understudy.broker.transactions.forgotten_names import ForgottenNames
 from understudy.broker.transactions.outcomes import Outcome, Outcomes
 
@@ -159,6 +160,22 @@ def test_few_names_are_claimed_that_were_not_given() -> None:
     claimed = sum(f"invoice-{number}" in found for number in range(20_000))
     assert claimed < 200, "one in a hundred; one in a thousand is expected"
     assert len(found.encode()) < 300_000
+
+
+@pytest.mark.parametrize("names", [0, 3_000, 24_000, 48_000, 120_000])
+def test_a_set_that_is_full_claims_more_names_and_says_how_many(monkeypatch: pytest.MonkeyPatch, names: int) -> None:
+    """Two filters of the ten, for about 24,000 names: none that was given is ever denied, and its size stays."""
+    monkeypatch.setattr(forgotten_names, "_LAYERS", 2)
+    found = ForgottenNames()
+    for number in range(names):
+        found.add(f"order-{number}")
+    assert all(f"order-{number}" in found for number in range(0, names, 97))
+    assert len(found) == names
+    claimed = sum(f"invoice-{number}" in found for number in range(20_000)) / 20_000
+    assert found.mistaken == pytest.approx(claimed, rel=0.15, abs=0.002)
+    assert found.mistaken < 0.002 or names > 24_000
+    assert found.mistaken > 0.5 or names < 120_000
+    assert len(found.encode()) < 50_000
 
 
 def test_trimming_forgets_by_offset_and_keeps_what_is_younger() -> None:
