@@ -1,4 +1,9 @@
-"""Every kind of fault and every workload in one run: what an ordinary seed draws is a part of them, and for as long as it takes."""
+"""Every kind of fault and every workload in one run: what an ordinary seed draws is a part of them, and for as long as it takes.
+
+A fault counts when it hits: a full disk when something was to be written there, a one-way cut when a link crosses it. So each
+run lacks some of the 28 kinds (of 30 seeds, at 4d968f2: eight at most, a full disk in 18 of them). All runs together leave out none:
+there are four, and more only as long as a kind has hit in none of them.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +17,11 @@ from tests.simulation.knobs import ALL_FAULTS, FAULTS, LATER_FAULTS, LATER_WORKL
 from tests.simulation.nemesis import Nemesis
 
 LEAVES_MS = 60_000
-KINDS_AT_LEAST = 15
+KINDS_AT_LEAST = 18
 """In one run. Of an ordinary seed's 13 strikes, and of how many kinds they are, chance decides."""
-RARE = 3
-"""So many kinds of 28 may find nothing to hit in all runs together."""
-SEEDS = range(95_000, 95_004)
+SEEDS = range(95_000, 95_016)
+ALWAYS = 4
+"""So many of these run in any case. Which kinds they hit changes with every change of the broker."""
 
 
 class Restless(Nemesis):
@@ -43,10 +48,12 @@ def everything(seed: int) -> Knobs:
 @pytest.mark.slow
 def test_all_at_once_break_nothing() -> None:
     hit: Counter[str] = Counter()
-    for seed in SEEDS:
+    for number, seed in enumerate(SEEDS):
+        if number >= ALWAYS and {*ALL_FAULTS} <= {*+hit}:
+            break
         report = SimCluster(seed, knobs=everything(seed), nemesis=Restless).run()
         assert len(+Counter(report.faults)) >= KINDS_AT_LEAST, report.faults
         assert report.failovers
         assert report.committed
         hit.update(report.faults)
-    assert len({*ALL_FAULTS} - {*hit}) <= RARE
+    assert {*ALL_FAULTS} - {*+hit} == set()
