@@ -1,8 +1,8 @@
 """Every kind of fault and every workload in one run: what an ordinary seed draws is a part of them, and for as long as it takes.
 
 A fault counts when it hits: a full disk when something was to be written there, a one-way cut when a link crosses it. So each
-run lacks some of the 28 kinds (of 30 seeds, at 4d968f2: eight at most, a full disk in 18 of them). All runs together leave out none:
-there are four, and more only as long as a kind has hit in none of them.
+run lacks some of the 28 kinds (each of 30 seeds, at 4d968f2, one to eight; 21 of them a full disk). All runs together leave out
+none: there are four, and more only as long as a kind has hit in none of them.
 """
 
 from __future__ import annotations
