@@ -27,6 +27,8 @@ QUICK = (
     "expelled-after-instead-of-before",
     "set-below-its-minimum",
     "listed-before-its-guard",
+    "an-epoch-ends-what-is-in-doubt",
+    "a-new-primary-decides-for-the-manager",
     "active-before-its-epoch-is-known",
     "tail-compared-by-length",
     "cut-is-not-durable",
