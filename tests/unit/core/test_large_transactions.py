@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.memory_spill import MemorySpill
+from tests.unit.core.core_kit import publish
 from tests.unit.core.test_recovery import KeptCore
-from understudy.broker.amqp.methods import TX_COMMIT, TX_SELECT
+from understudy.broker.amqp.methods import BASIC_ACK, BASIC_CONSUME, BASIC_DELIVER, TX_COMMIT, TX_SELECT, encode_method
 from understudy.broker.core.state import EMPTY_TABLE, BrokerState
+from understudy.broker.core.transacting import FLUSH_ACCEPTS
 from understudy.broker.log import frame, record
 from understudy.broker.log.record import Prepare
 from understudy.broker.message import Message
@@ -91,14 +93,26 @@ def test_without_a_place_everything_stays_in_memory() -> None:
     assert [one.body for one in tx.messages()] == BODIES
 
 
-@pytest.mark.parametrize("publishes", [1, 10_000])
-def test_what_closes_a_transaction_is_as_long_for_any_number_of_publishes(publishes: int) -> None:
-    """Everything has gone to the journal, and to backups, before: the commit writes PREPARE, and COMMIT when that is stable."""
+@pytest.mark.parametrize(
+    ("publishes", "acks"), [(1, 0), (10_000, 0), (0, FLUSH_ACCEPTS), (0, 20 * FLUSH_ACCEPTS), (10_000, 10_000)]
+)
+def test_what_closes_a_transaction_is_as_long_for_any_number_of_events(publishes: int, acks: int) -> None:
+    """Everything has gone to the journal, and to backups, before: the commit writes PREPARE, and COMMIT when that is stable.
+
+    What the brokers of a group say then, and acknowledgements that are still gathered: ``simulation/test_large_transactions.py``.
+    """
     core = KeptCore()
     client = core.client()
+    core.queue(client, "in")
     core.queue(client, "q")
+    client.send(*[publish("in", b"x") for _ in range(acks)])
+    core.sync()
     client.method(TX_SELECT)
     assert client.heard() == ["tx.select-ok"]
+    client.method(BASIC_CONSUME, "in", "c", False, False, False, False, {})
+    tags = [event[2][1] for event in client.events() if event[1] == BASIC_DELIVER]
+    assert len(tags) == acks
+    client.send(*[encode_method(1, BASIC_ACK, tag, False) for tag in tags])
     for _ in range(publishes):
         client.publish("q", b"x" * 100)
     core.sync()
@@ -108,6 +122,6 @@ def test_what_closes_a_transaction_is_as_long_for_any_number_of_publishes(publis
     core.sync()
     written = core.journal.frames[before:]
     assert client.heard() == ["tx.commit-ok"]
+    assert len(written) == 2
     assert sum(map(len, written)) < 300
-    (queue,) = core.node.state.queues.values()
-    assert len(queue.entries) == publishes
+    assert [len(queue.entries) for queue in core.node.state.queues.values()] == [0, publishes]
