@@ -181,7 +181,10 @@ class CatchUp:
             return
         self.base = log.applied
         undecided = self._state.transactions
-        self._sent_of = {tx_id: each for tx_id, each in self._sent_of.items() if tx_id in undecided}
+        # Who is sent a base behind an EPOCH does not apply that: what it has ended is sent anew, without what it took away.
+        self._sent_of = {
+            tx_id: each for tx_id, each in self._sent_of.items() if tx_id in undecided and not each.outdated
+        }
         self._queues.clear()
         self._describe(wire.BASE_AGAIN)
         self._find_transactions()

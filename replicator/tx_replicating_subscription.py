@@ -26,7 +26,8 @@ class TxReplicatingSubscription(ReplicatingSubscription):
         tx_queue = Queue(tx.tx_id, "", name, durable=True, auto_delete=True, arguments={}, live=state.live)
         super().__init__(tx_queue, IdSet())
         self.tx = tx
-        # As they are now: an EPOCH behind the base may end the transient ones, and the backup applies that EPOCH itself.
+        # As they are now: an EPOCH behind the base may end the transient ones, and the backup applies that EPOCH itself, unless
+        # the base is put again behind it (`outdated`).
         self._events, self._transient_at = tx.events, tx.transient_at
         self.sent = 0
         self._at = 0
@@ -45,6 +46,11 @@ class TxReplicatingSubscription(ReplicatingSubscription):
         self._scanned = at
         branch = self.tx.branch
         self._prepared = branch is not None and branch.offset <= base
+
+    @property
+    def outdated(self) -> bool:
+        """An EPOCH that is applied now has ended some of what is sent."""
+        return self._events is not self.tx.events
 
     @property
     def left(self) -> int:

@@ -22,6 +22,7 @@ from understudy.broker.amqp.methods import (
     CHANNEL_FLOW,
     CHANNEL_FLOW_OK,
     CHANNEL_OPEN,
+    DTX_SELECT,
     TX_COMMIT,
     method_name,
 )
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[[tuple[Any, ...]], None]
 
+DTX_CLASS = DTX_SELECT >> 16
 POSTPONED_BYTES = 256
 """What a frame that waits in ``inbox`` counts beside its content."""
 
@@ -212,9 +214,15 @@ class Channel:
         return event
 
     def hurry(self) -> None:
-        """The client closes: do what stands before that without waiting for any answer."""
+        """The client closes: do what stands before that without waiting for any answer.
+
+        What stands behind a method that is not carried out yet, and says where publishes and acknowledgements go, is not done at
+        all: the method will not be, either.
+        """
         inbox = self.inbox
         while inbox and self.awaiting != TX_COMMIT and not self.closing and not self.ended:
+            if self.awaiting >> 16 == DTX_CLASS and not self.broker.answering:
+                return
             self.awaiting = 0
             self.connection.take_event(self._next_postponed())
 

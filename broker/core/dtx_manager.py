@@ -210,9 +210,9 @@ class DtxManager:
         if work is None:
             return
         if work.state is BranchState.FAILED:
-            answer(work.failed)
+            self._say(answer, work.failed)
         elif work.state is BranchState.PREPARED:
-            answer(XaStatus.OK)
+            self._say(answer, XaStatus.OK)
         elif work.state is BranchState.PREPARING:
             work.waiting.append(("prepare", answer))
         elif work.state is BranchState.ACTIVE:
@@ -255,7 +255,7 @@ class DtxManager:
         state = work.state
         if state is BranchState.FAILED:
             del self._branches[name]
-            answer(work.failed)
+            self._say(answer, work.failed)
             return
         prepared = state is BranchState.PREPARED or (
             state is BranchState.COMMITTING and work.tx is not None and work.tx.branch is not None
@@ -269,7 +269,7 @@ class DtxManager:
             if not work.tx.events:  # an empty transaction creates nothing anywhere
                 self._broker.transactions.forget_id(work.tx.tx_id)
                 del self._branches[name]
-                answer(XaStatus.OK)
+                self._say(answer, XaStatus.OK)
                 return
         work.waiting.append(("commit", answer))
         if state is not BranchState.COMMITTING:
@@ -295,7 +295,7 @@ class DtxManager:
             if work.state is BranchState.ACTIVE:
                 self._discard(work, "rolled back by its transaction manager")
             del self._branches[name]
-            self._broker.complete(self._broker.log.end, answer, status)
+            self._say(answer, status)
             return
         work.waiting.append(("rollback", answer))
         if work.state is not BranchState.ROLLING_BACK:
@@ -431,11 +431,19 @@ class DtxManager:
             elif answer is None:
                 raise IllegalStateError(f"branch {name[1]} in vhost '{name[0]}' was completed by an operator")
             else:
-                answer(XaStatus.HEURHAZ)
+                self._say(answer, XaStatus.HEURHAZ)
             return None
         if work.workers:
             raise IllegalStateError(f"{len(work.workers)} channels work on {work}, or have suspended it")
         return work
+
+    def _say(self, answer: Answer, status: XaStatus) -> None:
+        """Answer what is known here, once every listed broker has acknowledged this primary since now.
+
+        An ex-primary must not: its successor may have rolled back what is prepared here, or prepared anew what has failed here.
+        """
+        self._broker.barrier()
+        self._broker.complete(self._broker.log.end, answer, status)
 
     def _not_there(self, channel: Channel, key: int, name: BranchName) -> None:
         def say() -> None:

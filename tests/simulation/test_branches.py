@@ -5,18 +5,31 @@ Each stands where the test says: disks are held back and links cut until it does
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import permutations
 
 import pytest
 
 from tests.simulation import calls
+from tests.simulation.group import PERSISTENT
 from tests.simulation.ledger import Violation
 from tests.simulation.mutations import mutated
 from tests.simulation.release import Release
-from tests.simulation.scenario import NEVER_MS, Hand, Scenario, scenario
+from tests.simulation.scenario import NEVER_MS, Hand, Order, Scenario, scenario
 from tests.simulation.sim_client import Closed, Program, SimClient
 from tests.simulation.sim_node import SimNode
-from understudy.broker.amqp.methods import DTX_GET_TIMEOUT, DTX_GET_TIMEOUT_OK, QUEUE_DECLARE, encode_method
+from understudy.broker.amqp.methods import (
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    CONNECTION_CLOSE,
+    CONNECTION_CLOSE_OK,
+    DTX_GET_TIMEOUT,
+    DTX_GET_TIMEOUT_OK,
+    DTX_SELECT,
+    DTX_START,
+    QUEUE_DECLARE,
+    encode_method,
+)
 from understudy.broker.log import record
 from understudy.broker.transactions.xa_status import XaStatus
 from understudy.broker.transactions.xid import Xid
@@ -595,3 +608,98 @@ def test_what_cannot_be_written_in_the_format_in_force_is_refused() -> None:
         assert "upgrade it" in refused(group, calls.dtx_forget, X, 506)
         log.confine(2)
         assert ask(group, calls.dtx_forget) == XaStatus.OK
+
+
+def leads_without_answering(group: Scenario) -> SimNode:
+    """The primary is gone, and its successor waits for the other member, which is stopped."""
+    first = group.primary
+    successor, other = group.backups
+    group.crash(first)
+    group._show_the_store()
+    other.pause()
+    group.until("it leads", lambda: successor.ha.primary is not None)
+    return successor
+
+
+@pytest.mark.parametrize("closes", ["channel", "connection"])
+def test_what_was_meant_for_a_branch_is_done_by_nobody_if_the_client_closes_first(closes: str) -> None:
+    """A broker that recovers keeps dtx.start for later, and who closes does not wait. The publish behind it is not done alone."""
+    with scenario(backup_timeout_ms=NEVER_MS) as group:
+        group.hand()(calls.declare, "a")
+        first, other = group.primary, group.backups[1]
+        successor = leads_without_answering(group)
+        hand = group.hand()
+        assert hand.client.session is not None
+        assert hand.client.session.node is successor
+
+        def pipelined(client: SimClient) -> Program:
+            with client.corked():
+                client.write(encode_method(1, DTX_SELECT))
+                client.publish("", "a", PERSISTENT, b"before")
+                client.write(encode_method(1, DTX_START, X.format_id, X.global_id, X.branch_id, False, False))
+                client.publish("", "a", PERSISTENT, b"of the branch")
+                if closes == "channel":
+                    client.write(encode_method(1, CHANNEL_CLOSE, 200, "bye", 0, 0))
+                else:
+                    client.write(encode_method(0, CONNECTION_CLOSE, 200, "bye", 0, 0))
+            yield from client.wait(CHANNEL_CLOSE_OK, CONNECTION_CLOSE_OK)
+
+        order = hand.begin(pipelined)
+        group.until("closed", lambda: order.over)
+        assert not successor.node.broker.answering
+        other.resume()
+        group.until("active", lambda: group.cluster.primary() is successor)
+        first.start()
+        group.ready()
+        group.everywhere("a", b"before")
+        assert listed(group) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "verb"),
+    [
+        ("failed", "commit"),
+        ("failed", "rollback"),
+        ("empty", "commit"),
+        ("prepared", "prepare"),
+        ("completed", "rollback"),
+    ],
+)
+def test_an_ex_primary_says_nothing_of_what_it_knew(before: str, verb: str) -> None:
+    """Its successor may have gone on with the branch, or with another one of that name."""
+    with scenario(backup_timeout_ms=NEVER_MS) as group:
+        first, successor = group.primary, group.backups[0]
+        if before == "prepared":
+            hand = prepared(group)
+        else:
+            hand = worked(group, ends=False) if before != "empty" else group.hand()
+            if before == "empty":
+                hand(calls.dtx_select)
+                hand(calls.dtx_start, X)
+            hand(calls.dtx_end, X, fail=before == "failed")
+            if before == "completed":
+                assert hand(calls.dtx_prepare, X) == XaStatus.OK
+                assert hand(calls.dtx_complete, X, commit=True) == XaStatus.OK
+        group.run_ms(200)
+        group.cluster.store.cut_off.add(first.name)
+        for backup in group.backups:
+            group.cut_both(first, backup)
+        group.promote(successor)
+        group.until("it serves", lambda: group.cluster.primary() is successor)
+        asked: dict[str, Callable[[], Order]] = {
+            "prepare": lambda: hand.begin(calls.dtx_prepare, X),
+            "rollback": lambda: hand.begin(calls.dtx_rollback, X),
+            "commit": lambda: hand.begin(calls.dtx_commit, X, one_phase=before == "empty"),
+        }
+        order = asked[verb]()
+        group.run_ms(500)
+        assert hand.client.session is not None
+        assert hand.client.session.node is first
+        assert not order.over
+        group.heal()
+        group.until("its connection ends", lambda: order.over)
+        assert order.lost
+        if before == "prepared":
+            assert ask(group, calls.dtx_rollback) == XaStatus.OK
+        elif before == "completed":
+            assert ask(group, calls.dtx_forget) == XaStatus.OK
