@@ -22,7 +22,6 @@ from understudy.broker.amqp.methods import (
     CHANNEL_FLOW,
     CHANNEL_FLOW_OK,
     CHANNEL_OPEN,
-    DTX_SELECT,
     TX_COMMIT,
     method_name,
 )
@@ -45,7 +44,8 @@ if TYPE_CHECKING:
 
 Handler = Callable[[tuple[Any, ...]], None]
 
-DTX_CLASS = DTX_SELECT >> 16
+CLOSE_PATIENCE_MS = 5_000
+"""So long a close waits for a command that stands before it. Then it goes on (DESIGN 15), and what stood between is not done."""
 POSTPONED_BYTES = 256
 """What a frame that waits in ``inbox`` counts beside its content."""
 
@@ -57,6 +57,8 @@ class Channel:
         closing: we have sent channel.close; everything but the answer is passed over.
         ended: it will never say anything again.
         awaiting: key of the method whose answer waits for the log, or for room, 0 if none.
+        held: that method is a command which has not been carried out yet: nothing overtakes it, a close neither.
+        closes_ms: when the client's channel.close, which waits for that, is to go on at the latest; 0 if none does.
     """
 
     def __init__(self, connection: Connection, number: int) -> None:
@@ -66,6 +68,8 @@ class Channel:
         self.closing = False
         self.ended = False
         self.awaiting = 0
+        self.held = False
+        self.closes_ms = 0
         self.flow_active = True
         self.last_queue = ""
         self.inbox: deque[Event] = deque()
@@ -102,7 +106,9 @@ class Channel:
         if self.awaiting:
             if self.awaiting == TX_COMMIT and key != CHANNEL_CLOSE:
                 raise PreconditionFailedError(f"{method_name(key)} while tx.commit is pending on channel {self.number}")
-            if key != CHANNEL_CLOSE:
+            if key != CHANNEL_CLOSE or self.held:
+                if key == CHANNEL_CLOSE:
+                    self.closes_ms = self.broker.now_ms + CLOSE_PATIENCE_MS
                 self._postpone(event)
                 return
         if key == BASIC_PUBLISH:
@@ -140,6 +146,7 @@ class Channel:
             action(*args)
             return
         self.awaiting = key
+        self.held = outlives
         broker.complete(broker.log.end, self._reached, (action, args, outlives))
 
     def _reached(self, postponed: tuple[Callable[..., None], tuple[Any, ...], bool]) -> None:
@@ -162,6 +169,12 @@ class Channel:
             action, args = waiting
             self.answered(lambda: action(*args))
 
+    def carry_out_when_applied(self, key: int, action: Callable[..., None], *args: Any) -> None:
+        """Carry out a command when the log is applied up to its present end; nothing on this channel overtakes it."""
+        self.awaiting = key
+        self.held = True
+        self.broker.complete(self.broker.log.end, self._reached, (action, args, False))
+
     def answer_when_stable(self, offset: int, key: int, answer: Callable[[], None] | None) -> None:
         """Call ``answer`` when the log is applied up to ``offset``; until then the channel takes nothing more.
 
@@ -183,6 +196,7 @@ class Channel:
             return
         key = self.awaiting
         self.awaiting = 0
+        self.held = False
         self.connection.guard(self.number, key, answer)
         self.resume()
 
@@ -199,8 +213,11 @@ class Channel:
                 self.connection.take_event(self._next_postponed())
         finally:
             self._resuming = False
+        if self.closes_ms:
+            self.hurry()
         if self.connection.paused:
             self.connection.check_bounds()
+        self.connection.close_when_drained()
 
     def _postpone(self, event: Event) -> None:
         self.inbox.append(event)
@@ -214,16 +231,14 @@ class Channel:
         return event
 
     def hurry(self) -> None:
-        """The client closes: do what stands before that without waiting for any answer.
-
-        What stands behind a method that is not carried out yet, and says where publishes and acknowledgements go, is not done at
-        all: the method will not be, either.
-        """
+        """The client closes: do what stands before that without waiting for any answer; but for one whose method is `held`."""
         inbox = self.inbox
-        while inbox and self.awaiting != TX_COMMIT and not self.closing and not self.ended:
-            if self.awaiting >> 16 == DTX_CLASS and not self.broker.answering:
-                return
-            self.awaiting = 0
+        while inbox and not (self.held or self.closing or self.ended):
+            if self.awaiting == TX_COMMIT:
+                if inbox[0][1] != CHANNEL_CLOSE:
+                    return
+            else:
+                self.awaiting = 0
             self.connection.take_event(self._next_postponed())
 
     def fail(self, error: SoftError, key: int) -> None:
@@ -234,10 +249,16 @@ class Channel:
 
     def _close(self, args: tuple[Any, ...]) -> None:
         self.hurry()
+        if self.held:  # what stood before it has come upon such a method
+            self.closes_ms = self.closes_ms or self.broker.now_ms + CLOSE_PATIENCE_MS
+            self._postpone((self.number, CHANNEL_CLOSE, args))
+            return
         if self.closing:  # what stood before it was wrong, and the two closes cross
             self.send(CHANNEL_CLOSE_OK)
-        if self.closing or self.ended:
-            return
+        if not self.closing and not self.ended:
+            self._closed()
+
+    def _closed(self) -> None:
         self.end("closed by the client")
         self.send(CHANNEL_CLOSE_OK)
         self.connection.channel_closed(self)
@@ -259,7 +280,9 @@ class Channel:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        if not self.closing:
+        if 0 < self.closes_ms <= now_ms and not self.closing:
+            self._closed()
+        elif not self.closing:
             self.transacting.tick(now_ms)
 
     def end(self, reason: str) -> None:
@@ -270,6 +293,7 @@ class Channel:
         if self.ended:
             return
         self.ended = True
+        self.held = False
         self.inbox.clear()
         self._for_room = None
         if self._postponed_bytes:

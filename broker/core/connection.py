@@ -36,7 +36,7 @@ from understudy.broker.amqp.methods import (
     method_name,
 )
 from understudy.broker.core.broker import LARGE_BYTES
-from understudy.broker.core.channel import Channel
+from understudy.broker.core.channel import CLOSE_PATIENCE_MS, Channel
 from understudy.broker.core.login import Login
 from understudy.broker.errors import (
     AmqpError,
@@ -134,6 +134,8 @@ class Connection:
         self.channel_max = broker.limits.channel_max
         self.heartbeat_ms = 0
         self.paused = False
+        self._closes_ms = 0
+        self._draining = False
         self.congested = False
         self._congested_bytes = 0
         self.finished = False
@@ -240,6 +242,7 @@ class Connection:
                 channel.tick(now_ms)
             except SoftError as error:
                 self._close_channel(channel, error, 0)
+        self.close_when_drained()
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -297,10 +300,8 @@ class Connection:
     def _take_method(self, key: int, args: tuple[Any, ...]) -> None:
         phase = self.phase
         if key == CONNECTION_CLOSE:
-            for channel in list(self.channels.values()):
-                channel.hurry()
-            self.send(0, CONNECTION_CLOSE_OK)
-            self._finish("closed by the client")
+            self._closes_ms = self.broker.now_ms + CLOSE_PATIENCE_MS
+            self.close_when_drained()
         elif phase is Phase.START and key == CONNECTION_START_OK:
             self.client_properties, mechanism, response, _ = args
             self._log_in(mechanism, response)
@@ -473,6 +474,24 @@ class Connection:
         channel.end(error.reply_text)
         self.send(channel.number, CHANNEL_CLOSE, error.reply_code, error.reply_text, key >> 16, key & 0xFFFF)
         channel.closing = True
+        if channel.closes_ms:  # the two closes cross
+            self.send(channel.number, CHANNEL_CLOSE_OK)
+
+    def close_when_drained(self) -> None:
+        """If the client has said connection.close: end, unless a channel holds a command that is not carried out yet."""
+        if not self._closes_ms or self._draining:
+            return
+        self._draining = True
+        try:
+            for channel in list(self.channels.values()):
+                channel.hurry()
+        finally:
+            self._draining = False
+        held = any(channel.held for channel in self.channels.values())
+        if not held or self.broker.now_ms >= self._closes_ms:
+            self._closes_ms = 0
+            self.send(0, CONNECTION_CLOSE_OK)
+            self._finish("closed by the client")
 
     def channel_closed(self, channel: Channel) -> None:
         """The channel is gone on both sides; its number is free."""

@@ -83,7 +83,7 @@ class Distributed:
             if broker.answering:
                 verb(args)
             else:
-                channel.answer_when_stable(broker.log.end, key, lambda: verb(args))
+                channel.carry_out_when_applied(key, verb, args)
 
         return handle
 

@@ -175,14 +175,15 @@ class Transacting:
     def _check_name_is_free(self, tx: TxBuffer) -> None:
         broker = self._broker
         outcome = broker.state.outcomes.named(tx.name)
-        text = outcome.text if outcome is not None else ""
-        if not text and broker.bars(tx.name):
-            text = "rolled back"
-        other = broker.transactions.named(tx.name, besides=tx)
-        if text or other is not None:
-            raise PreconditionFailedError(
-                f"transaction name {tx.name!r} is taken: a transaction of that name {'is ' + (text or 'under way')}"
-            )
+        if outcome is not None:
+            why = f"a transaction of that name is {outcome.text}"
+        elif broker.bars(tx.name):  # not stably yet: a primary that was replaced must not say more
+            why = "somebody has asked what became of it"
+        elif broker.transactions.named(tx.name, besides=tx) is not None:
+            why = "a transaction of that name is under way"
+        else:
+            return
+        raise PreconditionFailedError(f"transaction name {tx.name!r} is taken: {why}")
 
     def _decided(self, session: Session, tx: TxBuffer) -> None:
         channel = self._channel

@@ -621,9 +621,14 @@ def leads_without_answering(group: Scenario) -> SimNode:
     return successor
 
 
+@pytest.mark.parametrize("answers", [False, True])
 @pytest.mark.parametrize("closes", ["channel", "connection"])
-def test_what_was_meant_for_a_branch_is_done_by_nobody_if_the_client_closes_first(closes: str) -> None:
-    """A broker that recovers keeps dtx.start for later, and who closes does not wait. The publish behind it is not done alone."""
+def test_what_is_meant_for_a_branch_does_not_overtake_it_when_the_client_closes(closes: str, answers: bool) -> None:
+    """A broker that recovers keeps dtx.start for later, and the close that comes behind it too.
+
+    Args:
+        answers: the broker has begun to answer, and what it keeps for later has still to come.
+    """
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         group.hand()(calls.declare, "a")
         first, other = group.primary, group.backups[1]
@@ -638,16 +643,26 @@ def test_what_was_meant_for_a_branch_is_done_by_nobody_if_the_client_closes_firs
                 client.publish("", "a", PERSISTENT, b"before")
                 client.write(encode_method(1, DTX_START, X.format_id, X.global_id, X.branch_id, False, False))
                 client.publish("", "a", PERSISTENT, b"of the branch")
+            if answers:
+                other.resume()
+                while not successor.node.broker.answering:
+                    yield from client.sleep(10)
+            with client.corked():
                 if closes == "channel":
                     client.write(encode_method(1, CHANNEL_CLOSE, 200, "bye", 0, 0))
                 else:
                     client.write(encode_method(0, CONNECTION_CLOSE, 200, "bye", 0, 0))
             yield from client.wait(CHANNEL_CLOSE_OK, CONNECTION_CLOSE_OK)
 
+        if answers:
+            group.run_ms(500)
+            group.hold_disk(successor)
         order = hand.begin(pipelined)
-        group.until("closed", lambda: order.over)
-        assert not successor.node.broker.answering
+        group.run_ms(500)
+        assert not order.over
+        group.free_disk(successor)
         other.resume()
+        group.until("closed", lambda: order.over)
         group.until("active", lambda: group.cluster.primary() is successor)
         first.start()
         group.ready()

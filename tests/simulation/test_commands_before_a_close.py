@@ -1,0 +1,121 @@
+"""A client sends commands without waiting for their answers, and closes: they are carried out in the order in which they came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation import calls
+from tests.simulation.group import PERSISTENT
+from tests.simulation.scenario import NEVER_MS, named, scenario
+from tests.simulation.sim_client import Program, SimClient
+from understudy.broker.amqp.methods import (
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    CONNECTION_CLOSE,
+    CONNECTION_CLOSE_OK,
+    QUEUE_DECLARE,
+    QUEUE_DELETE,
+    QUEUE_PURGE,
+    TX_COMMIT,
+    TX_SELECT,
+    encode_method,
+)
+
+CLOSES = pytest.mark.parametrize("closes", ["channel", "connection"])
+
+
+def purge(client: SimClient) -> None:
+    client.publish("", "q", PERSISTENT, b"before")
+    client.write(encode_method(1, QUEUE_PURGE, "q", True))
+    client.publish("", "q", PERSISTENT, b"after")
+
+
+def delete_and_declare(client: SimClient) -> None:
+    client.publish("", "q", PERSISTENT, b"before")
+    client.write(encode_method(1, QUEUE_DELETE, "q", False, False, True))
+    client.write(encode_method(1, QUEUE_DECLARE, "q", False, True, False, False, True, {}))
+    client.publish("", "q", PERSISTENT, b"after")
+
+
+def purge_and_commit(client: SimClient) -> None:
+    client.publish("", "q", PERSISTENT, b"before")
+    client.write(encode_method(1, QUEUE_PURGE, "q", True))
+    client.write(encode_method(1, TX_SELECT))
+    client.publish("", "q", named("n"), b"after")
+    client.write(encode_method(1, TX_COMMIT))
+
+
+def purge_of_nothing_and_again(client: SimClient) -> None:
+    purge(client)
+    purge(client)
+
+
+def closing(client: SimClient, commands: Callable[[SimClient], None], closes: str) -> Program:
+    with client.corked():
+        commands(client)
+        if closes == "channel":
+            client.write(encode_method(1, CHANNEL_CLOSE, 200, "bye", 0, 0))
+        else:
+            client.write(encode_method(0, CONNECTION_CLOSE, 200, "bye", 0, 0))
+    yield from client.wait(CHANNEL_CLOSE_OK, CONNECTION_CLOSE_OK)
+
+
+@CLOSES
+@pytest.mark.parametrize("commands", [purge, delete_and_declare, purge_and_commit, purge_of_nothing_and_again])
+def test_they_are_carried_out_in_order(commands: Callable[[SimClient], None], closes: str) -> None:
+    with scenario() as group:
+        group.hand()(calls.declare, "q")
+        hand = group.hand()
+        order = hand.begin(closing, commands, closes)
+        group.until("closed", lambda: order.over)
+        assert order.error is None
+        group.everywhere("q", b"after")
+        if commands is purge_and_commit:
+            assert group.fate("n") == "committed"
+
+
+@CLOSES
+def test_a_close_waits_for_a_broker_that_recovers(closes: str) -> None:
+    """Its queues are not known yet: a purge is kept for later, and so is the close behind it."""
+    with scenario(backup_timeout_ms=NEVER_MS) as group:
+        setup = group.hand()
+        setup(calls.declare, "q")
+        setup.publish("q", b"of old")
+        group.everywhere("q", b"of old")
+        first = group.primary
+        successor, other = group.backups
+        group.crash(first)
+        group._show_the_store()
+        other.pause()
+        group.until("it leads", lambda: successor.ha.primary is not None)
+        hand = group.hand()
+        order = hand.begin(closing, purge, closes)
+        group.run_ms(500)
+        assert not order.over
+        assert not successor.node.broker.answering
+        other.resume()
+        group.until("closed", lambda: order.over)
+        first.start()
+        group.ready()
+        group.everywhere("q", b"after")
+
+
+def test_a_channel_that_fails_answers_the_close_that_waits() -> None:
+    """Both sides say channel.close; each is answered."""
+    with scenario() as group:
+        group.hand()(calls.declare, "q")
+
+        def program(client: SimClient) -> Program:
+            with client.corked():
+                client.publish("", "q", PERSISTENT, b"before")
+                client.write(encode_method(1, QUEUE_DELETE, "q", False, True, True))  # if-empty, which it is not
+                client.write(encode_method(1, CHANNEL_CLOSE, 200, "bye", 0, 0))
+            event = yield from client.wait(CHANNEL_CLOSE_OK)
+            return event
+
+        hand = group.hand()
+        order = hand.begin(program)
+        group.until("answered", lambda: order.over)
+        group.everywhere("q", b"before")
