@@ -96,7 +96,10 @@ class Manager:
         if rng.random() < SUSPENDS:
             yield from calls.dtx_end(client, xid, suspend=True)
             yield from client.pause(0, 20)
-            yield from calls.dtx_start(client, xid, resume=True)
+            if (yield from calls.dtx_start(client, xid, resume=True)) != XaStatus.OK:
+                for tag in tags:  # its time is over: what is done now is done outside of any branch
+                    calls.nack(client, tag)
+                return False
         for i in range(len(tags)):
             stamp = f"#{transaction.label}/{i}"
             queue = rng.choice(ACCOUNTS)
