@@ -106,9 +106,7 @@ class Channel:
         if self.awaiting:
             if self.awaiting == TX_COMMIT and key != CHANNEL_CLOSE:
                 raise PreconditionFailedError(f"{method_name(key)} while tx.commit is pending on channel {self.number}")
-            if key != CHANNEL_CLOSE or self.held:
-                if key == CHANNEL_CLOSE:
-                    self.closes_ms = self.broker.now_ms + CLOSE_PATIENCE_MS
+            if key != CHANNEL_CLOSE:
                 self._postpone(event)
                 return
         if key == BASIC_PUBLISH:
@@ -249,7 +247,7 @@ class Channel:
 
     def _close(self, args: tuple[Any, ...]) -> None:
         self.hurry()
-        if self.held:  # what stood before it has come upon such a method
+        if self.held:
             self.closes_ms = self.closes_ms or self.broker.now_ms + CLOSE_PATIENCE_MS
             self._postpone((self.number, CHANNEL_CLOSE, args))
             return
@@ -280,9 +278,11 @@ class Channel:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        if 0 < self.closes_ms <= now_ms and not self.closing:
+        if self.closing:
+            return
+        if 0 < self.closes_ms <= now_ms:
             self._closed()
-        elif not self.closing:
+        else:
             self.transacting.tick(now_ms)
 
     def end(self, reason: str) -> None:
