@@ -316,6 +316,15 @@ class Scenario(Group):
         for node in others:
             node.resume()
 
+    def replace_silent_primary(self, successor: SimNode) -> None:
+        """The primary loses power, and this backup leads and answers nobody yet: the other members are stopped, and stay so."""
+        self.crash(self.primary)
+        self._show_the_store()
+        for node in self.nodes:
+            if node is not successor and node.up:
+                node.pause()
+        self.until(f"{successor.name} leads", lambda: successor.ha.primary is not None)
+
     def _show_the_store(self) -> None:
         """Everybody sees the store as it is; who has an old view of it might replace the new primary as well."""
         store = self.cluster.store

@@ -11,6 +11,8 @@ from understudy.broker.amqp.methods import (
     BASIC_GET,
     BASIC_REJECT,
     CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    CHANNEL_OPEN,
     CONNECTION_CLOSE,
     QUEUE_DECLARE,
     QUEUE_DELETE,
@@ -198,6 +200,15 @@ def test_a_delete_that_waits_survives_its_channel(core: Core, client: Client) ->
     client.send(encode_method(2, QUEUE_DECLARE, "q", True, False, False, False, False, {}))
     event = only(client)
     assert (event[1], event[2][0]) == (CHANNEL_CLOSE, 404)
+
+
+def test_a_close_that_waits_is_answered_by_a_channel_that_fails(core: Core, client: Client) -> None:
+    """The two closes cross; the number is free when the client has answered ours."""
+    client.send(publish("q", b"1"), DELETE_IF_EMPTY, encode_method(1, CHANNEL_CLOSE, 200, "", 0, 0))
+    core.sync()
+    assert client.heard() == ["channel.close", "channel.close-ok"]
+    client.send(encode_method(1, CHANNEL_CLOSE_OK), encode_method(1, CHANNEL_OPEN))
+    assert client.heard() == ["channel.open-ok"]
 
 
 def test_a_get_that_waits_takes_nothing_when_its_channel_is_gone(core: Core) -> None:
