@@ -35,7 +35,7 @@ from understudy.broker.amqp.methods import (
     DTX_START_OK,
 )
 from understudy.broker.core.association import Association
-from understudy.broker.core.dtx_manager import BranchState
+from understudy.broker.core.dtx_manager import BranchState, BranchWork
 from understudy.broker.errors import DtxCommandInvalidError, IllegalStateError, PreconditionFailedError
 from understudy.broker.transactions.dtx_branch import BranchName
 from understudy.broker.transactions.xa_status import XaStatus
@@ -123,13 +123,13 @@ class Distributed:
             association.suspended = False
             if association.work.state is BranchState.FAILED:
                 association.leave()
-                self._channel.send(DTX_START_OK, association.work.failed)
+                self._has_failed(association.work)
                 return
             self._work_on(association)
         elif join:
             work = self._broker.dtx.joined(name)
             if work.state is BranchState.FAILED:
-                self._channel.send(DTX_START_OK, work.failed)
+                self._has_failed(work)
                 return
             if name in self._suspended:
                 raise DtxCommandInvalidError(f"{work} is suspended on this channel; resume it")
@@ -137,6 +137,11 @@ class Distributed:
         else:
             self._work_on(Association(self._channel, self._broker.dtx.start(name)))
         self._channel.send(DTX_START_OK, XaStatus.OK)
+
+    def _has_failed(self, work: BranchWork) -> None:
+        """Nothing is started. An ex-primary must not say so: its successor may have one of that name that has not failed."""
+        channel, status = self._channel, work.failed
+        channel.answer_when_acknowledged(DTX_START, lambda: channel.send(DTX_START_OK, status))
 
     def _work_on(self, association: Association | None) -> None:
         """Publishes and acknowledgements go to the branch from now on; with None, are done at once."""

@@ -358,7 +358,7 @@ class DtxManager:
             self._not_there(channel, key, name)
             return
         if work.state is BranchState.FAILED:
-            answer(work.failed)
+            self._say(answer, work.failed)
             return
         if work.state is not BranchState.ACTIVE:
             raise IllegalStateError(f"{work} is {work.state.value}: it has no time-out any more")

@@ -665,6 +665,8 @@ def test_what_is_meant_for_a_branch_does_not_overtake_it_when_the_client_closes(
     [
         ("failed", "commit"),
         ("failed", "rollback"),
+        ("failed", "join"),
+        ("failed", "set-timeout"),
         ("empty", "commit"),
         ("prepared", "prepare"),
         ("completed", "rollback"),
@@ -694,6 +696,8 @@ def test_an_ex_primary_says_nothing_of_what_it_knew(before: str, verb: str) -> N
         asked: dict[str, Callable[[], Order]] = {
             "prepare": lambda: hand.begin(calls.dtx_prepare, X),
             "rollback": lambda: hand.begin(calls.dtx_rollback, X),
+            "join": lambda: hand.begin(calls.dtx_start, X, join=True),
+            "set-timeout": lambda: hand.begin(calls.dtx_set_timeout, X, 5),
             "commit": lambda: hand.begin(calls.dtx_commit, X, one_phase=before == "empty"),
         }
         order = asked[verb]()
