@@ -55,6 +55,7 @@ WITH_SMALL_SEGMENTS = attrs.evolve(WITH_UNHEARD_ADD, without=frozenset({"replace
 WITH_LOW_DISKS = Drawn(faults=frozenset({"unheard-add", "disk-low"}))
 WITH_ALL_FAULTS = Drawn()
 WITH_CHANGELING = Drawn(changeling=True)
+WITH_BRANCHES = Drawn(distributed=None)
 
 SEEDS: dict[Drawn, dict[int, str]] = {
     AT_FIRST: {
@@ -96,6 +97,9 @@ SEEDS: dict[Drawn, dict[int, str]] = {
         951: "a refill's bindings to a durable exchange were there at once, and went with the older exchange of that name",
         3150: "who led before it had come to where its refill stands brought another one up without its bindings",
         5536: "a refill's queue was named before older ones of its name were declared and deleted, and had no name then",
+    },
+    WITH_BRANCHES: {
+        18266: "a workload did not look at what resume had answered, and worked on outside of its branch, whose time was over",
     },
 }
 
