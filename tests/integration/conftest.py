@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.broker_process import BrokerProcess, running_broker
+from tests.integration.broker_process import BrokerProcess, leaks_of_clients, running_broker
 from tests.integration.dtx_group import start_all
 from tests.integration.dtx_places import GroupWithVhosts, Place, group_of_three, one_broker
 from tests.integration.dtx_workbench import Workbench
@@ -75,3 +75,10 @@ def group_bench(group: Group, request: pytest.FixtureRequest) -> Iterator[Workbe
     start_all(group)
     bench.move_to(group.primary().port)
     bench.abandon()
+
+
+@pytest.fixture
+def broken_connections() -> Iterator[None]:
+    """Clients of brokers that were killed leave their sockets to the garbage collector."""
+    with leaks_of_clients():
+        yield

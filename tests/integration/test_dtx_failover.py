@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pika.exceptions
 import pytest
 
-from tests.integration.broker_process import BrokerProcess, leaks_of_clients, running_broker, wait_until
+from tests.integration.broker_process import BrokerProcess, running_broker, wait_until
 from tests.integration.dtx_channel import (
     COMPLETED_BY_COMMIT,
     COMPLETED_BY_ROLLBACK,
@@ -26,17 +26,10 @@ from tests.integration.dtx_group import everywhere_settled, fail_over, in_order,
 from tests.integration.dtx_workbench import Workbench, cut, move, publish, refused, take
 from tests.stress.group import Group
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240), pytest.mark.usefixtures("broken_connections")]
 
 PAUSE_S = 0.7
 """Between the starts of two brokers: the first ones look at each other before the last is there."""
-
-
-@pytest.fixture(autouse=True)
-def broken_connections() -> Iterator[None]:
-    """Clients of brokers that were killed leave their sockets to the garbage collector."""
-    with leaks_of_clients():
-        yield
 
 
 @pytest.fixture

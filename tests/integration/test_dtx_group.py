@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pika.exceptions
 import pytest
 
-from tests.integration.broker_process import leaks_of_clients, wait_until
+from tests.integration.broker_process import wait_until
 from tests.integration.dtx_channel import (
     COMMIT,
     HEURHAZ,
@@ -22,14 +20,7 @@ from tests.integration.dtx_places import OTHER_VHOST
 from tests.integration.dtx_workbench import Workbench, move, publish, refused
 from tests.stress.group import Group
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
-
-
-@pytest.fixture(autouse=True)
-def broken_connections() -> Iterator[None]:
-    """Clients of brokers that were killed leave their sockets to the garbage collector."""
-    with leaks_of_clients():
-        yield
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240), pytest.mark.usefixtures("broken_connections")]
 
 
 @pytest.fixture
