@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pika
-import pika.exceptions
-from pika.adapters.utils.connection_workflow import AMQPConnectorStackTimeout
 
 from tests.integration.broker_process import PROGRAM, remove_journals, wait_until
+from tests.stress.clients import ERRORS, connect_to
 
 Row = dict[str, Any]
 
@@ -95,10 +94,9 @@ class Cluster:
         deadline = time.monotonic() + timeout_s
         while True:
             for port in range(self.port, self.port + self.brokers):
-                parameters = pika.ConnectionParameters("127.0.0.1", port, socket_timeout=0.5, stack_timeout=0.5)
                 # A process that is stopped (SIGSTOP) still takes TCP connections: hence the time-outs.
-                with contextlib.suppress(pika.exceptions.AMQPError, AMQPConnectorStackTimeout):
-                    return pika.BlockingConnection(parameters)
+                with contextlib.suppress(*ERRORS):
+                    return connect_to(port, socket_timeout=0.5, stack_timeout=0.5, heartbeat=None)
             assert time.monotonic() < deadline, "no primary takes a connection"
             time.sleep(0.02)
 

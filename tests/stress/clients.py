@@ -27,11 +27,16 @@ NAME_HEADER = "x-understudy-tx"
 ERRORS = (pika.exceptions.AMQPError, AMQPConnectorException, AMQPConnectorStackTimeout, OSError)
 
 
-def connect_to(port: int) -> Any:
-    """A connection to that broker, or an error of :data:`ERRORS`."""
-    return pika.BlockingConnection(
-        pika.ConnectionParameters("127.0.0.1", port, socket_timeout=HANDSHAKE_S, stack_timeout=HANDSHAKE_S, heartbeat=0)
-    )
+def connect_to(port: int, **parameters: Any) -> Any:
+    """A connection to that broker, or an error of :data:`ERRORS`. Other parameters are pika's."""
+    chosen = {"socket_timeout": HANDSHAKE_S, "stack_timeout": HANDSHAKE_S, "heartbeat": 0, **parameters}
+    try:
+        return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, **chosen))
+    except ValueError as error:
+        if "getpeername" not in str(error):
+            raise
+        # pika's word for a broker that was killed after the socket was connected and before pika had another look at it.
+        raise ConnectionResetError(str(error)) from error
 
 
 class NobodyLeadsError(AssertionError):
