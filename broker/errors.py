@@ -98,7 +98,7 @@ class AmqpError(UnderstudyError):
     @property
     def reply_text(self) -> str:
         """`NAME - text`, cut to 255 bytes of UTF-8 and never inside a character."""
-        return _cut(str(self), MAX_REPLY_TEXT_BYTES)
+        return cut_text(str(self), MAX_REPLY_TEXT_BYTES)
 
     def __str__(self) -> str:
         """The uncut reply text, for logs."""
@@ -379,7 +379,7 @@ def _value(value: object) -> str:
     return f"'{value}'"
 
 
-def _cut(text: str, limit: int) -> str:
+def cut_text(text: str, limit: int = MAX_REPLY_TEXT_BYTES) -> str:
     """`text` in at most `limit` bytes of UTF-8; a cut one ends in an ellipsis.
 
     Lone surrogates, which bytes of a peer may have become, are written as `?`: a close frame

@@ -44,6 +44,6 @@ class Message:
         return body if isinstance(body, bytes) else body.read()
 
     def spill(self, spill: Spill) -> None:
-        """Let the body go from memory, if it is there and ``spill`` has room."""
-        if isinstance(self.body, bytes):
+        """Let the body go from memory, if it is there and ``spill`` has room. An empty one takes none."""
+        if self.size and isinstance(self.body, bytes):
             self.body = spill.put(self.body) or self.body

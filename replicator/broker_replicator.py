@@ -24,6 +24,7 @@ from typing import Final
 from understudy.broker.core.meta import Meta
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
+from understudy.broker.errors import cut_text
 from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.kept_log import Batch
@@ -348,9 +349,10 @@ class BrokerReplicator:
     def say_no(self, tx: TxBuffer, reason: str) -> None:
         """Refuse a transaction; the refusal is durable before it is said, and stands until its ROLLBACK is stable."""
         assert self._gate is not None
+        reason = cut_text(reason, wire.REASON_BYTES)
         offset = tx.closing_offset
         self.noes[tx.tx_id] = (offset, reason)
-        payload = _NO.pack(tx.tx_id, offset) + reason.encode()[:200]
+        payload = _NO.pack(tx.tx_id, offset) + reason.encode()
         said = wire.encode_no(tx.tx_id, offset, reason)
         link = self._link_number
 

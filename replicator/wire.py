@@ -19,7 +19,7 @@ from typing import Final
 
 import attrs
 
-from understudy.broker.errors import UnderstudyError
+from understudy.broker.errors import UnderstudyError, cut_text
 from understudy.broker.log.record import read_short, short
 from understudy.replicator.id_set import IdSet
 
@@ -44,7 +44,7 @@ PIECE_ACK: Final = 13
 NO: Final = 14
 STATUS: Final = 15
 LOW_DISK: Final = 16
-REASON_CHARACTERS: Final = 200
+REASON_BYTES: Final = 200
 
 _SYNC: Final = Struct(">IQQBHH")
 _START: Final = Struct(">IQ")
@@ -120,7 +120,7 @@ def encode_sync(sync: Sync) -> bytes:
             _SYNC.pack(sync.epoch_seen, sync.log_start, sync.end, flags, len(sync.starts), len(sync.noes)),
             *[_START.pack(*start) for start in sync.starts],
             *[_NO.pack(*no) for no in sync.noes],
-            short(sync.low_disk[:REASON_CHARACTERS]),
+            short(cut_text(sync.low_disk, REASON_BYTES)),
         ]
     )
 
@@ -237,7 +237,7 @@ def decode_number(buf: bytes) -> int:
 
 
 def encode_no(tx_id: int, prepare_offset: int, reason: str) -> bytes:
-    return bytes((NO,)) + _NO.pack(tx_id, prepare_offset) + short(reason[:REASON_CHARACTERS])
+    return bytes((NO,)) + _NO.pack(tx_id, prepare_offset) + short(cut_text(reason, REASON_BYTES))
 
 
 def decode_no(buf: bytes) -> tuple[int, int, str]:
@@ -256,7 +256,7 @@ def decode_status(buf: bytes) -> str:
 
 def encode_low_disk(reason: str) -> bytes:
     """A backup tells the primary that its disk is nearly full, and why; "": there is room again."""
-    return bytes((LOW_DISK,)) + short(reason[:REASON_CHARACTERS])
+    return bytes((LOW_DISK,)) + short(cut_text(reason, REASON_BYTES))
 
 
 def decode_text(buf: bytes) -> str:

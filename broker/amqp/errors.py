@@ -16,7 +16,8 @@ class FrameError(Exception):
     """The peer broke the rules of framing; its connection has to be closed.
 
     Attributes:
-        reply_code: 501 frame error, 502 syntax error, 503 command invalid, 505 unexpected frame, 540 not implemented.
+        reply_code: 501 frame error, 502 syntax error, 503 command invalid, 505 unexpected frame, 506 resource error, 540 not
+            implemented.
         text: the reason, naming the channel and the values; may be cut to fit a short string.
         key: the method (`class_id << 16 | method_id`) that was at fault, 0 if none was; `connection.close` names it.
     """

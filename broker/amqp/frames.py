@@ -64,6 +64,9 @@ Event: TypeAlias = MethodEvent | ContentEvent
 DEFAULT_MAX_BODY: Final = 512 * 1024 * 1024
 """Bytes of the largest message accepted; RabbitMQ's hard limit too."""
 
+CONTENT_BYTES: Final = 512
+"""What a message that is not whole counts for beside its bytes: what Python needs for it."""
+
 _UNLIMITED: Final = 1 << 32
 
 _head: Final = Struct(">BHI").unpack_from
@@ -101,13 +104,14 @@ def split_protocol_header(data: bytes) -> bytes | None:
 
 
 class _Content:
-    """A message whose method has arrived and whose header or body has not, or not all."""
+    """A message whose method has arrived and whose header or body has not, or not all. ``held``: what it counts for."""
 
-    __slots__ = ("args", "body", "body_size", "key", "properties")
+    __slots__ = ("args", "body", "body_size", "held", "key", "properties")
 
     def __init__(self, key: int, args: tuple[Any, ...]) -> None:
         self.key = key
         self.args = args
+        self.held = 0
         self.properties: bytes | None = None  # None until the header is here.
         self.body_size = 0
         self.body = bytearray()
@@ -118,6 +122,7 @@ class FrameParser:
 
     Attributes:
         error: the first thing that was wrong, or None. Once set it stays.
+        max_gathered: bytes of messages that are not whole, on all channels together, which are the most.
 
     Invariant: the events and the error do not depend on how the stream is cut into `feed` calls.
     """
@@ -125,21 +130,26 @@ class FrameParser:
     __slots__ = (
         "_contents",
         "_frame_max",
+        "_gathered",
         "_max_body",
         "_max_payload",
         "_max_single_body",
         "_needed",
         "_pending",
         "error",
+        "max_gathered",
     )
 
-    def __init__(self, frame_max: int, max_body: int = DEFAULT_MAX_BODY) -> None:
+    def __init__(
+        self, frame_max: int, max_body: int = DEFAULT_MAX_BODY, max_gathered: int = 2 * DEFAULT_MAX_BODY
+    ) -> None:
         """Make a parser at the beginning of the stream, after the protocol header if there is one.
 
         Args:
             frame_max: bytes of the largest frame accepted, its 8 bytes of overhead included; 0 for no limit. Before
                 tuning a client may send up to 4096.
             max_body: bytes of the largest body accepted.
+            max_gathered: see above.
         """
         self.error: FrameError | None = None
         self._max_body = max_body
@@ -148,6 +158,8 @@ class FrameParser:
         self._needed = 0
         # By channel; a channel is here from its method to the end of its body.
         self._contents: dict[int, _Content] = {}
+        self._gathered = 0
+        self.max_gathered = max_gathered
         self.frame_max = frame_max
 
     @property
@@ -164,8 +176,8 @@ class FrameParser:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes held of frames and bodies that are not complete."""
-        return len(self._pending) + sum(len(content.body) for content in self._contents.values())
+        """Bytes held of frames and messages that are not complete."""
+        return len(self._pending) + self._gathered
 
     def feed(self, data: bytes) -> list[Event]:
         """Read on with ``data``, and return what it completes, in the order of the stream.
@@ -192,6 +204,7 @@ class FrameParser:
             self.error = error.with_traceback(None)
             self.error.__cause__ = self.error.__context__ = None  # They hold frames, and those the buffers.
             self._contents.clear()
+            self._gathered = 0
             return events
         if at < len(data):
             pending += memoryview(data)[at:]
@@ -300,7 +313,8 @@ class FrameParser:
         key, args = decode_method(buf[start:stop])
         if not METHODS[key].content:
             return (channel, key, args)
-        self._contents[channel] = _Content(key, args)
+        self._contents[channel] = content = _Content(key, args)
+        self._gather(content, CONTENT_BYTES + stop - start)
         return None
 
     def _take_header(self, channel: int, buf: bytes, start: int, stop: int) -> Event | None:
@@ -326,7 +340,10 @@ class FrameParser:
                 key,
             )
         content.properties = buf[start + 12 : stop]
-        return self._complete(channel, content, b"") if content.body_size == 0 else None
+        if content.body_size == 0:
+            return self._complete(channel, content, b"")
+        self._gather(content, stop - start)
+        return None
 
     def _take_body(self, channel: int, buf: bytes, start: int, stop: int) -> Event | None:
         content = self._content_of(channel, "content body")
@@ -344,7 +361,10 @@ class FrameParser:
         if stop - start == content.body_size:
             return self._complete(channel, content, buf[start:stop])
         content.body += memoryview(buf)[start:stop]
-        return self._complete(channel, content, bytes(content.body)) if stop - start == missing else None
+        if stop - start == missing:
+            return self._complete(channel, content, bytes(content.body))
+        self._gather(content, stop - start)
+        return None
 
     def _take_heartbeat(self, channel: int, _buf: bytes, start: int, stop: int) -> Event | None:
         if channel != 0 or stop != start:
@@ -359,8 +379,21 @@ class FrameParser:
             raise FrameError(ReplyCode.UNEXPECTED_FRAME, f"{frame} without a method on channel {channel}")
         return content
 
+    def _gather(self, content: _Content, size_bytes: int) -> None:
+        """So much of a message has come which waits for the rest of it."""
+        content.held += size_bytes
+        self._gathered += size_bytes
+        if self._gathered > self.max_gathered:
+            raise FrameError(
+                ReplyCode.RESOURCE_ERROR,
+                f"{self._gathered} bytes of messages that are not whole on {len(self._contents)} channels, "
+                f"{self.max_gathered} are the most",
+                content.key,
+            )
+
     def _complete(self, channel: int, content: _Content, body: bytes) -> Event:
         del self._contents[channel]
+        self._gathered -= content.held
         assert content.properties is not None
         return (channel, content.key, content.args, content.properties, body)
 

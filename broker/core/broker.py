@@ -59,6 +59,8 @@ class Broker:
         refusal: why clients are turned away at connection.open ("" if they are not), with ``refusal_name`` in front.
         default_level: of queues that do not say how much of them is replicated; None: nothing is, this broker is alone.
         work_refused: why new work is refused before it enters the log ("" if it is not).
+        leaving: it turns its clients away. That a consumer goes with them says nothing of its queue: the client comes back, here
+            or elsewhere.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Broker:
         self.connections: set[Connection] = set()
         self.leading = False
         self.answering = False
+        self.leaving = False
         self.refusal = "the broker is starting"
         self.refusal_name = "CONNECTION_FORCED"
         self.default_level: ReplicationLevel | None = None
@@ -490,14 +493,15 @@ class Broker:
         if queue.owner is not None:
             queue.owner.exclusive_queues.remove(queue)
         for exchange in bound:
-            if not exchange.bindings:
+            if not exchange.bindings and not self.leaving:
                 self.append_record(record.encode_exchange_delete(exchange.vhost, exchange.name, exchange.durable))
         return depth
 
     # -- leaving --------------------------------------------------------------------------------------------------
 
     def close_clients(self, name: str, text: str) -> None:
-        """Turn every client away with connection.close 320."""
+        """Turn every client away with connection.close 320. This core takes no others."""
+        self.leaving = True
         for connection in list(self.connections):
             connection.force_close(name, text)
 

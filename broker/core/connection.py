@@ -45,6 +45,7 @@ from understudy.broker.errors import (
     HardError,
     NotAllowedError,
     SoftError,
+    cut_text,
 )
 
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ _SERVER_PROPERTIES = {
     "capabilities": CAPABILITIES,
     "information": "Licensed under the Apache License 2.0",
 }
+EARLY_BYTES = 64 << 10
+"""Of messages that are not whole, before connection.open-ok: of strangers no more is kept."""
+MESSAGES_AT_ONCE = 2
+"""So many of the largest messages may be on their way on one connection, on whatever channels."""
 _START_FRAME = encode_method(0, CONNECTION_START, 0, 9, _SERVER_PROPERTIES, b"PLAIN AMQPLAIN", b"en_US")
 """Told to everybody who connects: encoded once."""
 
@@ -112,6 +117,7 @@ class Connection:
 
     Attributes:
         paused: do not read from the socket now (a bound is reached, or work is refused for want of brokers).
+        unread: set by a driver that does not read the socket, for reasons of its own.
         congested: no deliveries now, nor answers to basic.get: ``outgoing_bytes_per_client`` are waiting to be written, or (set by
             the driver) were written and not taken by the client.
         finished: nothing more will be said: write what is left, then close the socket.
@@ -133,7 +139,7 @@ class Connection:
         self.frame_max = FRAME_MIN_SIZE
         self.channel_max = broker.limits.channel_max
         self.heartbeat_ms = 0
-        self.paused = False
+        self.paused = self.unread = False
         self._closes_ms = 0
         self._draining = False
         self.congested = False
@@ -146,7 +152,7 @@ class Connection:
         self.routes: dict[tuple[str, str], list[Queue]] = {}
         self.routes_version = -1
         self._login = Login(users, loopback)
-        self._parser = FrameParser(2 * FRAME_MIN_SIZE, broker.limits.message_bytes)
+        self._parser = FrameParser(2 * FRAME_MIN_SIZE, broker.limits.message_bytes, EARLY_BYTES)
         self._early = b""
         self._held: list[Event] = []
         self._output: list[bytes] = []
@@ -234,7 +240,7 @@ class Connection:
                 self.write(HEARTBEAT_FRAME)
                 self._sent_ms = now_ms
             # A socket that we do not read cannot be told dead by what we do not read from it (DESIGN 15).
-            if not self.paused and now_ms - self._received_ms >= 2 * self.heartbeat_ms:
+            if not self.paused and not self.unread and now_ms - self._received_ms >= 2 * self.heartbeat_ms:
                 self._finish(f"missed heartbeats, timeout {self.heartbeat_ms // 1000} s")
                 return
         for channel in list(self.channels.values()):
@@ -366,6 +372,7 @@ class Connection:
         self.user.require_vhost(vhost)
         self.vhost = vhost
         self.phase = Phase.RUNNING
+        self._parser.max_gathered = MESSAGES_AT_ONCE * broker.limits.message_bytes
         self.send(0, CONNECTION_OPEN_OK)
 
     # -- bounds ---------------------------------------------------------------------------------------------------
@@ -436,7 +443,7 @@ class Connection:
             self.transport.wake()
             if self.phase is Phase.RUNNING and self._can("connection.blocked"):
                 if reason:
-                    self.send(0, CONNECTION_BLOCKED, reason[:255])
+                    self.send(0, CONNECTION_BLOCKED, cut_text(reason))
                 else:
                     self.send(0, CONNECTION_UNBLOCKED)
 
@@ -508,7 +515,7 @@ class Connection:
         self.phase = Phase.CLOSING
         self.paused = False  # what comes now is close-ok or the end of the stream
         self._end_channels(text)
-        self.send(0, CONNECTION_CLOSE, code, text[:255], key >> 16, key & 0xFFFF)
+        self.send(0, CONNECTION_CLOSE, code, cut_text(text), key >> 16, key & 0xFFFF)
         self.close_reason = text
         self._opened_ms = self.broker.now_ms  # the peer has the handshake's time to answer close-ok
 

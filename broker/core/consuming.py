@@ -119,7 +119,7 @@ class Consuming:
         if consumer.exclusive:
             queue.exclusive_consumer = False
         queue.used_ms = self._broker.now_ms
-        if queue.auto_delete and not queue.consumers and not queue.deleted:
+        if queue.auto_delete and not queue.consumers and not queue.deleted and not self._broker.leaving:
             self._broker.delete_queue(queue)
 
     def cancelled_by_broker(self, consumer: Consumer) -> None:

@@ -151,7 +151,8 @@ class Journal:
         self._spare = SpareSegment(storage, self._segment_bytes)
         self._failure: BaseException | None = None
         self._closed = False
-        self.reserve = Reserve(storage, options.reserve_bytes)
+        newest = self._segments[-1].size_bytes if self._segments else 0
+        self.reserve = Reserve(storage, options.reserve_bytes, max(self._segment_bytes, newest))
         self._reader = JournalReader(storage, self._segments, self._cuts, lambda: [*self._flying, *self._pieces])
         self._buffered_bytes = 0
         self._sync_jobs = self._fsyncs = self._written_bytes = self._largest_group = self._rolls = 0
@@ -257,6 +258,7 @@ class Journal:
         segment = Segment(self._next_segment, size, align, footer_bytes, first_sequence, self.options.salt)
         self._next_segment += 1
         self._segments.append(segment)
+        self.reserve.segment_bytes = size
         return self._begin_piece(segment, segment.next_group, checkpoint, is_new=True)
 
     def _seal(self, segment: Segment) -> None:

@@ -67,6 +67,7 @@ from understudy.broker.log.journal import (
     CheckpointSource,
     CutMark,
     Journal,
+    JournalFailedError,
     JournalOptions,
     JournalState,
 )
@@ -197,15 +198,19 @@ def recover(
         JournalDamagedError: something that was once synced is not there.
         JournalFormatError: a segment, or a frame, is of a newer format.
         WrongIdentityError: another group's or broker's journal.
-        OSError, StorageFullError: from the disk.
+        OSError: from the disk, while it was read.
+        JournalFailedError: from the disk, while the tail was repaired.
     """
     found = _Scan(storage, visitor, identity, options.index_interval_bytes)
     found.run()
     state = found.state
-    _remove(storage, [found.void, SPARE_NAME])
-    if state.segments:
-        _repair(storage, state, found)
-    _remove(storage, found.dropped)  # now the group that lets go of them is on the disk for certain
+    try:
+        _remove(storage, [found.void, SPARE_NAME])
+        if state.segments:
+            _repair(storage, state, found)
+        _remove(storage, found.dropped)  # now the group that lets go of them is on the disk for certain
+    except OSError as error:
+        raise JournalFailedError(f"{storage}: the tail could not be repaired: {error}") from error
     return Recovered(Journal(storage, identity, options, checkpoint=checkpoint, state=state), found.report())
 
 

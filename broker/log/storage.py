@@ -272,17 +272,20 @@ class Reserve:
 
     Args:
         size_bytes: of the file, and the free space below which `low_space` says so; 0: no reserve, never low.
+        segment_bytes: of an ordinary segment.
 
     Attributes:
+        segment_bytes: of the newest segment. With less free space than that it is low, too: there must be room for the next one.
         state: ABSENT until `hold`, RELEASED after it was given up, or when there was no room for it.
         low_space: whether new work should be refused. Costs nothing to read; `check_space` brings it up to date.
     """
 
-    __slots__ = ("_size_bytes", "_storage", "low_space", "state")
+    __slots__ = ("_size_bytes", "_storage", "low_space", "segment_bytes", "state")
 
-    def __init__(self, storage: Storage, size_bytes: int) -> None:
+    def __init__(self, storage: Storage, size_bytes: int, segment_bytes: int = 0) -> None:
         self._storage = storage
         self._size_bytes = size_bytes
+        self.segment_bytes = segment_bytes
         self.state = ReserveState.HELD if self._is_there() else ReserveState.ABSENT
         self.low_space = False
 
@@ -331,8 +334,8 @@ class Reserve:
 
     def check_space(self) -> bool:
         """Look at the free space (one system call) and take the reserve back if there is ample room again."""
-        wanted = self._size_bytes
-        if wanted:
+        if self._size_bytes:
+            wanted = max(self._size_bytes, self.segment_bytes)
             free = self._storage.free_bytes()
             if self.state is ReserveState.RELEASED and free >= 2 * wanted and self.hold():
                 free = self._storage.free_bytes()

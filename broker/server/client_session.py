@@ -107,7 +107,14 @@ class ClientSession(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._full = False
-        self.connection.set_congested(False)
+        self._takes_again()
+
+    def _takes_again(self) -> None:
+        """What waited for room is answered now, which may read bodies that were spilled."""
+        try:
+            self.connection.set_congested(False)
+        except Exception as error:  # noqa: BLE001  # as in data_received
+            self._driver.crashed(f"client {self.connection.name} takes bytes again", error)
         self._driver.request_turn()
 
     # -- the core's side ------------------------------------------------------------------------------------------
@@ -136,8 +143,7 @@ class ClientSession(asyncio.Protocol):
             else:
                 transport.writelines(output)
         if connection.congested and not self._full:
-            connection.set_congested(False)  # only this turn's output was large, and the client takes it
-            self._driver.request_turn()
+            self._takes_again()  # only this turn's output was large, and the client takes it
         if connection.finished:
             self.close(LINGER_S)
         elif connection.paused is self._reading and not self._driver.stopping:
@@ -165,6 +171,7 @@ class ClientSession(asyncio.Protocol):
         """The broker is stopping: no new work from this client."""
         if self._transport is not None and self._reading and not self._closing:
             self._reading = False
+            self.connection.unread = True
             self._transport.pause_reading()
 
     def abort(self) -> None:

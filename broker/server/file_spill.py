@@ -116,7 +116,8 @@ class FileSpill:
         self.live_bytes = 0
 
     def put(self, body: bytes) -> FileBody | None:
-        """Write ``body``; None if the disk does not take it, which is logged once for as long as it lasts."""
+        """Write ``body``, which is not empty; None if the disk does not take it, which is logged once for as long as it lasts."""
+        assert body, "an empty body keeps no file open, and could not be read when that is closed"
         try:
             file = self._file
             if file is None or file.end >= self._file_bytes:

@@ -29,7 +29,7 @@ from understudy.broker.core.broker import Broker
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.state import BrokerState
-from understudy.broker.log.journal import Journal, JournalOptions
+from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.journal_recovery import recover
 from understudy.broker.log.segment import JournalIdentity
@@ -142,7 +142,8 @@ class NodeDriver:
         """Recover a core from the journal and run it.
 
         Raises:
-            JournalError, UnderstudyError, OSError: the journal cannot be used; nothing was changed.
+            JournalError, UnderstudyError, OSError: the journal cannot be used; nothing was changed. If the disk fails while it
+                is repaired the process ends (74).
         """
         assert self.node is None, "one core at a time"
         extension = None
@@ -153,7 +154,10 @@ class NodeDriver:
         spill = FileSpill(self._config.broker.data)
         node = BrokerNode(self._config.broker.id, self.limits, os.urandom, extension, kept_bytes, spill)
         port = GatePort(node)
-        journal = await asyncio.to_thread(self._recover, node, port)
+        try:
+            journal = await asyncio.to_thread(self._recover, node, port)
+        except JournalFailedError as error:
+            self._disk_failed(error)
         self.journal = journal
         self.journal_driver = JournalDriver(journal, self._loop, self._durable, self._disk_failed)
         port.connect(journal, self.journal_driver)
@@ -186,7 +190,10 @@ class NodeDriver:
             node.recovery,
             checkpoint=port.checkpoint,
         )
-        journal.reserve.hold()
+        try:
+            journal.reserve.hold()
+        except OSError as error:
+            raise JournalFailedError(f"{self._storage}: the reserve cannot be made: {error}") from error
         for warning in report.warnings:
             _log.warning("journal", warning=warning)
         if report.torn is not None:
@@ -425,7 +432,7 @@ class NodeDriver:
         """The core raised what it should not. Does not return."""
         fatal.crashed(event, error)
 
-    def _disk_failed(self, error: BaseException) -> None:
+    def _disk_failed(self, error: BaseException) -> NoReturn:
         fatal.disk_failed(self._storage, error)
 
 

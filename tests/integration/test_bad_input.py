@@ -209,6 +209,19 @@ def test_a_failing_write_ends_the_process_with_74_and_loses_nothing_confirmed(tm
         assert first_of(broker) == b"confirmed"
 
 
+def test_a_disk_that_fails_while_a_journal_is_repaired_ends_the_start_with_74(tmp_path: Path) -> None:
+    """Not with 1: then "nothing was changed", and a supervisor of a group gives all of it up."""
+    with running_broker(tmp_path) as broker:
+        publish(broker, b"confirmed")
+        broker.kill()  # so that there is something to repair
+        command = ["prlimit", "--fsize=8192", PROGRAM, "serve", "--config", broker.config]
+        done = subprocess.run(command, cwd=broker.folder, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == DISK, done.stderr
+        assert "the disk failed" in done.stderr
+        broker.start()
+        assert first_of(broker) == b"confirmed"
+
+
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path)
     broker.start()

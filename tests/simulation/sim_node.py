@@ -128,7 +128,7 @@ class SimNode:
         self._life += 1
         try:
             self._open_core()
-        except (OSError, StorageFullError) as error:  # the disk fails during recovery
+        except (OSError, StorageFullError, JournalFailedError) as error:  # the disk fails during recovery
             self._disk_failed(error)
             return
         self.world.note(self.name, f"starts; its log ends at {self.node.state.log.end}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
+import pika
 import pytest
 
-from tests.integration.broker_process import BrokerProcess
-from tests.stress.clients import End, Finder, declare, read_queue
+from tests.integration.broker_process import BrokerProcess, leaks_of_clients
+from tests.stress.clients import ERRORS, PERSISTENT, End, Finder, connect_to, declare, read_queue
 from tests.stress.confirmer import Confirmer
 from tests.stress.group import keep_or_remove, running_group
 from tests.stress.load import Books, Load
@@ -116,4 +118,27 @@ def test_the_primary_of_a_group(tmp_path: Path) -> None:
         group.settled()
         for load in loads:
             load.check(finder)
+        group.agree()
+
+
+def test_an_auto_delete_queue_is_there_for_the_consumer_that_comes_back(tmp_path: Path) -> None:
+    """It goes when its consumer does; but the broker has sent that away itself, and another one leads now (DESIGN 4)."""
+    with running_group(tmp_path) as group:
+        finder = Finder(group.ports)
+        primary = group.primary()
+        connection = connect_to(primary.port)
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("q", durable=True, auto_delete=True)
+        channel.basic_qos(prefetch_count=1)
+        channel.basic_consume("q", lambda *_: None)
+        for _ in range(3):
+            channel.basic_publish("", "q", b"confirmed", pika.BasicProperties(delivery_mode=PERSISTENT))
+        assert primary.stop() == 0
+        with leaks_of_clients(), contextlib.suppress(*ERRORS):
+            connection.close()
+        again = finder.connect()
+        assert again.channel().queue_declare("q", passive=True).method.message_count == 3
+        again.close()
+        group.ready()
         group.agree()

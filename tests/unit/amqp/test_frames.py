@@ -24,6 +24,7 @@ from understudy.broker.amqp import (
     return_frames,
     split_protocol_header,
 )
+from understudy.broker.amqp.frames import CONTENT_BYTES
 from understudy.broker.amqp.hot_arguments import CACHE_ENTRIES, ROUTES
 
 NO_PROPERTIES = b"\x00\x00"
@@ -219,11 +220,26 @@ def test_max_body_holds_for_bodies_of_one_frame_too(size: int) -> None:
 def test_buffered_bytes_tells_what_is_held() -> None:
     parser = FrameParser(4096)
     parser.feed(publish_method() + header(1, 2000) + body(1, b"x" * 1000) + b"\x03\x00")
-    assert parser.buffered_bytes == 1002
+    assert parser.buffered_bytes - 1002 == CONTENT_BYTES + len(publish_method()) - 8 + len(header(1, 2000)) - 8
+    parser.feed(body(1, b"x" * 1000)[2:])
+    assert parser.buffered_bytes == 0
 
 
 def test_a_declared_size_allocates_nothing() -> None:
     _, parser = read(publish_method() + header(1, 1 << 40), max_body=1 << 41)
+    assert parser.buffered_bytes < 2 * CONTENT_BYTES
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3])
+def test_messages_that_are_not_whole_are_bounded_on_all_channels_together(frames: int) -> None:
+    parser = FrameParser(4096, max_gathered=100_000)
+    for channel in range(1, 1_000):
+        parser.feed(b"".join((publish_method(channel), header(channel, 5), body(channel, b"1234"))[:frames]))
+        if parser.error is not None:
+            break
+    assert parser.error is not None
+    assert parser.error.reply_code == 506
+    assert "100000 are the most" in parser.error.text
     assert parser.buffered_bytes == 0
 
 

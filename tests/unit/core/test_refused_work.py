@@ -82,6 +82,18 @@ def test_who_publishes_without_confirms_is_blocked_with_the_reason_until_there_i
     assert client.heard() == ["connection.unblocked"]
 
 
+@pytest.mark.parametrize("letters", ["é" * 200, "\udcff" * 200])
+def test_the_reason_may_be_long_in_any_letters(core: Core, client: Client, letters: str) -> None:
+    """A reason of 255 characters is more octets than connection.blocked takes: the broker ended with 70 as its disk got full."""
+    core.broker.refuse_work("disk", f"disk space in /srv/{letters}b1 is below the reserve")
+    client.publish("q", b"1")
+    blocked = only(client)
+    assert blocked[1] == CONNECTION_BLOCKED
+    assert blocked[2][0].startswith("disk space in /srv/")
+    core.broker.close_clients("NOT_PRIMARY", letters)
+    assert client.heard() == ["connection.close"]
+
+
 def test_who_was_blocked_for_long_is_not_silent_before_it_can_be_read_again(core: Core, client: Client) -> None:
     """What it had said meanwhile was not read yet, and a tick that came first ended it for missed heartbeats."""
     client.connection.heartbeat_ms = 60_000

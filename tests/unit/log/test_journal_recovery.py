@@ -19,7 +19,7 @@ from tests.unit.log.test_journal_kit import (
     open_journal,
 )
 from understudy.broker.log.frame import BatchHeader, CorruptFrameError, encode_cut
-from understudy.broker.log.journal import Journal
+from understudy.broker.log.journal import Journal, JournalFailedError
 from understudy.broker.log.journal_recovery import scan
 from understudy.broker.log.segment import (
     GroupHeader,
@@ -300,7 +300,7 @@ def test_what_was_wiped_in_the_cache_alone_is_wiped_again(kept: set[int], proven
     storage.crash_keeping(kept)
     for _ in range(failing):
         storage.failing_syncs = 1
-        with suppress(OSError):
+        with suppress(JournalFailedError):
             open_journal(storage)
         storage.failing_syncs = 0
         storage.crash_soft()

@@ -446,6 +446,33 @@ def test_a_full_disk_without_reserve_is_the_end() -> None:
     assert recorder.batches == [batch(1, size=2400), batch(2, size=2400)]
 
 
+def test_space_is_low_when_the_next_segment_would_not_fit_though_the_reserve_would() -> None:
+    """Segments of 1 GiB, a reserve of 256 MiB and 600 MiB free: new work was taken, until the roll ended the broker with 74."""
+    storage = MemoryStorage()
+    journal = new_journal(storage, JournalOptions(segment_bytes=1 << 20, reserve_bytes=1 << 18))
+    journal.reserve.hold()
+    fill(journal, 1)
+    storage.capacity_bytes = storage.used_bytes() + (1 << 20)
+    assert not journal.reserve.check_space()
+    fill(journal, 150, first=2, size=8_000)  # a roll
+    assert journal.reserve.check_space()
+    assert journal.statistics().segments == 2
+    journal = new_journal(storage, journal.options)
+    assert journal.reserve.check_space(), "a recovered journal knows it too"
+
+
+def test_a_segment_for_a_large_checkpoint_counts_as_large_as_it_is() -> None:
+    storage = MemoryStorage()
+    checkpoint = encode_note(FIRST_BOUND_KIND, bytes(30_000))
+    journal = Journal(storage, IDENTITY, RESERVED, checkpoint=lambda: checkpoint)
+    journal.reserve.hold()
+    fill(journal, 5, size=2400)
+    size = max(len(storage.content(name)) for name in segments(storage))
+    assert size > 100_000
+    storage.capacity_bytes = storage.used_bytes() + 99_000
+    assert journal.reserve.check_space()
+
+
 def test_a_reserve_too_small_for_a_segment() -> None:
     storage = MemoryStorage()
     journal = new_journal(storage, JournalOptions(segment_bytes=8192, alignment_bytes=512, reserve_bytes=1000))

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.server.fakes import FakeTransport
 from understudy.broker.config import parse
 from understudy.broker.core.broker import Broker
+from understudy.broker.core.connection import Phase
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log.journal_gate import JournalGate
@@ -110,6 +111,44 @@ async def test_a_stopping_broker_reads_no_more(driver: FakeDriver) -> None:
     session.connection.write(b"x")
     driver.end_turn()
     assert transport.done == ["pause"]
+
+
+async def test_a_client_that_a_stopping_broker_does_not_read_is_not_silent(driver: FakeDriver) -> None:
+    session, _ = connected(driver)
+    connection = session.connection
+    connection.phase, connection.heartbeat_ms = Phase.RUNNING, 1_000
+    driver.stopping = True
+    session.stop_reading()
+    driver.broker.tick(1_900, 0)
+    connection.tick(60_000)
+    assert connection.phase is Phase.RUNNING
+    connection.unread = False
+    connection.tick(60_000)
+    assert "missed heartbeats" in connection.close_reason
+
+
+@pytest.mark.parametrize("how", ["resume", "flush"])
+async def test_a_disk_that_does_not_give_a_body_back_ends_the_broker_wherever_that_is_noticed(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A get that waits for room reads its body when the client takes bytes again. The loop takes an OSError for the network's."""
+    session, transport = connected(driver)
+    session.flush()
+
+    def lost(congested: bool) -> None:
+        if not congested:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(session.connection, "set_congested", lost)
+    if how == "resume":
+        session.pause_writing()
+        session.resume_writing()
+    else:
+        session.connection.congested = True  # this turn's output was large
+        session.connection.write(b"x")
+        driver.end_turn()
+    assert driver.crashes == [f"client {session.connection.name} takes bytes again"]
+    assert transport.written == ([b"x"] if how == "flush" else [])
 
 
 async def test_a_client_that_does_not_read_is_congested_until_it_does(driver: FakeDriver) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,6 +104,7 @@ async def test_a_driver_tells_of_the_core_that_it_drops(tmp_path: Path) -> None:
     storage = FileStorage(tmp_path)
     toml = f'[broker]\ndata = "{tmp_path}"\n[journal]\nsegment_bytes = "64KiB"\nreserve_bytes = "1MiB"\n'
     driver = NodeDriver(parse(toml), storage, [])
+    driver._housekeeping_at = math.inf  # else it may have looked by itself already
     try:
         await driver.open()
         gone = weakref.ref(driver.node)
