@@ -214,7 +214,7 @@ def test_a_disk_that_fails_while_a_journal_is_repaired_ends_the_start_with_74(tm
     with running_broker(tmp_path) as broker:
         publish(broker, b"confirmed")
         broker.kill()  # so that there is something to repair
-        command = ["prlimit", "--fsize=8192", PROGRAM, "serve", "--config", broker.config]
+        command = ["prlimit", "--fsize=8192", str(PROGRAM), "serve", "--config", str(broker.config)]
         done = subprocess.run(command, cwd=broker.folder, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == DISK, done.stderr
         assert "the disk failed" in done.stderr

@@ -13,7 +13,7 @@ each disk gives back what it should.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -281,7 +281,7 @@ class Scenario(Group):
 
     def cut(self, source: SimNode, target: SimNode) -> None:
         """Nothing from ``source`` reaches ``target`` any more; what was sent waits."""
-        self.cluster.network.cuts.add((source.name, target.name))
+        self.cluster.network.cuts[source.name, target.name] = 1
 
     def cut_both(self, one: SimNode, other: SimNode) -> None:
         self.cut(one, other)
@@ -289,7 +289,7 @@ class Scenario(Group):
 
     def mend_both(self, one: SimNode, other: SimNode) -> None:
         """Undo :meth:`cut_both`; what else is cut stays so."""
-        self.cluster.network.cuts -= {(one.name, other.name), (other.name, one.name)}
+        self.cluster.network.cuts -= Counter({(one.name, other.name): 1, (other.name, one.name): 1})
 
     def mend(self) -> None:
         self.cluster.network.heal()

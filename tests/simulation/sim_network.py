@@ -7,8 +7,8 @@ clients and brokers are in `sim_client`.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tests.simulation.story import describe_message
@@ -26,7 +26,7 @@ class Network:
     """Who can reach whom. A one-way cut stops only one direction.
 
     Attributes:
-        cuts: (source, target) that do not pass.
+        cuts: (source, target) that do not pass, and for how many reasons.
         slow: (source, target) to microseconds that are added to every message.
         refused: dials that came to nothing because the two ends did not agree.
         on_sent: told of every message that a broker gives to a link (source, target, message).
@@ -36,7 +36,7 @@ class Network:
     def __init__(self, world: World) -> None:
         self.world = world
         self.rng = world.stream("network")
-        self.cuts: set[tuple[str, str]] = set()
+        self.cuts: Counter[tuple[str, str]] = Counter()
         self.slow: dict[tuple[str, str], int] = {}
         self.pairs: list[LinkPair] = []
         self.refused = 0
@@ -45,6 +45,18 @@ class Network:
 
     def passes(self, source: str, target: str) -> bool:
         return not self.cuts or (source, target) not in self.cuts
+
+    def cut(self, paths: Iterable[tuple[str, str]]) -> None:
+        """Nothing passes there until each of those who have cut it mends it."""
+        self.cuts.update(paths)
+
+    def mend(self, paths: Iterable[tuple[str, str]]) -> None:
+        """One reason why nothing passes there is over; if it was the last, what waited goes on its way."""
+        for path in paths:
+            left = self.cuts.pop(path, 0) - 1
+            if left > 0:
+                self.cuts[path] = left
+        self.pump()
 
     def delay_us(self, source: str, target: str) -> int:
         delay_us = self.rng.randrange(100, 1_500)

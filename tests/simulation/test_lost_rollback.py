@@ -89,7 +89,7 @@ def lose_rollback(group: Group, second: SimNode, refusing: SimNode, work: Callab
     # Both backups receive ROLLBACK, and the second one is told that PREPARE is stable.
     group.until("told", lambda: bool(refused_at) and second.node.state.log.stable == refused_at[0])
     for node in (first, second):
-        group.cluster.network.cuts |= {(node.name, refusing.name), (refusing.name, node.name)}
+        group.cluster.network.cut({(node.name, refusing.name), (refusing.name, node.name)})
     first.crash(hard=True)
     del first._begin_sync
     first.start()  # it leads again, without ROLLBACK

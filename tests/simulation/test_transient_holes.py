@@ -170,7 +170,7 @@ def test_who_was_brought_up_without_them_says_so_when_it_leads() -> None:
         first.start()
         group.promote(first)
         group.cut_both(first, other)
-        group.cluster.network.cuts.discard((first.name, successor.name))
+        group.cluster.network.mend({(first.name, successor.name)})
         group.until("the successor has it", lambda: group.has_prepare(successor))
         group.cut_both(first, successor)
         group.crash(first)

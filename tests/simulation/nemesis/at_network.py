@@ -33,7 +33,7 @@ class Partition(Strike):
         if not havoc.crossing(paths):
             return False
         havoc.world.fault(self.verb, f"{sorted(paths)}{' and the store from ' + self.store if self.store else ''}")
-        havoc.network.cuts |= paths
+        havoc.network.cut(paths)
         if self.store:
             havoc.lose_store(self.store)
         havoc.world.at(self.for_ms * MS, havoc.mend, paths, self.store)
@@ -49,7 +49,7 @@ class PartitionOneWay(Partition):
 
 @attrs.frozen(kw_only=True)
 class SwizzleClog(Strike):
-    """Some brokers are cut off one by one, and come back one by one in another order.
+    """Some brokers are cut off one by one, from all others and from the store, and come back one by one in another order.
 
     The swizzle of FoundationDB's simulation, which says that it finds deeper bugs than most (W. Wilson, "Testing Distributed
     Systems w/ Deterministic Simulation", Strange Loop 2014).
@@ -66,7 +66,7 @@ class SwizzleClog(Strike):
         for name, ms in self.clog_ms:
             havoc.world.at(ms * MS, havoc.clog, name)
         for name, ms in self.mend_ms:
-            havoc.world.at(ms * MS, havoc.mend, havoc.paths_of(name))
+            havoc.world.at(ms * MS, havoc.unclog, name)
         return True
 
 
@@ -235,7 +235,7 @@ class UnheardAdd(Strike):
         havoc.world.fault(
             self.verb, f"{self.broker} does not hear that it has added {joiner}, and reaches neither it nor the store"
         )
-        havoc.network.cuts |= paths
+        havoc.network.cut(paths)
         havoc.lose_store(self.broker)
         havoc.world.at(self.for_ms * MS, self._end, havoc, paths)
 

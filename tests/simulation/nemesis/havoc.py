@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tests.simulation.world import MS, START_US, World
@@ -20,6 +21,7 @@ class Havoc:
     Attributes:
         stopped: the nemesis has left: nothing new begins, what is under way ends in its time.
         left_us: when it did, since the run began; 0 before.
+        clogged: brokers to which and from which nothing goes, as often as that is so; the store is out of their reach, too.
     """
 
     def __init__(self, cluster: SimCluster) -> None:
@@ -29,6 +31,8 @@ class Havoc:
         self.store = cluster.store
         self.stopped = False
         self.left_us = 0
+        self.clogged: list[str] = []
+        self._store_lost: Counter[str] = Counter()
 
     @property
     def at_us(self) -> int:
@@ -62,18 +66,26 @@ class Havoc:
 
     def clog(self, broker: str) -> None:
         if not self.stopped:
-            self.network.cuts |= self.paths_of(broker)
+            self.clogged.append(broker)
+            self.network.cut(self.paths_of(broker))
+            self.lose_store(broker)
+
+    def unclog(self, broker: str) -> None:
+        """It hears those again who are not clogged themselves."""
+        if broker in self.clogged:  # else the nemesis had left before it was
+            self.clogged.remove(broker)
+            self.mend(self.paths_of(broker), broker)
 
     def mend(self, paths: set[Path], from_store: str = "") -> None:
-        """What waited there goes on its way; ``from_store``: this broker reaches the store again, too."""
-        self.network.cuts -= paths
-        self.network.pump()
+        """What waited there goes on its way, if nothing else is in it; ``from_store``: this broker reaches the store again, too."""
+        self.network.mend(paths)
         if from_store:
             self.regain_store(from_store)
 
     # -- the store ------------------------------------------------------------------------------------------------
 
     def lose_store(self, broker: str) -> None:
+        self._store_lost[broker] += 1
         self.store.cut_off.add(broker)
         self.world.at(1_000 * MS, self._feel_loss, broker)
 
@@ -82,6 +94,11 @@ class Havoc:
             self.node(broker).event(lambda ha: ha.coordination_lost())
 
     def regain_store(self, broker: str) -> None:
+        """One reason why it does not reach the store is over."""
+        self._store_lost[broker] -= 1
+        if self._store_lost[broker] > 0:
+            return
+        del self._store_lost[broker]
         self.store.cut_off.discard(broker)
         node = self.node(broker)
         node.event(lambda ha: ha.coordination_regained())
@@ -109,6 +126,8 @@ class Havoc:
     def _heal(self) -> None:
         self.world.note("NEMESIS", "everything heals")
         self.network.heal()
+        self.clogged.clear()
+        self._store_lost.clear()
         self.store.cut_off.clear()
         self.store.lag_ms.clear()
         for node in self.cluster.nodes.values():
