@@ -103,7 +103,7 @@ class Backup:
         """The store as it is."""
         before = self.group
         self.brokers = brokers
-        if before is not None and group.version < before.version:
+        if before is not None and (group.epoch, group.version) < (before.epoch, before.version):
             self.act()  # what is shown is older than what is known
             return
         self.group = group
@@ -304,6 +304,6 @@ class Backup:
         says how it is now.
         """
         info = self.brokers.get(group.primary)
-        if info is None or self.group is None or group.version <= self.group.version:
+        if info is None or self.group is None or (group.epoch, group.version) <= (self.group.epoch, self.group.version):
             return self.brokers
         return {**self.brokers, group.primary: attrs.evolve(info, alive=True, status="")}

@@ -74,6 +74,7 @@ class HaBroker:
         self._found_request = 0
         self._first_read = 0
         self._retry_ms = 0
+        self._second_look = self._second_look_ms = 0
         self._shown: tuple[BrokerStatus, str] | None = None
         self._shown_position = 0
         self._shown_ms = 0
@@ -122,6 +123,8 @@ class HaBroker:
             return
         if request in (self._first_read, self._found_request):
             self._first_answer(request, answer, group)
+        elif self.primary is not None and request == self._second_look:
+            self._looked_again(self.primary, group)
         elif self.primary is not None:
             self.primary.answered(request, answer, group)
         else:
@@ -169,9 +172,9 @@ class HaBroker:
             return
         self._retry_ms = 0
         # Its own founding, whose answer was lost or after which it died before EPOCH was on the disk, is finished now.
-        founded = (
-            self.replicator.founding and not epoch_seen and group.epoch == 1 and group.primary == self.config.broker
-        )
+        # Of version 1: whoever founded under that name and has changed anything since was not this process with this journal.
+        mine = group.epoch == 1 and group.version == 1 and group.primary == self.config.broker
+        founded = self.replicator.founding and not epoch_seen and mine
         self._first_read = self._found_request = 0
         if founded:
             self.backup.group = group
@@ -181,13 +184,26 @@ class HaBroker:
 
     def coordination_lost(self) -> None:
         self.backup.suspended = True
+        self._second_look = 0
         if self.primary is not None:
             self.primary.suspended = True
 
     def coordination_regained(self) -> None:
+        """A primary goes on when it has read that it still leads: alone in its set it has nobody else who would tell it."""
         self.backup.suspended = False
         if self.primary is not None:
-            self.primary.suspended = False
+            self._look_again()
+
+    def _look_again(self) -> None:
+        self._second_look = self._next_request()
+        self._second_look_ms = self.now_ms + 5 * self.config.coordination_retry_ms
+        self._coordination.read(self._second_look)
+
+    def _looked_again(self, primary: Primary, group: GroupState | None) -> None:
+        if group is not None:
+            self._second_look = 0
+            primary.suspended = False
+            primary.group_changed(group, self.backup.brokers)
 
     def disk_low(self, reason: str) -> None:
         """The disk is nearly full ("": it is not any more). A primary refuses new work; a backup says so, and leaves if it may.
@@ -262,6 +278,8 @@ class HaBroker:
             self._found_request = 0
             self.start()
         if self.primary is not None:
+            if self._second_look and now_ms >= self._second_look_ms:
+                self._look_again()  # the answer is lost
             self.primary.tick(now_ms)
         else:
             self.backup.tick(now_ms)
@@ -286,6 +304,7 @@ class HaBroker:
     def promoted(self, group: GroupState) -> None:
         """The store holds this broker as the primary of ``group.epoch``."""
         replicator = self.replicator
+        replicator.cut_refused()
         noes = replicator.standing_noes()
         transients_lost = replicator.lacks_transients
         replicator.unlink()

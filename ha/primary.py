@@ -379,6 +379,9 @@ class Primary:
 
     def _consider_expelling(self, backup: RemoteBackup, silent_ms: int, limit_ms: int) -> None:
         """Expel a listed backup that must leave, that the store says is dead, or that is silent for too long."""
+        change = self.in_sync.change
+        if change is not None and change.broker == backup.broker:
+            return  # it is on its way out, and whatever happens meanwhile, why is said
         if backup.must_leave:
             backup.leaving = backup.must_leave
         elif backup.link is None and backup.broker in self._dead:

@@ -24,6 +24,8 @@ class RemoteBackup:
     Attributes:
         listed: it is in the stored in-sync set, or may be (an add whose answer is lost): completions wait for it.
         acked: the log offset up to which it has acknowledged on this link.
+        most_acked: the same on any link, as long as it is listed.
+        progress_ms: monotonic time at which it got on: for a listed one, acknowledged what it had never acknowledged before.
         guard: set on a joiner that has been sent everything: completions wait for it from there on.
         must_leave: why it cannot stay in the set, whatever it does ("" if it can).
         leaving: why it is to be expelled as things stand; silence is a reason that may pass.
@@ -41,7 +43,7 @@ class RemoteBackup:
         self.sender: LogSender | None = None
         self.catch_up: CatchUp | None = None
         self.awaiting_ids = False
-        self.acked = 0
+        self.acked = self.most_acked = 0
         self.guard: QueueGuard | None = None
         self._sent_first = -1
         self.trackers = TxTrackers()
@@ -60,7 +62,11 @@ class RemoteBackup:
         self.unlinked(now_ms)
         self.link = link
         self.newest_record_format = link.newest_record_format
-        self.progress_ms = self.since_ms = now_ms
+        self.since_ms = now_ms
+        if not (
+            self.listed and self.ever_linked
+        ):  # else the others wait for it, and a link by itself brings them nothing
+            self.progress_ms = now_ms
         self.ever_linked = True
 
     def tell(self, status: str) -> None:
@@ -97,14 +103,17 @@ class RemoteBackup:
         """It is durable up to ``offset``."""
         if offset > self.acked:
             self.acked = offset
-            self.progress_ms = now_ms
+            if offset > self.most_acked or not self.listed:
+                self.most_acked = offset
+                self.progress_ms = now_ms
         if self.sender is not None:
             self.sender.acknowledged(offset)
 
     def pieces_acknowledged(self, count: int, now_ms: int) -> None:
         """It holds the first ``count`` pieces of its catch-up."""
         if self.catch_up is not None:
-            self.progress_ms = now_ms
+            if not self.listed:  # a refill's come with every link
+                self.progress_ms = now_ms
             for tx_id in self.catch_up.acknowledged(count):
                 self.trackers.clear(tx_id)
 

@@ -29,6 +29,7 @@ from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.log import journal_form
+from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.replicator import snapshot, wire
 from understudy.replicator.queue_replicator import QueueReplicator
@@ -79,6 +80,7 @@ class BrokerReplicator:
         self._pieces_synced = 0
         self._synced_first = 0
         self._refilling = False
+        self._awaits_base = False
         state.on_applied_tx = self._applied
         state.refused = self.noes
 
@@ -166,6 +168,7 @@ class BrokerReplicator:
         self._acked = -1
         self._pieces = self._pieces_acked = 0
         self._synced_first = self._pieces_noted
+        self._awaits_base = False
 
     def unlink(self) -> None:
         """The link is gone: nothing is acknowledged any more."""
@@ -323,9 +326,10 @@ class BrokerReplicator:
     def acknowledge(self) -> None:
         """Say how far this broker is durable, under the epoch of the link; never past a PREPARE it says no to.
 
-        Nor before all is on the disk that a catch-up on an earlier link has brought: the log counts as durable up to its base.
+        Nor before all is on the disk that a catch-up on an earlier link has brought: the log counts as durable up to its base. Nor
+        anything of a log that a catch-up is about to replace: it may be another primary's.
         """
-        if not self._link_epoch or self._pieces_synced < self._synced_first:
+        if not self._link_epoch or self._awaits_base or self._pieces_synced < self._synced_first:
             return
         upto = self._state.log.durable
         for tx_id, (offset, _) in self.noes.items():
@@ -342,7 +346,9 @@ class BrokerReplicator:
     # -- votes ------------------------------------------------------------------------------------------------------
 
     def _vote(self, tx: TxBuffer) -> None:
-        vote, why = TransactionReplicator.vote(tx, self.restarted_after, self._state.holes)
+        # Who leads has whatever was opened under its own epoch: what it had lost with a restart is older.
+        sender_lacks = self._state.holes and tx.tx_id >> ID_EPOCH_SHIFT < self._link_epoch
+        vote, why = TransactionReplicator.vote(tx, self.restarted_after, sender_lacks)
         if vote is Vote.FAILED:
             self.say_no(tx, why)
 
@@ -375,6 +381,22 @@ class BrokerReplicator:
         """Transactions that a promotion of this broker must roll back."""
         return [self._state.transactions[tx] for tx, (offset, _) in self.noes.items() if self._stands(tx, offset)]
 
+    def cut_refused(self) -> None:
+        """Cut the log in front of the first PREPARE that this broker refuses and the group has committed.
+
+        Only who was promoted by force may hold such a thing: whoever is listed has acknowledged what was committed. It lacks what
+        it would have to apply, so what it holds is the group as it was before.
+        """
+        committed = [
+            tx.prepare_offset
+            for tx_id, (offset, _) in self.noes.items()
+            if self._stands(tx_id, offset)
+            and (tx := self._state.transactions[tx_id]).outcome_offset
+            and tx.outcome is TxState.COMMITTED
+        ]
+        if committed:
+            self.cut(min(committed) - 1)
+
     def _drop_fallen_noes(self) -> None:
         """A no whose PREPARE is not in this log any more has ended."""
         for tx_id, (offset, _) in list(self.noes.items()):
@@ -396,6 +418,7 @@ class BrokerReplicator:
     def _begin_catch_up(self, epoch: int) -> None:
         self._accept_epoch(epoch)
         self._refilling = False
+        self._awaits_base = True
         held = [
             (queue.id, QueueReplicator(self._state, queue).held())
             for queue in self._state.queues.values()
@@ -481,7 +504,9 @@ class BrokerReplicator:
             return
         kept = self._check_kept(message, at)
         self.part = True
-        self.noes.clear()
+        self._awaits_base = False
+        for tx_id in self.noes.keys() - kept.keys():
+            del self.noes[tx_id]  # what it refused goes, and comes anew; what stays is refused as before
         state.drop_transactions(kept)
         state.holes = wire.base_is_lacking(message)
         state.log.restart_at(meta.offset, list(meta.starts))

@@ -48,16 +48,18 @@ class TransactionReplicator(QueueReplicator):
             events.sort(key=_offset)
 
     @staticmethod
-    def vote(tx: TxBuffer, restarted_after: int, holes: bool) -> tuple[Vote, str]:
+    def vote(tx: TxBuffer, restarted_after: int, sender_lacks: bool) -> tuple[Vote, str]:
         """PREPARED if the buffer is the whole transaction, else FAILED and why.
 
         Args:
             tx: closed.
             restarted_after: this process holds nothing transient that stood in the log up to this offset.
-            holes: nor what the sender of the log had lost so itself (`BrokerState.holes`).
+            sender_lacks: nor what the sender of the log has lost so itself of this one (`BrokerState.holes`).
         """
         assert tx.closing is not None
-        may_lack_transients = holes or 0 < tx.first_offset <= restarted_after or (not tx.events and restarted_after > 0)
+        may_lack_transients = (
+            sender_lacks or 0 < tx.first_offset <= restarted_after or (not tx.events and restarted_after > 0)
+        )
         missing = tx.missing_for(tx.closing, may_lack_transients)
         return (Vote.FAILED, missing) if missing else (Vote.PREPARED, "")
 

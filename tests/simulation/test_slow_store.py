@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation import calls
-from tests.simulation.scenario import Scenario, scenario
+from tests.simulation.scenario import Scenario, publish_confirmed, scenario
+from understudy.ha.events import SetChanged
 
 ANSWERS_AFTER_MS = 1_500
 """More than `coordination_retry_ms`, a second."""
@@ -44,3 +45,21 @@ def test_a_backup_leaves_the_set_and_comes_back(seed: int) -> None:
         group.until("it is added", lambda: other.name in group.members)
         group.cluster.store.lag_ms.clear()
         group.everywhere("q", b"1")
+
+
+def test_why_a_broker_was_removed_is_said_though_it_was_heard_of_meanwhile() -> None:
+    with scenario(backup_timeout_ms=1_000) as group:
+        hand = group.hand()
+        hand(calls.declare, "a")
+        node, silent = group.primary, group.backups[0]
+        primary = node.ha.primary
+        assert primary is not None
+        group.hold_disk(silent)
+        hand.begin(publish_confirmed, "a", b"one")
+        group.cluster.store.lag_ms[node.name] = 4_000
+        group.until("its removal is asked for", lambda: primary.in_sync.busy)
+        group.free_disk(silent)
+        group.until("it is removed", lambda: silent.name not in primary.in_sync.members)
+        group.run_ms(10)
+        [told] = [event for event in node.told if isinstance(event, SetChanged) and silent.name in event.left]
+        assert "acknowledged nothing" in told.reason
