@@ -276,7 +276,7 @@ class Primary:
         """prepare_ordered: trackers for whoever does not hold the whole tx-queue yet (H-36)."""
         for backup in self.backups.values():
             if backup.catch_up is not None and backup.catch_up.lacks(tx.tx_id):
-                backup.trackers.track(tx)
+                backup.trackers.track(tx, backup.catch_up.ids_held(tx.tx_id))
 
     def _consider(self, backup: RemoteBackup) -> None:
         """A joiner: guard it when it has been sent everything, list it when it has passed the guard."""

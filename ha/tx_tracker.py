@@ -8,24 +8,27 @@ acknowledged, so they seldom live long; they are the assertion that readiness ne
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
 
 class TxTracker:
     """Enqueues and dequeues of one transaction on one queue that one backup lacks."""
 
-    __slots__ = ("dequeues", "enqueues", "queue_id", "tx_id")
+    __slots__ = ("_held", "dequeues", "enqueues", "queue_id", "tx_id")
 
-    def __init__(self, tx_id: int, queue_id: int, enqueues: int, dequeues: set[int]) -> None:
+    def __init__(self, tx_id: int, queue_id: int, enqueues: int, dequeues: set[int], held: Mapping[int, int]) -> None:
         self.tx_id = tx_id
         self.queue_id = queue_id
         self.enqueues = enqueues
         self.dequeues = dequeues
+        self._held = held
 
     @property
     def left(self) -> int:
-        """How many ids are still to come."""
-        return self.enqueues + len(self.dequeues)
+        """How many ids are still to come: each that is acknowledged leaves it (H-37)."""
+        return max(0, self.enqueues + len(self.dequeues) - self._held.get(self.queue_id, 0))
 
 
 class TxTrackers:
@@ -36,8 +39,13 @@ class TxTrackers:
     def __init__(self) -> None:
         self._by_tx: dict[int, list[TxTracker]] = {}
 
-    def track(self, tx: TxBuffer) -> None:
-        """The backup lacks ``tx``, which closes now: one tracker for each queue that it touches."""
+    def track(self, tx: TxBuffer, held: Mapping[int, int]) -> None:
+        """The backup lacks ``tx``, which closes now: one tracker for each queue that it touches.
+
+        Args:
+            tx: all of it.
+            held: by queue, how many of its ids the backup holds; it grows as the catch-up gets on.
+        """
         dequeues: dict[int, set[int]] = {}
         for offset, message, content in tx.events:
             if message is None and offset:  # what is not in the log is nobody's but the primary's
@@ -45,7 +53,7 @@ class TxTrackers:
                     dequeues.setdefault(queue_id, set()).update(ids)
         queues = {**dict.fromkeys(dequeues), **dict.fromkeys(tx.enqueue_counts())}
         self._by_tx[tx.tx_id] = [
-            TxTracker(tx.tx_id, queue_id, tx.enqueue_counts().get(queue_id, 0), dequeues.get(queue_id, set()))
+            TxTracker(tx.tx_id, queue_id, tx.enqueue_counts().get(queue_id, 0), dequeues.get(queue_id, set()), held)
             for queue_id in queues
         ]
 

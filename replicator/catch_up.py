@@ -12,7 +12,9 @@ at once: the group may be waiting for that broker.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from understudy.broker.core.meta import Meta
 from understudy.broker.core.state import BrokerState
@@ -27,6 +29,15 @@ IN_FLIGHT_BYTES = 8 * PIECE_BYTES
 """No piece is sent while so much is unacknowledged."""
 NOT_SENT = 1 << 62
 """No piece has so high a number."""
+
+
+class _InFlight(NamedTuple):
+    """A piece that is sent and not acknowledged: ``left`` messages of a queue, or events of a transaction with their ``ids``."""
+
+    size_bytes: int
+    of: ReplicatingSubscription | None = None
+    left: int = 0
+    ids: Counter[int] | None = None
 
 
 class CatchUp:
@@ -52,7 +63,7 @@ class CatchUp:
         self.base = state.log.applied if refill_after is None else refill_after
         self._sent = 0
         self._acked = 0
-        self._in_flight: deque[int] = deque()
+        self._in_flight: deque[_InFlight] = deque()
         self._in_flight_bytes = 0
         self._ended_at = 0
         self._ready: deque[bytes] = deque()
@@ -62,6 +73,7 @@ class CatchUp:
         self._described = False
         self._held = held
         self._sent_of: dict[int, TxReplicatingSubscription] = {}
+        self._ids_held: dict[int, Counter[int]] = {}
         if not refill:
             self._describe(wire.BASE_NEW)
         self._find_transactions()
@@ -128,6 +140,8 @@ class CatchUp:
             subscription = sent_of.get(tx.tx_id)
             if subscription is None:
                 subscription = TxReplicatingSubscription(state, tx, self.base)
+                subscription.ids_held = held = self._ids_held.setdefault(tx.tx_id, Counter())
+                held.clear()
             else:
                 subscription.reach(self.base)
             if subscription.left:
@@ -142,29 +156,34 @@ class CatchUp:
         while self._ready:
             messages.append(self._count(self._ready.popleft()))
         while self.refill and self._transactions:
-            messages.append(self._count(self._transaction_piece()))
+            messages.append(self._transaction_piece())
         return messages
 
-    def _count(self, message: bytes) -> bytes:
+    def _count(
+        self, message: bytes, of: ReplicatingSubscription | None = None, left: int = 0, ids: Counter[int] | None = None
+    ) -> bytes:
         """It is sent now."""
         self._sent += 1
-        self._in_flight.append(len(message))
+        self._in_flight.append(_InFlight(len(message), of, left, ids))
         self._in_flight_bytes += len(message)
+        if of is not None:
+            of.unacknowledged += left
         return message
 
     def _transaction_piece(self) -> bytes:
-        """The next piece of the first transaction that has not been sent whole."""
+        """Send the next piece of the first transaction that has not been sent whole."""
         subscription = self._transactions[0]
+        before = subscription.left
         piece = subscription.next_piece(PIECE_BYTES)
         assert piece is not None, f"{subscription.tx.tx_id} has nothing left, and waits to be sent"
         if not subscription.left:
             self._transactions.popleft()
             self.unsent_transactions[subscription.tx.tx_id] = self._sent + 1
-        return piece
+        return self._count(piece, subscription, before - subscription.left, subscription.piece_ids)
 
     def _opening_message(self) -> bytes:
         """The next of what comes before the log."""
-        message = self._count(self._ready.popleft() if self._ready else self._transaction_piece())
+        message = self._count(self._ready.popleft()) if self._ready else self._transaction_piece()
         if not self._ready and not self._transactions:
             self._go_on()
         return message
@@ -182,9 +201,10 @@ class CatchUp:
         self.base = log.applied
         undecided = self._state.transactions
         # Who is sent a base behind an EPOCH does not apply that: what it has ended is sent anew, without what it took away.
-        self._sent_of = {
-            tx_id: each for tx_id, each in self._sent_of.items() if tx_id in undecided and not each.outdated
-        }
+        for tx_id, each in list(self._sent_of.items()):
+            if tx_id not in undecided or each.outdated:
+                each.ids_held = Counter()  # what of it is still on its way counts for nobody
+                del self._sent_of[tx_id]
         self._queues.clear()
         self._describe(wire.BASE_AGAIN)
         self._find_transactions()
@@ -217,9 +237,11 @@ class CatchUp:
         if self._ready:
             return self._count(self._ready.popleft())
         while self._queues:
-            piece = self._queues[0].next_piece(PIECE_BYTES)
+            subscription = self._queues[0]
+            before = subscription.left
+            piece = subscription.next_piece(PIECE_BYTES)
             if piece is not None:
-                return self._count(piece)
+                return self._count(piece, subscription, before - subscription.left)
             self._queues.popleft()
         self._ended_at = self._sent + 1
         return self._count(bytes((wire.CAUGHT_UP,)))
@@ -229,11 +251,17 @@ class CatchUp:
         if count > self._sent:
             raise wire.WireError(f"{count} pieces are acknowledged, {self._sent} were sent")
         for _ in range(count - self._acked):
-            self._in_flight_bytes -= self._in_flight.popleft()
+            piece = self._in_flight.popleft()
+            self._in_flight_bytes -= piece.size_bytes
+            if piece.of is not None:
+                piece.of.unacknowledged -= piece.left
+                if piece.ids is not None and isinstance(piece.of, TxReplicatingSubscription):
+                    piece.of.ids_held.update(piece.ids)
         self._acked = max(self._acked, count)
         whole = [tx_id for tx_id, piece in self.unsent_transactions.items() if piece <= self._acked]
         for tx_id in whole:
             del self.unsent_transactions[tx_id]
+            self._ids_held.pop(tx_id, None)
         return whole
 
     def lacks(self, tx_id: int) -> bool:
@@ -247,10 +275,23 @@ class CatchUp:
         """Everything is sent and held."""
         return self._ended_at > 0 and self._acked >= self._ended_at
 
+    def ids_held(self, tx_id: int) -> Mapping[int, int]:
+        """By queue, how many ids of that transaction the backup is known to hold, from now on; of what came with the log none."""
+        return self._ids_held.setdefault(tx_id, Counter())
+
+    def _unheld(self) -> Iterable[ReplicatingSubscription]:
+        """What the backup does not hold whole, in the order in which it is sent."""
+        sent = [piece.of for piece in self._in_flight if piece.of is not None]
+        return dict.fromkeys([*sent, *self._transactions, *self._queues])
+
     def blockers(self) -> list[tuple[str, int]]:
-        """(queue name, messages left), for status."""
-        return [(subscription.queue.name, subscription.left) for subscription in self._queues]
+        """(queue name, messages that are still to be held), for status."""
+        return [(each.queue.name, each.left + each.unacknowledged) for each in self._unheld() if not _is_tx(each)]
 
     def open_transactions(self) -> list[tuple[int, int]]:
-        """(transaction id, events left) of those that have not been sent whole, for status."""
-        return [(subscription.tx.tx_id, subscription.left) for subscription in self._transactions]
+        """(transaction id, events that are still to be held), for status."""
+        return [(each.queue.id, each.left + each.unacknowledged) for each in self._unheld() if _is_tx(each)]
+
+
+def _is_tx(subscription: ReplicatingSubscription) -> bool:
+    return isinstance(subscription, TxReplicatingSubscription)

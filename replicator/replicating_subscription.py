@@ -15,6 +15,9 @@ class ReplicatingSubscription:
     are the *skip set*). Ids ascend in log order, so everything that comes later, transactions included, has a higher id
     and comes with the log: nothing is sent twice. Each message is read when its piece is made; what has left the queue by
     then is passed over (the log tells the backup of its dequeue).
+
+    Attributes:
+        unacknowledged: what is in pieces that have been sent and are not known to be held.
     """
 
     def __init__(self, queue: Queue, skip: IdSet, transient_only: bool = False) -> None:
@@ -27,6 +30,7 @@ class ReplicatingSubscription:
             if entry.id not in skip and not (transient_only and entry.message.persistent and queue.durable)
         ]
         self._next = 0
+        self.unacknowledged = 0
 
     def extra_ids(self) -> IdSet:
         """Ids that the backup holds and the queue does not: to be dropped."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
@@ -19,6 +21,8 @@ class TxReplicatingSubscription(ReplicatingSubscription):
 
     Attributes:
         sent: how many events have been sent.
+        ids_held: by queue, how many ids of messages enqueued and dequeued are in pieces that the backup holds.
+        piece_ids: the same of the piece that was made last.
     """
 
     def __init__(self, state: BrokerState, tx: TxBuffer, base: int) -> None:
@@ -30,6 +34,8 @@ class TxReplicatingSubscription(ReplicatingSubscription):
         # the base is put again behind it (`outdated`).
         self._events, self._transient_at = tx.events, tx.transient_at
         self.sent = 0
+        self.ids_held: Counter[int] = Counter()
+        self.piece_ids: Counter[int] = Counter()
         self._at = 0
         self._scanned = 0
         self._logged = 0
@@ -60,14 +66,19 @@ class TxReplicatingSubscription(ReplicatingSubscription):
         """The next records of the tx-queue, or None when all have been sent."""
         records: list[tuple[int, bytes]] = []
         size = 0
+        ids: Counter[int] = Counter()
+        self.piece_ids = ids
         while self._at < self._scanned and size < limit_bytes:
             offset, message, content = self._events[self._at]
             self._at += 1
             if not offset:
                 continue  # concerns only queues whose messages are not in the log
             if message is None:
+                for queue_id, entry_ids in content:
+                    ids[queue_id] += len(entry_ids)
                 raw = record.encode_tx_dequeue(self.tx.tx_id, content)
             else:
+                ids.update(target[0] for target in content)
                 head = record.encode_tx_enqueue(self.tx.tx_id, content, message, offset in self._transient_at)
                 raw = head + message.properties + message.content()
             records.append((offset, raw))

@@ -10,6 +10,8 @@ import attrs
 from tests.simulation import calls
 from tests.simulation.scenario import Scenario, scenario
 from tests.simulation.sim_node import SimNode
+from tests.simulation.test_large_open_transactions import BODIES as EVENTS
+from tests.simulation.test_large_open_transactions import catch_up_of, is_under_way
 from tests.simulation.world import MS
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.ha.backup_readiness import BackupReadiness
@@ -220,3 +222,59 @@ def test_a_quick_catch_up_is_not_told_of() -> None:
         group.run_ms(2 * LOG_EVERY_MS)
         assert "catch-up ends" in [event.name for event in primary.told]
         assert not any(isinstance(event, BackupNotReady) and event.linked for event in primary.told)
+
+
+def test_what_is_sent_and_not_held_is_named_too() -> None:
+    """With the product's sizes all of an ordinary catch-up is in flight at once; then the joiner's disk hangs."""
+    with scenario(kept_bytes=1, piece_bytes=256 << 10, pieces_in_flight=8, backup_timeout_ms=20_000) as group:
+        setup = group.hand()
+        setup(calls.declare, "q")
+        hand = group.hand(transactional=True)
+        hand.publish("q", *[b"%d" % number for number in range(50)])
+        joiner = group.backups[0]
+        group.away(joiner)
+        setup.publish("q", *[b"new %d" % number for number in range(40)])
+        group.move_the_kept_log_on()
+        joiner.resume()
+        group.hold_disk(joiner)
+        group.until("its catch-up begins", lambda: catch_up_of(group, joiner) is not None)
+        group.run_ms(3_000)
+        row = shown(group, joiner)
+        assert row.queues == (("q", 40),)
+        assert [left for _, _, left in row.tx_queues] == [50]
+        assert row.blockers()[:2] == [
+            "queue 'q': 40 messages to come",
+            f"transaction {row.tx_queues[0][0]}: 50 events of queue {row.tx_queues[0][1]!r} to come",
+        ]
+        group.free_disk(joiner)
+        group.ready()
+        assert shown(group, joiner).blockers() == []
+
+
+def test_ids_of_a_closed_transaction_count_down_as_they_are_held() -> None:
+    """H-37: each id that is acknowledged leaves its tracker."""
+    with scenario(kept_bytes=1, piece_bytes=200, pieces_in_flight=1, backup_timeout_ms=20_000) as group:
+        setup = group.hand()
+        setup(calls.declare, "q")
+        hand = group.hand(transactional=True)
+        hand.publish("q", *EVENTS)
+        joiner = group.backups[0]
+        group.away(joiner)
+        group.move_the_kept_log_on()
+        joiner.resume()
+        group.until("a part of it has been sent", lambda: is_under_way(group, joiner, 4))
+        hand.committed()
+        lefts: list[int] = []
+
+        def noted() -> bool:
+            rows = shown(group, joiner).transactions
+            if rows and rows[0][2] not in lefts[-1:]:
+                lefts.append(rows[0][2])
+            return not rows
+
+        group.until("it holds all of it", noted)
+        assert len(lefts) > 5
+        assert lefts == sorted(lefts, reverse=True)
+        assert lefts[0] <= len(EVENTS)
+        assert lefts[-1] <= 4
+        group.ready()

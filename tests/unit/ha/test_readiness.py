@@ -107,7 +107,7 @@ def test_a_transaction_that_it_lacks_is_named_with_its_queue() -> None:
     tx.add(1, None, [(queue_id, [7, 8])], b"", False)
     backup = RemoteBackup("b3", False, 0)
     backup.linked(SilentLink(), 0)
-    backup.trackers.track(tx)
+    backup.trackers.track(tx, {})
     assert backup.readiness(state).blockers() == ["transaction 1.45: 2 ids of queue 'orders' to come"]
 
 

@@ -55,7 +55,7 @@ def joiner(without: set[str]) -> RemoteBackup:
         backup.guard = QueueGuard(end)
     backup.acknowledged(end - 1 if "the guard is passed" in without else end, 1)
     if "no trackers" in without:
-        backup.trackers.track(closed_transaction())
+        backup.trackers.track(closed_transaction(), {})
     if "room on its disk" in without:
         backup.low_disk = "disk space in /data is below the reserve"
     return backup
@@ -89,7 +89,7 @@ def test_each_piece_that_it_acknowledges_counts() -> None:
     state.log.applied = state.log.closed_end
     backup.catch_up = catch_up = CatchUp(state, {})
     assert catch_up.lacks(TX)
-    backup.trackers.track(tx)
+    backup.trackers.track(tx, {})
     sent = len(catch_up.opening())
     while catch_up.next_message() is not None:
         sent += 1
@@ -105,7 +105,7 @@ def test_a_refill_keeps_nobody_out_but_its_trackers_do() -> None:
     backup.catch_up = CatchUp(primary_state(), {}, refill_after=3)
     assert backup.may_be_guarded()
     assert backup.may_be_listed()
-    backup.trackers.track(closed_transaction())
+    backup.trackers.track(closed_transaction(), {})
     assert not backup.may_be_listed()
 
 

@@ -56,11 +56,11 @@ def test_two_transactions_two_queues_two_backups() -> None:
     first, second = transactions()
     one, other = TxTrackers(), TxTrackers()
     assert left(one) == {}
-    one.track(first)
+    one.track(first, {})
     assert left(one) == OF_FIRST
     assert left(other) == {}, "what one backup lacks says nothing of another"
-    one.track(second)
-    other.track(second)
+    one.track(second, {})
+    other.track(second, {})
     assert left(one) == OF_FIRST | OF_SECOND
     assert left(other) == OF_SECOND
 
@@ -78,7 +78,7 @@ def test_what_is_not_tracked_is_cleared_without_ado() -> None:
     first, _ = transactions()
     trackers = TxTrackers()
     trackers.clear(FIRST)
-    trackers.track(first)
+    trackers.track(first, {})
     trackers.clear(SECOND)
     assert left(trackers) == OF_FIRST
 
@@ -86,8 +86,8 @@ def test_what_is_not_tracked_is_cleared_without_ado() -> None:
 def test_a_transaction_that_is_tracked_again_counts_once() -> None:
     first, _ = transactions()
     trackers = TxTrackers()
-    trackers.track(first)
-    trackers.track(first)
+    trackers.track(first, {})
+    trackers.track(first, {})
     assert left(trackers) == OF_FIRST
     trackers.clear(FIRST)
     assert left(trackers) == {}
@@ -98,5 +98,17 @@ def test_dequeues_that_are_not_in_the_log_are_nobody_s_but_the_primary_s() -> No
     enqueue(tx, 1, A)
     dequeue(tx, 0, (B, (1, 2)))
     trackers = TxTrackers()
-    trackers.track(tx)
+    trackers.track(tx, {})
     assert left(trackers) == {(FIRST, A): (1, set(), 1)}
+
+
+def test_each_id_that_is_held_leaves_its_tracker() -> None:
+    first, _ = transactions()
+    trackers = TxTrackers()
+    held = {A: 1}
+    trackers.track(first, held)
+    assert {each.queue_id: each.left for each in trackers.blockers()} == {A: 4, B: 4}
+    held[A] = 5
+    held[B] = 3
+    assert {each.queue_id: each.left for each in trackers.blockers()} == {A: 0, B: 1}
+    assert not trackers.all_clear, "it is clear when the whole transaction is held, not before"
