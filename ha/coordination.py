@@ -24,6 +24,8 @@ class GroupState:
         members: the in-sync set, sorted: who may be promoted.
         version: raised by one at each change of anything here.
         min_insync: the smallest set under which work is confirmed.
+        founding: a random number, 1 to 2**63 - 1, drawn when the group was founded; two groups of one name differ in it. Epochs
+            do not tell them apart: both begin with 1.
     """
 
     epoch: int
@@ -31,6 +33,7 @@ class GroupState:
     members: tuple[BrokerId, ...]
     version: int
     min_insync: int
+    founding: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -85,7 +88,7 @@ class Coordination(Protocol):
         """Write the first state of the group; CONFLICT if there is one already."""
 
     def replace(self, request: int, expected: GroupState, wanted: GroupState) -> None:
-        """Compare-and-set: write ``wanted`` if the store holds the epoch and version of ``expected``."""
+        """Compare-and-set: write ``wanted`` if the store holds founding, epoch and version of ``expected``."""
 
     def read(self, request: int) -> None:
         """Answer DONE with what the store holds now."""

@@ -110,6 +110,8 @@ class HaBroker:
         if group is None or self._first_read or self._found_request:
             self.backup.brokers = brokers  # until store and journal are known to belong together, nothing is done
             return
+        if self._refuse_foreign(group):
+            return
         if self.primary is not None:
             self.backup.brokers = brokers
             self.primary.group_changed(group, brokers)
@@ -149,7 +151,7 @@ class HaBroker:
                     f"{epoch_seen}: `understudy promote --unclean` repairs that, and may lose transactions"
                 )
             elif self.config.founds and request == self._first_read:
-                self.replicator.note_founding()
+                self.replicator.note_founding(1 + int.from_bytes(self.broker.random_bytes(8)) % ((1 << 63) - 1))
                 self._first_read = 0
                 self._retry_ms = self.now_ms + 5 * self.config.coordination_retry_ms
                 self._found_request = self._next_request()
@@ -159,6 +161,7 @@ class HaBroker:
                     members=(self.config.broker,),
                     version=1,
                     min_insync=self.config.min_insync,
+                    founding=self.replicator.founding,
                 )
                 self._coordination.found(self._found_request, founding)
             else:
@@ -170,17 +173,33 @@ class HaBroker:
                 f"{epoch_seen}: `understudy promote --unclean` repairs that, and may lose transactions"
             )
             return
+        if self._refuse_foreign(group):
+            return
         self._retry_ms = 0
         # Its own founding, whose answer was lost or after which it died before EPOCH was on the disk, is finished now.
-        # Of version 1: whoever founded under that name and has changed anything since was not this process with this journal.
-        mine = group.epoch == 1 and group.version == 1 and group.primary == self.config.broker
-        founded = self.replicator.founding and not epoch_seen and mine
+        founded = self.replicator.founds and not epoch_seen and group.epoch == 1 and self._founded_here(group)
         self._first_read = self._found_request = 0
         if founded:
             self.backup.group = group
             self.promoted(group)
         else:
             self.backup.group_changed(group, self.backup.brokers)
+
+    def _founded_here(self, group: GroupState) -> bool:
+        return group.primary == self.config.broker and group.founding == self.replicator.founding
+
+    def _refuse_foreign(self, group: GroupState) -> bool:
+        """Refuse to run, if the store holds a group that was founded anew since this journal was written."""
+        replicator = self.replicator
+        if not replicator.is_foreign(group.founding):
+            replicator.group_founding = group.founding
+            return False
+        self._host.refuse_to_run(
+            f"group {self.config.group!r} was founded anew: the store holds founding {group.founding:x}, this broker's journal "
+            f"belongs to founding {replicator.founding:x}, and nothing of it is in the group: with an empty data directory this "
+            "broker joins; `understudy promote --unclean` makes it the base of the group instead"
+        )
+        return True
 
     def coordination_lost(self) -> None:
         self.backup.suspended = True
@@ -309,7 +328,8 @@ class HaBroker:
         transients_lost = replicator.lacks_transients
         replicator.unlink()
         self.broker.state.on_prepare = None
-        replicator.epoch_seen = group.epoch  # durable with the EPOCH record, before anything is said under it
+        replicator.group_founding = group.founding
+        replicator.note_group(group.epoch)  # durable with the EPOCH record, before anything is said under it
         self.primary = Primary(self.config, self.broker, self._coordination, group, self, self._next_request)
         self.primary.suspended = self.backup.suspended
         self.primary.absent.known(self.backup.brokers, self.now_ms)

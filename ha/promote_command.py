@@ -66,6 +66,7 @@ def promote(
         seen_epoch=survivor.epoch_seen,
         expected=group,
         min_insync=wanted_min,
+        founding=survivor.founding,
     )
     _print(f"Epoch {state.epoch}: {survivor.broker} is the only member. Now: understudy serve --config {config}")
     if state.min_insync > 1:
@@ -101,6 +102,7 @@ def read_survivor(config: Config) -> Survivor:
         stable=log.stable,
         epoch_seen=max(replicator.epoch_seen, log.epochs.newest),
         part=replicator.part,
+        founding=replicator.founding,
     )
 
 

@@ -31,6 +31,7 @@ class Survivor:
         stable: how far it knows its log to have been stable.
         epoch_seen: the highest epoch that it has heard of.
         part: a catch-up was broken off.
+        founding: of the group to which it belongs, 0 if it belongs to none.
     """
 
     broker: BrokerId
@@ -40,6 +41,7 @@ class Survivor:
     stable: int
     epoch_seen: int
     part: bool
+    founding: int = 0
 
     @property
     def position(self) -> Position:

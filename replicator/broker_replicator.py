@@ -38,7 +38,9 @@ from understudy.replicator.tx_queue import tx_queue_name
 
 _U32: Final = Struct(">I")
 _NO: Final = Struct(">QQ")
-_EXTRAS: Final = Struct(">BIQB")
+_SEEN: Final = Struct(">IQ")
+_U64: Final = Struct(">Q")
+_EXTRAS: Final = Struct(">BIQBQ")
 
 EXTRAS_FORMAT: Final = 1
 """Of the bytes that :meth:`BrokerReplicator.extras` makes; their first."""
@@ -53,6 +55,9 @@ class BrokerReplicator:
         part: a catch-up is unfinished: what is held is no state of the group.
         fresh: transient messages may be missing, since this process started or the EPOCH of who had brought them was cut away.
         refill_due: the primary was told so: it may bring transient messages before the log does.
+        founding: of the group to which this journal belongs, or which this broker is about to found; 0 if there is none.
+        founds: it was about to found it.
+        group_founding: of the group in the store; it is noted with the first epoch that is.
         of_a_group: its journal was written with this plugin; otherwise its epochs are those of a broker that ran alone.
         noes: standing noes: transaction id to (offset of its PREPARE, reason).
     """
@@ -67,7 +72,9 @@ class BrokerReplicator:
         self.fresh = self.refill_due = True
         self._brought_under = 0
         self.restarted_after = 0
-        self.founding = False
+        self.founding = 0
+        self.founds = False
+        self.group_founding = 0
         self.of_a_group = False
         self.noes: dict[int, tuple[int, str]] = {}
         self._link_epoch = 0
@@ -90,14 +97,16 @@ class BrokerReplicator:
         """Recovery: take a note that this class wrote."""
         self.of_a_group = True
         if kind == journal_gate.EPOCH_SEEN:
-            self.epoch_seen = max(self.epoch_seen, _U32.unpack(payload)[0])
+            epoch, self.founding = _SEEN.unpack(payload)
+            self.epoch_seen = max(self.epoch_seen, epoch)
         elif kind == journal_gate.NO:
             tx_id, offset = _NO.unpack_from(payload, 0)
             self.noes[tx_id] = (offset, payload[_NO.size :].decode())
         elif kind == journal_gate.NO_ENDED:
             self.noes.pop(_NO.unpack_from(payload, 0)[0], None)
         elif kind == journal_gate.FOUNDING:
-            self.founding = True
+            (self.founding,) = _U64.unpack(payload)
+            self.founds = True
         elif kind == frame.KIND_CUT:  # to begin anew: the base that follows may not be on the disk
             self.part = True
         elif kind == journal_gate.PIECE:
@@ -112,12 +121,14 @@ class BrokerReplicator:
         """What a checkpoint must keep of this class, for the notes before it may be dropped."""
         noes = b"".join([_NO.pack(tx, at) + record.short(why) for tx, (at, why) in self.noes.items()])
         return (
-            _EXTRAS.pack(EXTRAS_FORMAT, self.epoch_seen, self.log_start, self.part) + _U32.pack(len(self.noes)) + noes
+            _EXTRAS.pack(EXTRAS_FORMAT, self.epoch_seen, self.log_start, self.part, self.founding)
+            + _U32.pack(len(self.noes))
+            + noes
         )
 
     def replay_extras(self, buf: bytes, at: int) -> None:
         journal_gate.check_format("part of the ha plugin", buf[at], EXTRAS_FORMAT)
-        _, epoch_seen, log_start, part = _EXTRAS.unpack_from(buf, at)
+        _, epoch_seen, log_start, part, self.founding = _EXTRAS.unpack_from(buf, at)
         self.of_a_group = True
         self.epoch_seen = max(self.epoch_seen, epoch_seen)
         self.log_start = max(self.log_start, log_start)
@@ -193,21 +204,32 @@ class BrokerReplicator:
         not_there = not log.whole_after(log.applied) or self._state.refill_waits()
         return log.end > 0 and (self.fresh or brought_without or not_there)
 
-    def note_founding(self) -> None:
+    def note_founding(self, founding: int) -> None:
         """This broker is about to found its group: a durable fact, since an answer may be lost and a process may die."""
         assert self._gate is not None
-        if not self.founding:
-            self._gate.append_note(journal_gate.FOUNDING, b"")
+        if not self.founds:
+            self._gate.append_note(journal_gate.FOUNDING, _U64.pack(founding))
             self._gate.sync_now()
-            self.founding = True
+            self.founds = True
+            self.founding = founding
+
+    def is_foreign(self, founding: int) -> bool:
+        """Whether this journal is of another group than that one, though of the same name: what they hold has nothing in common."""
+        return self.epoch_seen > 0 and self.founding != founding and self.founding > 0
+
+    def note_group(self, epoch: int) -> None:
+        """Note ``epoch``, and the group in which it was seen, with what is synced next."""
+        assert self._gate is not None
+        self.founding = self.group_founding or self.founding
+        self._gate.append_note(journal_gate.EPOCH_SEEN, _SEEN.pack(epoch, self.founding))
+        self.epoch_seen = epoch
 
     def note_epoch(self, epoch: int) -> None:
         """Make ``epoch`` durable before anything is cut, acknowledged or sent under it."""
         if epoch > self.epoch_seen:
             assert self._gate is not None
-            self._gate.append_note(journal_gate.EPOCH_SEEN, _U32.pack(epoch))
+            self.note_group(epoch)
             self._gate.sync_now()
-            self.epoch_seen = epoch
 
     def take(self, message: bytes) -> None:
         """One message of the primary.

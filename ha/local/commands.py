@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def force_epoch(
     seen_epoch: int = 0,
     expected: GroupState | None = None,
     min_insync: int | None = None,
+    founding: int = 0,
 ) -> GroupState:
     """Make ``broker`` the primary of a new epoch, over the head of whoever leads: for ``promote --unclean``.
 
@@ -62,6 +64,7 @@ def force_epoch(
         seen_epoch: the highest epoch that the journal of ``broker`` has seen: the new one is above it.
         expected: what the store was found to hold, None for no such group.
         min_insync: of the group from now on; None: as it was (1 if nobody knows).
+        founding: of the group to which the journal of ``broker`` belongs; 0 if it belongs to none: this founds one.
 
     Returns:
         What the store now holds.
@@ -80,6 +83,7 @@ def force_epoch(
             wall_ms=time.time_ns() // 1_000_000,
             expected=expected,
             min_insync=min_insync,
+            founding=founding or 1 + secrets.randbelow((1 << 63) - 1),
         )
     finally:
         store.close()

@@ -32,7 +32,7 @@ import attrs
 from understudy.broker.errors import UnderstudyError
 from understudy.ha.coordination import BrokerId, BrokerInfo, GroupState
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 APPLICATION_ID: Final = 0x55535459  # "USTY"
 EPOCHS_SKIPPED: Final = 1_000
 """So far a forced epoch is above all that is known: brokers that nobody could ask may have begun others. Were two primaries to
@@ -47,7 +47,8 @@ _SCHEMA: Final = (
         primary_broker TEXT NOT NULL,
         members TEXT NOT NULL,
         version INTEGER NOT NULL,
-        min_insync INTEGER NOT NULL
+        min_insync INTEGER NOT NULL,
+        founding INTEGER NOT NULL
     ) WITHOUT ROWID""",
     """CREATE TABLE brokers (
         group_name TEXT NOT NULL,
@@ -79,6 +80,10 @@ _SCHEMA: Final = (
 )
 _TABLES: Final = frozenset({"groups", "brokers", "forced_epochs"})
 _NEW: Final = (0, 0, frozenset[str]())
+
+
+def _place(state: GroupState) -> tuple[int, int, int]:
+    return state.founding, state.epoch, state.version
 
 
 class StoreError(UnderstudyError):
@@ -197,13 +202,18 @@ class CoordinationStore:
 
     def _group(self, group: str) -> GroupState | None:
         row = self._connection.execute(
-            "SELECT epoch, primary_broker, members, version, min_insync FROM groups WHERE name = ?", (group,)
+            "SELECT epoch, primary_broker, members, version, min_insync, founding FROM groups WHERE name = ?", (group,)
         ).fetchone()
         if row is None:
             return None
-        epoch, primary, members, version, min_insync = row
+        epoch, primary, members, version, min_insync, founding = row
         return GroupState(
-            epoch=epoch, primary=primary, members=tuple(json.loads(members)), version=version, min_insync=min_insync
+            epoch=epoch,
+            primary=primary,
+            members=tuple(json.loads(members)),
+            version=version,
+            min_insync=min_insync,
+            founding=founding,
         )
 
     def _brokers(self, group: str) -> dict[BrokerId, BrokerRow]:
@@ -240,10 +250,10 @@ class CoordinationStore:
         return True, state
 
     def replace(self, group: str, expected: GroupState, wanted: GroupState) -> tuple[bool, GroupState | None]:
-        """Write ``wanted`` if epoch and version of ``expected`` are held; returns whether it was, and what is held then."""
+        """Write ``wanted`` if founding, epoch and version of ``expected`` are held; whether it was, and what is held then."""
         with self._transaction(durable=True):
             held = self._group(group)
-            if held is None or (held.epoch, held.version) != (expected.epoch, expected.version):
+            if held is None or _place(held) != _place(expected):
                 return False, held
             self._put_group(group, wanted)
         return True, wanted
@@ -258,6 +268,7 @@ class CoordinationStore:
         wall_ms: int,
         expected: GroupState | None,
         min_insync: int | None,
+        founding: int,
     ) -> GroupState:
         """Begin an epoch far above all that is known, whoever leads; it is recorded for good that this was done.
 
@@ -276,6 +287,7 @@ class CoordinationStore:
                 members=members,
                 version=held.version + 1 if held is not None else 1,
                 min_insync=min_insync or (held.min_insync if held is not None else 1),
+                founding=founding,
             )
             self._connection.execute(
                 "INSERT INTO forced_epochs VALUES (?, ?, ?, ?, ?, ?)",
@@ -294,8 +306,16 @@ class CoordinationStore:
 
     def _put_group(self, group: str, state: GroupState) -> None:
         self._connection.execute(
-            "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?)",
-            (group, state.epoch, state.primary, json.dumps(state.members), state.version, state.min_insync),
+            "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                group,
+                state.epoch,
+                state.primary,
+                json.dumps(state.members),
+                state.version,
+                state.min_insync,
+                state.founding,
+            ),
         )
 
     # -- brokers: gone with a reboot ----------------------------------------------------------------------------------------

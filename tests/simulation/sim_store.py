@@ -116,6 +116,11 @@ def describe_group(group: GroupState) -> str:
     return f"epoch {group.epoch}, primary {group.primary}, in-sync set {{{members}}}, version {group.version}"
 
 
+def place_of(group: GroupState) -> tuple[int, int, int]:
+    """What a change of the store compares."""
+    return group.founding, group.epoch, group.version
+
+
 class SimCoordination:
     """The port as one process of a broker has it."""
 
@@ -162,7 +167,7 @@ class SimCoordination:
     def replace(self, request: int, expected: GroupState, wanted: GroupState) -> None:
         def action() -> Answer:
             held = self._store.group
-            if held is None or (held.epoch, held.version) != (expected.epoch, expected.version):
+            if held is None or place_of(held) != place_of(expected):
                 return Answer.CONFLICT
             self._store.change(wanted)
             return Answer.DONE

@@ -174,7 +174,7 @@ def make_partial(path: Path) -> None:
         (lambda path: path.write_bytes(b"broker: b1\n" * 100), "not a database"),
         (lambda path: path.mkdir(), "is no file"),
         (make_foreign, "database of another program"),
-        (make_newer, "schema version 7, this program knows version 1"),
+        (make_newer, "schema version 7, this program knows version 2"),
         (make_partial, "lacks the tables brokers"),
     ],
 )
@@ -908,8 +908,8 @@ def test_the_store_of_dead_brokers_can_be_read_and_forced(path: Path) -> None:
     state, brokers = read_store(path, "g")
     assert state == FIRST
     assert (brokers["b1"].link, brokers["b1"].alive) == ("l", False)
-    forced = force_epoch(path, "g", "b2", ("b3", "b2"), seen_epoch=7, expected=FIRST)
-    assert forced == GroupState(epoch=1_007, primary="b2", members=("b2", "b3"), version=2, min_insync=1)
+    forced = force_epoch(path, "g", "b2", ("b3", "b2"), seen_epoch=7, expected=FIRST, founding=5)
+    assert forced == GroupState(epoch=1_007, primary="b2", members=("b2", "b3"), version=2, min_insync=1, founding=5)
     assert read_store(path, "g")[0] == forced
     again = force_epoch(path, "g", "b2", ("b2",), expected=forced, min_insync=2)
     assert (again.epoch, again.min_insync) == (2_007, 2)
@@ -920,9 +920,26 @@ def test_the_store_of_dead_brokers_can_be_read_and_forced(path: Path) -> None:
 
 
 def test_a_store_that_is_lost_can_be_made_anew(path: Path) -> None:
-    assert force_epoch(path, "g", "b1", ("b1",), seen_epoch=4) == GroupState(
-        epoch=1_004, primary="b1", members=("b1",), version=1, min_insync=1
+    made = force_epoch(path, "g", "b1", ("b1",), seen_epoch=4, founding=(1 << 63) - 1)
+    assert made == GroupState(
+        epoch=1_004, primary="b1", members=("b1",), version=1, min_insync=1, founding=(1 << 63) - 1
     )
+    assert read_store(path, "g")[0] == made
+
+
+def test_whoever_belongs_to_no_group_founds_one_by_force(path: Path) -> None:
+    foundings = {force_epoch(path, name, "b1", ("b1",)).founding for name in ("g", "h")}
+    assert len(foundings) == 2
+    assert min(foundings) > 0
+
+
+def test_a_group_that_was_founded_anew_is_another_one(path: Path) -> None:
+    """Epoch and version may be the same: whoever compares with the group of a former life changes nothing."""
+    with opened(path) as store:
+        held = attrs.evolve(FIRST, founding=7)
+        assert store.found("g", held) == (True, held)
+        former = attrs.evolve(held, founding=8)
+        assert store.replace("g", former, attrs.evolve(former, epoch=2, version=2)) == (False, held)
 
 
 def test_a_store_that_is_not_there_is_named(path: Path) -> None:
