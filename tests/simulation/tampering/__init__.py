@@ -1,0 +1,47 @@
+"""Tamperings: for each complaint of each checker, one thing that is falsified in a short scenario, so that it must follow.
+
+The mutation campaign shows that known bugs are found, by whichever checker is first. Here it is the checkers that are tested: that
+none is mute. Most complaints are about brokers that differ from the log, so what is falsified is a broker, a client's
+book, the store or a message; where the log itself has to be wrong, records are shown to the reference as if they had been chosen.
+"""
+
+from __future__ import annotations
+
+from tests.simulation.tampering import (
+    accounts,
+    answers,
+    chosen_log,
+    final_check,
+    in_sync,
+    levels,
+    odd_workloads,
+    order,
+    reference,
+    replicas,
+    restart,
+    statements,
+    workloads,
+)
+from tests.simulation.tampering.complaints import Complaint, complaints_of
+from tests.simulation.tampering.tampering import Tampering
+
+MODULES = (
+    accounts,
+    answers,
+    chosen_log,
+    final_check,
+    in_sync,
+    levels,
+    odd_workloads,
+    order,
+    reference,
+    replicas,
+    restart,
+    statements,
+    workloads,
+)
+TAMPERINGS: tuple[Tampering, ...] = tuple(
+    each for module in MODULES for each in vars(module).values() if isinstance(each, Tampering)
+)
+
+__all__ = ["TAMPERINGS", "Complaint", "Tampering", "complaints_of"]

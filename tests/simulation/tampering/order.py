@@ -1,0 +1,92 @@
+"""A message is applied, or handed out, where or when it may not be."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.simulation import calls
+from tests.simulation.scenario import Hand, Scenario
+from tests.simulation.sim_node import SimNode
+from tests.simulation.tampering.tampering import tampering
+from tests.simulation.test_branches import prepared
+from understudy.broker.core.entry import Entry
+from understudy.broker.core.queue import Queue
+
+complaint = partial(tampering, "checkers/order")
+
+
+def two_messages(group: Scenario) -> Hand:
+    hand = group.hand()
+    hand(calls.declare, "q")
+    hand.publish("q", b"#1", b"#2")
+    group.everywhere("q", b"#1", b"#2")
+    return hand
+
+
+def entries(node: SimNode, name: str = "q") -> tuple[Queue, list[Entry]]:
+    queue = Scenario.queue(node, name)
+    assert queue is not None
+    return queue, list(queue.entries.values())
+
+
+def hand_out(node: SimNode, queue: Queue, entry: Entry) -> None:
+    """As if a client were given it, for the first time."""
+    told = node.node.broker.on_delivered
+    assert told is not None
+    told(queue, entry, False)
+
+
+@complaint("G9", "applies id {} of {} after")
+def a_backup_puts_back_what_was_taken(group: Scenario) -> None:
+    hand = two_messages(group)
+    backup = group.backups[0]
+    queue, (first, _) = entries(backup)
+    hand.take("q")
+    group.everywhere("q", b"#2")
+    queue.enqueue(first.id, first.message, 0)
+
+
+@complaint("G3", "which is not there")
+def what_was_taken_is_handed_out(group: Scenario) -> None:
+    hand = two_messages(group)
+    queue, (first, _) = entries(group.primary)
+    hand.take("q")
+    group.everywhere("q", b"#2")
+    hand_out(group.primary, queue, first)
+
+
+@complaint("G3", "after its deadline")
+def what_is_over_is_handed_out(group: Scenario) -> None:
+    two_messages(group)
+    queue, (first, _) = entries(group.primary)
+    first.deadline_ms = 1
+    hand_out(group.primary, queue, first)
+
+
+@complaint("G3", "which branch of transaction {} takes away")
+def what_a_branch_takes_away_is_handed_out(group: Scenario) -> None:
+    prepared(group)
+    queue, (locked,) = entries(group.primary, "a")
+    hand_out(group.primary, queue, locked)
+
+
+@complaint("G8", "is on every listed broker")
+def who_leads_under_an_epoch_that_nobody_knows_hands_out(group: Scenario) -> None:
+    hand = two_messages(group)
+    group.primary.node.broker.epoch += 1
+    hand(calls.get, "q")
+
+
+@complaint("G9", "with redelivered=0; epoch {} did before")
+def the_first_is_handed_out_as_new_a_second_time(group: Scenario) -> None:
+    hand = two_messages(group)
+    hand(calls.get, "q")
+    queue, (first, _) = entries(group.primary)
+    hand_out(group.primary, queue, first)
+
+
+@complaint("G9", "waits before it")
+def the_second_is_handed_out_first(group: Scenario) -> None:
+    two_messages(group)
+    queue, (_, second) = entries(group.primary)
+    hand_out(group.primary, queue, second)
