@@ -12,8 +12,6 @@ import pytest
 
 from tests.simulation import calls
 from tests.simulation.group import PERSISTENT
-from tests.simulation.ledger import Violation
-from tests.simulation.mutations import mutated
 from tests.simulation.release import Release
 from tests.simulation.scenario import NEVER_MS, Hand, Order, Scenario, scenario
 from tests.simulation.sim_client import Closed, Program, SimClient
@@ -567,13 +565,6 @@ def test_an_operator_decides_while_the_manager_does() -> None:
         if not refusal:
             assert ask(group, calls.dtx_forget) == XaStatus.OK
         check(group, committed=True)
-
-
-def test_the_story_is_another_one_with_the_bug() -> None:
-    """It is too rare for the sweep of the campaign."""
-    with mutated("unknown-branches-are-answered-at-once") as bug, pytest.raises((AssertionError, Violation)):
-        test_an_ex_primary_does_not_say_that_there_is_no_such_branch()
-    assert bug.strikes
 
 
 def test_any_number_of_questions_may_wait_and_be_answered_at_once() -> None:

@@ -5,13 +5,9 @@ A prepared branch outlives its primary, so it is the one transaction that an EPO
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.simulation import calls
-from tests.simulation.ledger import Violation
-from tests.simulation.mutations import mutated
 from tests.simulation.scenario import NEVER_MS, Hand, Scenario, scenario
 from tests.simulation.sim_node import SimNode
 from understudy.broker.amqp.properties import encode_properties
@@ -196,17 +192,3 @@ def test_the_end_is_applied_while_a_joiner_gets_what_it_ends(meanwhile: str) -> 
         if meanwhile.endswith("it leads"):
             group.replace_primary(joiner).start()
         commit(group)
-
-
-@pytest.mark.parametrize(
-    ("name", "story"),
-    [
-        ("a-branch-keeps-what-is-transient", test_a_primary_that_has_restarted_alone_takes_it_from_all),
-        ("a-refill-brings-what-an-epoch-has-ended", test_a_refill_brings_nothing_that_an_epoch_has_ended),
-    ],
-)
-def test_the_story_is_another_one_with_the_bug(name: str, story: Callable[[], None]) -> None:
-    """Of bugs that are too rare for the sweep of the campaign."""
-    with mutated(name) as bug, pytest.raises((AssertionError, Violation)):
-        story()
-    assert bug.strikes
