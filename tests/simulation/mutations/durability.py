@@ -9,7 +9,10 @@ from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.publishing import Publishing
-from understudy.broker.log import journal_recovery
+from understudy.broker.core.recovery import Recovery
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log import frame, journal_gate, journal_recovery, record
+from understudy.broker.log.frame import BatchHeader
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.ha.primary import Primary
 from understudy.replicator.broker_replicator import BrokerReplicator
@@ -142,3 +145,71 @@ def log_collected_too_early(bug: Bug) -> None:
         return checkpoint_offset
 
     bug.replace(BrokerNode, "droppable_before", droppable_before)
+
+
+@mutation("G1", "G2", "G4", "G5", "G8")
+def decision_collected_before_its_prepare(bug: Bug) -> None:
+    """A COMMIT or ROLLBACK goes with its segment once a checkpoint has passed that, though its PREPARE stays (AMQ-7067)."""
+    real_batch, real_note, real_finish = Recovery.on_batch, Recovery.on_note, Recovery.finish
+    shown: dict[Recovery, list[tuple[Any, Any]]] = {}
+    gone: set[tuple[int, int]] = set()
+
+    def on_batch(self: Recovery, header: BatchHeader, data: bytes) -> None:
+        shown.setdefault(self, []).append((header, data))
+
+    def on_note(self: Recovery, kind: int, payload: bytes) -> None:
+        shown.setdefault(self, []).append((kind, payload))
+
+    def finish(self: Recovery) -> None:
+        frames = shown.pop(self, [])
+        gone.update(_decisions_without(frames))
+        for first, second in frames:
+            (real_batch if isinstance(first, BatchHeader) else real_note)(self, first, second)
+        gone.clear()
+        real_finish(self)
+
+    def without(taker: str) -> None:
+        real = vars(BrokerState)[taker]
+
+        def take(self: BrokerState, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+            if (offset, int.from_bytes(buf[at + 5 : at + 13], "big")) in gone:
+                bug.strike()
+            else:
+                real(self, buf, at, end, offset, transient)
+
+        bug.replace(BrokerState, taker, take)
+
+    for taker in ("_take_prepare", "_take_commit", "_take_rollback", "_take_dtx_rollback"):
+        without(taker)
+    bug.replace(Recovery, "on_batch", on_batch)
+    bug.replace(Recovery, "on_note", on_note)
+    bug.replace(Recovery, "finish", finish)
+
+
+DECISIONS = (record.COMMIT, record.ROLLBACK, record.DTX_ROLLBACK)
+
+
+def _decisions_without(frames: list[tuple[Any, Any]]) -> set[tuple[int, int]]:
+    """(offset, transaction id) of what decides, in a segment before the newest one, and what it decides was closed in an older one.
+
+    Of a branch the PREPARE belongs to the decision.
+    """
+    segment, offset = 0, 0
+    closed: dict[int, int] = {}
+    decided: list[tuple[int, int, int]] = []
+    for first, second in frames:
+        if not isinstance(first, BatchHeader):
+            segment += first == journal_gate.CHECKPOINT
+            continue
+        offset = first.first_offset
+        for kind, at, end in record.records_of(second, frame.BATCH_HEADER_BYTES):
+            if kind == record.HOLE:
+                offset += int.from_bytes(second[at:end], "big")
+                continue
+            tx_id = int.from_bytes(second[at : at + 8], "big")
+            if kind in (record.PREPARE, record.DTX_PREPARE) and tx_id not in closed:
+                closed[tx_id] = segment
+            elif kind in (record.PREPARE, *DECISIONS) and closed.get(tx_id, segment) < segment:
+                decided.append((segment, offset, tx_id))
+            offset += 1
+    return {(offset, tx_id) for at, offset, tx_id in decided if at < segment}

@@ -8,7 +8,9 @@ import attrs
 
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.queue import Queue
+from understudy.broker.core.state import BrokerState
 from understudy.broker.message import Message
+from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.ha.admission import Admission
 from understudy.ha.remote_backup import RemoteBackup
 from understudy.replicator import snapshot, wire
@@ -19,6 +21,7 @@ from understudy.replicator.id_set import IdSet
 from understudy.replicator.log_sender import LogSender
 from understudy.replicator.queue_replicator import QueueReplicator
 from understudy.replicator.replicating_subscription import ReplicatingSubscription
+from understudy.replicator.transaction_replicator import TransactionReplicator
 
 
 @mutation(
@@ -199,3 +202,34 @@ def a_catch_up_forgets_deadlines(bug: Bug) -> None:
         real(self, [(entry_id, 0, redelivered, message) for entry_id, _, redelivered, message in entries], transient)
 
     bug.replace(QueueReplicator, "take", take)
+
+
+@mutation("counts")
+def a_joiner_ends_a_transaction_twice(bug: Bug) -> None:
+    """Who joined in the midst of a transaction ends it with its record, and again when its tx-queue goes (QPID-5132)."""
+    real_take = TransactionReplicator.take_records
+    real_commit = BrokerState._commit
+    real_discard = BrokerState._discard
+    brought: set[tuple[BrokerState, int]] = set()
+
+    def take_records(self: TransactionReplicator, records: list[tuple[int, bytes]]) -> None:
+        real_take(self, records)
+        brought.add((self._state, self.tx_id))
+
+    def ended(self: BrokerState, tx: TxBuffer) -> None:
+        if (self, tx.tx_id) in brought:
+            brought.remove((self, tx.tx_id))
+            bug.strike()
+            real_discard(self, tx)
+
+    def commit(self: BrokerState, tx: TxBuffer) -> None:
+        real_commit(self, tx)
+        ended(self, tx)
+
+    def discard(self: BrokerState, tx: TxBuffer) -> None:
+        real_discard(self, tx)
+        ended(self, tx)
+
+    bug.replace(TransactionReplicator, "take_records", take_records)
+    bug.replace(BrokerState, "_commit", commit)
+    bug.replace(BrokerState, "_discard", discard)
