@@ -24,7 +24,7 @@ QUEUES = ("a", "b", "c")
 
 
 def opened(group: Scenario) -> Hand:
-    """In one transaction "taken" leaves queue a, and a message comes to each of a, b and c. Every broker holds the events."""
+    """In one transaction "taken" leaves queue a, and a message comes to each of a, b and c. Who runs holds the events."""
     plain = group.hand()
     for queue in QUEUES:
         plain(calls.declare, queue)
@@ -34,7 +34,7 @@ def opened(group: Scenario) -> Hand:
     hand.take("a")
     for queue in QUEUES:
         hand.publish(queue, queue.encode(), properties=named("tx"))
-    group.until("mirrored", lambda: all(group.events(node) == 4 for node in group.nodes))
+    group.until("mirrored", lambda: all(group.events(node) == 4 for node in group.nodes if node.up))
     return hand
 
 
@@ -68,8 +68,9 @@ def test_cp_31_the_primary_dies_before_the_close(which: int, hard: bool) -> None
 
 
 @pytest.mark.parametrize("leads", ["who has voted", "who has not"])
+@HOW
 @WHICH
-def test_cp_32_the_primary_dies_with_some_votes(which: int, leads: str) -> None:
+def test_cp_32_the_primary_dies_with_some_votes(which: int, hard: bool, leads: str) -> None:
     """PREPARE is on one backup and not on the other: committed if the first leads, rolled back if the second does."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         hand = opened(group)
@@ -80,7 +81,7 @@ def test_cp_32_the_primary_dies_with_some_votes(which: int, leads: str) -> None:
         group.run_ms(50)
         assert not order.over
         assert not group.has_prepare(other)
-        group.replace_primary(voter if leads == "who has voted" else other)
+        group.replace_primary(voter if leads == "who has voted" else other, hard=hard)
         assert group.world.happened["CP-32"] == 1
         is_lost(group, order)
         check(group, "committed" if leads == "who has voted" else "rolled back")
@@ -131,8 +132,9 @@ def test_cp_34_the_decision_is_on_the_primary_alone(which: int, hard: bool) -> N
         check(group, "rolled back")
 
 
+@HOW
 @WHICH
-def test_cp_34_commit_is_on_the_primary_alone(which: int) -> None:
+def test_cp_34_commit_is_on_the_primary_alone(which: int, hard: bool) -> None:
     """PREPARE is stable, its COMMIT is known to the primary only, which has told the client: committed everywhere."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         hand = opened(group)
@@ -140,15 +142,16 @@ def test_cp_34_commit_is_on_the_primary_alone(which: int) -> None:
         order = hand.commit("tx")
         group.until("decided", lambda: group.has_decision(first))
         assert not any(group.has_decision(node) for node in group.backups)
-        group.replace_primary(group.backups[which])
+        group.replace_primary(group.backups[which], hard=hard)
         assert group.world.happened["CP-34"] == 1
         group.until("over", lambda: order.over)
         check(group, "committed")
 
 
 @pytest.mark.parametrize("leads", ["who has it", "who has not"])
+@HOW
 @WHICH
-def test_cp_35_the_decision_is_on_one_of_two_backups(which: int, leads: str) -> None:
+def test_cp_35_the_decision_is_on_one_of_two_backups(which: int, hard: bool, leads: str) -> None:
     """One backup has received COMMIT, the other PREPARE only: committed everywhere, whoever leads."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         hand = opened(group)
@@ -161,9 +164,48 @@ def test_cp_35_the_decision_is_on_one_of_two_backups(which: int, leads: str) -> 
         group.until("one has COMMIT", lambda: group.has_decision(knows))
         assert group.has_prepare(other)
         assert not group.has_decision(other)
-        group.replace_primary(knows if leads == "who has it" else other)
+        group.replace_primary(knows if leads == "who has it" else other, hard=hard)
         assert group.world.happened["CP-35"] == 1
         group.until("over", lambda: order.over)
+        check(group, "committed")
+
+
+@pytest.mark.parametrize("moment", ["undecided", "applied"])
+@HOW
+@WHICH
+def test_h_34_closed_then_a_joiner_is_ready_then_the_primary_dies(which: int, hard: bool, moment: str) -> None:
+    """H-34, in its order: A, B, C are closed, a backup joins and is ready, the primary applies them or does not, and dies.
+
+    Whoever joined leads, and has all three: it was listed when it held the transaction, and not by its guard alone.
+    """
+    with scenario(backup_timeout_ms=NEVER_MS, kept_bytes=1) as group:
+        first, joiner, other = group.primary, group.backups[which], group.backups[1 - which]
+        group.crash(joiner)
+        joiner.wipe()
+        joiner.start()
+        group.until("who has lost its data is not listed", lambda: joiner.name not in group.members)
+        group.crash(joiner)
+        joiner.wipe()
+        hand = opened(group)
+        group.move_the_kept_log_on()
+        group.cut(other, first)
+        order = hand.commit("tx")
+        group.until("closed", lambda: group.prepare_durable(first) and group.prepare_durable(other))
+        joiner.start()
+        group.until("the joiner is listed", lambda: joiner.name in group.members)
+        group.until("and ready", lambda: joiner.ha.status is BrokerStatus.READY)
+        assert group.has_prepare(joiner)
+        assert group.events(joiner) == 4
+        assert not group.has_decision(first)
+        assert not order.over
+        if moment == "applied":
+            group.cut(first, joiner)  # it does not hear so
+            group.cluster.network.cuts.discard((other.name, first.name))
+            group.until("applied", lambda: group.transaction(first) is None)
+            assert group.bodies(first, "c") == [b"c"]
+        assert group.has_prepare(joiner)
+        assert not group.has_decision(joiner)
+        group.replace_primary(joiner, hard=hard)
         check(group, "committed")
 
 
@@ -224,8 +266,9 @@ def test_cp_37_a_fresh_ready_backup_leads(which: int, moment: str, hard: bool) -
         check(group, "committed")
 
 
+@HOW
 @WHICH
-def test_cp_38_what_was_closed_beside_a_catch_up_is_rolled_back(which: int) -> None:
+def test_cp_38_what_was_closed_beside_a_catch_up_is_rolled_back(which: int, hard: bool) -> None:
     """A joiner is caught up while a transaction that takes a message is closed, and refused: the joiner has the message.
 
     Nothing of the catch-up may have been left out on account of a transaction that came to nothing.
@@ -262,7 +305,7 @@ def test_cp_38_what_was_closed_beside_a_catch_up_is_rolled_back(which: int) -> N
         assert group.world.happened["CP-38"] == 1
         group.ready()
         assert group.fate("tx") == "rolled back"
-        group.replace_primary(joiner)
+        group.replace_primary(joiner, hard=hard)
         group.everywhere("a", b"taken")
         group.everywhere("c")
 

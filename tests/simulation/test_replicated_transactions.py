@@ -13,9 +13,11 @@ from tests.simulation.scenario import NEVER_MS, Hand, Order, Scenario, named, sc
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
 from tests.simulation.sim_node import SimNode
 from understudy.broker.security import Permissions, User
+from understudy.broker.transactions.tx_buffer import TxState
 from understudy.ha.status import BrokerStatus
 
 SEEDS = [1, 2, 3]
+HOW = pytest.mark.parametrize("hard", [False, True])
 ON_ONE_AND_ON_THREE = pytest.mark.parametrize("brokers", [1, 3])
 """H-52: the same suite on a group of one broker."""
 
@@ -420,6 +422,51 @@ def test_the_disk_of_a_backup_fails_at_prepare(seed: int, comes_back: str, which
         group.replace_primary(failing)
         group.everywhere("a")
         group.everywhere("b", b"0", b"1", b"2", b"x", b"y", b"z")
+
+
+@HOW
+@pytest.mark.parametrize("silent_one", ["is heard again", "leads", "dies, and the primary too"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_one_backup_refuses_and_the_other_is_silent(which: int, silent_one: str, hard: bool) -> None:
+    """H-21, of the matrix of votes: one no, one silence. It fails, and the client is told so when the silent one holds that, too."""
+    with scenario(backup_timeout_ms=NEVER_MS) as group:
+        fill(group)
+        hand = move(group)
+        first, refusing, silent = group.primary, group.backups[which], group.backups[1 - which]
+        damage(group, refusing)
+        group.cut(silent, first)
+        order = hand.commit("tx")
+        group.until("the no is heard", lambda: is_refused(group, first))
+        group.until("the other has ROLLBACK, and says so to nobody", lambda: is_refused(group, silent))
+        group.until("who refused is expelled", lambda: refusing.name not in group.members)
+        group.crash(refusing)
+        group.run_ms(500)
+        assert group.members == tuple(sorted((first.name, silent.name)))
+        assert not order.over, "ROLLBACK is not stable"
+        assert group.bodies(first, "b") == [b"0", b"1", b"2"]
+        if silent_one == "is heard again":
+            group.mend()
+            group.until("answered", lambda: order.over)
+            assert isinstance(order.error, Closed)
+            assert order.error.code == 406
+        else:
+            if silent_one != "leads":
+                group.crash(silent, hard=hard)
+                silent.start()
+            group.replace_primary(silent, hard=hard)
+            group.until("answered", lambda: order.over)
+            assert order.lost
+        group.heal()
+        group.ready()
+        assert group.fate("tx") == "rolled back"
+        group.everywhere("a", b"x", b"y", b"z")
+        group.everywhere("b", b"0", b"1", b"2")
+
+
+def is_refused(group: Scenario, node: SimNode) -> bool:
+    """ROLLBACK stands in its log."""
+    tx = group.transaction(node)
+    return tx is not None and tx.outcome_offset > 0 and tx.outcome is TxState.ROLLED_BACK
 
 
 def test_both_backups_refuse() -> None:
