@@ -11,7 +11,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.integration.broker_process import BrokerProcess, leaks_of_clients
+from tests.integration.broker_process import BrokerProcess, leaks_of_clients, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -178,16 +178,18 @@ def test_publish_to_a_missing_exchange_inside_a_transaction(connection: Any, pla
     assert drain(connection.channel(), queue) == []
 
 
-def test_message_and_queue_ttl(connection: Any, channel: Any, queue: str) -> None:
+def test_message_and_queue_ttl(broker: BrokerProcess, connection: Any, channel: Any, queue: str) -> None:
     channel.queue_declare(queue, arguments={"x-message-ttl": 100})
     channel.queue_declare(queue + ".own")
     channel.queue_declare(queue + ".gone", arguments={"x-expires": 200})
     channel.basic_publish("", queue, b"x")
     channel.basic_publish("", queue + ".own", b"short", pika.BasicProperties(expiration="100"))
     channel.basic_publish("", queue + ".own", b"long")
-    time.sleep(0.6)
-    assert depth(channel, queue) == 0
+    wait_until("both messages have expired", lambda: (depth(channel, queue), depth(channel, queue + ".own")) == (0, 1))
     assert drain(channel, queue + ".own") == [b"long"]
+    names = [each["name"] for each in broker.status()["queues"]]
+    assert queue in names
+    wait_until("the queue is gone", lambda: queue + ".gone" not in [q["name"] for q in broker.status()["queues"]])
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
         channel.queue_declare(queue + ".gone", passive=True)
     assert caught.value.reply_code == 404
@@ -299,10 +301,29 @@ def test_what_was_published_without_a_confirm_is_there_for_what_is_asked_next(pl
     assert (caught.value.reply_code, "not empty" in caught.value.reply_text) == (406, True)
 
 
-def test_refused_arguments_are_named(channel: Any, queue: str) -> None:
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("x-max-length", 5),
+        ("x-max-length-bytes", 5_000),
+        ("x-overflow", "drop-head"),
+        ("x-overflow", "reject-publish"),
+        ("x-max-priority", 10),
+        ("x-dead-letter-exchange", "amq.fanout"),
+        ("x-dead-letter-routing-key", "dead"),
+        ("x-single-active-consumer", True),
+        ("x-last-value-key", "key"),
+    ],
+)
+def test_refused_arguments_are_named(connection: Any, queue: str, argument: str, value: object) -> None:
+    """Those of kinds of queues that there are not; the queue is not declared without them."""
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
-        channel.queue_declare(queue, arguments={"x-max-length": 5})
-    assert (caught.value.reply_code, "x-max-length" in caught.value.reply_text) == (406, True)
+        connection.channel().queue_declare(queue, arguments={argument: value})
+    assert caught.value.reply_code == 406
+    assert f"'{argument}'" in caught.value.reply_text
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        connection.channel().queue_declare(queue, passive=True)
+    assert caught.value.reply_code == 404
 
 
 def test_statistics_are_shown(broker: BrokerProcess, channel: Any, queue: str) -> None:

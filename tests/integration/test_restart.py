@@ -123,7 +123,11 @@ def test_a_committed_transaction_survives_and_an_open_one_does_not(tmp_path: Pat
         channel.tx_commit()
         channel.basic_publish("", "a", b"2", PERSISTENT)
         channel.basic_publish("", "b", b"2", PERSISTENT)
-        connection.process_data_events(time_limit=0.2)
+
+        def arrived() -> bool:
+            return {q["name"]: q["uncommitted"] for q in broker.status()["queues"]} == {"a": 1, "b": 1}
+
+        wait_until("the broker holds the open transaction", arrived)
         broker.kill()
         broker.start()
         with pytest.raises(pika.exceptions.AMQPError):

@@ -14,7 +14,9 @@ from tests.simulation.sim_node import SimNode
 from tests.simulation.sim_store import SESSION_MS
 from tests.simulation.world import MS
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_NACK
-from understudy.broker.transactions.tx_buffer import TxBuffer
+from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+from understudy.ha.backup import Backup
+from understudy.ha.coordination import Answer, GroupState
 from understudy.ha.status import BrokerStatus
 from understudy.observers.transaction_observer import HaTransactionObserver, HaTransactionObserverFactory
 
@@ -273,7 +275,7 @@ def publish_and_wait(client: SimClient) -> Program:
 
 
 def test_an_expected_member_that_does_not_come_is_expelled() -> None:
-    """expected_backup_timeout: five brokers, the new primary waits for one that is gone, for its time-out and no longer."""
+    """expected_backup_timeout: four brokers, the new primary waits for one that is gone, for its time-out and no longer."""
     with scenario(brokers=4, min_insync=2, backup_timeout_ms=1_000) as group:
         hand = group.hand()
         hand(calls.declare, "q")
@@ -339,8 +341,17 @@ def test_who_is_not_listed_does_not_lead() -> None:
         group.everywhere("q", b"1")
 
 
-def test_two_that_campaign_at_once() -> None:
+def test_two_that_campaign_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Duplicate promotion: the compare-and-set gives the epoch to one of them, the other follows it."""
+    answers: list[tuple[str, int]] = []
+    real = Backup.answered
+
+    def answered(self: Backup, request: int, answer: Answer, group: GroupState | None) -> None:
+        if request == self._campaign and self._campaign_from is not None:
+            answers.append((answer.value, self._campaign_from.epoch + 1))
+        real(self, request, answer, group)
+
+    monkeypatch.setattr(Backup, "answered", answered)
     with scenario() as group:
         hand = group.hand()
         hand(calls.declare, "q")
@@ -349,8 +360,11 @@ def test_two_that_campaign_at_once() -> None:
             group.crash(first)
             for node in others:
                 group.until(f"{node.name} is free to", lambda n=node: n.ha.backup.link is None)  # type: ignore[misc]
-                assert node.ha.backup.group is not None
-                node.event(lambda ha: ha.backup._begin_campaign(ha.backup.group) if ha.primary is None else None)  # type: ignore[arg-type]
+            answers.clear()
+            for node in others:
+                node.event(lambda ha: ha.backup._begin_campaign(ha.backup.group))  # type: ignore[arg-type]
+            group.until("both are answered", lambda: len(answers) == 2)
+            assert sorted(answers) == [("conflict", number + 2), ("done", number + 2)], "both wanted the same epoch"
             served(group)
             assert sum(node.up and node.ha.primary is not None for node in group.nodes) == 1
             first.start()
@@ -431,7 +445,11 @@ def test_below_the_minimum_new_work_is_refused_until_somebody_joins(joins: str) 
         assert caught.value.code == 506
         group.do(lambda client: publish_to(client, "a", BASIC_NACK))
         assert group.bodies(primary, "a") == []
-        group.until("rolled back", lambda: not primary.node.state.transactions or primary.node.state.log.end > end)
+        (tx,) = primary.node.state.transactions.values()
+        group.until("ROLLBACK is written", lambda: tx.outcome_offset > end)
+        assert tx.outcome is TxState.ROLLED_BACK
+        assert primary.node.state.log.stable < tx.outcome_offset, "nobody else has it"
+        assert primary.node.state.transactions
         if joins == "the spare one":
             spare.start()
         else:

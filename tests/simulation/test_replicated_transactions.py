@@ -428,7 +428,7 @@ def test_the_disk_of_a_backup_fails_at_prepare(seed: int, comes_back: str, which
 @pytest.mark.parametrize("silent_one", ["is heard again", "leads", "dies, and the primary too"])
 @pytest.mark.parametrize("which", [0, 1])
 def test_one_backup_refuses_and_the_other_is_silent(which: int, silent_one: str, hard: bool) -> None:
-    """H-21, of the matrix of votes: one no, one silence. It fails, and the client is told so when the silent one holds that, too."""
+    """H-21, of the matrix of votes: one no, one silence. It fails; the client is told so when the silent one holds that, too."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         fill(group)
         hand = move(group)

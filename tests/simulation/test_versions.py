@@ -96,7 +96,9 @@ def test_a_rolling_upgrade() -> None:
         second = group.backups[0]
         group.replace_primary(second, hard=False)
         group.until("it is active", lambda: group.cluster.primary() is second)
-        assert left_open.begin(calls.qos, 0) is not None
+        lost = left_open.begin(calls.qos, 0)
+        group.until("who had left it open has lost its connection", lambda: lost.over)
+        assert lost.lost
         assert group.fate("left open") == "rolled back"
         last = opened(group, "last")
         run(group, first, NEXT)
