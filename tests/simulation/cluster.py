@@ -66,10 +66,13 @@ class Report:
     """What one seed did.
 
     Attributes:
+        workloads: those beside the bank.
+        happened: what is worth counting and is no fault, what came of the workloads (`Run.did`) too.
         healed_ms: from when the nemesis left until every broker was ready and everything applied everywhere; 0 if it never was.
     """
 
     seed: int
+    workloads: frozenset[str]
     transactions: int
     committed: int
     rolled_back: int
@@ -357,6 +360,7 @@ class SimCluster:
         counts = self.ledger.counts
         return Report(
             seed=self.world.seed,
+            workloads=self.knobs.workloads,
             transactions=self.ledger.decided,
             committed=counts[Told.COMMITTED.value],
             rolled_back=counts[Told.ROLLED_BACK.value],

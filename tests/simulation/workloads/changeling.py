@@ -45,6 +45,7 @@ class Changeling:
                         for _ in range(rng.randrange(1, 6)):
                             self._change()
                     yield from calls.declare(client, rng.choice(QUEUES), passive=True)
+                    self.run.did("changes seen")
                     yield from client.pause(0, 30)
                 client.disconnect("done")
             except Lost:

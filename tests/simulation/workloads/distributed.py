@@ -130,6 +130,7 @@ class Manager:
                 return
             yield from self._look(transaction, xid)
             return
+        self.run.did("branches committed in one phase", status == XaStatus.OK)
         self.run.ledger.told(transaction, Told.COMMITTED if status == XaStatus.OK else Told.ROLLED_BACK)
 
     def _look(self, transaction: ClientTransaction, xid: Xid) -> Program:
@@ -155,6 +156,8 @@ class Manager:
             raise Violation(
                 "G4", f"{self.client.name} was told that {xid} is prepared, and then that it was rolled back"
             )
+        if prepared:
+            self.run.did("branches committed" if outcome is Told.COMMITTED else "prepared branches rolled back")
         self.run.ledger.told(transaction, Told.ROLLED_BACK if outcome is Told.OPEN else outcome)
 
     def _drive(self, xid: Xid, commits: bool) -> Program:
@@ -255,5 +258,6 @@ class Operator:
                 prepared = sorted(xid for xid, state in found.items() if state == PREPARED)
                 if prepared and rng.random() < COMPLETES and not self.run.enough():
                     yield from calls.dtx_complete(client, rng.choice(prepared), commit=rng.random() < 0.5)
+                    self.run.did("branches completed by hand")
             except (Lost, Closed):
                 client.disconnect("again")

@@ -44,6 +44,7 @@ class Fan(Bank):
         for _ in range(rng.randrange(4)):
             event = yield from calls.get(client, rng.choice(FAN))
             if event is not None:
+                self.run.did("fan messages got")
                 taken = event[2][0]
         passing = f"fan-gone-{client.name}-{self._number}" if rng.random() < 0.2 else ""
         if passing:

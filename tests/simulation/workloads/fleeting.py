@@ -39,7 +39,9 @@ class Fleeting:
             name = f"passing-{client.name}-{self._number}"
             try:
                 yield from client.connect()
-                yield from client.rng.choice(self._rounds)(name)
+                chosen = client.rng.choice(self._rounds)
+                yield from chosen(name)
+                self.run.did(f"fleeting: {chosen.__name__.strip('_')}")
                 client.disconnect("done")
             except Lost:
                 client.disconnect("again")
@@ -54,6 +56,10 @@ class Fleeting:
             self._stamps += 1
             self.client.publish("", name, properties, padded(f"#{name}/{self._stamps}", 5))
 
+    def _seen(self, messages: int) -> None:
+        """So many that it had put there were handed out."""
+        self.run.did("fleeting messages got", messages)
+
     def _expiring_messages(self, name: str) -> Program:
         """Half by the queue's TTL, half by their own. After a while (of a clock that nobody moved) none is left."""
         client = self.client
@@ -63,7 +69,8 @@ class Fleeting:
         self._fill(name, 3)
         self._fill(name, 2, encode_properties(delivery_mode=2, expiration="100"))
         yield from client.pause(50, 300)
-        yield from calls.get(client, name)
+        event = yield from calls.get(client, name)
+        self._seen(event is not None)
         yield from client.pause(700, 1_000)
         left = 1
         for _ in range(3):  # a broker that was stopped needs a moment
@@ -86,6 +93,7 @@ class Fleeting:
         self._fill(name, 2)
         yield from calls.consume(client, name, "only", no_ack=True)
         yield from client.doze(100, BASIC_DELIVER)
+        self._seen(len(client.deliveries))
         yield from calls.declare(client, name, passive=True)
         yield from calls.cancel(client, "only")
         yield from self._is_gone(name)
@@ -149,6 +157,7 @@ class Fleeting:
         yield from calls.qos(client, 2)
         yield from calls.consume(client, name, "late")
         yield from client.doze(100, BASIC_DELIVER)
+        self._seen(len(client.deliveries))
         yield from calls.delete(client, name)
         if client.deliveries:
             calls.ack(client, client.deliveries.popleft()[2][1])

@@ -47,6 +47,7 @@ class Inquirer(Transactor):
         answer = yield from self._ask(question, f"outcome {question}")
         if answer in (Told.COMMITTED.value, Told.ROLLED_BACK.value):
             self.ledger.hear(question, Told(answer))
+            self.run.did("inquiries answered")
         elif answer not in ("pending", "expired"):
             raise Violation("G8", f"outcome of {question}: {answer}")
 

@@ -148,6 +148,7 @@ class Levels:
                 newest, multiple = event[2][0], event[2][1]
                 for one in [t for t in waiting if t == newest or (multiple and t <= newest)]:
                     queue = waiting.pop(one)
+                    self.run.did("levels confirms", event[1] == BASIC_ACK)
                     for each in self._counted(queue) if event[1] == BASIC_ACK else ():
                         self._depths[each].has_changed(1, 0)
             yield from client.pause(0, self.run.idle_ms(client.rng))
@@ -178,6 +179,7 @@ class Levels:
             for each, depth in self._depths.items():
                 depth.may_change(come[each], go[each])
             yield from calls.commit(client)
+            self.run.did("levels transactions")
             for each, depth in self._depths.items():
                 depth.has_changed(come[each], go[each])
             yield from client.pause(0, self.run.idle_ms(rng))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation import calls
-from tests.simulation.ledger import ClientTransaction, stamp_of
+from tests.simulation.ledger import ClientTransaction, Told, stamp_of
 from tests.simulation.sim_client import Program, SimClient
 from tests.simulation.workloads.bank import Bank
 from tests.simulation.workloads.run import Run, padded
@@ -36,3 +36,9 @@ class Mixer(Bank):
         if taken:
             calls.ack(client, taken, multiple=True)
         return rng.random() < 0.85
+
+    def ended(self, transaction: ClientTransaction) -> None:
+        super().ended(transaction)
+        if transaction.told is Told.COMMITTED:
+            own = f"#{self.client.name}-"
+            self.run.did("mixed: of the plain producer", sum(not one.startswith(own) for one in transaction.consumed))

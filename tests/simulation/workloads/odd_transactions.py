@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation import calls
-from tests.simulation.ledger import ClientTransaction, Violation, stamp_of
+from tests.simulation.ledger import ClientTransaction, Told, Violation, stamp_of
 from tests.simulation.sim_client import Closed, Program, SimClient
 from tests.simulation.workloads.bank import ACCOUNTS, Bank
 from tests.simulation.workloads.run import Run, padded
@@ -33,6 +33,7 @@ class Sleeper(Bank):
         except Closed as closed:
             if closed.code not in (320, 406, 506):
                 raise Violation("protocol", f"an idle transaction is ended with {closed}") from closed
+            self.run.did("sleepers ended", closed.code == 406)
             raise
         return False
 
@@ -82,6 +83,10 @@ class Heavy(Bank):
                 client.publish("", HEAVY, properties, padded(stamp, 10 if many else rng.randrange(1_000, 9_000)))
         return True
 
+    def ended(self, transaction: ClientTransaction) -> None:
+        super().ended(transaction)
+        self.run.did("heavy messages", len(transaction.consumed) * (transaction.told is Told.COMMITTED))
+
 
 class Shy(Bank):
     """Messages that no journal keeps, in transactions: transient ones, and ones in a queue that is not durable.
@@ -104,6 +109,7 @@ class Shy(Bank):
         source = rng.choice(SHY)
         event = yield from calls.get(client, source)
         if event is not None:
+            self.run.did("shy messages got")
             calls.ack(client, event[2][0])
         fields = {"headers": {NAME_HEADER: transaction.question}} if self.names else {}
         for i in range(rng.randrange(1, 4)):

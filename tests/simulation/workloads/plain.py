@@ -97,6 +97,7 @@ class Consumer:
             raise Violation("G9", f"{self.client.name} got {stamp} after number {newest[source]} on one connection")
         newest[source] = int(number)
         self.run.ledger.taken.add(stamp)
+        self.run.did(f"{self._queue} messages")
         calls.ack(self.client, event[2][1])
 
 
@@ -143,6 +144,7 @@ class PickyConsumer:
             calls.nack(client, tags[-1], multiple=True)
             return
         taken.update(stamp_of(event[4]) for event in held)
+        self.run.did(f"{self._queue} messages", len(held))
         if choice < 0.5:
             calls.nack(client, tags[-1], multiple=True, requeue=False)
         elif choice < 0.7:

@@ -50,6 +50,7 @@ class Replacer(Bank):
         for _ in range(rng.randrange(4)):
             event = yield from calls.get(client, rng.choice(REPLACED))
             if event is not None:
+                self.run.did("replacer messages got")
                 taken = event[2][0]
         self.run.in_flight.append(transaction.question)
         for number in range(rng.randrange(1, 5)):
@@ -70,6 +71,7 @@ class Replacer(Bank):
             yield from calls.delete(client, FLEETING)
             yield from calls.declare(client, FLEETING, durable=False)
         yield from self._declare_exchange()
+        self.run.did("replacements")
 
     def _publish(self, transaction: ClientTransaction, number: int) -> None:
         client, rng = self.client, self.rng

@@ -80,5 +80,6 @@ class Runner(Bank):
     def ended(self, transaction: ClientTransaction) -> None:
         super().ended(transaction)
         if transaction.told is Told.COMMITTED:
+            self.run.did("ring hops", len(transaction.consumed))
             for token, hop in self._carried.items():
                 self._known[token] = max(hop, self._known.get(token, 0))

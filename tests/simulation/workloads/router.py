@@ -153,3 +153,4 @@ class Router:
                 event = yield from calls.get(self.client, queue, no_ack=True)
             if found != stamps:
                 raise Violation("routing", f"{queue} got {found}, expected {stamps}")
+            self.run.did("routed messages", len(found))

@@ -33,6 +33,10 @@ class Run:
         self.over = False
         self.in_flight: list[str] = []
 
+    def did(self, deed: str, times: int = 1) -> None:
+        """Something came of the work: counted for `minima`, so that no workload stands still unseen. No part of the run."""
+        self.world.happened[deed] += times
+
     def idle_ms(self, rng: Random) -> int:
         """How long a client pauses before the next thing; when only faults are still wanted, it works now and then."""
         if self.ledger.decided >= self.wanted and rng.random() < 0.25:

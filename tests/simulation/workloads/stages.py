@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation import calls
-from tests.simulation.ledger import ClientTransaction, stamp_of
+from tests.simulation.ledger import ClientTransaction, Told, stamp_of
 from tests.simulation.sim_client import Program, SimClient
 from tests.simulation.workloads.bank import Bank
 from tests.simulation.workloads.run import Run, padded
@@ -76,6 +76,11 @@ class StageWorker(Bank):
             for job in reversed(jobs):
                 calls.ack(client, job[2][1])
         return rng.random() < 0.9
+
+    def ended(self, transaction: ClientTransaction) -> None:
+        super().ended(transaction)
+        if transaction.told is Told.COMMITTED and self._target == STAGES[-1]:
+            self.run.did("stages passed", len(transaction.produced))
 
     def rolled_back(self) -> Program:
         """Some nack what they hold within a transaction, some recover. What was on its way meanwhile they still hold."""

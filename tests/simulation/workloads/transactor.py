@@ -72,6 +72,7 @@ class Transactor:
             if transaction.told is Told.UNKNOWN:
                 yield from self._resolve(transaction)
             if transaction.told is not Told.OPEN:
+                self.run.did(f"{type(self).__name__} transactions", transaction.told is Told.COMMITTED)
                 self.ended(transaction)
 
     def _once(self, transaction: ClientTransaction) -> Program:

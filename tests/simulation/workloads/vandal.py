@@ -121,6 +121,7 @@ class Vandal:
             yield from self.client.call(frames, QUEUE_DECLARE_OK, EXCHANGE_DECLARE_OK, EXCHANGE_BIND_OK)
         except Closed as closed:
             self._judge(name, closed, *codes)
+            self.run.did("breaches closed", closed.code in codes)
         else:
             raise Violation("protocol", f"{name} was accepted")
 

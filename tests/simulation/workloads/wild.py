@@ -105,7 +105,8 @@ class Wild:
                     if rng.random() < 0.02:
                         client.disconnect("no reason")
                     yield from client.sleep(rng.choice((0, 100, 1_000, 1_000, 5_000, 30_000)))
-            except (Lost, Closed):
+            except (Lost, Closed) as end:
+                self.run.did("wild clients closed", isinstance(end, Closed))
                 client.disconnect("again")
 
     def _come_in(self) -> Program:
@@ -130,6 +131,7 @@ class Wild:
         """One or a few things at once; behind a commit seldom."""
         client, rng = self.client, self.client.rng
         client.deliveries.clear()
+        self.run.did("wild messages got", max(0, client.newest_tag - self._seen))
         self._held += range(self._seen + 1, client.newest_tag + 1)
         self._seen = max(self._seen, client.newest_tag)
         frames = b""
@@ -141,7 +143,8 @@ class Wild:
                 if frames == COMMIT:
                     break
         if frames == COMMIT and rng.random() < 0.9:
-            yield from client.doze(400, TX_COMMIT_OK)
+            answer = yield from client.doze(400, TX_COMMIT_OK)
+            self.run.did("wild transactions", answer is not None)
 
     # -- what it says -------------------------------------------------------------------------------------------------
 
