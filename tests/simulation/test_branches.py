@@ -159,8 +159,9 @@ def test_a_branch_that_is_not_prepared_ends_with_its_primary(which: int, hard: b
 
 
 @pytest.mark.parametrize("leads", ["who has voted", "who has not"])
+@HOW
 @WHICH
-def test_cp_32_the_primary_dies_with_some_votes(which: int, leads: str) -> None:
+def test_cp_32_the_primary_dies_with_some_votes(which: int, hard: bool, leads: str) -> None:
     """The manager was told nothing, so it rolls back: a branch that is in doubt, or one that is not there."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         hand = worked(group)
@@ -170,7 +171,7 @@ def test_cp_32_the_primary_dies_with_some_votes(which: int, leads: str) -> None:
         group.until("one has voted", lambda: is_prepared(voter))
         group.run_ms(50)
         assert not order.over
-        first = group.replace_primary(voter if leads == "who has voted" else other)
+        first = group.replace_primary(voter if leads == "who has voted" else other, hard=hard)
         assert group.world.happened["CP-32 branch"] == 1
         group.mend()
         first.start()
