@@ -1,4 +1,4 @@
-"""After 10,000 transactions of all kinds nothing of them is left in memory, on the primary and on both backups."""
+"""After 10,000 transactions of all kinds, branches of distributed ones too, nothing of them is left in memory, on any broker."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import pika.exceptions
 import pytest
 
 from tests.integration.broker_process import wait_until
+from tests.integration.dtx_channel import OK, DtxChannel, Xid
 from tests.stress.clients import NAME_HEADER, PERSISTENT, Finder, connect_to, cut, declare, in_threads, send_commit
 from tests.stress.group import Group, GroupBroker, running_group
 
@@ -29,20 +30,38 @@ TRANSACTIONS = 10_000
 WARM_UP = 1_500
 CLIENTS = 6
 QUEUES = ("q.0", "q.1", "q.2", "q.3")
+BRANCHES = 0.1
+"""How often a transaction is a branch of a distributed one."""
+BRANCH_ENDS = (
+    "branch committed",
+    "branch committed in one phase",
+    "branch completed by hand, and forgotten",
+    "branch rolled back",
+    "branch rolled back by who found it prepared",
+    "branch abandoned, and asked for",
+    "branch abandoned",
+)
+BRANCH_TIMEOUT_S = 1
+"""Who abandons a branch lets it be forgotten as soon as that: otherwise it is kept for a minute, for who might ask for it."""
+COMMITS = ("commit", *BRANCH_ENDS[:3])
 PROGRAM = Path(__file__).with_name("counted_broker.py")
 
 GONE = [
+    "understudy.broker.core.association.Association",
     "understudy.broker.core.channel.Channel",
     "understudy.broker.core.connection.Connection",
     "understudy.broker.core.consumer.Consumer",
     "understudy.broker.core.delivery_ledger.Delivery",
     "understudy.broker.core.delivery_ledger.DeliveryLedger",
+    "understudy.broker.core.dtx_manager.BranchWork",
     "understudy.broker.core.entry.Entry",
     "understudy.broker.core.transacting.Session",
     "understudy.broker.log.record.Prepare",
     "understudy.broker.message.Message",
     "understudy.broker.server.client_session.ClientSession",
     "understudy.broker.transactions.coordinator.Decision",
+    "understudy.broker.transactions.dtx_branch.Completion",
+    "understudy.broker.transactions.dtx_branch.DtxBranch",
     "understudy.broker.transactions.tx_buffer.TxBuffer",
     "understudy.ha.tx_tracker.TxTracker",
     "understudy.replicator.tx_queue.TxQueue",
@@ -107,6 +126,9 @@ class Client:
 
     def __init__(self, port: int, number: int) -> None:
         self._port = port
+        self._number = number
+        self._branches = 0
+        self.abandoned: list[Xid] = []
         self._chance = random.Random(number)
         self._connection: Any = None
         self._channel: Any = None
@@ -120,12 +142,62 @@ class Client:
             if self._channel is None:
                 self._channel = self._connection.channel()
                 self._channel.tx_select()
-            self._transaction()
+            how = self._branch() if self._chance.random() < BRANCHES else self._transaction()
+            self.ended[how] = self.ended.get(how, 0) + 1
         if self._connection is not None:
             self._connection.close()
         self._connection = self._channel = None
 
-    def _transaction(self) -> None:
+    def _branch(self) -> str:
+        """One on a channel of its own; how it ended."""
+        chance = self._chance
+        self._branches += 1
+        xid = Xid(self._number, b"live objects", b"%d" % self._branches)
+        worker = DtxChannel(self._connection.channel()).select()
+        assert worker.start(xid) == OK
+        channel = worker.channel
+        method, _, _ = channel.basic_get(chance.choice(QUEUES))
+        if method is not None:
+            channel.basic_ack(method.delivery_tag)
+        for _ in range(1 if method is not None else 2):
+            channel.basic_publish("", chance.choice(QUEUES), b"x", pika.BasicProperties(delivery_mode=PERSISTENT))
+        how = chance.choice(BRANCH_ENDS)
+        if how.startswith("branch abandoned"):
+            assert worker.set_timeout(xid, BRANCH_TIMEOUT_S) == OK
+            channel.close()
+            if how == "branch abandoned":
+                self.abandoned.append(xid)
+                return how
+            worker = DtxChannel(self._connection.channel()).select()
+            assert worker.rollback(xid) == OK
+            worker.channel.close()
+            return how
+        assert worker.end(xid) == OK
+        if how == "branch committed in one phase":
+            assert worker.commit(xid, one_phase=True) == OK
+        else:
+            assert worker.prepare(xid) == OK
+            worker = self._complete(worker, xid, how)
+        worker.channel.close()
+        return how
+
+    def _complete(self, worker: DtxChannel, xid: Xid, how: str) -> DtxChannel:
+        """End a prepared branch; the channel on which that was done."""
+        if how == "branch rolled back by who found it prepared":
+            cut(self._connection)
+            self._connection, self._channel = connect_to(self._port), None
+            worker = DtxChannel(self._connection.channel()).select()
+        if how == "branch committed":
+            assert worker.commit(xid) == OK
+        elif how == "branch completed by hand, and forgotten":
+            assert worker.complete(xid, commit=True) == OK
+            assert worker.forget(xid) == OK
+        else:
+            assert worker.rollback(xid) == OK
+        return worker
+
+    def _transaction(self) -> str:
+        """One on the client's channel; how it ended."""
         chance, channel = self._chance, self._channel
         draw = chance.random()
         headers = {NAME_HEADER: uuid4().hex} if chance.random() < 0.5 else None
@@ -161,7 +233,7 @@ class Client:
             send_commit(self._connection, channel)
             cut(self._connection)
             self._connection = None
-        self.ended[how] = self.ended.get(how, 0) + 1
+        return how
 
 
 def run(group: Group, transactions: int) -> dict[str, int]:
@@ -173,6 +245,8 @@ def run(group: Group, transactions: int) -> dict[str, int]:
     for queue in QUEUES:
         wait_until(f"{queue} is free", lambda: not any(q["acquired"] for q in group.primary().row()["queues"]))
         connection.channel().queue_purge(queue)
+    for xid in [xid for client in clients for xid in client.abandoned]:
+        wait_until(f"{xid} is forgotten", lambda x=xid: is_forgotten(connection, x))  # type: ignore[misc]
     connection.close()
     group.settled()
     assert all(count == 0 for count, _ in group.agree().values())
@@ -183,6 +257,16 @@ def run(group: Group, transactions: int) -> dict[str, int]:
         for how, count in client.ended.items():
             ended[how] = ended.get(how, 0) + count
     return ended
+
+
+def is_forgotten(connection: Any, xid: Xid) -> bool:
+    worker = DtxChannel(connection.channel()).select()
+    try:
+        worker.get_timeout(xid)
+    except pika.exceptions.ChannelClosedByBroker as closed:
+        return bool(closed.reply_code == 404)
+    worker.channel.close()
+    return False
 
 
 def test_nothing_of_10_000_transactions_is_left(tmp_path: Path) -> None:
@@ -198,6 +282,7 @@ def test_nothing_of_10_000_transactions_is_left(tmp_path: Path) -> None:
         after = group.census_at_rest()
         print(f"{sum(ended.values())} transactions in {took_s:.1f} s: {ended}")
         assert len(after) == 3
+        assert {*BRANCH_ENDS} <= ended.keys()
         for name in after:
             problems = [f"{name}: {problem}" for problem in left_over(before[name], after[name], ended)]
             print(name, {key: count for key, count in after[name]["objects"].items() if key in GONE})
@@ -220,13 +305,22 @@ def check_counting(group: CountedGroup) -> None:
     method, _, _ = channel.basic_get(QUEUES[1])
     channel.basic_ack(method.delivery_tag)
     channel.basic_publish("", QUEUES[2], b"y", properties)
+    branch, worker = Xid(0, b"counted", b"1"), DtxChannel(connection.channel()).select()
+    assert worker.start(branch) == OK
+    worker.channel.basic_publish("", QUEUES[3], b"z", properties)
+    assert worker.end(branch) == OK
+    assert worker.prepare(branch) == OK
+    other = Xid(1, b"counted", b"1")
+    assert worker.start(other) == OK
     wait_until("it has come to the backups", lambda: all(b.row()["transactions"]["open"] for b in group.running()))
     primary = group.primary().name
     for broker, found in group.census().items():
         there = {name.rpartition(".")[2] for name in GONE if found["objects"].get(name)}
-        assert there >= {"Entry", "Message", "TxBuffer"}, broker
+        assert there >= {"DtxBranch", "Entry", "Message", "TxBuffer"}, broker
         if broker == primary:
             assert there >= {
+                "Association",
+                "BranchWork",
                 "Channel",
                 "ClientSession",
                 "Connection",
@@ -235,9 +329,19 @@ def check_counting(group: CountedGroup) -> None:
                 "DeliveryLedger",
                 "Session",
             }
+    assert worker.end(other) == OK
+    assert worker.rollback(other) == OK
+    assert worker.complete(branch, commit=True) == OK
+    wait_until("all remember what was done by hand", lambda: remembers_completions(group))
+    assert worker.forget(branch) == OK
     channel.tx_rollback()
     channel.basic_cancel(consumer)
     connection.close()
+
+
+def remembers_completions(group: CountedGroup) -> bool:
+    counts = group.census().values()
+    return all(found["objects"].get("understudy.broker.transactions.dtx_branch.Completion") for found in counts)
 
 
 def left_over(before: Census, after: Census, ended: dict[str, int]) -> list[str]:
@@ -254,7 +358,7 @@ def left_over(before: Census, after: Census, ended: dict[str, int]) -> list[str]
     held = grown("held")
     # What became of transactions is kept on purpose, for an hour: one entry a commit, one more for each that had a name.
     committed, named = held.pop("Outcomes.committed"), held.pop("Outcomes.named")
-    done, unsure = ended["commit"], ended["connection lost while it commits"]
+    done, unsure = sum(ended[how] for how in COMMITS), ended["connection lost while it commits"]
     if not done <= committed <= done + unsure:
         problems.append(f"{committed} outcomes for {done} commits and {unsure} whose client does not know")
     if named > sum(ended.values()):
