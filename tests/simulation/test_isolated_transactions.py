@@ -1,4 +1,4 @@
-"""Two transactions take from one queue and bring to one queue, in turn; what becomes of one is nothing to the other (H-03, P-10)."""
+"""Two transactions take from one queue and bring to one, in turn; what becomes of one is nothing to the other (H-03, P-10)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,58 @@
+"""docs/requirements.md: a row for every requirement of replication, and no test or code is named that is not there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_model_doc import CLASSES, DEFINED
+from tests.unit.test_testing_doc import functions
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
+ROWS = {
+    cells[0]: cells for cells in re.findall(r"^\| ([HK]-\d\d) \| (.*) \| (.*) \| (.*) \| ?(.*)\|$", TEXT, re.MULTILINE)
+}
+OF_REPLICATION = (1, 2, 3, 4, 6, 7, 8, 9, 10, 13, 14, 15, 16, 18, 19, 20, 21, 23, 25)
+
+
+def test_every_number_has_a_row() -> None:
+    numbers = [*(f"H-{number:02}" for number in range(1, 53)), *(f"K-{number:02}" for number in OF_REPLICATION)]
+    assert list(ROWS) == numbers, "each once, in order, with five cells"
+    left_out = {f"K-{number:02}" for number in range(1, 28)} - ROWS.keys()
+    assert left_out == set(re.findall(r"K-\d\d", TEXT.partition("Left out:")[2].partition("\n|")[0]))
+
+
+@pytest.mark.parametrize("number", ROWS)
+def test_a_row_names_tests_or_a_reason(number: str) -> None:
+    _, asks, code, tests, differs = ROWS[number]
+    assert asks
+    assert code
+    assert "::" in tests or (tests == "-" and differs)
+
+
+@pytest.mark.parametrize(("file", "name"), sorted(set(re.findall(r"([\w/]+\.py)::(\w+)", TEXT))), ids=lambda part: part)
+def test_a_named_test_exists(file: str, name: str) -> None:
+    path = ROOT / "tests" / file
+    assert path.is_file()
+    assert name.startswith("test_")
+    assert name in functions(path)
+
+
+@pytest.mark.parametrize("number", ROWS)
+def test_named_code_exists(number: str) -> None:
+    for name in re.findall(r"`([\w./]+)`", ROWS[number][2]):
+        if name.endswith(".py"):
+            assert (ROOT / name).is_file(), name
+            continue
+        owner, _, attribute = name.rpartition(".")
+        assert attribute in DEFINED | CLASSES, f"{name} is not in the code"
+        assert not owner or owner in CLASSES or owner == "group", f"{owner} is no class of the code"
+
+
+def test_decisions_that_are_named_exist() -> None:
+    named = set(re.findall(r"\((decisions/[\w-]+\.md)\)", TEXT))
+    assert len(named) >= 3
+    assert [name for name in named if not (ROOT / "docs" / name).is_file()] == []
