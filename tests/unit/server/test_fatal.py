@@ -67,7 +67,7 @@ async def main():
     loop = asyncio.get_running_loop()
     fatal.watch_loop(loop)
     loop.call_soon(bad)
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
     raise SystemExit(3)
 asyncio.run(main())
 """
