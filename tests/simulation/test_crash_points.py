@@ -200,7 +200,7 @@ def test_h_34_closed_then_a_joiner_is_ready_then_the_primary_dies(which: int, ha
         assert not order.over
         if moment == "applied":
             group.cut(first, joiner)  # it does not hear so
-            group.cluster.network.cuts.discard((other.name, first.name))
+            group.cluster.network.mend({(other.name, first.name)})
             group.until("applied", lambda: group.transaction(first) is None)
             assert group.bodies(first, "c") == [b"c"]
         assert group.has_prepare(joiner)
