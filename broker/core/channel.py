@@ -58,6 +58,7 @@ class Channel:
         ended: it will never say anything again.
         awaiting: key of the method whose answer waits for the log, or for room, 0 if none.
         held: that method is a command which has not been carried out yet: nothing overtakes it, a close neither.
+        given_up: so many answers a close did not wait for. They come nevertheless, while the channel may wait for another one.
         closes_ms: when the client's channel.close, which waits for that, is to go on at the latest; 0 if none does.
     """
 
@@ -69,6 +70,7 @@ class Channel:
         self.ended = False
         self.awaiting = 0
         self.held = False
+        self.given_up = 0
         self.closes_ms = 0
         self.flow_active = True
         self.last_queue = ""
@@ -145,12 +147,12 @@ class Channel:
             return
         self.awaiting = key
         self.held = outlives
-        broker.complete(broker.log.end, self._reached, (action, args, outlives))
+        broker.complete(broker.log.end, self._reached, (self.given_up, action, args, outlives))
 
-    def _reached(self, postponed: tuple[Callable[..., None], tuple[Any, ...], bool]) -> None:
-        action, args, outlives = postponed
+    def _reached(self, postponed: tuple[int, Callable[..., None], tuple[Any, ...], bool]) -> None:
+        awaited, action, args, outlives = postponed
         if not self.ended and not self.closing:
-            self.answered(lambda: action(*args))
+            self.answered(lambda: action(*args), awaited)
         elif outlives:
             with suppress(AmqpError):  # there is nobody left to be told
                 action(*args)
@@ -165,13 +167,13 @@ class Channel:
         waiting, self._for_room = self._for_room, None
         if waiting is not None:
             action, args = waiting
-            self.answered(lambda: action(*args))
+            self.answered(lambda: action(*args), self.given_up)
 
     def carry_out_when_applied(self, key: int, action: Callable[..., None], *args: Any) -> None:
         """Carry out a command when the log is applied up to its present end; nothing on this channel overtakes it."""
         self.awaiting = key
         self.held = True
-        self.broker.complete(self.broker.log.end, self._reached, (action, args, False))
+        self.broker.complete(self.broker.log.end, self._reached, (self.given_up, action, args, False))
 
     def answer_when_stable(self, offset: int, key: int, answer: Callable[[], None] | None) -> None:
         """Call ``answer`` when the log is applied up to ``offset``; until then the channel takes nothing more.
@@ -181,16 +183,20 @@ class Channel:
         if answer is None:
             return
         self.awaiting = key
-        self.broker.complete(offset, self.answered, answer)
+        awaited = self.given_up
+        self.broker.complete(offset, lambda answer: self.answered(answer, awaited), answer)
 
     def answer_when_acknowledged(self, key: int, answer: Callable[[], None]) -> None:
         """Call ``answer`` when every listed broker has acknowledged this primary since now: nobody has replaced it."""
         self.broker.barrier()
         self.answer_when_stable(self.broker.log.end, key, answer)
 
-    def answered(self, answer: Callable[[], None]) -> None:
-        """The method that the channel waits for is answered by ``answer``: go on."""
-        if self.ended or self.closing:
+    def answered(self, answer: Callable[[], None], awaited: int) -> None:
+        """The method that the channel waits for is answered by ``answer``: go on.
+
+        ``awaited`` is what ``given_up`` was when it began to wait: nobody waits for an older answer any more.
+        """
+        if self.ended or self.closing or awaited != self.given_up:
             return
         key = self.awaiting
         self.awaiting = 0
@@ -235,8 +241,10 @@ class Channel:
             if self.awaiting == TX_COMMIT:
                 if inbox[0][1] != CHANNEL_CLOSE:
                     return
-            else:
+            elif self.awaiting:
                 self.awaiting = 0
+                self.given_up += 1
+                self._for_room = None
             self.connection.take_event(self._next_postponed())
 
     def fail(self, error: SoftError, key: int) -> None:

@@ -92,10 +92,15 @@ class Distributed:
         return self._channel.connection.vhost, Xid.checked(*args[:3])
 
     def _answer(self, key: int, ok_key: int) -> Callable[[Any], None]:
-        """The channel takes nothing more until this is called, with what ``ok_key`` answers ``key``."""
+        """The channel takes nothing more until this is called, with what ``ok_key`` answers ``key``; nothing overtakes that verb.
+
+        Its record may be appended only at the end of the turn (PREPARE), so that a close waits for it as well.
+        """
         channel = self._channel
         channel.awaiting = key
-        return lambda value: channel.answered(lambda: channel.send(ok_key, int(value)))
+        channel.held = True
+        awaited = channel.given_up
+        return lambda value: channel.answered(lambda: channel.send(ok_key, int(value)), awaited)
 
     def _select(self, args: tuple[Any, ...]) -> None:
         channel = self._channel

@@ -10,11 +10,14 @@ from tests.simulation import calls
 from tests.simulation.group import PERSISTENT
 from tests.simulation.scenario import NEVER_MS, named, scenario
 from tests.simulation.sim_client import Program, SimClient
+from tests.simulation.test_branches import X, listed
 from understudy.broker.amqp.methods import (
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
     CONNECTION_CLOSE,
     CONNECTION_CLOSE_OK,
+    DTX_SELECT,
+    DTX_START,
     QUEUE_DECLARE,
     QUEUE_DELETE,
     QUEUE_PURGE,
@@ -23,6 +26,7 @@ from understudy.broker.amqp.methods import (
     encode_method,
 )
 
+ANOTHER = encode_method(1, QUEUE_DECLARE, "another", False, True, False, False, False, {})
 CLOSES = pytest.mark.parametrize("closes", ["channel", "connection"])
 
 
@@ -52,6 +56,27 @@ def purge_of_nothing_and_again(client: SimClient) -> None:
     purge(client)
 
 
+def behind_a_declaration(client: SimClient) -> None:
+    """The answer to that comes while the deletion still waits, and is not the deletion's."""
+    client.write(ANOTHER)
+    delete_and_declare(client)
+
+
+def deletions_with_answers(client: SimClient) -> None:
+    for body in (b"1", b"2"):
+        client.publish("", "q", PERSISTENT, body)
+        client.write(encode_method(1, QUEUE_DELETE, "q", False, False, False))
+        client.write(encode_method(1, QUEUE_DECLARE, "q", False, True, False, False, True, {}))
+    client.publish("", "q", PERSISTENT, b"after")
+
+
+def branch_behind_a_declaration(client: SimClient) -> None:
+    client.write(encode_method(1, DTX_SELECT))
+    client.write(ANOTHER)
+    client.write(encode_method(1, DTX_START, X.format_id, X.global_id, X.branch_id, False, False))
+    client.publish("", "q", PERSISTENT, b"of the branch")
+
+
 def closing(client: SimClient, commands: Callable[[SimClient], None], closes: str) -> Program:
     with client.corked():
         commands(client)
@@ -63,7 +88,17 @@ def closing(client: SimClient, commands: Callable[[SimClient], None], closes: st
 
 
 @CLOSES
-@pytest.mark.parametrize("commands", [purge, delete_and_declare, purge_and_commit, purge_of_nothing_and_again])
+@pytest.mark.parametrize(
+    "commands",
+    [
+        purge,
+        delete_and_declare,
+        purge_and_commit,
+        purge_of_nothing_and_again,
+        behind_a_declaration,
+        deletions_with_answers,
+    ],
+)
 def test_they_are_carried_out_in_order(commands: Callable[[SimClient], None], closes: str) -> None:
     with scenario() as group:
         group.hand()(calls.declare, "q")
@@ -77,8 +112,14 @@ def test_they_are_carried_out_in_order(commands: Callable[[SimClient], None], cl
 
 
 @CLOSES
-def test_a_close_waits_for_a_broker_that_recovers(closes: str) -> None:
-    """Its queues are not known yet: a purge is kept for later, and so is the close behind it."""
+@pytest.mark.parametrize(
+    ("commands", "left"),
+    [(purge, [b"after"]), (branch_behind_a_declaration, [b"of old"])],
+)
+def test_a_close_waits_for_a_broker_that_recovers(
+    commands: Callable[[SimClient], None], left: list[bytes], closes: str
+) -> None:
+    """Its queues and branches are not known yet: a command is kept for later, and so is the close behind it."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         setup = group.hand()
         setup(calls.declare, "q")
@@ -88,7 +129,7 @@ def test_a_close_waits_for_a_broker_that_recovers(closes: str) -> None:
         successor, other = group.backups
         group.replace_silent_primary(successor)
         hand = group.hand()
-        order = hand.begin(closing, purge, closes)
+        order = hand.begin(closing, commands, closes)
         group.run_ms(500)
         assert not order.over
         assert not successor.node.broker.answering
@@ -97,4 +138,5 @@ def test_a_close_waits_for_a_broker_that_recovers(closes: str) -> None:
         assert order.error is None
         first.start()
         group.ready()
-        group.everywhere("q", b"after")
+        group.everywhere("q", *left)
+        assert listed(group) == {}

@@ -205,7 +205,7 @@ def unknown_branches_are_answered_at_once(bug: Bug) -> None:
     def answer(self: Channel, key: int, say: Callable[[], None]) -> None:
         bug.strike()
         self.awaiting = key
-        self.answered(say)
+        self.answered(say, self.given_up)
 
     bug.replace(Channel, "answer_when_acknowledged", answer)
 

@@ -192,6 +192,19 @@ def test_a_close_goes_on_and_what_stood_before_it_is_done(core: Core, number: in
     assert core.broker.counters["published"] == (2 if stable else 1)
 
 
+def test_an_answer_that_a_close_did_not_wait_for_releases_nothing_else(core: Core, client: Client) -> None:
+    """It is the declaration's, and comes while the purge waits for what was published before it."""
+    client.send(encode_method(1, QUEUE_DECLARE, "other", False, True, False, False, False, {}))
+    declared = core.node.gate.appended
+    close = encode_method(1, CHANNEL_CLOSE, 200, "bye", 0, 0)
+    client.send(publish("q", b"before"), PURGE_NO_WAIT, publish("q", b"after"), close)
+    core.node.durable_to(declared)
+    for _ in range(4):
+        core.sync()
+    queue = core.node.state.registry.vhost("/").queues["q"]
+    assert [entry.message.content() for entry in queue.entries.values()] == [b"after"]
+
+
 def test_a_delete_that_waits_survives_its_channel(core: Core, client: Client) -> None:
     client.send(publish("q", b"1"), DELETE, encode_method(1, CHANNEL_CLOSE, 200, "", 0, 0))
     core.node.tick(core.broker.now_ms + CLOSE_PATIENCE_MS, 1)
