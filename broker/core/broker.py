@@ -305,6 +305,17 @@ class Broker:
             self._barrier = self.append_record(record.BARRIER_RECORD)
         return self._barrier
 
+    def provable(self) -> int:
+        """The offset at which an answer may be told for which nothing may have been appended; the log's end.
+
+        What is known here may rest on records that are not stable, or be history: a primary that was replaced must not tell it. Any
+        record that is still to be sent proves that it was not. A broker alone needs no proof.
+        """
+        log = self.log
+        if log.end == log.closed_end and not isinstance(self.stability, AloneStability):
+            self.barrier()
+        return log.end
+
     def bars(self, name: str) -> bool:
         """Whether a record bars ``name`` which is not applied yet: from then on the outcomes say so, as long as they are kept."""
         return self.barred_names.get(name, 0) > self.log.applied

@@ -132,7 +132,9 @@ class Distributed:
                 return
             self._work_on(association)
         elif join:
-            work = self._broker.dtx.joined(name)
+            work = self._broker.dtx.joined(self._channel, DTX_START, name)
+            if work is None:
+                return
             if work.state is BranchState.FAILED:
                 self._has_failed(work)
                 return

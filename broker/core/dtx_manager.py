@@ -145,15 +145,16 @@ class DtxManager:
         self._look_ms = min(self._look_ms, work.deadline_ms)
         return work
 
-    def joined(self, name: BranchName) -> BranchWork:
-        """A branch that is there, to work on it.
+    def joined(self, channel: Channel, key: int, name: BranchName) -> BranchWork | None:
+        """A branch that is there, to work on it; None if it is not, which the channel will be told.
 
         Raises:
-            NotFoundError, IllegalStateError
+            IllegalStateError
         """
         work = self._branches.get(name)
         if work is None:
-            raise _unknown(name)
+            self._not_there(channel, key, name)
+            return None
         if work.state not in (BranchState.ACTIVE, BranchState.FAILED):
             raise IllegalStateError(f"{work} is {work.state.value}: nobody can join it")
         return work
@@ -449,6 +450,7 @@ class DtxManager:
         def say() -> None:
             raise _unknown(name)
 
+        channel.held = True  # what comes next is not done
         channel.answer_when_acknowledged(key, say)
 
 

@@ -109,11 +109,15 @@ class Naming:
             if name.startswith(prefix):
                 raise AccessRefusedError.reserved_name(kind, name, prefix)
 
-    def _answer(self, no_wait: bool, method: int, key: int, *args: Any) -> None:
-        """Answer when everything logged so far is stable."""
+    def _answer(self, no_wait: bool, method: int, key: int, *args: Any, queue: Queue | None = None) -> None:
+        """Answer when everything logged so far is stable, and no other broker leads; of a ``queue`` of this one alone, it may."""
         if no_wait:
             return
-        self._channel.answer_when_stable(self._broker.log.end, method, lambda: self._channel.send(key, *args))
+        self._channel.answer_when_stable(self._stable_at(queue), method, lambda: self._channel.send(key, *args))
+
+    def _stable_at(self, queue: Queue | None) -> int:
+        broker = self._broker
+        return broker.provable() if queue is None or queue.level.declared_in_log else broker.log.end
 
     # -- exchanges ------------------------------------------------------------------------------------------------
 
@@ -230,7 +234,7 @@ class Naming:
                     self._connection.exclusive_queues.append(queue)
         self._channel.last_queue = queue.name
         if not no_wait:
-            self._channel.answer_when_stable(broker.log.end, QUEUE_DECLARE, lambda: self._declared(queue))
+            self._channel.answer_when_stable(self._stable_at(queue), QUEUE_DECLARE, lambda: self._declared(queue))
 
     def _declared(self, queue: Queue) -> None:
         self._channel.send(QUEUE_DECLARE_OK, queue.name, queue.depth, len(queue.consumers))
@@ -315,7 +319,7 @@ class Naming:
                 )
             else:
                 self._registry.bind(queue.vhost, exchange, binding)
-        self._answer(no_wait, QUEUE_BIND, QUEUE_BIND_OK)
+        self._answer(no_wait, QUEUE_BIND, QUEUE_BIND_OK, queue=queue)
 
     def _unbind(self, args: tuple[Any, ...]) -> None:
         name, exchange, routing_key, arguments = args
@@ -333,7 +337,7 @@ class Naming:
                 self._registry.unbind(queue.vhost, exchange, key)
             if found.auto_delete and not found.bindings:
                 self._broker.append_record(record.encode_exchange_delete(queue.vhost, exchange, found.durable))
-        self._answer(False, QUEUE_UNBIND, QUEUE_UNBIND_OK)
+        self._answer(False, QUEUE_UNBIND, QUEUE_UNBIND_OK, queue=queue)
 
     def _purge(self, args: tuple[Any, ...]) -> None:
         name, no_wait = args
@@ -345,7 +349,7 @@ class Naming:
         queue = self.queue_for(name, "read")
         count = self._broker.purge(queue)
         self._broker.close_dequeues()
-        self._answer(no_wait, QUEUE_PURGE, QUEUE_PURGE_OK, count)
+        self._answer(no_wait, QUEUE_PURGE, QUEUE_PURGE_OK, count, queue=queue)
 
     def _delete(self, args: tuple[Any, ...]) -> None:
         name, *how = args
@@ -365,4 +369,4 @@ class Naming:
         if if_empty and not queue.empty:
             raise PreconditionFailedError.not_empty(name, vhost)
         count = self._broker.delete_queue(queue)
-        self._answer(no_wait, QUEUE_DELETE, QUEUE_DELETE_OK, count)
+        self._answer(no_wait, QUEUE_DELETE, QUEUE_DELETE_OK, count, queue=queue)

@@ -170,6 +170,8 @@ class Publishing:
                     self._connection.frame_max,
                 )
             )
+        if self.confirming and not queues:
+            self._broker.provable()  # that it goes nowhere; what is enqueued has a record of its own
         return queues
 
     @staticmethod
@@ -197,7 +199,7 @@ class Publishing:
         self.demarcation.query(properties, body)
         if self.confirming:
             self._next_tag += 1
-            self._broker.complete(self._broker.log.end, self._confirmed, self._next_tag)
+            self._broker.complete(self._broker.provable(), self._confirmed, self._next_tag)
 
     # -- confirms -------------------------------------------------------------------------------------------------
 

@@ -161,15 +161,14 @@ class Transacting:
             self._check_name_is_free(tx)
         self._session = None
         self._tx_id = broker.transactions.next_id()
+        self._channel.awaiting = TX_COMMIT
         # Nothing but requeues, or publishes that went nowhere; but a name may be asked for, or an id that was told.
         if not tx.events and not tx.name and tx.tx_id != self._told_id:
             broker.transactions.forget_id(tx.tx_id)
-            self._committed(session)
-            self._channel.send(TX_COMMIT_OK)
+            broker.complete(broker.provable(), self._tell_committed, session)
             return
         if not tx.first_offset:  # the log knows nothing of it before PREPARE; its name is taken from now on
             broker.state.transactions[tx.tx_id] = tx
-        self._channel.awaiting = TX_COMMIT
         broker.transactions.coordinator.log_and_order(tx, lambda decided: self._decided(session, decided))
 
     def _check_name_is_free(self, tx: TxBuffer) -> None:
@@ -188,11 +187,7 @@ class Transacting:
     def _decided(self, session: Session, tx: TxBuffer) -> None:
         channel = self._channel
         if tx.state is TxState.COMMITTED:
-            self._committed(session)
-            if not channel.ended and not channel.closing:
-                channel.awaiting = 0
-                channel.send(TX_COMMIT_OK)
-                channel.resume()
+            self._tell_committed(session)
             return
         self._return_deliveries(session)
         if not channel.ended and not channel.closing:
@@ -200,6 +195,14 @@ class Transacting:
             channel.fail(
                 PreconditionFailedError(f"transaction {tx_id_text(tx.tx_id)} rolled back: {tx.reason}"), TX_COMMIT
             )
+
+    def _tell_committed(self, session: Session) -> None:
+        channel = self._channel
+        self._committed(session)
+        if not channel.ended and not channel.closing:
+            channel.awaiting = 0
+            channel.send(TX_COMMIT_OK)
+            channel.resume()
 
     def _committed(self, session: Session) -> None:
         for delivery in session.requeued:

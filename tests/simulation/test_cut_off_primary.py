@@ -1,0 +1,116 @@
+"""A primary that has been replaced, and does not know it, tells nothing from memory that its successor would not (G6).
+
+An answer that has a record of its own waits for the group; these have none, and wait for a barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.simulation import calls
+from tests.simulation.group import PERSISTENT
+from tests.simulation.scenario import NEVER_MS, Hand, Scenario, scenario
+from tests.simulation.sim_client import Program, SimClient
+from tests.simulation.test_branches import X
+from understudy.broker.amqp.methods import BASIC_ACK
+
+
+@contextmanager
+def beside_a_cut_off_primary() -> Iterator[tuple[Scenario, Hand, Hand]]:
+    """(group, who is connected to the ex-primary, who to its successor)."""
+    with scenario(backup_timeout_ms=NEVER_MS) as group:
+        setup = group.hand()
+        setup(calls.declare, "old")
+        setup(calls.declare_exchange, "x", "direct")
+        setup(calls.bind, "old", "x", "k")
+        old, successor = group.primary, group.backups[0]
+        stranger = group.hand()
+        stranger(calls.declare, "old")
+        group.run_ms(300)
+        group.cluster.store.cut_off.add(old.name)
+        for backup in group.backups:
+            group.cut_both(old, backup)
+        group.promote(successor)
+        group.until("and serves", lambda: group.cluster.primary() is successor)
+        client = group.hand()
+        while client.client.session.node is not successor:
+            client.go()
+            client = group.hand()
+        assert old.ha.primary is not None
+        yield group, stranger, client
+
+
+def told(group: Scenario, hand: Hand, call: Callable[..., Program], *args: Any, **how: Any) -> bool:
+    """Whether the ex-primary answers."""
+    order = hand.begin(call, *args, **how)
+    group.run_ms(1_000)
+    return order.over and not order.lost
+
+
+def confirmed(client: SimClient, queue: str) -> Program:
+    yield from calls.confirm_select(client)
+    client.publish("", queue, PERSISTENT, b"confirmed")
+    yield from client.wait(BASIC_ACK)
+
+
+def test_it_confirms_no_message_that_its_successor_would_keep() -> None:
+    with beside_a_cut_off_primary() as (group, stranger, client):
+        client(calls.declare, "new")
+        assert not told(group, stranger, confirmed, "new")
+
+
+def test_it_commits_no_message_that_its_successor_would_keep() -> None:
+    with beside_a_cut_off_primary() as (group, stranger, client):
+        client(calls.declare, "new")
+        stranger(calls.tx_select)
+        stranger.publish("new", b"committed")
+        assert not told(group, stranger, calls.commit)
+
+
+Change = tuple[Callable[..., Program], tuple[Any, ...]]
+
+
+@pytest.mark.parametrize(
+    ("done", "asked"),
+    [
+        ((calls.delete, ("old",)), (calls.declare, ("old",))),
+        ((calls.delete, ("old",)), (calls.bind, ("old", "x", "k"))),
+        ((calls.delete_exchange, ("x",)), (calls.declare_exchange, ("x", "direct"))),
+        ((calls.unbind, ("old", "x", "k")), (calls.bind, ("old", "x", "k"))),
+        ((calls.bind, ("old", "x", "other")), (calls.unbind, ("old", "x", "other"))),
+        ((calls.declare, ("new",)), (calls.delete, ("new",))),
+        ((calls.declare_exchange, ("y", "direct")), (calls.delete_exchange, ("y",))),
+    ],
+    ids=lambda change: change[0].__name__,
+)
+def test_it_says_of_no_name_what_its_successor_has_changed(done: Change, asked: Change) -> None:
+    with beside_a_cut_off_primary() as (group, stranger, client):
+        client(done[0], *done[1])
+        assert not told(group, stranger, asked[0], *asked[1])
+
+
+def test_it_finds_no_queue_that_its_successor_has_deleted() -> None:
+    with beside_a_cut_off_primary() as (group, stranger, client):
+        client(calls.delete, "old")
+        assert not told(group, stranger, calls.declare, "old", passive=True)
+
+
+def test_it_purges_nothing() -> None:
+    with beside_a_cut_off_primary() as (group, stranger, client):
+        client.publish("old", b"there")
+        assert not told(group, stranger, calls.purge, "old")
+
+
+def test_it_does_not_say_that_there_is_no_branch_to_join() -> None:
+    with beside_a_cut_off_primary() as (group, stranger, client):
+        stranger(calls.dtx_select)
+        client(calls.dtx_select)
+        client(calls.dtx_start, X)
+        client.publish("old", b"of the branch")
+        client(calls.dtx_end, X)
+        assert not told(group, stranger, calls.dtx_start, X, join=True)
+        client(calls.dtx_rollback, X)
