@@ -37,7 +37,7 @@ def beside_a_cut_off_primary() -> Iterator[tuple[Scenario, Hand, Hand]]:
         group.promote(successor)
         group.until("and serves", lambda: group.cluster.primary() is successor)
         client = group.hand()
-        while client.client.session.node is not successor:
+        while client.client.session is None or client.client.session.node is not successor:
             client.go()
             client = group.hand()
         assert old.ha.primary is not None
