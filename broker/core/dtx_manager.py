@@ -255,8 +255,7 @@ class DtxManager:
             return
         state = work.state
         if state is BranchState.FAILED:
-            del self._branches[name]
-            self._say(answer, work.failed)
+            self._say_and_forget(channel, work, answer, work.failed)
             return
         prepared = state is BranchState.PREPARED or (
             state is BranchState.COMMITTING and work.tx is not None and work.tx.branch is not None
@@ -292,11 +291,13 @@ class DtxManager:
         if work.state is BranchState.COMMITTING:
             raise IllegalStateError(f"{work} is being committed")
         if work.state in (BranchState.ACTIVE, BranchState.FAILED):
-            status = work.failed if work.failed is XaStatus.RBTIMEOUT else XaStatus.OK
             if work.state is BranchState.ACTIVE:
                 self._discard(work, "rolled back by its transaction manager")
-            del self._branches[name]
-            self._say(answer, status)
+                del self._branches[name]
+                self._say(answer, XaStatus.OK)
+            else:
+                status = work.failed if work.failed is XaStatus.RBTIMEOUT else XaStatus.OK
+                self._say_and_forget(channel, work, answer, status)
             return
         work.waiting.append(("rollback", answer))
         if work.state is not BranchState.ROLLING_BACK:
@@ -445,6 +446,16 @@ class DtxManager:
         """
         self._broker.barrier()
         self._broker.complete(self._broker.log.end, answer, status)
+
+    def _say_and_forget(self, channel: Channel, work: BranchWork, answer: Answer, status: XaStatus) -> None:
+        """The same of a branch that has failed. It is forgotten when somebody was there to be told; else when its time is over."""
+
+        def tell(status: XaStatus) -> None:
+            if not channel.ended and not channel.closing and self._branches.get(work.name) is work:
+                del self._branches[work.name]
+            answer(status)
+
+        self._say(tell, status)
 
     def _not_there(self, channel: Channel, key: int, name: BranchName) -> None:
         def say() -> None:

@@ -22,6 +22,7 @@ from understudy.broker.core.entry import ACQUIRED
 from understudy.broker.errors import PreconditionFailedError, ResourceErrorSoft
 from understudy.broker.message import Message
 from understudy.broker.transactions.outcome_query import NAME_BYTES, answer_query, is_own_id, tx_id_text
+from understudy.broker.transactions.outcomes import Outcome
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 if TYPE_CHECKING:
@@ -35,12 +36,20 @@ FLUSH_ACCEPTS = 512
 
 
 class Session:
-    """One transaction of the channel, from its first operation to its decision."""
+    """One transaction of the channel, from its first operation to its decision.
 
-    __slots__ = ("requeued", "settled", "tx", "unrecorded")
+    Attributes:
+        opened_at: the log's end then: whoever asks for its name later, and is told "rolled back", must not be told another thing.
+        name_known: whoever asks for its name finds it pending, since it has that name.
+        name_barred: somebody may have asked before that.
+    """
 
-    def __init__(self, tx: TxBuffer) -> None:
+    __slots__ = ("name_barred", "name_known", "opened_at", "requeued", "settled", "tx", "unrecorded")
+
+    def __init__(self, tx: TxBuffer, opened_at: int) -> None:
         self.tx = tx
+        self.opened_at = opened_at
+        self.name_known = self.name_barred = False
         self.settled: list[Delivery] = []
         self.requeued: list[Delivery] = []
         self.unrecorded: list[tuple[Queue, Any]] = []
@@ -79,7 +88,7 @@ class Transacting:
         if session is None:
             tx = TxBuffer(self._tx_id)
             tx.opened_ms = self._broker.now_ms
-            session = self._session = Session(tx)
+            session = self._session = Session(tx, self._broker.log.end)
         self._used_ms = self._broker.now_ms
         return session
 
@@ -92,7 +101,7 @@ class Transacting:
             self._used_ms = self._broker.now_ms
         tx = session.tx
         if message.properties[0] & HEADERS_BIT:
-            self._take_name(tx, message.properties)
+            self._take_name(session, message.properties, queues)
         if not queues:
             return
         if session.unrecorded:
@@ -102,7 +111,8 @@ class Transacting:
             raise ResourceErrorSoft(f"transaction {tx_id_text(tx.tx_id)} holds {size} bytes, the limit is {limit}")
         self._broker.transactions.publish(tx, queues, message, expiration_ms)
 
-    def _take_name(self, tx: TxBuffer, properties: bytes) -> None:
+    def _take_name(self, session: Session, properties: bytes, queues: list[Queue]) -> None:
+        tx = session.tx
         name = header(properties, TX_NAME_HEADER)
         if name is None:
             return
@@ -116,7 +126,17 @@ class Transacting:
             )
         if tx.name and tx.name != name:
             raise PreconditionFailedError(f"transaction {tx_id_text(tx.tx_id)} is named {tx.name!r}, not {name!r}")
-        tx.name = name
+        if not tx.name:
+            tx.name = name
+            session.name_known = tx.first_offset > 0 or any(queue.logged for queue in queues)
+            session.name_barred = self._may_be_barred(session)
+
+    def _may_be_barred(self, session: Session) -> bool:
+        """Whether its name is barred, or may have been since it was opened: bars are trimmed like all outcomes."""
+        broker, name = self._broker, session.tx.name
+        outcomes = broker.state.outcomes
+        barred = outcomes.named(name) is Outcome.ROLLED_BACK or broker.bars(name)
+        return barred or outcomes.unbarred_upto > session.opened_at
 
     def settle(self, deliveries: list[Delivery], *, requeue: bool) -> None:
         """Acknowledgements and rejections within the transaction; they keep their prefetch slots (P-07, P-49)."""
@@ -158,7 +178,7 @@ class Transacting:
             self._record_accepts(session)
         tx = session.tx
         if tx.name:
-            self._check_name_is_free(tx)
+            self._check_name_is_free(session)
         self._session = None
         self._tx_id = broker.transactions.next_id()
         self._channel.awaiting = TX_COMMIT
@@ -171,8 +191,8 @@ class Transacting:
             broker.state.transactions[tx.tx_id] = tx
         broker.transactions.coordinator.log_and_order(tx, lambda decided: self._decided(session, decided))
 
-    def _check_name_is_free(self, tx: TxBuffer) -> None:
-        broker = self._broker
+    def _check_name_is_free(self, session: Session) -> None:
+        broker, tx = self._broker, session.tx
         outcome = broker.state.outcomes.named(tx.name)
         if outcome is not None:
             why = f"a transaction of that name is {outcome.text}"
@@ -180,6 +200,8 @@ class Transacting:
             why = "somebody has asked what became of it"
         elif broker.transactions.named(tx.name, besides=tx) is not None:
             why = "a transaction of that name is under way"
+        elif session.name_barred or (not session.name_known and self._may_be_barred(session)):
+            why = "somebody may have asked, before the transaction had it, what became of it"
         else:
             return
         raise PreconditionFailedError(f"transaction name {tx.name!r} is taken: {why}")

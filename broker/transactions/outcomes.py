@@ -41,10 +41,17 @@ class Outcomes:
 
     There may be a million, and each checkpoint states them: so their bytes are kept, and a trim takes from the front. (Encoding
     half a million that have names took 0.7 s, at every segment, on every broker.)
+
+    Attributes:
+        low_water: of own ids up to this one it is not known any more whether they committed.
+        forgotten: names that committed and are not kept any more.
+        unbarred_upto: offset of the newest outcome that barred a name and was trimmed since this table was made. In memory only: it
+            concerns transactions that were open then, and these do not survive their primary.
     """
 
     def __init__(self) -> None:
         self.low_water = 0
+        self.unbarred_upto = 0
         self.forgotten = ForgottenNames()
         self._committed: dict[int, int] = {}
         self._named: dict[str, tuple[Outcome, int, int]] = {}
@@ -108,12 +115,14 @@ class Outcomes:
             del self._ids_encoded[: _ID.size]
         encoded = 0
         for name in self._names_upto(upto_offset):
-            outcome, _, _ = self._named.pop(name)
+            outcome, _, offset = self._named.pop(name)
             if self._names_counted:
                 self._names_counted -= 1
                 encoded += _NAME.size + len(short(name))
             if outcome is Outcome.COMMITTED:
                 self.forgotten.add(name)
+            else:
+                self.unbarred_upto = offset
         del self._names_encoded[:encoded]
 
     def _ids_upto(self, offset: int) -> list[int]:

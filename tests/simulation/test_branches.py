@@ -704,3 +704,22 @@ def test_an_ex_primary_says_nothing_of_what_it_knew(before: str, verb: str) -> N
             assert ask(group, calls.dtx_rollback) == XaStatus.OK
         elif before == "completed":
             assert ask(group, calls.dtx_forget) == XaStatus.OK
+
+
+def test_a_failure_that_nobody_was_told_of_is_not_forgotten() -> None:
+    """Who asked lost its connection before the answer came, and asks again: 404 would be taken for "committed"."""
+    with scenario(backup_timeout_ms=NEVER_MS) as group:
+        hand = worked(group)
+        assert hand(calls.dtx_set_timeout, X, 1) == XaStatus.OK
+        group.run_ms(1_300)
+        for backup in group.backups:
+            group.cut(backup, group.primary)  # nobody is told anything
+        order = hand.begin(calls.dtx_commit, X, one_phase=True)
+        group.run_ms(100)
+        assert not order.over
+        hand.go()
+        group.run_ms(100)
+        group.mend()
+        assert ask(group, calls.dtx_commit, one_phase=True) == XaStatus.RBTIMEOUT
+        with pytest.raises(Closed, match="404"):
+            ask(group, calls.dtx_commit, one_phase=True)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation import calls
 from tests.simulation.scenario import Scenario, named, scenario
-from tests.simulation.sim_client import Program, SimClient
+from tests.simulation.sim_client import Closed, Program, SimClient
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.limits import Limits
@@ -117,3 +117,38 @@ def test_expired_is_told_apart_from_rolled_back(way: Callable[[Scenario], None])
         assert len({node.node.state.outcomes.encode() for node in group.nodes}) == 1, (
             "every broker has forgotten the same"
         )
+
+
+@pytest.mark.parametrize("first", ["", "q"], ids=["named by what goes nowhere", "named later"])
+def test_who_was_told_rolled_back_is_not_told_committed_later(first: str) -> None:
+    """The transaction was open when its name was asked for, and nobody knew that it was its name."""
+    with scenario(limits=LIMITS) as group:
+        group.hand()(calls.declare, "q")
+        late = group.hand(transactional=True)
+        if first:
+            late.publish("q", b"first half")  # its name comes with the second half, which is still on its way
+        else:
+            late.publish("nowhere", b"", properties=named("n"))
+        assert group.fate("n") == "rolled back"
+        for number in range(MANY):
+            transaction(group, f"tx {number}")
+        group.run_ms(TRIM_MS)
+        late.publish("q", b"second half", properties=named("n"))
+        order = late.commit("n")
+        group.until("answered", lambda: order.over)
+        assert isinstance(order.error, Closed)
+        assert order.error.code == 406
+
+
+def test_a_long_transaction_keeps_the_name_that_it_began_with() -> None:
+    """However many bars of other names come and go meanwhile."""
+    with scenario(limits=LIMITS) as group:
+        group.hand()(calls.declare, "q")
+        long = group.hand(transactional=True)
+        long.publish("q", b"first half", properties=named("n"))
+        assert group.fate("other") == "rolled back"
+        for number in range(MANY):
+            transaction(group, f"tx {number}")
+        group.run_ms(TRIM_MS)
+        assert group.primary.node.state.outcomes.named("other") is None
+        long.committed("n")

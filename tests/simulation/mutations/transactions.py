@@ -10,7 +10,7 @@ from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.meta import Meta
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
-from understudy.broker.core.transacting import Transacting
+from understudy.broker.core.transacting import Session, Transacting
 from understudy.broker.errors import PreconditionFailedError
 from understudy.broker.log.record import Group, decode_tx_dequeue, encode_outcome
 from understudy.broker.message import Message
@@ -170,9 +170,9 @@ def names_are_not_barred(bug: Bug) -> None:
     """A name that was answered "rolled back" may still commit."""
     real = Transacting._check_name_is_free
 
-    def check_name_is_free(self: Transacting, tx: TxBuffer) -> None:
+    def check_name_is_free(self: Transacting, session: Session) -> None:
         try:
-            real(self, tx)
+            real(self, session)
         except PreconditionFailedError:
             bug.strike()
 

@@ -107,6 +107,20 @@ def test_a_forgotten_name_may_be_used_anew() -> None:
     assert ask(core, "nightly") == "committed"
 
 
+def test_a_name_may_be_used_for_the_first_time_when_its_bar_has_expired() -> None:
+    """By a transaction that began after that (docs/configuration.md, Names of transactions)."""
+    core = Core(Limits(outcome_ttl_ms=HOUR_MS))
+    client = core.client()
+    core.queue(client, "q")
+    client.method(TX_SELECT)
+    assert ask(core, "nightly") == "rolled back"
+    for hours in range(4):
+        core.broker.tick(hours * HOUR_MS + 60_000, 1_700_000_000_000)
+        core.sync()
+    publish_named(client, "nightly", TX_COMMIT)
+    assert ask(core, "nightly") == "committed"
+
+
 @pytest.mark.parametrize("end", ["commit", "rollback", "lost"])
 def test_a_name_is_that_of_the_transaction_that_commits_under_it(end: str) -> None:
     """Another in the turn of its commit used to take it: who asked was told "rolled back" of what had committed."""
