@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from tests.simulation import (
     test_branches,
+    test_commands_before_a_close,
+    test_cut_off_primary,
+    test_false_acknowledgements,
+    test_flapping_links,
+    test_forgotten_outcomes,
     test_healing,
     test_refills_of_the_running,
+    test_refusals,
+    test_remade_store,
     test_transient_holes,
     test_transients_of_branches,
 )
 from tests.simulation.ledger import Violation
 from tests.simulation.mutations import CAMPAIGN, MUTATIONS, mutated
+from tests.simulation.sim_client import Closed
 
 STORIES: dict[str, Callable[[], None]] = {
     "brought-without-is-not-told": test_transient_holes.test_who_was_brought_up_without_them_says_so_when_it_leads,
@@ -48,6 +57,32 @@ STORIES: dict[str, Callable[[], None]] = {
     "a-refill-brings-what-an-epoch-has-ended": (
         test_transients_of_branches.test_a_refill_brings_nothing_that_an_epoch_has_ended
     ),
+    "a-former-log-is-acknowledged": (
+        test_false_acknowledgements.test_what_is_about_to_be_replaced_by_a_catch_up_is_not_acknowledged
+    ),
+    "a-link-is-progress": (test_flapping_links.test_whose_disk_hangs_and_whose_link_breaks_now_and_then_is_removed),
+    "a-base-put-again-forgets-refusals": (test_refusals.test_a_base_that_is_put_again_does_not_take_a_refusal_away),
+    "a-hole-weakens-every-vote": partial(
+        test_refusals.test_a_restart_does_not_make_it_overlook_what_it_lacks_of_later_transactions, True
+    ),
+    "a-refounded-group-is-the-same": partial(
+        test_remade_store.test_who_is_of_an_earlier_founding_is_not_taken_for_a_copy, True
+    ),
+    "reached-again-is-leading-still": (
+        test_remade_store.test_a_primary_alone_in_its_set_confirms_nothing_before_it_has_read_that_it_leads
+    ),
+    "what-has-no-record-is-told-at-once": (
+        test_cut_off_primary.test_it_confirms_no_message_that_its_successor_would_keep
+    ),
+    "a-stale-answer-releases-what-is-held": partial(
+        test_commands_before_a_close.test_they_are_carried_out_in_order,
+        test_commands_before_a_close.behind_a_declaration,
+        "channel",
+    ),
+    "a-bar-ends-when-it-expires": partial(
+        test_forgotten_outcomes.test_who_was_told_rolled_back_is_not_told_committed_later, "q"
+    ),
+    "a-failure-is-forgotten-untold": test_branches.test_a_failure_that_nobody_was_told_of_is_not_forgotten,
 }
 
 
@@ -55,7 +90,7 @@ STORIES: dict[str, Callable[[], None]] = {
 def test_the_story_is_another_one_with_the_bug(name: str) -> None:
     story = STORIES[name]
     story()
-    with mutated(name) as bug, pytest.raises((AssertionError, Violation)):
+    with mutated(name) as bug, pytest.raises((AssertionError, Violation, Closed)):
         story()
     assert bug.strikes
 

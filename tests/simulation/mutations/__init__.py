@@ -19,7 +19,8 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``levels``          what is not replicated
 ==================  ===========================================================================================
 
-``reviewed`` is apart: what reviews have found, in combinations too rare for so short a sweep. Each can be put in by its name.
+``reviewed`` and ``overlooked`` are apart: what reviews have found, in combinations too rare for so short a sweep. Each can be
+put in by its name.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tests.simulation.mutations import (
     levels,
     membership,
     order,
+    overlooked,
     rejoining,
     reviewed,
     transactions,
@@ -42,11 +44,15 @@ from tests.simulation.mutations.mutation import REQUIRED_WITHIN, Bug, Mutation
 
 MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
-    for module in (durability, transactions, branches, votes, fencing, membership, rejoining, order, levels, reviewed)
+    for module in (
+        *(durability, transactions, branches, votes, fencing, membership, rejoining, order, levels),
+        *(reviewed, overlooked),
+    )
     for mutation in vars(module).values()
     if isinstance(mutation, Mutation)
 }
-CAMPAIGN = tuple(name for name, mutation in MUTATIONS.items() if mutation not in vars(reviewed).values())
+_APART = (*vars(reviewed).values(), *vars(overlooked).values())
+CAMPAIGN = tuple(name for name, mutation in MUTATIONS.items() if mutation not in _APART)
 """Those that the ordinary sweep must find."""
 REQUIRED = tuple(name for name, mutation in MUTATIONS.items() if mutation.within == REQUIRED_WITHIN)
 
