@@ -51,6 +51,7 @@ class Recovery:
         self._replay_note = replay_note
         self._replay_extras = replay_extras
         self._gap_end = 0
+        self._before_gap = (0, Outcomes(), state.completions)
         self._behind_gap: list[tuple[int, bytes]] = []
         self._begun = False
 
@@ -58,11 +59,7 @@ class Recovery:
         log = self._state.log
         self._begun = True
         if header.first_offset > log.end + 1:
-            self._gap_end = header.first_offset - 1
-            log.skip_to(self._gap_end)
-            # Of those before it the gap may have forgotten some: who fills it says which.
-            self._state.outcomes = Outcomes()
-            self._state.completions = {}
+            self._begin_gap(header.first_offset - 1)
         if self._gap_end:
             self._note_behind_gap(header.first_offset, data)
         try:
@@ -81,6 +78,7 @@ class Recovery:
             self._behind_gap = [each for each in self._behind_gap if each[0] <= offset]
             if stable is None:
                 self._state.cut(offset)
+                self._cut_gap(offset)
             else:  # a base follows, which says all that the gap may have done
                 self._restart(stable)
                 if self._replay_note is not None:
@@ -94,6 +92,29 @@ class Recovery:
                 f"the journal holds notes of kind {kind}: switch on the plugin that wrote them (ha)"
             )
         self._begun = True
+
+    def _begin_gap(self, end: int) -> None:
+        state = self._state
+        if not self._gap_end:
+            self._before_gap = (state.log.end, state.outcomes, state.completions)
+        self._gap_end = end
+        state.log.skip_to(end)
+        # Of those before it the gap may have forgotten some: who fills it says which.
+        state.outcomes = Outcomes()
+        state.completions = {}
+
+    def _cut_gap(self, offset: int) -> None:
+        """The log was cut at ``offset``: what stood behind that in a gap is missing to nobody any more.
+
+        A checkpoint at or behind what is left fills it, and there may be no other: more was droppable by none.
+        """
+        if not self._gap_end or offset >= self._gap_end:
+            return
+        begin, outcomes, completions = self._before_gap
+        self._gap_end = offset
+        if offset <= begin:
+            self._gap_end = 0
+            self._state.outcomes, self._state.completions = outcomes, completions
 
     def _restart(self, stable: int) -> None:
         """The log begins anew.

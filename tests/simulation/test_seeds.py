@@ -99,6 +99,7 @@ SEEDS: dict[Drawn, dict[int, str]] = {
         5536: "a refill's queue was named before older ones of its name were declared and deleted, and had no name then",
     },
     WITH_BRANCHES: {
+        793: "a journal began with a gap, the log was cut within it, and the declaration that the next checkpoint states was lost",
         18266: "a workload did not look at what resume had answered, and worked on outside of its branch, whose time was over",
     },
 }

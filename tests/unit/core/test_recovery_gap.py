@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 
 from tests.unit.core.core_kit import publish
 from tests.unit.core.test_recovery import KeptCore, bodies, recovered
@@ -108,6 +109,36 @@ def test_what_the_log_held_before_a_base_is_not_done_behind_it() -> None:
     assert bodies(without) == {"q": [b"one", b"two", b"three"]}
     whole = recovered([gap.first, *gap.before, gap.deleting, *restart, *gap.after, gap.older], with_ha())
     assert bodies(whole) == bodies(without)
+
+
+@pytest.mark.parametrize("offset_in_gap", [0, 1, 2])
+def test_a_log_that_is_cut_within_the_gap_has_a_shorter_gap(offset_in_gap: int) -> None:
+    """Behind the gap stands a dead tail. What is left of the gap is stated by a checkpoint of the place where the tail was cut.
+
+    It was taken to be as long as before, so that only a checkpoint far behind would have filled it. (Seed 793.)
+    """
+    core = KeptCore()
+    state = core.node.state
+    queues = ["first", "second"]
+    core.queue(core.client(), "before")
+    state.outcomes.committed(1, "n", state.log.applied)
+    first = core.node.checkpoint()
+    begin = state.log.applied
+    for queue in queues[:offset_in_gap]:  # they stood in a segment that was dropped
+        core.queue(core.client(), queue)
+    naming = core.node.checkpoint()
+    end = state.log.applied
+    assert end == begin + offset_in_gap
+    barrier = record.BARRIER_RECORD
+    dead = frame.encode_batch(
+        state.log.epoch, end + 5, 1, begin, [barrier], 0
+    )  # of a tail, whose beginning was dropped too
+    alive = frame.encode_batch(state.log.epoch + 1, end + 1, 1, end, [barrier], 0)
+    frames = [first, dead, frame.encode_cut(end), alive, *([naming] if offset_in_gap else [])]
+    found = recovered(frames).state
+    assert sorted(queue.name for queue in found.queues.values()) == ["before", *queues[:offset_in_gap]]
+    assert found.outcomes.named("n") is Outcome.COMMITTED
+    assert found.log.end == end + 1
 
 
 def with_ha() -> BrokerNode:
