@@ -74,13 +74,15 @@ def is_loopback_host(host: str) -> bool:
 
 def _contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
     """Yield (key, its value or None if it is missing, what is expected) for values that are right alone and wrong together."""
-    link, ha, group, limits = config.link, config.ha, config.group, config.limits
+    link, ha, tx, group, limits = config.link, config.ha, config.tx, config.group, config.limits
     if link.secret is None and not is_loopback_host(link.host):
         yield "link.secret", None, f"a shared secret, because link.host '{link.host}' is not a loopback address"
     if link.dead_after_s <= link.heartbeat_s:
         yield "link.dead_after_s", link.dead_after_s, f"more than link.heartbeat_s ({link.heartbeat_s:g})"
     if ha.reconnect_max_s < ha.reconnect_min_s:
         yield "ha.reconnect_max_s", ha.reconnect_max_s, f"at least ha.reconnect_min_s ({ha.reconnect_min_s:g})"
+    if tx.outcome_ttl_s < tx.idle_timeout_s:
+        yield "tx.outcome_ttl_s", tx.outcome_ttl_s, f"at least tx.idle_timeout_s ({tx.idle_timeout_s:g})"
     if group.max_wait_ms < group.min_wait_ms:
         yield "group.max_wait_ms", group.max_wait_ms, f"at least group.min_wait_ms ({group.min_wait_ms:g})"
     if limits.unstable_bytes_per_connection > limits.unstable_bytes:

@@ -64,7 +64,7 @@ session_s = 6
 
 [tx]
 idle_timeout_s = "1h"
-outcome_ttl_s = 60
+outcome_ttl_s = "2h"
 outcome_limit = 10
 max_bytes = "1GiB"
 memory_bytes = "8MiB"
@@ -199,7 +199,7 @@ def test_a_file_with_every_key() -> None:
         kind="zookeeper", hosts=("zk1:2181", "zk2:2181"), lease_s=4.0, session_s=6.0
     )
     assert config.tx == module.TxConfig(
-        idle_timeout_s=3_600.0, outcome_ttl_s=60.0, outcome_limit=10, max_bytes=1 << 30, memory_bytes=8 << 20
+        idle_timeout_s=3_600.0, outcome_ttl_s=7_200.0, outcome_limit=10, max_bytes=1 << 30, memory_bytes=8 << 20
     )
     assert config.dtx == module.DtxConfig(timeout_s=90.0)
     assert config.group == module.GroupConfig(min_wait_ms=1.0, max_wait_ms=1_000.0)
@@ -423,6 +423,7 @@ def test_other_hosts(host: str) -> None:
     [
         ("[link]\nheartbeat_s = 5", "link.dead_after_s"),
         ("[ha]\nreconnect_max_s = 0.05", "ha.reconnect_max_s"),
+        ("[tx]\nidle_timeout_s = 3601", "tx.outcome_ttl_s"),
         ("[group]\nmin_wait_ms = 3", "group.max_wait_ms"),
         ('[limits]\nunstable_bytes = "1MiB"', "limits.unstable_bytes_per_connection"),
         ("[plugins]\nha = true", "coordination.path"),
