@@ -139,11 +139,17 @@ class HaBroker:
             return
         log = self.broker.log
         epoch_seen = self.replicator.epoch_seen
-        if group is None:
-            if log.end and not self.replicator.of_a_group:
+        of_nobody = log.end > 0 and not self.replicator.of_a_group
+        if group is None or (of_nobody and not self._is_base_of(group)):
+            if of_nobody:
+                joins = (
+                    ""
+                    if group is None
+                    else ", and all that the group has; with an empty data directory this broker joins"
+                )
                 self._host.refuse_to_run(
                     f"this broker's journal was written without the ha plugin and belongs to no group: `understudy promote "
-                    f"--unclean --yes` makes it the base of group {self.config.group!r}, and loses nothing of it"
+                    f"--unclean --yes` makes it the base of group {self.config.group!r}, and loses nothing of it{joins}"
                 )
             elif log.end or epoch_seen:
                 self._host.refuse_to_run(
@@ -185,6 +191,11 @@ class HaBroker:
         else:
             self.backup.group_changed(group, self.backup.brokers)
 
+    def _is_base_of(self, group: GroupState) -> bool:
+        """Whether an operator has made this broker the base of the group: nobody else has anything of it yet."""
+        me = self.config.broker
+        return group.primary == me and group.members == (me,) and group.epoch > self.broker.log.epochs.newest
+
     def _founded_here(self, group: GroupState) -> bool:
         return group.primary == self.config.broker and group.founding == self.replicator.founding
 
@@ -194,6 +205,8 @@ class HaBroker:
         if not replicator.is_foreign(group.founding):
             replicator.group_founding = group.founding
             return False
+        self.stopped = "the group was founded anew"
+        self.broker.answering = self.broker.leading = False  # the process ends in a moment, and says nothing until then
         self._host.refuse_to_run(
             f"group {self.config.group!r} was founded anew: the store holds founding {group.founding:x}, this broker's journal "
             f"belongs to founding {replicator.founding:x}, and nothing of it is in the group: with an empty data directory this "
@@ -219,10 +232,14 @@ class HaBroker:
         self._coordination.read(self._second_look)
 
     def _looked_again(self, primary: Primary, group: GroupState | None) -> None:
-        if group is not None:
-            self._second_look = 0
+        if group is None:
+            return
+        self._second_look = 0
+        if self._refuse_foreign(group):
+            return
+        primary.group_changed(group, self.backup.brokers)
+        if not self.stopped and (group.epoch, group.primary) == (primary.epoch, self.config.broker):
             primary.suspended = False
-            primary.group_changed(group, self.backup.brokers)
 
     def disk_low(self, reason: str) -> None:
         """The disk is nearly full ("": it is not any more). A primary refuses new work; a backup says so, and leaves if it may.

@@ -42,8 +42,10 @@ _SEEN: Final = Struct(">IQ")
 _U64: Final = Struct(">Q")
 _EXTRAS: Final = Struct(">BIQBQ")
 
-EXTRAS_FORMAT: Final = 1
-"""Of the bytes that :meth:`BrokerReplicator.extras` makes; their first."""
+_LEAST_BYTES: Final = {journal_gate.EPOCH_SEEN: _SEEN.size, journal_gate.FOUNDING: _U64.size}
+
+EXTRAS_FORMAT: Final = 2
+"""Of the bytes that :meth:`BrokerReplicator.extras` makes, their first; and of the notes that name a founding: in format 1 none."""
 
 
 class BrokerReplicator:
@@ -96,6 +98,8 @@ class BrokerReplicator:
     def replay_note(self, kind: int, payload: bytes) -> None:
         """Recovery: take a note that this class wrote."""
         self.of_a_group = True
+        if len(payload) < _LEAST_BYTES.get(kind, 0):
+            raise journal_gate.NoteFormatError("note of the ha plugin", 1, EXTRAS_FORMAT, EXTRAS_FORMAT)
         if kind == journal_gate.EPOCH_SEEN:
             epoch, self.founding = _SEEN.unpack(payload)
             self.epoch_seen = max(self.epoch_seen, epoch)
@@ -127,7 +131,7 @@ class BrokerReplicator:
         )
 
     def replay_extras(self, buf: bytes, at: int) -> None:
-        journal_gate.check_format("part of the ha plugin", buf[at], EXTRAS_FORMAT)
+        journal_gate.check_format("part of the ha plugin", buf[at], EXTRAS_FORMAT, EXTRAS_FORMAT)
         _, epoch_seen, log_start, part, self.founding = _EXTRAS.unpack_from(buf, at)
         self.of_a_group = True
         self.epoch_seen = max(self.epoch_seen, epoch_seen)

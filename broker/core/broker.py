@@ -504,7 +504,7 @@ class Broker:
         if queue.owner is not None:
             queue.owner.exclusive_queues.remove(queue)
         for exchange in bound:
-            if not exchange.bindings and not self.leaving:
+            if not exchange.bindings:
                 self.append_record(record.encode_exchange_delete(exchange.vhost, exchange.name, exchange.durable))
         return depth
 

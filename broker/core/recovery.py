@@ -50,8 +50,7 @@ class Recovery:
         self._state = state
         self._replay_note = replay_note
         self._replay_extras = replay_extras
-        self._gap_end = 0
-        self._before_gap = (0, Outcomes(), state.completions)
+        self._gaps: list[tuple[int, int]] = []
         self._behind_gap: list[tuple[int, bytes]] = []
         self._begun = False
 
@@ -78,7 +77,7 @@ class Recovery:
             self._behind_gap = [each for each in self._behind_gap if each[0] <= offset]
             if stable is None:
                 self._state.cut(offset)
-                self._cut_gap(offset)
+                self._cut_gaps(offset)
             else:  # a base follows, which says all that the gap may have done
                 self._restart(stable)
                 if self._replay_note is not None:
@@ -93,28 +92,33 @@ class Recovery:
             )
         self._begun = True
 
-    def _begin_gap(self, end: int) -> None:
-        state = self._state
-        if not self._gap_end:
-            self._before_gap = (state.log.end, state.outcomes, state.completions)
-        self._gap_end = end
-        state.log.skip_to(end)
-        # Of those before it the gap may have forgotten some: who fills it says which.
-        state.outcomes = Outcomes()
-        state.completions = {}
+    @property
+    def _gap_end(self) -> int:
+        """Where the last gap ends that is not filled; 0 if there is none."""
+        return self._gaps[-1][1] if self._gaps else 0
 
-    def _cut_gap(self, offset: int) -> None:
+    def _begin_gap(self, end: int) -> None:
+        log = self._state.log
+        begin = log.end
+        self._gaps.append((begin, end))
+        log.skip_to(end)
+        log.pending.append((begin + 1, self._pass_gap, None))
+
+    def _pass_gap(self, _: None) -> None:
+        """What is before the gap is applied. Of its outcomes the gap may have forgotten some: who fills it says which."""
+        self._state.outcomes = Outcomes()
+        self._state.completions = {}
+
+    def _cut_gaps(self, offset: int) -> None:
         """The log was cut at ``offset``: what stood behind that in a gap is missing to nobody any more.
 
         A checkpoint at or behind what is left fills it, and there may be no other: more was droppable by none.
         """
-        if not self._gap_end or offset >= self._gap_end:
-            return
-        begin, outcomes, completions = self._before_gap
-        self._gap_end = offset
-        if offset <= begin:
-            self._gap_end = 0
-            self._state.outcomes, self._state.completions = outcomes, completions
+        gaps = self._gaps
+        while gaps and gaps[-1][0] >= offset:
+            gaps.pop()
+        if gaps and gaps[-1][1] > offset:
+            gaps[-1] = (gaps[-1][0], offset)
 
     def _restart(self, stable: int) -> None:
         """The log begins anew.
@@ -125,7 +129,7 @@ class Recovery:
         log = self._state.log
         log.apply_up_to(stable)
         log.start = log.end
-        self._gap_end = 0
+        self._gaps.clear()
 
     def _checkpoint(self, payload: bytes) -> None:
         (extras_size,) = _U32.unpack_from(payload, 0)
@@ -190,7 +194,7 @@ class Recovery:
             elif raw[0] == record.DTX_FORGET and record.decode_dtx_forget(raw, 5) not in completions:
                 state.completions.pop(record.decode_dtx_forget(raw, 5), None)
         state.outcomes.add(known)  # after the trims, since a name that they have made free may be in use again
-        self._gap_end = 0
+        self._gaps.clear()
         self._behind_gap.clear()
 
     def finish(self) -> None:

@@ -35,17 +35,17 @@ class UnknownNoteError(UnderstudyError):
 class NoteFormatError(UnderstudyError):
     """A part of a note is of a format that this program does not know."""
 
-    def __init__(self, what: str, found: int, supported: int) -> None:
+    def __init__(self, what: str, found: int, supported: int, oldest: int = 1) -> None:
         super().__init__(
-            f"there is a {what} of format {found}; this program reads formats 1 to {supported}. Nothing was changed; "
-            "run the newer program"
+            f"there is a {what} of format {found}; this program reads formats {oldest} to {supported}. Nothing was changed; "
+            f"run the {'newer' if found > supported else 'older'} program"
         )
 
 
-def check_format(what: str, found: int, supported: int) -> None:
-    """Raises :class:`NoteFormatError` unless 1 <= ``found`` <= ``supported``."""
-    if not 1 <= found <= supported:
-        raise NoteFormatError(what, found, supported)
+def check_format(what: str, found: int, supported: int, oldest: int = 1) -> None:
+    """Raises :class:`NoteFormatError` unless ``oldest`` <= ``found`` <= ``supported``."""
+    if not oldest <= found <= supported:
+        raise NoteFormatError(what, found, supported, oldest)
 
 
 class JournalPort(Protocol):

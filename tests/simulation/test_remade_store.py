@@ -8,7 +8,16 @@ import pytest
 from tests.simulation import calls
 from tests.simulation.checkers.instruments import watching_queues
 from tests.simulation.disk import MemoryStorage
+from tests.simulation.group import PERSISTENT
 from tests.simulation.scenario import Scenario, publish_confirmed, scenario
+from understudy.broker.core.limits import Limits
+from understudy.broker.core.node import BrokerNode
+from understudy.broker.core.state import EMPTY_TABLE
+from understudy.broker.log import record
+from understudy.broker.log.journal_recovery import recover
+from understudy.broker.log.position import ID_EPOCH_SHIFT
+from understudy.broker.log.segment import JournalIdentity
+from understudy.broker.message import Message
 
 
 def test_who_runs_meanwhile_follows_the_higher_epoch() -> None:
@@ -107,3 +116,72 @@ def test_who_is_of_an_earlier_founding_is_not_taken_for_a_copy(resumes: bool) ->
         other.start()
         group.until("it has joined", lambda: "b2" in group.members)
         group.everywhere("q", *new)
+
+
+def test_who_reaches_a_store_that_holds_another_group_confirms_nothing() -> None:
+    """The primary was alone in its set; the store was made anew and another broker founded the group, all under epoch 1."""
+    group = Scenario(1, brokers=2, min_insync=1, backup_timeout_ms=1_000)
+    with watching_queues(), group.cluster.knobs.in_force():
+        group.start()
+        group.ready()
+        hand = group.hand()
+        hand(calls.declare, "q")
+        primary, (backup,) = group.primary, group.backups
+        group.crash(backup)
+        group.until("it is alone", lambda: group.members == (primary.name,))
+        store = group.cluster.store
+        held = store.group
+        assert held is not None
+        group.cluster.world.after_event = lambda: None  # for the checkers there is one group
+        primary.event(lambda ha: ha.coordination_lost())
+        order = hand.begin(publish_confirmed, "q", b"one")
+        group.run_ms(300)
+        store.group = attrs.evolve(held, primary="b9", members=("b9",), version=1, founding=held.founding + 1)
+        store.watch = lambda node: None  # type: ignore[method-assign]  # its answer comes first
+        primary.event(lambda ha: ha.coordination_regained())
+        group.run_ms(2_000)
+        assert "founded anew" in primary.fatal
+        assert not primary.node.broker.answering
+        assert not order.over
+
+
+def journal_of_a_broker_alone(group: Scenario) -> MemoryStorage:
+    """b2's disk, of a time when it ran without the plugin: queue ``q`` with six messages, in its epoch 1."""
+    storage = MemoryStorage("b2")
+    node = BrokerNode("b2", Limits(), bytes)
+    identity = JournalIdentity(group_id=group.node("b2").config.group, broker_id="b2")
+    journal = recover(storage, identity, group.cluster.knobs.journal, node.recovery, checkpoint=node.checkpoint).journal
+    node.open(journal, 0, 1_700_000_000_000)
+    state = node.state
+    state.append_record(record.encode_queue_declare(node.broker.next_queue_id(), "/", "q", record.DURABLE, EMPTY_TABLE))
+    (queue,) = state.queues.values()
+    queue.activate(0, node.broker.epoch << ID_EPOCH_SHIFT)
+    for number in range(6):
+        node.broker.publish([queue], Message("", "q", PERSISTENT, b"alone %d" % number, True), None)
+    node.end_turn(flush=True)
+    journal.sync_now()
+    journal.close()
+    return storage
+
+
+def test_the_journal_of_a_broker_that_ran_alone_is_no_copy() -> None:
+    """It has an epoch 1, too, and belongs to no founding."""
+    group = Scenario(2, brokers=2, min_insync=1)
+    with watching_queues(), group.cluster.knobs.in_force():
+        founder, other = group.node("b1"), group.node("b2")
+        founder.start()
+        group.until("it leads", lambda: group.cluster.primary() is founder)
+        hand = group.hand()
+        hand(calls.declare, "q")
+        for number in range(30):
+            hand(publish_confirmed, "q", b"new %d" % number)
+        other.storage = journal_of_a_broker_alone(group)
+        checkers = group.cluster.checkers
+        checkers.replicas.check = lambda node: None  # type: ignore[method-assign]  # they take its disk for this group's
+        other.start()
+        assert other.node.state.log.end == 8
+        group.until("it refuses to run", lambda: bool(other.fatal))
+        assert "belongs to no group" in other.fatal
+        assert "with an empty data directory this broker joins" in other.fatal
+        group.run_ms(1_000)
+        assert group.members == ("b1",)

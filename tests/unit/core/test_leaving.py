@@ -47,7 +47,7 @@ def test_what_goes_with_its_last_user_stays_when_the_broker_sends_that_away(core
     core.broker.close_clients("CONNECTION_FORCED", "the broker is shutting down")
     core.sync()
     assert client.heard() == ["connection.close"]
-    assert found(core) == (["q"], True)
+    assert found(core) == (["q"], False), "the exclusive queue does not come back, and the exchange had no other"
     queue = core.node.state.registry.vhost("/").queues["q"]
     assert (queue.depth, len(queue.consumers)) == (1, 0)
 

@@ -141,6 +141,42 @@ def test_a_log_that_is_cut_within_the_gap_has_a_shorter_gap(offset_in_gap: int) 
     assert found.log.end == end + 1
 
 
+def test_what_is_applied_while_the_gap_is_not_passed_is_known_when_it_is_cut_away() -> None:
+    """A bar waits when the gap begins, is applied by what a dead batch behind the gap states, and both that and the gap are cut."""
+    core = KeptCore()
+    state = core.node.state
+    core.queue(core.client(), "before")
+    first = core.node.checkpoint()
+    begin, epoch = state.log.applied, state.log.epoch
+    barrier = record.BARRIER_RECORD
+    tail = frame.encode_batch(epoch, begin + 1, 2, begin, [record.encode_outcome("n", 2, 0), barrier], 0)
+    dead = frame.encode_batch(epoch, begin + 11, 1, begin + 1, [barrier], 0)
+    alive = frame.encode_batch(epoch + 1, begin + 2, 1, begin + 2, [barrier], 0)
+    for frames in (
+        [first, tail, frame.encode_cut(begin + 1), alive],
+        [first, tail, dead, frame.encode_cut(begin + 1), alive],
+    ):
+        found = recovered(frames).state
+        assert found.log.applied == begin + 2
+        assert found.outcomes.named("n") is Outcome.ROLLED_BACK
+
+
+def test_a_cut_between_two_gaps_leaves_the_first_one_as_long_as_it_is() -> None:
+    core = KeptCore()
+    state = core.node.state
+    core.queue(core.client(), "before")
+    first = core.node.checkpoint()
+    begin = state.log.applied
+    core.queue(core.client(), "in the gap")
+    naming = core.node.checkpoint()
+    end, epoch, barrier = state.log.applied, state.log.epoch, record.BARRIER_RECORD
+    between = frame.encode_batch(epoch, end + 1, 3, begin, [barrier] * 3, 0)
+    dead = frame.encode_batch(epoch, end + 20, 1, begin, [barrier], 0)
+    alive = frame.encode_batch(epoch + 1, end + 3, 1, end, [barrier], 0)
+    found = recovered([first, between, dead, frame.encode_cut(end + 2), alive, naming]).state
+    assert sorted(queue.name for queue in found.queues.values()) == ["before", "in the gap"]
+
+
 def with_ha() -> BrokerNode:
     """A core whose recovery knows the notes of the plugin."""
     node = BrokerNode("b1", Limits(), bytes)
