@@ -35,6 +35,8 @@ def epoch_seen_is_not_durable(bug: Bug) -> None:
     def note_epoch(self: BrokerReplicator, epoch: int) -> None:
         if epoch > self.epoch_seen:
             bug.strike()
+            if self.founding != self.group_founding:  # that it belongs to the group is known for good
+                self.note_group(0)
             self.epoch_seen = epoch
 
     bug.replace(BrokerReplicator, "note_epoch", note_epoch)
