@@ -63,9 +63,8 @@ class RemoteBackup:
         self.link = link
         self.newest_record_format = link.newest_record_format
         self.since_ms = now_ms
-        if not (
-            self.listed and self.ever_linked
-        ):  # else the others wait for it, and a link by itself brings them nothing
+        # Completions wait for a listed backup, and a link by itself brings them nothing (decision 0025).
+        if not (self.listed and self.ever_linked):
             self.progress_ms = now_ms
         self.ever_linked = True
 

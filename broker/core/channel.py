@@ -206,10 +206,8 @@ class Channel:
 
     def resume(self) -> None:
         """Go on with what came meanwhile."""
-        if (
-            self._resuming
-        ):  # what came next was answered at once: whoever goes on already does the rest, however much it is
-            return
+        if self._resuming:
+            return  # what came next was answered at once: whoever goes on already does the rest, however much it is
         self._resuming = True
         try:
             inbox = self.inbox
