@@ -239,7 +239,8 @@ class BrokerReplicator:
         """One message of the primary.
 
         Raises:
-            WireError, RecordError, CorruptFrameError: this link cannot go on.
+            WireError, RecordError, CorruptFrameError, struct.error, ValueError: this link cannot go on. Of a batch that raises
+                nothing is held, so what the next link says of this log is on its way to the disk.
         """
         kind = message[0]
         if kind == wire.BATCH:
@@ -325,7 +326,11 @@ class BrokerReplicator:
         last = header.first_offset + header.count - 1
         if not header.first_offset <= log.end + 1 <= last:
             raise wire.WireError(f"batch {header.first_offset}..{last} does not follow {log.end}")
-        self._state.receive_batch(data)
+        try:
+            self._state.receive_batch(data)
+        except Exception:
+            self._drop_fallen_noes()  # it may have refused a PREPARE in front of what cannot be read
+            raise
         assert self._gate is not None
         batch = Batch(header.first_offset, last, header.epoch, data)
         self._gate.append_batch(journal_form(batch), last)

@@ -109,13 +109,24 @@ class BrokerState:
 
         Raises:
             UnknownKindError: a record kind that this program does not know: the peer (or who wrote the journal) is newer.
-            RecordError: a length is wrong. In both cases nothing of the batch has been taken.
+            RecordError, struct.error, ValueError: a length is wrong, or what a record says cannot be read.
+
+        Whatever is raised, nothing of the batch has been taken.
         """
         epoch, offset, count = frame.BATCH_PLACE.unpack_from(data, frame.BATCH_PLACE_AT)
         self._check_kinds(data, count)
+        held = self.log.end
+        self.log.receive(Batch(offset, offset + count - 1, epoch, data))
+        try:
+            self._take_records(data, offset, held)
+        except Exception:
+            self.cut(held)
+            self.rebuild_registry(keep_places=True)
+            raise
+
+    def _take_records(self, data: bytes, offset: int, held: int) -> None:
+        """Decode the records of a batch that begins at ``offset``, and take those behind ``held``."""
         log = self.log
-        held = log.end
-        log.receive(Batch(offset, offset + count - 1, epoch, data))
         at = frame.BATCH_HEADER_BYTES
         size = len(data)
         takers = self._takers

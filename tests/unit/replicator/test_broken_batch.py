@@ -1,0 +1,59 @@
+"""Of a BATCH with a record that cannot be read nothing is held: not in memory, where the next link would count it, nor in the journal."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.core.test_recovery import KeptJournal
+from tests.unit.replicator.test_broken_base import REFUSALS
+from understudy.broker.core.limits import Limits
+from understudy.broker.core.node import BrokerNode
+from understudy.broker.log import frame, record
+from understudy.broker.log.journal_gate import JournalGate
+from understudy.replicator import wire
+from understudy.replicator.broker_replicator import BrokerReplicator
+
+QUEUE = 1 << 40 | 1
+OTHER = 1 << 40 | 2
+TX = 1 << 40 | 9
+EMPTY = b"\x00\x00\x00\x00"
+BROKEN = record.HEAD.pack(record.QUEUE_DECLARE, 4) + bytes(4)
+"""A record of a kind that is known and of the length that it states, which ends before its name."""
+
+
+def test_nothing_of_it_is_held() -> None:
+    node = BrokerNode("b1", Limits(), bytes)
+    state = node.state
+    journal = KeptJournal()
+    replicator = BrokerReplicator(state)
+    replicator.recovered(JournalGate(journal))
+    said: list[bytes] = []
+    replicator.link(said.append)
+    replicator.take(wire.encode_resume(1, 0, 0))
+    before = [
+        record.encode_epoch(1, "b1", False, 0),
+        record.encode_queue_declare(QUEUE, "/", "q", record.DURABLE, EMPTY),
+    ]
+    replicator.take(wire.encode_batch(0, frame.encode_batch(1, 1, 2, 0, before)))
+    written = len(journal.frames)
+
+    unclosed = record.Prepare(TX, 1, "", 0, {QUEUE: (7, 6)}, 6, 0, 6, 0)  # of six events none has come: it is refused
+    bad = [
+        record.encode_queue_declare(OTHER, "/", "other", record.DURABLE, EMPTY),
+        record.encode_prepare(unclosed),
+        BROKEN,
+    ]
+    with pytest.raises(REFUSALS):
+        replicator.take(wire.encode_batch(0, frame.encode_batch(1, 3, 3, 0, bad)))
+
+    assert state.log.end == 2
+    assert replicator.sync().end == 2
+    assert not state.transactions
+    assert not replicator.noes
+    assert sorted(queue.name for queue in state.registry.vhosts["/"].queues.values()) == ["q"]
+    assert not any(data.startswith(frame.BATCH_MAGIC) for data in journal.frames[written:])
+
+    good = [record.encode_queue_declare(OTHER, "/", "other", record.DURABLE, EMPTY), record.BARRIER_RECORD]
+    replicator.take(wire.encode_batch(0, frame.encode_batch(1, 3, 2, 0, good)))
+    assert state.log.end == 4
+    assert OTHER in {queue.id for queue in state.registry.vhosts["/"].queues.values()}
