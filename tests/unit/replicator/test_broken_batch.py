@@ -1,4 +1,4 @@
-"""Of a BATCH with a record that cannot be read nothing is held: not in memory, where the next link would count it, nor in the log."""
+"""Of a BATCH with a record that cannot be read nothing is held: not in memory, where the next link would count it, nor on disk."""
 
 from __future__ import annotations
 
