@@ -30,7 +30,16 @@ MESSAGES = {
 }
 HAPPENINGS = {wire.CATCH_UP: "catch-up", wire.RESUME: "resume", wire.NO: "no"}
 """Messages that are counted: each is a turn of the protocol that a sweep must have seen."""
-RECORDS = {"PREPARE": record.PREPARE, "COMMIT": record.COMMIT, "ROLLBACK": record.ROLLBACK, "EPOCH": record.EPOCH}
+RECORDS = {
+    "PREPARE": record.PREPARE,
+    "COMMIT": record.COMMIT,
+    "ROLLBACK": record.ROLLBACK,
+    "EPOCH": record.EPOCH,
+    "DTX_PREPARE": record.DTX_PREPARE,
+    "DTX_ROLLBACK": record.DTX_ROLLBACK,
+}
+OF_BRANCHES = ("DTX_PREPARE", "DTX_ROLLBACK")
+"""Moments that come only where there are distributed transactions."""
 STORE = ("the set grew", "the set shrank", "a promotion", "an answer was lost")
 MOMENTS = (*MESSAGES, *RECORDS, *STORE)
 PATIENCE_MS = 3_000

@@ -92,8 +92,15 @@ class Pause(Strike):
             return False
         havoc.world.fault(f"pause-{role(node)}", f"{node.name} {why}".rstrip())
         node.pause()
-        havoc.world.at(self.for_ms * MS, node.resume)
+        havoc.world.at(self.for_ms * MS, self._end, node, node.incarnation)
         return True
+
+    @staticmethod
+    def _end(node: SimNode, incarnation: int) -> None:
+        if (
+            node.incarnation == incarnation
+        ):  # else it has died, and the next process may stand still for a reason of its own
+            node.resume()
 
 
 @attrs.frozen(kw_only=True)
@@ -169,13 +176,14 @@ class DiskFull(Strike):
 
     def hit(self, havoc: Havoc, why: str = "") -> bool:
         node = havoc.node(self.broker)
+        havoc.holds.begin((self.verb, self.broker))
         node.storage.full = True
-        havoc.world.at(self.for_ms * MS, self._room_again, node)
+        havoc.world.at(self.for_ms * MS, self._end, havoc, node)
         return True
 
-    @staticmethod
-    def _room_again(node: SimNode) -> None:
-        node.storage.full = False
+    def _end(self, havoc: Havoc, node: SimNode) -> None:
+        if not havoc.holds.end((self.verb, self.broker)):
+            node.storage.full = False
 
 
 @attrs.frozen(kw_only=True)

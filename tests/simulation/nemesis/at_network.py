@@ -101,9 +101,16 @@ class SlowNetwork(Strike):
         network = havoc.network
         if havoc.crossing({two}):
             havoc.world.fault(self.verb, f"{two[0]} to {two[1]}")
-        network.slow[two] = self.add_ms * MS
-        havoc.world.at(self.for_ms * MS, network.slow.pop, two, None)
+        network.slow[two] = havoc.holds.begin((self.verb, two), self.add_ms * MS)
+        havoc.world.at(self.for_ms * MS, self._end, havoc, two)
         return True
+
+    def _end(self, havoc: Havoc, two: Path) -> None:
+        left_us = havoc.holds.end((self.verb, two), self.add_ms * MS)
+        if left_us:
+            havoc.network.slow[two] = left_us
+        else:
+            havoc.network.slow.pop(two, None)
 
 
 def session_of(havoc: Havoc, client: str, broker: str) -> Session | None:
@@ -143,9 +150,15 @@ class SlowClient(Strike):
         if session is None:
             return False
         havoc.world.fault(self.verb, f"{self.client} at {self.broker}")
+        havoc.holds.begin(session)
         session.congest(True)
-        havoc.world.at(self.for_ms * MS, session.congest, False)
+        havoc.world.at(self.for_ms * MS, self._end, havoc, session)
         return True
+
+    @staticmethod
+    def _end(havoc: Havoc, session: Session) -> None:
+        if not havoc.holds.end(session):
+            session.congest(False)
 
 
 # -- at the store -------------------------------------------------------------------------------------------------
@@ -194,9 +207,16 @@ class StaleStore(Strike):
 
     def hit(self, havoc: Havoc, why: str = "") -> bool:
         havoc.world.fault(self.verb, f"{self.broker} sees the store {self.lag_ms} ms late")
-        havoc.store.lag_ms[self.broker] = self.lag_ms
-        havoc.world.at(self.for_ms * MS, havoc.store.lag_ms.pop, self.broker, None)
+        havoc.store.lag_ms[self.broker] = havoc.holds.begin((self.verb, self.broker), self.lag_ms)
+        havoc.world.at(self.for_ms * MS, self._end, havoc)
         return True
+
+    def _end(self, havoc: Havoc) -> None:
+        left_ms = havoc.holds.end((self.verb, self.broker), self.lag_ms)
+        if left_ms:
+            havoc.store.lag_ms[self.broker] = left_ms
+        else:
+            havoc.store.lag_ms.pop(self.broker, None)
 
 
 @attrs.frozen(kw_only=True)

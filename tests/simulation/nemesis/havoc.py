@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from tests.simulation.world import MS, START_US, World
@@ -15,6 +16,31 @@ Path = tuple[str, str]
 """From one broker to another."""
 
 
+class Holds:
+    """What strikes hold at once, each for its time: of one thing the greatest counts that has not ended."""
+
+    def __init__(self) -> None:
+        self._held: dict[Hashable, list[int]] = {}
+
+    def begin(self, what: Hashable, strength: int = 1) -> int:
+        """Returns what counts from now on."""
+        held = self._held.setdefault(what, [])
+        held.append(strength)
+        return max(held)
+
+    def end(self, what: Hashable, strength: int = 1) -> int:
+        """Returns what counts from now on, 0 if nothing does; as well if everything had healed before."""
+        held = self._held.get(what, [])
+        if strength in held:
+            held.remove(strength)
+        if not held:
+            self._held.pop(what, None)
+        return max(held, default=0)
+
+    def clear(self) -> None:
+        self._held.clear()
+
+
 class Havoc:
     """Cuts, losses of the store, restarts to come.
 
@@ -22,6 +48,7 @@ class Havoc:
         stopped: the nemesis has left: nothing new begins, what is under way ends in its time.
         left_us: when it did, since the run began; 0 before.
         clogged: brokers to which and from which nothing goes, as often as that is so; the store is out of their reach, too.
+        holds: what is slow, late, full or not read, and how much so.
     """
 
     def __init__(self, cluster: SimCluster) -> None:
@@ -32,6 +59,7 @@ class Havoc:
         self.stopped = False
         self.left_us = 0
         self.clogged: list[str] = []
+        self.holds = Holds()
         self._store_lost: Counter[str] = Counter()
 
     @property
@@ -127,6 +155,7 @@ class Havoc:
         self.world.note("NEMESIS", "everything heals")
         self.network.heal()
         self.clogged.clear()
+        self.holds.clear()
         self._store_lost.clear()
         self.store.cut_off.clear()
         self.store.lag_ms.clear()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from tests.simulation.nemesis.ambushes import MOMENTS, Ambushes
+from tests.simulation.nemesis.ambushes import MOMENTS, OF_BRANCHES, Ambushes
 from tests.simulation.nemesis.at_brokers import (
     VOTE_TRIES,
     ClockJump,
@@ -53,7 +53,10 @@ if TYPE_CHECKING:
     from tests.simulation.sim_client import Session
     from tests.simulation.sim_node import SimNode
 
-AMBUSH_KINDS = ("crash", "crash", "power", "pause", "link-reset", "cut")
+AMBUSH_KINDS = (
+    *("crash", "crash", "crash", "power", "power", "pause"),
+    *("link-reset", "cut", "fsync-error", "disk-full", "disk-hang"),
+)
 LONGEST_MS = 12_000
 """Every strike is over after so long."""
 LATER_GAP_MS = 4_000
@@ -94,6 +97,8 @@ class Nemesis:
         self.ambushes = Ambushes(cluster)
         self.struck: list[Struck] = []
         self.heal_ms = 0
+        branches = "distributed" in cluster.knobs.workloads
+        self._moments = MOMENTS if branches else tuple(moment for moment in MOMENTS if moment not in OF_BRANCHES)
         self._aftershocks = cluster.world.stream("nemesis aftershocks")
         self._decided = 0
         self._restraint = 1.0
@@ -185,7 +190,7 @@ class Nemesis:
 
     def _lie_in_ambush(self) -> None:
         if not self.ambushes.any:
-            moment, kind = self.rng.choice(MOMENTS), self.rng.choice(AMBUSH_KINDS)
+            moment, kind = self.rng.choice(self._moments), self.rng.choice(AMBUSH_KINDS)
             ambush = _Ambush(self.havoc.at_us, moment, kind, self.rng.choice((0, 0, 1, 3)))
             self.ambushes.lay(moment, ambush.countdown, lambda concerned: self._moment(ambush, concerned))
 
@@ -208,6 +213,12 @@ class Nemesis:
             return self._kill(node, kind == "power")
         if kind == "pause":
             return self._pause(node)
+        if kind == "fsync-error":
+            return FsyncError(broker=node.name)
+        if kind == "disk-full":
+            return self._full(node)
+        if kind == "disk-hang":
+            return self._hang(node.name, self.rng)
         pairs = [pair for pair in self.cluster.network.pairs if node in (pair.ends[0].owner, pair.ends[1].owner)]
         if not pairs:
             return None
@@ -293,7 +304,10 @@ class Nemesis:
 
     def _disk_full(self) -> Strike | None:
         node = self._anybody()
-        return DiskFull(broker=node.name, for_ms=self.rng.choice((500, 3_000))) if node is not None else None
+        return self._full(node) if node is not None else None
+
+    def _full(self, node: SimNode) -> Strike:
+        return DiskFull(broker=node.name, for_ms=self.rng.choice((500, 3_000)))
 
     def _wipe(self) -> Strike | None:
         group = self.cluster.store.group
@@ -389,7 +403,11 @@ class Nemesis:
         return DiskLow(broker=rng.choice(list(self.cluster.nodes)), for_ms=rng.choice((300, 2_000, 9_000)))
 
     def _disk_hang(self, rng: Random) -> Strike:
-        return DiskHang(broker=rng.choice(list(self.cluster.nodes)), for_ms=rng.choice((100, 1_500, 6_000)))
+        return self._hang(rng.choice(list(self.cluster.nodes)), rng)
+
+    @staticmethod
+    def _hang(broker: str, rng: Random) -> Strike:
+        return DiskHang(broker=broker, for_ms=rng.choice((100, 1_500, 6_000)))
 
     def _wipe_primary(self, rng: Random) -> Strike | None:
         group, primary = self.cluster.store.group, self._primary()
