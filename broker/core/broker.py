@@ -29,7 +29,7 @@ from understudy.broker.log.log import journal_form
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.message import Message
 from understudy.broker.plugin import Stability
-from understudy.broker.transactions.tx_buffer import TxBuffer, groups_of
+from understudy.broker.transactions.tx_buffer import TxBuffer, TxState, groups_of
 
 if TYPE_CHECKING:
     from understudy.broker.core.connection import Connection
@@ -104,7 +104,7 @@ class Broker:
         self._local_id = 0
         self._hold_commits = limits.hold_commits
         self._barrier = 0
-        self._expiry = Expiry(self)
+        self.expiry = Expiry(self)
         self.on_delivered: Callable[[Queue, Entry, bool], None] | None = None
 
     # -- leading --------------------------------------------------------------------------------------------------
@@ -128,6 +128,7 @@ class Broker:
             queue.activate(floor, floor)
             queue.used_ms = self.now_ms
             queue.adopted = True
+        self.expiry.adopt_exchanges()
         return offset
 
     def serve(self) -> None:
@@ -191,7 +192,7 @@ class Broker:
         for connection in list(self.connections):
             connection.tick(now_ms)
         if self.leading and self.answering:
-            self._expiry.tick(now_ms)
+            self.expiry.tick(now_ms)
             self.dtx.tick(now_ms)
 
     # -- the turn -------------------------------------------------------------------------------------------------
@@ -379,6 +380,19 @@ class Broker:
             self.close_dequeues()
         self._dequeue_reason = reason
         self._dequeues.append((queue.id, entry.id))
+
+    def comes(self, queue: Queue) -> bool:
+        """Whether a message for ``queue`` is in the log, and so will be confirmed or committed, which is not applied yet."""
+        return any(self._brings(apply, argument, queue) for _, apply, argument in self.log.pending)
+
+    def _brings(self, apply: Callable[[Any], Any], argument: Any, queue: Queue) -> bool:
+        if apply == self.state.apply_enqueue:
+            return any(target[0] == queue.id for target in argument[1])
+        if apply == self._apply_local:
+            return argument[0] is queue
+        if apply == self.state.apply_prepare:
+            return argument.outcome is not TxState.ROLLED_BACK and queue.id in argument.enqueue_counts()
+        return False
 
     def expired(self, queue: Queue, entry: Entry) -> None:
         """Let go of a message that was taken and whose time has passed."""

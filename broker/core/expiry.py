@@ -9,6 +9,7 @@ from understudy.broker.log import record
 
 if TYPE_CHECKING:
     from understudy.broker.core.broker import Broker
+    from understudy.broker.core.exchanges import Exchange
 
 EVERY_MS: Final = 250
 MARK_EVERY_MS: Final = 60_000
@@ -22,6 +23,8 @@ class Expiry:
         self._next_ms = 0
         self._trimmed_at = 0
         self._outcome_marks: deque[tuple[int, int]] = deque()
+        self._adopted: list[Exchange] = []
+        self._adopted_ms = 0
 
     def tick(self, now_ms: int) -> None:
         """Time passes."""
@@ -29,6 +32,7 @@ class Expiry:
             self._next_ms = now_ms + EVERY_MS
             self._expire_messages()
             self._expire_queues()
+            self._expire_exchanges()
             self._trim_outcomes()
 
     def _expire_messages(self) -> None:
@@ -53,6 +57,31 @@ class Expiry:
             abandoned = queue.adopted and queue.auto_delete and unused_ms >= broker.limits.auto_delete_grace_ms
             if expired or abandoned:
                 broker.delete_queue(queue)
+
+    def adopt_exchanges(self) -> None:
+        """This broker begins to lead: an auto-delete exchange without bindings may have lost them with an earlier primary.
+
+        They were of exclusive queues, say, which the log does not know. Nobody will unbind the last of them.
+        """
+        broker = self._broker
+        self._adopted_ms = broker.now_ms
+        self._adopted = [
+            exchange
+            for vhost in broker.state.registry.vhosts.values()
+            for exchange in vhost.exchanges.values()
+            if exchange.auto_delete and not exchange.bindings
+        ]
+
+    def _expire_exchanges(self) -> None:
+        """As an adopted queue: it has some time for clients to come back and bind anew."""
+        broker = self._broker
+        if not self._adopted or broker.now_ms - self._adopted_ms < broker.limits.auto_delete_grace_ms:
+            return
+        for exchange in self._adopted:
+            there = broker.state.registry.vhost(exchange.vhost).exchanges.get(exchange.name) is exchange
+            if there and not exchange.bindings:
+                broker.append_record(record.encode_exchange_delete(exchange.vhost, exchange.name, exchange.durable))
+        self._adopted = []
 
     def _trim_outcomes(self) -> None:
         """Forget outcomes that are older than their time to live, by this primary's own monotonic clock."""

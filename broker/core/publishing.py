@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 NO_ROUTE = 312
 NO_CONSUMERS = 313
 ROUTES_LIMIT = 4096
+MESSAGE_BYTES = 256
+"""What a message takes at least, besides its properties, its routing key and its body."""
 
 # Bits of the first two octets of the property flags (AMQP 0-9-1 section 4.2.6.1): asked before anything is decoded.
 EXPIRATION_BIT = 0x01
@@ -78,13 +80,13 @@ class Publishing:
             queues = self._returned(message, queues, mandatory, immediate)
         if self.demarcation.active:
             self.demarcation.publish(queues, message, expiration_ms)
-            connection.published(len(body) + len(properties))
+            connection.published(MESSAGE_BYTES + len(routing_key) + len(body) + len(properties))
             return
         if queues:
             connection.published_to = broker.publish(queues, message, expiration_ms)
             if not self.confirming:
                 connection.published_plainly = True
-            connection.published(len(body) + len(properties))
+            connection.published(MESSAGE_BYTES + len(routing_key) + len(body) + len(properties))
         if self.confirming:
             self._next_tag += 1
             broker.complete(broker.log.end, self._confirmed, self._next_tag)
@@ -197,6 +199,9 @@ class Publishing:
         assert user is not None
         user.require(self._connection.vhost, "write", "exchange", "")  # the answer goes to any queue, as through that
         self.demarcation.query(properties, body)
+        self._connection.published(MESSAGE_BYTES + len(body) + len(properties))
+        if self._broker.work_refused and not self.demarcation.active:
+            self._connection.published_plainly = True  # this one is answered; the next one is read when there is room
         if self.confirming:
             self._next_tag += 1
             self._broker.complete(self._broker.provable(), self._confirmed, self._next_tag)

@@ -692,8 +692,8 @@ class BrokerState:
     # -- whole-state operations -----------------------------------------------------------------------------------
 
     def holds_messages(self) -> bool:
-        """Whether there is a message in any queue, or in a transaction."""
-        return bool(self.transactions) or any(queue.entries for queue in self.queues.values())
+        """Whether there is a message in any queue, in a transaction, or on its way there."""
+        return bool(self.transactions or self.log.pending) or any(queue.entries for queue in self.queues.values())
 
     def drop_transactions(self, kept: Container[int] = ()) -> None:
         """Forget all transaction content but of ``kept`` (a catch-up brings it again)."""

@@ -1,0 +1,78 @@
+"""What is received and not stable yet is bounded by the memory that it takes, not by the bytes that were sent."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+
+from tests.unit.core.core_kit import FRAME_MAX, Client, Core
+from understudy.broker.amqp.encode import publish_frames
+from understudy.broker.amqp.properties import encode_properties
+from understudy.broker.core.limits import Limits
+
+BOUND = 256 << 10
+QUESTIONS = "understudy.tx"
+
+
+def held_when_paused(core: Core, client: Client, frame: Callable[[int], bytes]) -> int:
+    """Send until the broker does not read any more; returns the bytes of memory that it took."""
+    tracemalloc.start()
+    try:
+        for turn in range(200):
+            client.send(b"".join(frame(turn * 100 + i) for i in range(100)))
+            if client.paused():
+                return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    raise AssertionError(f"20,000 were read, {core.broker.unstable_bytes} bytes are counted")
+
+
+def test_empty_messages_with_long_keys() -> None:
+    core = Core(Limits(unstable_bytes_per_connection=BOUND))
+    client = core.client()
+    core.queue(client, "q" * 255)
+    held = held_when_paused(core, client, lambda _: publish_frames(1, "", "q" * 255, b"\0\0", b"", FRAME_MAX))
+    assert held < 4 * BOUND, "the frames of the last turn are in it, too"
+    core.sync()
+    assert core.broker.unstable_bytes == 0
+
+
+def test_questions_for_outcomes() -> None:
+    core = Core(Limits(unstable_bytes_per_connection=BOUND))
+    client = core.client()
+    core.queue(client, "answers")
+    properties = encode_properties(reply_to="answers")
+
+    def question(i: int) -> bytes:
+        return publish_frames(1, QUESTIONS, "", properties, b"outcome name-%d" % i, FRAME_MAX)
+
+    held = held_when_paused(core, client, question)
+    assert held < 4 * BOUND
+    core.sync()
+    core.sync()
+    assert core.broker.unstable_bytes == 0
+    assert core.node.state.registry.vhost("/").queues["answers"].depth > 0
+
+
+def test_questions_while_the_memory_is_full() -> None:
+    """One is answered, and all that came in its turn; then the connection waits for room as any other that publishes."""
+    core = Core(Limits())
+    client = core.client()
+    core.queue(client, "answers")
+    core.node.memory_full("full")
+    client.send(publish_frames(1, QUESTIONS, "", encode_properties(reply_to="answers"), b"id", FRAME_MAX))
+    core.sync()
+    assert core.node.state.registry.vhost("/").queues["answers"].depth == 1
+    assert client.paused()
+    core.node.memory_full("")
+    assert not client.paused()
+
+
+def test_what_is_on_its_way_into_a_queue_can_fill_the_memory() -> None:
+    """The watch refuses new work only where there is something that could go."""
+    core = Core(Limits())
+    client = core.client()
+    core.queue(client, "q")
+    assert not core.node.state.holds_messages()
+    client.publish("q", b"1")
+    assert core.node.state.holds_messages()

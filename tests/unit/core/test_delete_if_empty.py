@@ -1,0 +1,86 @@
+"""queue.delete with if-empty: what is on its way into the queue, and will be confirmed or committed, counts as in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.core.core_kit import Client, Core, publish
+from understudy.broker.amqp.methods import (
+    CHANNEL_CLOSE,
+    CONFIRM_SELECT,
+    QUEUE_DECLARE,
+    QUEUE_DELETE,
+    TX_COMMIT,
+    TX_ROLLBACK,
+    TX_SELECT,
+    encode_method,
+)
+from understudy.broker.core.limits import Limits
+
+IF_EMPTY = encode_method(1, QUEUE_DELETE, "q", False, True, False)
+
+
+@pytest.fixture
+def core() -> Core:
+    return Core(Limits())
+
+
+@pytest.fixture
+def others(core: Core) -> tuple[Client, Client]:
+    """Who publishes, and who deletes."""
+    publisher, deleter = core.client(), core.client()
+    core.queue(publisher, "q")
+    core.queue(publisher, "other")
+    return publisher, deleter
+
+
+def refused(client: Client) -> bool:
+    [event] = client.events()
+    return event[1] == CHANNEL_CLOSE and event[2][0] == 406 and "not empty" in event[2][1]
+
+
+def test_a_confirmed_message_is_not_deleted_with_it(core: Core, others: tuple[Client, Client]) -> None:
+    publisher, deleter = others
+    publisher.send(encode_method(1, CONFIRM_SELECT, False), publish("q", b"1"))
+    deleter.send(IF_EMPTY)
+    core.sync()
+    assert publisher.heard() == ["confirm.select-ok", "basic.ack"]
+    assert refused(deleter)
+    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
+
+
+def test_nor_a_committed_one(core: Core, others: tuple[Client, Client]) -> None:
+    publisher, deleter = others
+    publisher.send(encode_method(1, TX_SELECT), publish("q", b"1"), encode_method(1, TX_COMMIT))
+    deleter.send(IF_EMPTY)
+    core.sync()
+    core.sync()
+    assert publisher.heard() == ["tx.select-ok", "tx.commit-ok"]
+    assert refused(deleter)
+    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
+
+
+@pytest.mark.parametrize("level", ["configuration", "none"])
+def test_nor_one_that_waits_for_its_turn_in_a_queue_outside_the_log(
+    core: Core, others: tuple[Client, Client], level: str
+) -> None:
+    publisher, deleter = others
+    durable = level != "none"
+    publisher.method(QUEUE_DECLARE, "outside", False, durable, False, False, False, {"x-ha-replicate": level})
+    core.sync()
+    assert publisher.heard() == ["queue.declare-ok"]
+    publisher.send(publish("other", b"first"), publish("outside", b"second"))
+    deleter.send(encode_method(1, QUEUE_DELETE, "outside", False, True, False))
+    core.sync()
+    assert refused(deleter)
+    assert core.node.state.registry.vhost("/").queues["outside"].depth == 1
+
+
+def test_what_is_for_others_or_was_taken_back_does_not_count(core: Core, others: tuple[Client, Client]) -> None:
+    publisher, deleter = others
+    publisher.send(encode_method(1, TX_SELECT), publish("q", b"1"), encode_method(1, TX_ROLLBACK))
+    deleter.send(publish("other", b"2"), IF_EMPTY)
+    core.sync()  # now what it has published itself is there
+    core.sync()
+    assert deleter.heard() == ["queue.delete-ok"]
+    assert publisher.heard() == ["tx.select-ok", "tx.rollback-ok"]
