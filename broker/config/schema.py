@@ -171,10 +171,12 @@ class GroupConfig:
 
     Attributes:
         min_wait_ms: commits are held back so long for others to join them; 0: no longer than the turn and the fsync before it.
+        count: so many commits are not held back any longer; 0: no number ends the wait.
         max_wait_ms: what nobody waits for (the content of open transactions) goes with the next commit, or after so long.
     """
 
     min_wait_ms: Annotated[float, milliseconds_of(0, 1_000)] = 0.0
+    count: Annotated[int, Number(0, 1_000_000)] = 0
     max_wait_ms: Annotated[float, milliseconds_of(0, 1_000)] = 2.0
 
 

@@ -8,6 +8,7 @@ handed to the journal and to the plugin's links. There is no other way out: noth
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -103,6 +104,7 @@ class Broker:
         self._sequence = 0
         self._local_id = 0
         self._hold_commits = limits.hold_commits
+        self._group_count = limits.group_count or sys.maxsize
         self._barrier = 0
         self.expiry = Expiry(self)
         self.on_delivered: Callable[[Queue, Entry, bool], None] | None = None
@@ -236,7 +238,7 @@ class Broker:
         """The second half of :meth:`end_turn`: order the turn's commits and close its batch."""
         if not self.leading:
             return False
-        if flush or not self._hold_commits:
+        if flush or not self._hold_commits or self.transactions.coordinator.waiting() >= self._group_count:
             self.transactions.coordinator.run_group()
             held = False
         else:

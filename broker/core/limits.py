@@ -19,6 +19,7 @@ class Limits:
         message_bytes: one body: 501 above it.
         channel_max, frame_max, heartbeat_s: what is offered in connection.tune.
         hold_commits: commits wait until the driver ends a turn with ``flush`` (``group.min_wait_ms``), for others to join them.
+        group_count: or until so many have come; 0: no number ends the wait.
         tx_idle_timeout_ms: a transaction without an operation for that long is rolled back (406).
         dtx_timeout_ms: a branch that is not prepared so long after it was started is rolled back; its client may say otherwise.
         outcome_ttl_ms, outcome_limit: how long, and how many, outcomes are kept.
@@ -32,6 +33,7 @@ class Limits:
     tx_memory_bytes: int = 16 << 20
     message_bytes: int = 512 << 20
     hold_commits: bool = False
+    group_count: int = 0
     channel_max: int = 2047
     frame_max: int = 131072
     heartbeat_s: int = 60

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 QUEUE_ARGUMENTS = ("x-message-ttl", "x-expires", REPLICATE, "x-queue-type")
 """Queue arguments that begin with ``x-`` and are known; the last is accepted and ignored (there is one type of queue)."""
-RESERVED_PREFIXES = ("amq.", "understudy.")
+BROKERS_PREFIX = "understudy."
+"""Names of the broker's own: of tx-queues, which are no queues that a client could find, and of where questions are asked."""
+RESERVED_PREFIXES = ("amq.", BROKERS_PREFIX)
 MAX_MS = (1 << 32) - 1
 MAX_NAME_BYTES = 255
 """Of a short string (AMQP 0-9-1 section 4.2.5.3)."""
@@ -81,10 +83,16 @@ class Naming:
         name = self._name_or_last(name)
         queue = self._registry.vhost(self._connection.vhost).queues.get(name)
         if queue is None:
-            raise NotFoundError.queue(name, self._connection.vhost)
+            raise self._no_queue(name)
         self._require(action, "queue", name)
         self._check_owner(queue)
         return queue
+
+    def _no_queue(self, name: str) -> NotFoundError | AccessRefusedError:
+        """What to say of a queue that is not there; of a name that never will be, that it is not the client's to use."""
+        if name.startswith(BROKERS_PREFIX):
+            return AccessRefusedError.reserved_name("queue", name, BROKERS_PREFIX)
+        return NotFoundError.queue(name, self._connection.vhost)
 
     def _name_or_last(self, name: str) -> str:
         if name:
@@ -243,7 +251,7 @@ class Naming:
         name = self._name_or_last(name)
         queue = self._registry.vhost(self._connection.vhost).queues.get(name)
         if queue is None:
-            raise NotFoundError.queue(name, self._connection.vhost)
+            raise self._no_queue(name)
         self._check_owner(queue)
         return queue
 
@@ -361,6 +369,8 @@ class Naming:
         vhost = self._connection.vhost
         if name not in self._registry.vhost(vhost).queues:
             # RabbitMQ's choice: deleting what is not there succeeds.
+            if name.startswith(BROKERS_PREFIX):
+                raise self._no_queue(name)
             self._answer(no_wait, QUEUE_DELETE, QUEUE_DELETE_OK, 0)
             return
         queue = self.queue_for(name, "configure")

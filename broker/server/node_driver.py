@@ -67,6 +67,7 @@ def limits_of(config: Config) -> Limits:
         tx_bytes=config.tx.max_bytes,
         tx_memory_bytes=config.tx.memory_bytes,
         hold_commits=config.group.min_wait_ms > 0,
+        group_count=config.group.count,
         channel_max=config.amqp.channel_max,
         frame_max=config.amqp.frame_max,
         heartbeat_s=config.amqp.heartbeat_s,

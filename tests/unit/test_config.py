@@ -74,6 +74,7 @@ timeout_s = 90
 
 [group]
 min_wait_ms = 1
+count = 32
 max_wait_ms = "1s"
 
 [limits]
@@ -202,7 +203,7 @@ def test_a_file_with_every_key() -> None:
         idle_timeout_s=3_600.0, outcome_ttl_s=7_200.0, outcome_limit=10, max_bytes=1 << 30, memory_bytes=8 << 20
     )
     assert config.dtx == module.DtxConfig(timeout_s=90.0)
-    assert config.group == module.GroupConfig(min_wait_ms=1.0, max_wait_ms=1_000.0)
+    assert config.group == module.GroupConfig(min_wait_ms=1.0, count=32, max_wait_ms=1_000.0)
     assert config.limits.link_unacknowledged_bytes == 3 << 19
     assert config.limits.memory_ratio == 0.25
     assert config.shutdown.grace_s == 0
@@ -249,7 +250,7 @@ def test_milliseconds_rounds() -> None:
 # -------------------------------------------------------------------------------------------------------- unknown keys
 
 
-@pytest.mark.parametrize("text", ["[dtx]\nmax_timeout_s = 60", "[group]\ncount = 3", "[limits]\nmemory_limit = 1"])
+@pytest.mark.parametrize("text", ["[dtx]\nmax_timeout_s = 60", "[group]\nsize = 3", "[limits]\nmemory_limit = 1"])
 def test_what_nothing_reads_is_unknown(text: str) -> None:
     assert "unknown key" in str(refusal(text))
 

@@ -30,3 +30,18 @@ def test_commits_of_several_turns_are_one_group(hold: bool) -> None:
     core.sync()
     assert first.heard()[-1] == second.heard()[-1] == "tx.commit-ok"
     assert core.node.end_turn() is False
+
+
+def test_a_number_of_commits_is_not_held_back() -> None:
+    core = Core(Limits(hold_commits=True, group_count=2))
+    first, second = core.client(), core.client()
+    core.queue(first, "q")
+    before = core.node.gate.appended
+    commit(first)
+    assert core.node.end_turn()
+    assert core.node.gate.appended == before
+    commit(second)
+    assert not core.node.end_turn()
+    assert core.node.gate.appended == before + 1, "one batch for both, and no flush"
+    core.sync()
+    assert first.heard()[-1] == second.heard()[-1] == "tx.commit-ok"
