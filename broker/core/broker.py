@@ -505,11 +505,7 @@ class Broker:
         depth = queue.depth
         for consumer in list(queue.consumers):
             consumer.cancelled_by_broker()
-        bound = [
-            exchange
-            for exchange in self.state.registry.vhost(queue.vhost).exchanges.values()
-            if exchange.auto_delete and exchange.bindings_of(queue)
-        ]
+        bound = [exchange for exchange in self.state.registry.exchanges_of(queue) if exchange.auto_delete]
         if queue.level.declared_in_log:
             self.append_record(record.encode_queue_delete(queue.id, queue.durable))
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from understudy.broker.core.grouped import Grouped
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.topic_trie import TopicTrie
 
@@ -82,9 +83,6 @@ class Exchange:
         self._unindex(binding)
         return True
 
-    def bindings_of(self, queue: Queue) -> list[Binding]:
-        return [binding for binding in self.bindings.values() if binding.queue is queue]
-
     def route(self, routing_key: str, headers: dict[str, Any]) -> list[Queue]:
         """The queues for a message, each once, in a stable order."""
         raise NotImplementedError
@@ -107,19 +105,16 @@ class DirectExchange(Exchange):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._by_key: dict[str, list[Binding]] = {}
+        self._by_key: Grouped[str, Binding] = Grouped()
 
     def route(self, routing_key: str, headers: dict[str, Any]) -> list[Queue]:
-        return _once(binding.queue for binding in self._by_key.get(routing_key, ()))
+        return _once(binding.queue for binding in self._by_key.of(routing_key))
 
     def _index(self, binding: Binding) -> None:
-        self._by_key.setdefault(binding.routing_key, []).append(binding)
+        self._by_key.add(binding.routing_key, binding)
 
     def _unindex(self, binding: Binding) -> None:
-        left = self._by_key[binding.routing_key]
-        left.remove(binding)
-        if not left:
-            del self._by_key[binding.routing_key]
+        self._by_key.remove(binding.routing_key, binding)
 
 
 class FanoutExchange(Exchange):

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding, DirectExchange, Exchange
+from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding, BindingKey, DirectExchange, Exchange
+from understudy.broker.core.grouped import Grouped
 from understudy.broker.core.queue import Queue
 from understudy.broker.log import record
 
@@ -25,14 +26,15 @@ _ALWAYS_THERE = frozenset(name for name, _ in DEFAULT_EXCHANGES)
 
 
 class VirtualHost:
-    """Exchanges and queues of one name space."""
+    """Exchanges and queues of one name space. ``bound`` is by queue id what goes with a queue; :class:`Registry` keeps it."""
 
-    __slots__ = ("default", "exchanges", "name", "queues")
+    __slots__ = ("bound", "default", "exchanges", "name", "queues")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.queues: dict[str, Queue] = {}
         self.exchanges: dict[str, Exchange] = {}
+        self.bound: Grouped[int, tuple[Exchange, Binding]] = Grouped()
         for exchange, kind in DEFAULT_EXCHANGES:
             self.exchanges[exchange] = EXCHANGE_TYPES[kind](
                 name, exchange, durable=True, auto_delete=False, internal=False, arguments={}
@@ -71,9 +73,12 @@ class Registry:
         vhost = self.vhost(queue.vhost)
         if vhost.queues.get(queue.name) is queue:
             del vhost.queues[queue.name]
-        for exchange in vhost.exchanges.values():
-            for binding in exchange.bindings_of(queue):
-                exchange.unbind(binding.key)
+        for exchange, binding in vhost.bound.pop(queue.id):
+            exchange.unbind(binding.key)
+
+    def exchanges_of(self, queue: Queue) -> list[Exchange]:
+        """What the queue is bound to, in the order in which it was."""
+        return list(dict.fromkeys(exchange for exchange, _ in self.vhost(queue.vhost).bound.of(queue.id)))
 
     def add_exchange(self, vhost: str, name: str, kind: str, flags: int, arguments: dict[str, Any]) -> Exchange:
         """Declare an exchange. The same that is there already stays; another goes, see :meth:`TopologyImage.apply`."""
@@ -89,22 +94,43 @@ class Registry:
         )
         found = exchanges.get(name)
         if found is None or not found.is_declared_as(declared):
+            self._let_go(vhost, found)
             exchanges[name] = declared
         return exchanges[name]
 
     def remove_exchange(self, vhost: str, name: str) -> None:
         self.version += 1
-        self.vhost(vhost).exchanges.pop(name, None)
+        self._let_go(vhost, self.vhost(vhost).exchanges.pop(name, None))
+
+    def _let_go(self, vhost: str, exchange: Exchange | None) -> None:
+        """Nothing is bound to this one any more."""
+        if exchange is not None:
+            bound = self.vhost(vhost).bound
+            for binding in exchange.bindings.values():
+                bound.remove(binding.queue.id, (exchange, binding))
 
     def bind(self, vhost: str, exchange: str, binding: Binding) -> bool:
         self.version += 1
-        found = self.vhost(vhost).exchanges.get(exchange)
-        return found.bind(binding) if found is not None else False
+        place = self.vhost(vhost)
+        found = place.exchanges.get(exchange)
+        if found is None or not found.bind(binding):
+            return False
+        place.bound.add(binding.queue.id, (found, binding))
+        return True
 
-    def unbind(self, vhost: str, exchange: str, key: tuple[int, str, bytes]) -> bool:
+    def unbind(self, vhost: str, exchange: str, key: BindingKey) -> bool:
         self.version += 1
-        found = self.vhost(vhost).exchanges.get(exchange)
-        return found.unbind(key) if found is not None else False
+        place = self.vhost(vhost)
+        found = place.exchanges.get(exchange)
+        binding = None if found is None else found.bindings.get(key)
+        if found is None or binding is None:
+            return False
+        place.bound.remove(binding.queue.id, (found, binding))
+        return found.unbind(key)
+
+
+ImageKey = tuple[str, str, int, str, bytes]
+"""(vhost, exchange, queue id, routing key, encoded arguments): what makes two bindings of one broker the same."""
 
 
 class TopologyImage:
@@ -113,7 +139,9 @@ class TopologyImage:
     def __init__(self) -> None:
         self.queues: dict[int, bytes] = {}
         self.exchanges: dict[tuple[str, str], bytes] = {}
-        self.bindings: dict[tuple[str, str, int, str, bytes], bytes] = {}
+        self.bindings: dict[ImageKey, bytes] = {}
+        self._bound: Grouped[int, ImageKey] = Grouped()
+        self._bound_to: Grouped[tuple[str, str], ImageKey] = Grouped()
 
     def records(self) -> list[bytes]:
         """Exchanges, then queues, then bindings: an order in which they can be declared."""
@@ -131,8 +159,9 @@ class TopologyImage:
         elif kind == record.QUEUE_DELETE:
             queue_id = record.decode_queue_delete(raw, 5)
             self.queues.pop(queue_id, None)
-            for key in [key for key in self.bindings if key[2] == queue_id]:
-                del self.bindings[key]
+            for key in self._bound.pop(queue_id):
+                self.bindings.pop(key, None)
+                self._bound_to.remove(key[:2], key)
         elif kind == record.EXCHANGE_DECLARE:
             vhost, name, *_ = record.decode_exchange_declare(raw, 5, end)
             if self.exchanges.get((vhost, name), raw) != raw:
@@ -141,9 +170,15 @@ class TopologyImage:
         elif kind == record.EXCHANGE_DELETE:
             self._remove_exchange(record.decode_exchange_delete(raw, 5))
         elif kind == record.BIND:
-            self.bindings[record.decode_bind(raw, 5, end)] = raw
+            key = record.decode_bind(raw, 5, end)
+            self.bindings[key] = raw
+            self._bound.add(key[2], key)
+            self._bound_to.add(key[:2], key)
         elif kind == record.UNBIND:
-            self.bindings.pop(record.decode_bind(raw, 5, end), None)
+            key = record.decode_bind(raw, 5, end)
+            if self.bindings.pop(key, None) is not None:
+                self._bound.remove(key[2], key)
+                self._bound_to.remove(key[:2], key)
 
     def holds_what_is_bound(self, raw: bytes) -> bool:
         """Whether the queue and the exchange of a BIND are here."""
@@ -152,5 +187,6 @@ class TopologyImage:
 
     def _remove_exchange(self, name: tuple[str, str]) -> None:
         self.exchanges.pop(name, None)
-        for key in [key for key in self.bindings if key[:2] == name]:
-            del self.bindings[key]
+        for key in self._bound_to.pop(name):
+            self.bindings.pop(key, None)
+            self._bound.remove(key[2], key)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Hashable)
 
 
 def _words(pattern: str) -> list[str]:
@@ -18,11 +19,11 @@ class _Node(Generic[T]):
 
     def __init__(self) -> None:
         self.children: dict[str, _Node[T]] = {}
-        self.values: list[T] = []
+        self.values: dict[T, None] = {}
 
 
 class TopicTrie(Generic[T]):
-    """Maps patterns to values. ``*`` stands for one word, ``#`` for zero or more; words are parted by dots."""
+    """Maps patterns to values, each once a pattern. ``*`` stands for one word, ``#`` for zero or more; words are parted by dots."""
 
     def __init__(self) -> None:
         self._root: _Node[T] = _Node()
@@ -31,19 +32,19 @@ class TopicTrie(Generic[T]):
         node = self._root
         for word in _words(pattern):
             node = node.children.setdefault(word, _Node())
-        node.values.append(value)
+        node.values[value] = None
 
     def remove(self, pattern: str, value: T) -> None:
-        """Remove one value added under ``pattern``.
+        """Remove a value added under ``pattern``.
 
         Raises:
-            KeyError, ValueError: it is not there.
+            KeyError: it is not there.
         """
         path = [self._root]
         words = _words(pattern)
         for word in words:
             path.append(path[-1].children[word])
-        path[-1].values.remove(value)
+        del path[-1].values[value]
         for word, node, parent in zip(reversed(words), reversed(path), reversed(path[:-1]), strict=False):
             if node.values or node.children:
                 break

@@ -118,7 +118,9 @@ Target = tuple[int, int, int]
 Group = tuple[int, tuple[int, ...]]
 """(queue id, replication ids)."""
 
+_TX_TARGET: Final = Struct(">QIQ")
 _TX_TARGETS: Final = [Struct(">BIQH" + "QIQ" * n) for n in range(9)]
+_TARGET: Final = Struct(">QQQ")
 _TARGETS: Final = [Struct(">BIH" + "QQQ" * n) for n in range(9)]
 _MESSAGE_HEADS: dict[tuple[str, str, bool, int], bytes] = {}
 _MESSAGE_HEADS_LIMIT: Final = 4096
@@ -220,48 +222,44 @@ def _names(raw: bytes) -> tuple[str, str]:
 def decode_enqueue(buf: bytes, at: int, end: int) -> tuple[list[Target], Message]:
     """``at`` and ``end`` bound the payload."""
     n = _U16.unpack_from(buf, at)[0]
-    flat = _numbers("QQQ", n).unpack_from(buf, at + 2)
-    message, _ = decode_message(buf, at + 2 + 24 * n, end)
-    return [flat[i : i + 3] for i in range(0, 3 * n, 3)], message
+    at += 2
+    targets = [_TARGET.unpack_from(buf, at)] if n == 1 else _decode_targets(_TARGET, n, buf, at, end)
+    return targets, decode_message(buf, at + 24 * n, end)[0]
 
 
 def decode_tx_enqueue(buf: bytes, at: int, end: int) -> tuple[int, list[Target], Message, int]:
     """Transaction id, targets, message, and where the record's head ends (for the digest)."""
     tx_id = _U64.unpack_from(buf, at)[0]
     n = _U16.unpack_from(buf, at + 8)[0]
-    if n == 1:
-        message, head_end = decode_message(buf, at + 30, end)
-        return tx_id, [_ONE_TARGET.unpack_from(buf, at + 10)], message, head_end
-    flat = _numbers("QIQ", n).unpack_from(buf, at + 10)
-    message, head_end = decode_message(buf, at + 10 + 20 * n, end)
-    return tx_id, [flat[i : i + 3] for i in range(0, 3 * n, 3)], message, head_end
+    at += 10
+    targets = [_TX_TARGET.unpack_from(buf, at)] if n == 1 else _decode_targets(_TX_TARGET, n, buf, at, end)
+    message, head_end = decode_message(buf, at + 20 * n, end)
+    return tx_id, targets, message, head_end
 
 
-_ONE_TARGET: Final = Struct(">QIQ")
-_LAYOUTS: dict[tuple[str, int], Struct] = {}
+def _decode_targets(layout: Struct, count: int, buf: bytes, at: int, end: int) -> list[Target]:
+    """So many targets from ``at``. They share one layout: one for each number of them is 96 bytes a queue, and would be kept."""
+    size = layout.size * count
+    raw = buf[at : min(at + size, end)]
+    if len(raw) != size:  # a short one may hold whole targets, only fewer
+        raise RecordError(f"{count} targets at byte {at} need {size} bytes, the record has {len(raw)}")
+    return list(layout.iter_unpack(raw))
 
 
-def _numbers(shape: str, count: int) -> Struct:
-    if len(shape) == 1:
-        # Any number of ids: one code with a count. Spelled out it would be 32 bytes an id, and be kept.
-        return Struct(f">{count}{shape}")
-    layout = _LAYOUTS.get((shape, count))
-    if layout is None:
-        if len(_LAYOUTS) >= _MESSAGE_HEADS_LIMIT:
-            _LAYOUTS.clear()
-        layout = _LAYOUTS[(shape, count)] = Struct(">" + shape * count)
-    return layout
+def _ids(count: int) -> Struct:
+    # Any number of them: one code with a count. Spelled out it would be 32 bytes an id.
+    return Struct(f">{count}Q")
 
 
 def _encode_groups(groups: Iterable[Group]) -> bytes:
-    return b"".join([_GROUP.pack(queue_id, len(ids)) + _numbers("Q", len(ids)).pack(*ids) for queue_id, ids in groups])
+    return b"".join([_GROUP.pack(queue_id, len(ids)) + _ids(len(ids)).pack(*ids) for queue_id, ids in groups])
 
 
 def _decode_groups(buf: bytes, at: int, count: int) -> list[Group]:
     groups: list[Group] = []
     for _ in range(count):
         queue_id, n = _GROUP.unpack_from(buf, at)
-        groups.append((queue_id, _numbers("Q", n).unpack_from(buf, at + 12)))
+        groups.append((queue_id, _ids(n).unpack_from(buf, at + 12)))
         at += 12 + 8 * n
     return groups
 
