@@ -218,6 +218,12 @@ class DirectLink:
         if told:
             self._owner.turn(len(data) < SHORT_READ_BYTES)
 
+    def give_up(self, reason: str) -> None:
+        """Let go at once of a connection whose handshake is not over."""
+        assert self.shaking, f"the link with {self.remote} is not in its handshake"
+        self._end(reason)
+        self.abort()
+
     def eof_received(self) -> bool | None:
         """The other end has ended its direction: the transport closes itself, and :meth:`connection_lost` follows."""
         return None

@@ -538,19 +538,35 @@ def test_garbage_closes_its_own_connection_and_nobody_elses(run: Run) -> None:
     run(main)
 
 
-def test_strangers_that_only_connect_are_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def is_let_go(stranger: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+    reader, writer = stranger
+    with suppress(ConnectionResetError):  # an abort is a reset or an end, as the kernel likes
+        assert await reader.read() == b""
+    writer.close()
+
+
+def test_strangers_that_only_connect_are_bounded_and_keep_no_broker_out(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They did: who came when all places were taken was turned away, and they had only to come again in time."""
     monkeypatch.setattr(driver, "MAX_HANDSHAKES", 3)
 
     async def main() -> None:
-        async with owners("b1") as (one,):
-            strangers = [await asyncio.open_connection("127.0.0.1", one.fabric.port) for _ in range(3)]
-            await polled(lambda: len(one.fabric._links) == 3)
-            reader, writer = await asyncio.open_connection("127.0.0.1", one.fabric.port)
-            with suppress(ConnectionResetError):  # an abort is a reset or an end, as the kernel likes
-                assert await reader.read() == b""
-            for _, open_writer in [*strangers, (reader, writer)]:
-                open_writer.close()
-            assert one.fabric.statistics().refused >= 1
+        async with owners("b1", "b2") as (one, other):
+            strangers = []
+            for count in range(1, 4):
+                strangers.append(await asyncio.open_connection("127.0.0.1", other.fabric.port))
+                await polled(lambda count=count: len(other.fabric._links) == count)  # type: ignore[misc]
+            await link(one, other)
+            await is_let_go(strangers.pop(0))
+            assert other.fabric.statistics().refused == 1
+            strangers += [await asyncio.open_connection("127.0.0.1", other.fabric.port) for _ in range(4)]
+            for stranger in strangers[:3]:
+                await is_let_go(stranger)
+            assert other.fabric.statistics().refused == 4
+            assert other.kinds() == ["accepted"]
+            for _, writer in strangers[3:]:
+                writer.close()
 
     run(main)
 
@@ -600,7 +616,7 @@ def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return server_tls, ssl.create_default_context(cafile=certificate)
 
 
-def test_strangers_that_do_not_even_begin_with_tls_are_bounded(
+def test_strangers_that_do_not_even_begin_with_tls_are_bounded_and_keep_no_broker_out(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They were not: each held a descriptor for as long as a handshake may take, and the journal needs some, too."""
@@ -609,17 +625,16 @@ def test_strangers_that_do_not_even_begin_with_tls_are_bounded(
 
     async def main() -> None:
         async with owners("b1", "b2", server_tls=server_tls, client_tls=trusting) as (one, other):
-            strangers = [await asyncio.open_connection("127.0.0.1", other.fabric.port) for _ in range(3)]
+            strangers = [await asyncio.open_connection("127.0.0.1", other.fabric.port) for _ in range(5)]
             for _ in range(2):
-                reader, writer = await asyncio.open_connection("127.0.0.1", other.fabric.port)
-                with suppress(ConnectionResetError):
-                    assert await reader.read() == b""
-                writer.close()
+                await is_let_go(strangers.pop(0))
             assert other.fabric.statistics().refused == 2
+            await link(one, other)
+            await is_let_go(strangers.pop(0))
+            assert other.fabric.statistics().refused == 3
             for _, writer in strangers:
                 writer.close()
                 await writer.wait_closed()
-            await link(one, other)
 
     run(main)
 
