@@ -174,7 +174,8 @@ class DirectLink:
 
     @property
     def remote_host(self) -> str:
-        return self.remote.rpartition(":")[0]
+        """The same at each of its attempts, which its port is not; of a Unix socket, whose path names no end of it, the whole."""
+        return self.remote if self.remote.startswith("unix:") else self.remote.rpartition(":")[0]
 
     @property
     def connected(self) -> bool:
@@ -229,9 +230,9 @@ class DirectLink:
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        told = self._end(
-            f"the connection to {self.peer or self.wanted or self.remote} was lost: {exc or 'closed there'}"
-        )
+        # The host of a stranger, not its port: the reason of a refusal is what it is known by (`DirectFabric`).
+        who = self.peer or self.wanted or self.remote_host
+        told = self._end(f"the connection to {who} was lost: {exc or 'closed there'}")
         self._session.close("")
         self._owner.link_gone(self)
         if told:

@@ -132,6 +132,13 @@ async def polled(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
+async def is_let_go(stranger: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+    reader, writer = stranger
+    with suppress(ConnectionResetError):  # an abort is a reset or an end, as the kernel likes
+        assert await reader.read() == b""
+    writer.close()
+
+
 def address(owner: Owner) -> str:
     return f"127.0.0.1:{owner.fabric.port}"
 
@@ -506,6 +513,32 @@ def test_a_wrong_secret_is_refused_told_to_the_dialer_and_logged_once(run: Run) 
     run(main)
 
 
+def test_a_stranger_that_comes_again_and_again_is_logged_once(run: Run) -> None:
+    """It was each time: the reason said from which port it came, or for how many milliseconds it had been waited for."""
+
+    async def main() -> None:
+        async with owners("b1", handshake_timeout_ms=1_000) as (one,):
+            with structlog.testing.capture_logs() as logs:
+                for attempt in range(1, 4):
+                    _, writer = await asyncio.open_connection("127.0.0.1", one.fabric.port)
+                    await polled(lambda: len(one.fabric._links) == 1)
+                    writer.close()
+                    await polled(lambda attempt=attempt: one.fabric.statistics().refused == attempt)  # type: ignore[misc]
+                for attempt in range(4, 7):
+                    stranger = await asyncio.open_connection("127.0.0.1", one.fabric.port)
+                    await polled(lambda: len(one.fabric._links) == 1)
+                    one.fabric.tick(one.fabric.now_ms() + 1_000 + attempt)
+                    await is_let_go(stranger)
+                    await polled(lambda: not one.fabric._links)
+            assert one.fabric.statistics().refused == 6
+            assert [log["reason"] for log in logs if log["event"] == "peer refused"] == [
+                "the connection to 127.0.0.1 was lost: closed there",
+                "the handshake was not over after 1000 ms: still waits for a HELLO",
+            ]
+
+    run(main)
+
+
 def test_a_broker_of_another_group_is_refused_with_both_names(run: Run) -> None:
     async def main() -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -536,13 +569,6 @@ def test_garbage_closes_its_own_connection_and_nobody_elses(run: Run) -> None:
             assert other.kinds() == ["accepted", "message"]
 
     run(main)
-
-
-async def is_let_go(stranger: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-    reader, writer = stranger
-    with suppress(ConnectionResetError):  # an abort is a reset or an end, as the kernel likes
-        assert await reader.read() == b""
-    writer.close()
 
 
 def test_strangers_that_only_connect_are_bounded_and_keep_no_broker_out(
