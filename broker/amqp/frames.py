@@ -24,7 +24,8 @@ Cost of memory: what is incomplete is copied once while more arrives and once wh
 pieces are (no re-slicing); a declared body size allocates nothing. `buffered_bytes` tells how much is held.
 
 Sources: AMQP 0-9-1 sections 2.3.5, 4.2.3 to 4.2.7; which error gets which code follows RabbitMQ where the specification
-is silent, with one difference: a body larger than announced is 505 here, 501 there.
+is silent, with one difference: a body larger than announced is 505 here, 501 there. As there, a frame is read whose payload
+alone has frame_max bytes (`FRAME_SIZE_FUDGE` in its rabbit_reader.erl): some clients do not count the 8 around it.
 """
 
 from __future__ import annotations
@@ -146,8 +147,8 @@ class FrameParser:
         """Make a parser at the beginning of the stream, after the protocol header if there is one.
 
         Args:
-            frame_max: bytes of the largest frame accepted, its 8 bytes of overhead included; 0 for no limit. Before
-                tuning a client may send up to 4096.
+            frame_max: bytes of the largest frame, its 8 bytes of overhead included or, for clients that do not count
+                them, not; 0 for no limit. Before tuning a client may send up to 4096.
             max_body: bytes of the largest body accepted.
             max_gathered: see above.
         """
@@ -164,14 +165,14 @@ class FrameParser:
 
     @property
     def frame_max(self) -> int:
-        """Bytes of the largest frame accepted, 0 for no limit. A change holds from the next `feed` on."""
+        """Bytes of the largest frame, 0 for no limit. A change holds from the next `feed` on."""
         return self._frame_max
 
     @frame_max.setter
     def frame_max(self, frame_max: int) -> None:
         assert frame_max == 0 or frame_max > FRAME_OVERHEAD, f"frame_max {frame_max} leaves no room for a payload"
         self._frame_max = frame_max
-        self._max_payload = frame_max - FRAME_OVERHEAD if frame_max else _UNLIMITED
+        self._max_payload = frame_max or _UNLIMITED  # not less the overhead: see the sources above
         self._max_single_body = min(self._max_payload, self._max_body)
 
     @property

@@ -1,14 +1,18 @@
 """``understudy journal check``: what a data directory holds, and whether it may be believed. Nothing is changed.
 
 It reads as a start would (`journal_recovery.scan`), without the lock: the broker may run. Of its journal the last group is then in
-motion, and may look torn.
+motion, and may look torn. And what a start would call damage may be what was written, or dropped, between two reads of one scan: a
+group's note was not there yet, and then a later one was. Damage stands still, so it is believed when a second scan finds it at the
+same byte: the broker has written that by then, for it begins no group before the one before it is synced.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import attrs
 
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame, record
@@ -22,6 +26,9 @@ from understudy.broker.log.segment import (
     segment_number,
 )
 from understudy.broker.server.file_storage import FileStorage
+
+SCANS: Final = 5
+"""So often a journal is read that looks different each time; then its broker writes faster than it can be read."""
 
 
 class NoJournalError(UnderstudyError):
@@ -59,12 +66,34 @@ class Tally:
             self.last_offset, _ = frame.decode_cut(payload)
 
 
+@attrs.frozen(kw_only=True)
+class Reading:
+    """One scan.
+
+    Attributes:
+        numbers: of the segments that were listed.
+        tally: what it was shown.
+        report: None if it did not get to the end.
+        damage: why it did not; of a broker that runs it may be none.
+    """
+
+    numbers: list[int]
+    tally: Tally
+    report: ScanReport | None = None
+    damage: JournalDamagedError | None = None
+
+    def stands_where(self, before: Reading) -> bool:
+        """The damage is where the scan ``before`` found it."""
+        one, other = self.damage, before.damage
+        return one is not None and other is not None and (one.file, one.position) == (other.file, other.position)
+
+
 def check_journal(directory: Path) -> dict[str, Any]:
     """Read the whole journal in ``directory``.
 
     Returns:
         directory, group, broker; damaged: None, or file, position and reason; torn: the same; segments, bytes, groups, batches,
-        notes and first_offset (None if it is damaged: not known); last_offset, epochs, records; warnings.
+        notes and first_offset (None if its end was not reached: not known); last_offset, epochs, records; warnings.
 
     Raises:
         NoJournalError: there is no directory, or no segment in it.
@@ -74,26 +103,21 @@ def check_journal(directory: Path) -> dict[str, Any]:
         raise NoJournalError(f"{directory} is {'no directory' if directory.exists() else 'not there'}")
     storage = FileStorage(directory, read_only=True)
     try:
-        numbers = sorted(number for name in storage.names() if (number := segment_number(name)) is not None)
-        if not numbers:
-            raise NoJournalError(f"there is no journal in {directory}: no file is named like {segment_name(1)}")
-        tally = Tally()
-        damage: JournalDamagedError | None = None
-        report: ScanReport | None = None
-        try:
-            report = scan(storage, tally)
-        except JournalDamagedError as error:
-            damage = error
-        found: dict[str, Any] = {"directory": str(directory), **_owner(storage, numbers)}
+        reading, stands = _read_until_it_stands(storage)
+        found: dict[str, Any] = {"directory": str(directory), **_owner(storage, reading.numbers)}
     finally:
         storage.close()
+    report, tally, damage = reading.report, reading.tally, reading.damage
+    torn = report.torn if report is not None else None
+    if damage is not None and not stands:
+        torn, damage = _in_motion(damage), None
     counted = {name: getattr(report, name, None) for name in ("bytes", "groups", "batches", "notes", "first_offset")}
     return {
         **found,
         **counted,
         "damaged": _place(damage),
-        "torn": _place(report.torn if report is not None else None),
-        "segments": report.segments if report is not None else len(numbers),
+        "torn": _place(torn),
+        "segments": report.segments if report is not None else len(reading.numbers),
         "last_offset": report.last_offset if report is not None else tally.last_offset,
         "epochs": tally.epochs,
         "records": dict(sorted(tally.records.items())),
@@ -101,10 +125,44 @@ def check_journal(directory: Path) -> dict[str, Any]:
     }
 
 
+def _read_until_it_stands(storage: FileStorage) -> tuple[Reading, bool]:
+    """The last scan, and whether the damage that it found is believed."""
+    reading = _read(storage)
+    for _ in range(SCANS - 1):
+        if reading.damage is None:
+            break
+        before, reading = reading, _read(storage)
+        if reading.stands_where(before):
+            return reading, True
+    return reading, False
+
+
+def _read(storage: FileStorage) -> Reading:
+    numbers = sorted(number for name in storage.names() if (number := segment_number(name)) is not None)
+    if not numbers:
+        raise NoJournalError(f"there is no journal in {storage}: no file is named like {segment_name(1)}")
+    tally = Tally()
+    try:
+        return Reading(numbers=numbers, tally=tally, report=scan(storage, tally))
+    except JournalDamagedError as error:
+        damage = error
+    except FileNotFoundError as error:  # dropped since it was listed
+        damage = JournalDamagedError(storage, Path(error.filename).name, 0, "the file is listed, and not there")
+    return Reading(numbers=numbers, tally=tally, damage=damage)
+
+
+def _in_motion(damage: JournalDamagedError) -> TornTail:
+    reason = f"its broker has written, or dropped, what {SCANS} scans were about to read; what follows was not read"
+    return TornTail(file=damage.file, position=damage.position, reason=reason)
+
+
 def _owner(storage: FileStorage, numbers: list[int]) -> dict[str, str | None]:
     """Whose journal it is, by the first segment that says so."""
     for number in numbers:
-        file = storage.open(segment_name(number))
+        try:
+            file = storage.open(segment_name(number))
+        except FileNotFoundError:
+            continue  # dropped meanwhile
         try:
             header = SegmentHeader.decode(file.read(0, SEGMENT_HEADER_BYTES), segment_name(number))
         finally:
@@ -127,7 +185,7 @@ def check_text(found: dict[str, Any]) -> str:
     )
     lines = [f"journal {found['directory']}: {owner}"]
     damaged, torn = found["damaged"], found["torn"]
-    if damaged is None:
+    if found["bytes"] is not None:
         size = f"{found['segments']} segments, {found['bytes']:,} bytes"
         lines.append(
             f"  holds    {size}: {found['groups']:,} groups, {found['batches']:,} batches, {found['notes']:,} notes"

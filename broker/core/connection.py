@@ -160,8 +160,10 @@ class Connection:
         self._turn_bytes = 0
         self._refused = False
         self._blocked = ""
-        self._opened_ms = broker.now_ms
-        self._received_ms = broker.now_ms
+        self._heard = True  # something was read since the last tick
+        self._heard_ms = broker.now_ms
+        self._opened_ms: int | None = None  # what the handshake's time is counted from: the first tick that sees it
+        self._doubted: Phase | None = None  # the last tick found it late, in this phase
         self._sent_ms = broker.now_ms
         broker.connections.add(self)
 
@@ -169,7 +171,9 @@ class Connection:
 
     def receive(self, data: bytes) -> None:
         """Take what one read brought. Errors of the peer end up in the output; nothing is raised for them."""
-        self._received_ms = self.broker.now_ms
+        self._heard = (
+            True  # when, is for the next tick to say: after a pause of this process the clock has not moved yet
+        )
         if self.phase is Phase.HEADER:
             self._early += data
             try:
@@ -229,9 +233,14 @@ class Connection:
 
     def tick(self, now_ms: int) -> None:
         """Heartbeats both ways, the handshake's time-out, idle transactions."""
+        if self._heard:
+            self._heard = False
+            self._heard_ms = now_ms
         if self.phase not in (Phase.RUNNING, Phase.CLOSED):
-            if now_ms - max(self._opened_ms, 0) >= self.broker.limits.handshake_timeout_ms:
-                self._finish(f"no {self.phase.value} within {self.broker.limits.handshake_timeout_ms} ms")
+            if self._opened_ms is None:
+                self._opened_ms = now_ms
+            if now_ms - self._opened_ms >= self.broker.limits.handshake_timeout_ms:
+                self._doubt(f"no {self.phase.value} within {self.broker.limits.handshake_timeout_ms} ms")
             return
         if self.phase is not Phase.RUNNING:
             return
@@ -240,15 +249,28 @@ class Connection:
                 self.write(HEARTBEAT_FRAME)
                 self._sent_ms = now_ms
             # A socket that we do not read cannot be told dead by what we do not read from it (DESIGN 15).
-            if not self.paused and not self.unread and now_ms - self._received_ms >= 2 * self.heartbeat_ms:
-                self._finish(f"missed heartbeats, timeout {self.heartbeat_ms // 1000} s")
-                return
+            if not self.paused and not self.unread and now_ms - self._heard_ms >= 2 * self.heartbeat_ms:
+                self._doubt(f"missed heartbeats, timeout {self.heartbeat_ms // 1000} s")
+                if self.finished:
+                    return
+            else:
+                self._doubted = None
         for channel in list(self.channels.values()):
             try:
                 channel.tick(now_ms)
             except SoftError as error:
                 self._close_channel(channel, error, 0)
         self.close_when_drained()
+
+    def _doubt(self, reason: str) -> None:
+        """Give up at the second tick in a row, unless it has got on: after a pause of this process the first may precede the reads.
+
+        To get on is to be heard, or in the handshake to reach another phase: who sends it octet by octet does not.
+        """
+        if self._doubted is self.phase:
+            self._finish(reason)
+        else:
+            self._doubted = self.phase
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -436,7 +458,7 @@ class Connection:
         unread = self._congested_bytes > limits.outgoing_bytes_per_client
         paused = ((bool(reason) or unread) and self.phase is not Phase.CLOSING) or self.phase is Phase.VERIFYING
         if self.paused and not paused:
-            self._received_ms = broker.now_ms  # what came meanwhile is still to be read: its silence begins now
+            self._heard = True  # what came meanwhile is still to be read: its silence begins now
         self.paused = paused
         if bool(reason) != bool(self._blocked):
             self._blocked = reason
@@ -517,7 +539,7 @@ class Connection:
         self._end_channels(text)
         self.send(0, CONNECTION_CLOSE, code, cut_text(text), key >> 16, key & 0xFFFF)
         self.close_reason = text
-        self._opened_ms = self.broker.now_ms  # the peer has the handshake's time to answer close-ok
+        self._opened_ms = None  # the peer has the handshake's time to answer close-ok
 
     def force_close(self, name: str, text: str) -> None:
         """The broker gives this connection up (320)."""

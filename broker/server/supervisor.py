@@ -64,6 +64,7 @@ class _Running:
         self.steady = False  # this process got as far as it should: what ended it was no mistake at its start
         self.ever_steady = False  # an earlier one has
         self.quiet = asyncio.Event()  # it has answered all it could, or has ended
+        self.not_started = ""  # why there was no process, the last time that one should have been made
 
     @property
     def leads(self) -> bool:
@@ -123,10 +124,17 @@ class Supervisor:
 
     async def _once(self, running: _Running) -> int:
         about = running.about
-        with about.log.open("ab") as log:
-            running.process = process = await self._start(about, log)
-        running.quiet.clear()
         running.steady = False
+        running.not_started = ""
+        try:
+            with about.log.open("ab") as log:
+                running.process = process = await self._start(about, log)
+        except (
+            OSError
+        ) as error:  # no descriptor, memory, directory or room: it may pass, and the others serve meanwhile
+            running.not_started = str(error)
+            return ExitCode.INTERNAL if running.ever_steady else ExitCode.REFUSED
+        running.quiet.clear()
         if self._stopping.is_set():  # who stops the others did not see this one: it was being made
             running.signal(signal.SIGTERM)
         assert process.stdout is not None
@@ -182,7 +190,7 @@ class Supervisor:
             "restarts": again,
         }
         if code > 0:
-            change["log"] = _tail(running.about.log)
+            change["log"] = running.not_started or _tail(running.about.log)
         self._report(change)
 
     def _gave_up(self, running: _Running, code: int) -> None:

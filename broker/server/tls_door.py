@@ -2,7 +2,7 @@
 
 asyncio's own server tells of a TLS connection when its handshake is over, and until then nobody can close it: strangers that
 connect and say nothing hold a descriptor each, as many as there are, for as long as a handshake may take. So sockets are accepted
-here, and whoever is not wanted is gone before a handshake begins.
+here, and whoever is not wanted is gone before a handshake begins, or as soon as another one wants its place.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -33,6 +34,7 @@ class TlsDoor:
         handshake_timeout_s: for a handshake.
         admits: whether there is room for one more, given how many handshakes are under way.
         tasks: the group that handshakes belong to.
+        displaces: for whom there is no room the oldest handshake is given up; else it is turned away itself.
     """
 
     def __init__(
@@ -43,6 +45,8 @@ class TlsDoor:
         handshake_timeout_s: float,
         admits: Callable[[int], bool],
         tasks: asyncio.TaskGroup,
+        *,
+        displaces: bool = False,
     ) -> None:
         self._bound = bound
         self._protocol = protocol
@@ -50,8 +54,9 @@ class TlsDoor:
         self._handshake_timeout_s = handshake_timeout_s
         self._admits = admits
         self._tasks = tasks
+        self._displaces = displaces
         self._loop = asyncio.get_running_loop()
-        self._shaking: set[asyncio.Task[None]] = set()
+        self._shaking: dict[asyncio.Task[None], socket.socket] = {}  # the oldest first
         self._pause: asyncio.TimerHandle | None = None
         self._listen()
 
@@ -80,13 +85,23 @@ class TlsDoor:
                 self._loop.remove_reader(self._bound)
                 self._pause = self._loop.call_later(PAUSE_S, self._listen)
                 return
-            if not self._admits(len(self._shaking)):
+            if not (self._admits(len(self._shaking)) or self._displace()):
                 accepted.close()
                 continue
             accepted.setblocking(False)
             task = self._tasks.create_task(self._shake_hands(accepted), name="TLS handshake")
-            self._shaking.add(task)
-            task.add_done_callback(self._shaking.discard)
+            self._shaking[task] = accepted
+            task.add_done_callback(lambda task: self._shaking.pop(task, None))
+
+    def _displace(self) -> bool:
+        """Make room: whoever has had the longest time is the likeliest not to mean it."""
+        if not (self._displaces and self._shaking):
+            return False
+        oldest = self._shaking.pop(next(iter(self._shaking)))
+        # The socket, not the task: a handshake that is over this very moment has made a connection, which then ends as any does.
+        with suppress(OSError):  # the other end has gone already
+            oldest.shutdown(socket.SHUT_RDWR)
+        return True
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
         try:

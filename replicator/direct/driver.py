@@ -44,7 +44,11 @@ __all__ = ["DirectFabric", "DirectLink", "FabricStatistics", "LinkListener", "Li
 
 BACKLOG: Final = 100
 MAX_HANDSHAKES: Final = 64
-"""How many accepted connections may be unauthenticated at once; further ones are closed."""
+"""How many accepted connections may be unauthenticated at once; for a further one the oldest of them is closed.
+
+Not the further one: strangers that connect and say nothing, and do it again, would keep out every broker of the group, which
+needs its place for one round trip only.
+"""
 MAX_REFUSALS_KNOWN: Final = 256
 """How many refusals (host and reason) are remembered, so that a broker that keeps trying is logged once."""
 
@@ -154,7 +158,7 @@ class DirectFabric:
         self._servers: list[asyncio.AbstractServer | TlsDoor] = []
         self._unix: unix_socket.UnixAddress | None = None
         self._closed = False
-        self._links: set[DirectLink] = set()
+        self._links: dict[DirectLink, None] = {}  # the oldest first
         self._dirty: list[DirectLink] = []
         self._dialing: set[asyncio.Task[None]] = set()
         self._refusals: dict[tuple[str, str], None] = {}
@@ -188,11 +192,19 @@ class DirectFabric:
             bound.setblocking(False)
             self.port = int(bound.getsockname()[1])
             self._servers.append(
-                TlsDoor(bound, lambda: self._connection("", ""), tls, timeout_s, self._admits, self._tasks)
+                TlsDoor(
+                    bound,
+                    lambda: self._connection("", ""),
+                    tls,
+                    timeout_s,
+                    self._admits,
+                    self._tasks,
+                    displaces=True,
+                )
             )
 
     def _admits(self, shaking: int) -> bool:
-        """Whether one more stranger may begin with TLS; those who have got through that are counted by :meth:`link_made`."""
+        """Whether one more may begin with TLS and nobody has to end for it; who has got through that is for :meth:`link_made`."""
         admitted = shaking < MAX_HANDSHAKES
         self._refused += not admitted
         return admitted
@@ -370,14 +382,14 @@ class DirectFabric:
         return _Connection(self, session, linger_ms=settings.dead_after_ms, wanted=wanted, remote=remote)
 
     def link_made(self, link: DirectLink) -> bool:
-        self._links.add(link)
-        shaking = sum(1 for other in self._links if other.shaking and not other.dialing)
-        if shaking > MAX_HANDSHAKES:
-            self.link_refused(link, f"{MAX_HANDSHAKES} connections are already unauthenticated")
-        return shaking <= MAX_HANDSHAKES and not self._closed
+        self._links[link] = None
+        shaking = [other for other in self._links if other.shaking and not other.dialing]
+        if len(shaking) > MAX_HANDSHAKES:
+            shaking[0].give_up(f"{MAX_HANDSHAKES} later connections are unauthenticated")
+        return not self._closed
 
     def link_gone(self, link: DirectLink) -> None:
-        self._links.discard(link)
+        self._links.pop(link, None)
         if not self._links:
             self._emptied.set()
 

@@ -174,7 +174,8 @@ class DirectLink:
 
     @property
     def remote_host(self) -> str:
-        return self.remote.rpartition(":")[0]
+        """The same at each of its attempts, which its port is not; of a Unix socket, whose path names no end of it, the whole."""
+        return self.remote if self.remote.startswith("unix:") else self.remote.rpartition(":")[0]
 
     @property
     def connected(self) -> bool:
@@ -218,14 +219,20 @@ class DirectLink:
         if told:
             self._owner.turn(len(data) < SHORT_READ_BYTES)
 
+    def give_up(self, reason: str) -> None:
+        """Let go at once of a connection whose handshake is not over."""
+        assert self.shaking, f"the link with {self.remote} is not in its handshake"
+        self._end(reason)
+        self.abort()
+
     def eof_received(self) -> bool | None:
         """The other end has ended its direction: the transport closes itself, and :meth:`connection_lost` follows."""
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        told = self._end(
-            f"the connection to {self.peer or self.wanted or self.remote} was lost: {exc or 'closed there'}"
-        )
+        # The host of a stranger, not its port: the reason of a refusal is what it is known by (`DirectFabric`).
+        who = self.peer or self.wanted or self.remote_host
+        told = self._end(f"the connection to {who} was lost: {exc or 'closed there'}")
         self._session.close("")
         self._owner.link_gone(self)
         if told:

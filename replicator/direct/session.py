@@ -231,8 +231,9 @@ class LinkSession:
             return
         if not self.established:
             if now_ms - self._began_ms >= self._handshake_timeout_ms:
+                # The bound, not the time that it took: that differs each time, and a refusal is known by its reason.
                 self._fail(
-                    f"the handshake was not over after {now_ms - self._began_ms} ms: still waits for {self._state.value}"
+                    f"the handshake was not over after {self._handshake_timeout_ms} ms: still waits for {self._state.value}"
                 )
             return
         if self._spoke:

@@ -166,17 +166,19 @@ def test_equal_names_are_one_object() -> None:
     assert events[0][2] is events[1][2]
 
 
-def test_frame_max_counts_the_whole_frame_and_can_be_changed() -> None:
+def test_frame_max_need_not_count_the_overhead_and_can_be_changed() -> None:
+    """RabbitMQ reads such frames, too (rabbit_reader.erl: FRAME_SIZE_FUDGE is EMPTY_FRAME_SIZE): some clients send them."""
     parser = FrameParser(4096)
-    largest = publish_frames(1, "e", "k", NO_PROPERTIES, b"x" * 4088, 0)
+    largest = publish_frames(1, "e", "k", NO_PROPERTIES, b"x" * 4096, 0)
     assert len(parser.feed(largest)) == 1
+    assert [event for octet in largest for event in parser.feed(bytes((octet,)))] == [published(1, b"x" * 4096)]
     parser.frame_max = 8192
     assert parser.frame_max == 8192
-    assert len(parser.feed(publish_frames(1, "e", "k", NO_PROPERTIES, b"x" * 8184, 0))) == 1
+    assert len(parser.feed(publish_frames(1, "e", "k", NO_PROPERTIES, b"x" * 8192, 0))) == 1
     parser.frame_max = 0
     assert len(parser.feed(publish_frames(1, "e", "k", NO_PROPERTIES, b"x" * 100_000, 0))) == 1
     parser.frame_max = 4096
-    assert parser.feed(publish_frames(1, "e", "k", NO_PROPERTIES, b"x" * 4089, 0)) == []
+    assert parser.feed(publish_frames(1, "e", "k", NO_PROPERTIES, b"x" * 4097, 0)) == []
     assert parser.error is not None
 
 
@@ -260,10 +262,10 @@ WRONG: list[tuple[str, int, bytes]] = [
     ("end octet of a publish", 501, publish_method()[:-1] + b"\x00" + header(1, 1) + body(1, b"x")),
     ("end octet of a header", 501, publish_method() + header(1, 1)[:-1] + b"\x00" + body(1, b"x")),
     ("end octet of a body", 501, publish_method() + header(1, 1) + body(1, b"x")[:-1] + b"\x00"),
-    ("frame too large", 501, frame(3, 1, b"x" * 4089)),
+    ("frame too large", 501, frame(3, 1, b"x" * 4097)),
     ("frame too large, told by its head", 501, b"\x01\x00\x01\xff\xff\xff\xff"),
-    ("method too large", 501, frame(1, 1, b"\x00\x3c\x00\x28\x00\x00" + b"x" * 4089)),
-    ("header too large", 501, publish_method() + header(1, 1, b"x" * 4080) + body(1, b"x")),
+    ("method too large", 501, frame(1, 1, b"\x00\x3c\x00\x28\x00\x00" + b"x" * 4091)),
+    ("header too large", 501, publish_method() + header(1, 1, b"x" * 4085) + body(1, b"x")),
     ("body larger than max_body", 501, publish_method() + header(1, (1 << 20) + 1)),
     ("heartbeat on a channel", 501, frame(8, 1, b"")),
     ("heartbeat with payload", 501, frame(8, 0, b"x")),

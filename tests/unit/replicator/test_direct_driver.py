@@ -132,6 +132,13 @@ async def polled(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
+async def is_let_go(stranger: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+    reader, writer = stranger
+    with suppress(ConnectionResetError):  # an abort is a reset or an end, as the kernel likes
+        assert await reader.read() == b""
+    writer.close()
+
+
 def address(owner: Owner) -> str:
     return f"127.0.0.1:{owner.fabric.port}"
 
@@ -506,6 +513,32 @@ def test_a_wrong_secret_is_refused_told_to_the_dialer_and_logged_once(run: Run) 
     run(main)
 
 
+def test_a_stranger_that_comes_again_and_again_is_logged_once(run: Run) -> None:
+    """It was each time: the reason said from which port it came, or for how many milliseconds it had been waited for."""
+
+    async def main() -> None:
+        async with owners("b1", handshake_timeout_ms=1_000) as (one,):
+            with structlog.testing.capture_logs() as logs:
+                for attempt in range(1, 4):
+                    _, writer = await asyncio.open_connection("127.0.0.1", one.fabric.port)
+                    await polled(lambda: len(one.fabric._links) == 1)
+                    writer.close()
+                    await polled(lambda attempt=attempt: one.fabric.statistics().refused == attempt)  # type: ignore[misc]
+                for attempt in range(4, 7):
+                    stranger = await asyncio.open_connection("127.0.0.1", one.fabric.port)
+                    await polled(lambda: len(one.fabric._links) == 1)
+                    one.fabric.tick(one.fabric.now_ms() + 1_000 + attempt)
+                    await is_let_go(stranger)
+                    await polled(lambda: not one.fabric._links)
+            assert one.fabric.statistics().refused == 6
+            assert [log["reason"] for log in logs if log["event"] == "peer refused"] == [
+                "the connection to 127.0.0.1 was lost: closed there",
+                "the handshake was not over after 1000 ms: still waits for a HELLO",
+            ]
+
+    run(main)
+
+
 def test_a_broker_of_another_group_is_refused_with_both_names(run: Run) -> None:
     async def main() -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -538,19 +571,28 @@ def test_garbage_closes_its_own_connection_and_nobody_elses(run: Run) -> None:
     run(main)
 
 
-def test_strangers_that_only_connect_are_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_that_only_connect_are_bounded_and_keep_no_broker_out(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They did: who came when all places were taken was turned away, and they had only to come again in time."""
     monkeypatch.setattr(driver, "MAX_HANDSHAKES", 3)
 
     async def main() -> None:
-        async with owners("b1") as (one,):
-            strangers = [await asyncio.open_connection("127.0.0.1", one.fabric.port) for _ in range(3)]
-            await polled(lambda: len(one.fabric._links) == 3)
-            reader, writer = await asyncio.open_connection("127.0.0.1", one.fabric.port)
-            with suppress(ConnectionResetError):  # an abort is a reset or an end, as the kernel likes
-                assert await reader.read() == b""
-            for _, open_writer in [*strangers, (reader, writer)]:
-                open_writer.close()
-            assert one.fabric.statistics().refused >= 1
+        async with owners("b1", "b2") as (one, other):
+            strangers = []
+            for count in range(1, 4):
+                strangers.append(await asyncio.open_connection("127.0.0.1", other.fabric.port))
+                await polled(lambda count=count: len(other.fabric._links) == count)  # type: ignore[misc]
+            await link(one, other)
+            await is_let_go(strangers.pop(0))
+            assert other.fabric.statistics().refused == 1
+            strangers += [await asyncio.open_connection("127.0.0.1", other.fabric.port) for _ in range(4)]
+            for stranger in strangers[:3]:
+                await is_let_go(stranger)
+            assert other.fabric.statistics().refused == 4
+            assert other.kinds() == ["accepted"]
+            for _, writer in strangers[3:]:
+                writer.close()
 
     run(main)
 
@@ -600,7 +642,7 @@ def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return server_tls, ssl.create_default_context(cafile=certificate)
 
 
-def test_strangers_that_do_not_even_begin_with_tls_are_bounded(
+def test_strangers_that_do_not_even_begin_with_tls_are_bounded_and_keep_no_broker_out(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They were not: each held a descriptor for as long as a handshake may take, and the journal needs some, too."""
@@ -609,17 +651,16 @@ def test_strangers_that_do_not_even_begin_with_tls_are_bounded(
 
     async def main() -> None:
         async with owners("b1", "b2", server_tls=server_tls, client_tls=trusting) as (one, other):
-            strangers = [await asyncio.open_connection("127.0.0.1", other.fabric.port) for _ in range(3)]
+            strangers = [await asyncio.open_connection("127.0.0.1", other.fabric.port) for _ in range(5)]
             for _ in range(2):
-                reader, writer = await asyncio.open_connection("127.0.0.1", other.fabric.port)
-                with suppress(ConnectionResetError):
-                    assert await reader.read() == b""
-                writer.close()
+                await is_let_go(strangers.pop(0))
             assert other.fabric.statistics().refused == 2
+            await link(one, other)
+            await is_let_go(strangers.pop(0))
+            assert other.fabric.statistics().refused == 3
             for _, writer in strangers:
                 writer.close()
                 await writer.wait_closed()
-            await link(one, other)
 
     run(main)
 

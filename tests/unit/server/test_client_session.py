@@ -124,6 +124,7 @@ async def test_a_client_that_a_stopping_broker_does_not_read_is_not_silent(drive
     assert connection.phase is Phase.RUNNING
     connection.unread = False
     connection.tick(60_000)
+    connection.tick(60_050)
     assert "missed heartbeats" in connection.close_reason
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -38,6 +41,34 @@ async def test_who_is_asked_to_stop_while_a_broker_is_being_started_stops_it(
     assert [(change["event"], change["code"]) for change in changes] == [("exit", -15)]
 
 
+class Watch:
+    """Notes what a supervisor reports, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.changes: list[dict[str, Any]] = []
+        self._seen = asyncio.Event()
+
+    def report(self, change: dict[str, Any]) -> None:
+        self.changes.append(change)
+        self._seen.set()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not holds():
+                self._seen.clear()
+                with contextlib.suppress(TimeoutError):  # what it waits for may be an end, which is not reported
+                    await asyncio.wait_for(self._seen.wait(), 0.2)
+
+    def ended(self, broker: str) -> list[int]:
+        return [each["code"] for each in self.changes if each["event"] == "exit" and each["broker"] == broker]
+
+    def times_steady(self, broker: str) -> int:
+        return sum(each["event"] == "status" and each["broker"] == broker for each in self.changes)
+
+    def steady(self, broker: str) -> bool:
+        return self.times_steady(broker) > 0
+
+
 STEADY = """echo '{"broker": "%s", "status": "active"}'; exec sleep 60"""
 
 
@@ -46,33 +77,15 @@ async def test_who_was_there_and_cannot_come_back_takes_nobody_with_it(
     was_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ended the whole cluster: a broker that was killed, and whose start was then refused, say for a full disk."""
-    changes: list[dict[str, Any]] = []
-    seen = asyncio.Event()
-
-    def report(change: dict[str, Any]) -> None:
-        changes.append(change)
-        seen.set()
-
-    async def until(holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
-            while not holds():
-                seen.clear()
-                await seen.wait()
-
-    def ended(broker: str) -> list[int]:
-        return [each["code"] for each in changes if each["event"] == "exit" and each["broker"] == broker]
-
-    def steady(broker: str) -> bool:
-        return any(each["event"] == "status" and each["broker"] == broker for each in changes)
-
+    watch = Watch()
     brokers = [
         SupervisedBroker(broker=name, config=tmp_path / name, log=tmp_path / f"{name}.log") for name in ("b1", "b2")
     ]
-    supervisor = Supervisor(brokers, restart=True, report=report)
+    supervisor = Supervisor(brokers, restart=True, report=watch.report)
     started: list[asyncio.subprocess.Process] = []
 
     async def start(about: SupervisedBroker, log: IO[bytes]) -> asyncio.subprocess.Process:
-        refused = about.broker == "b2" and (steady("b2") or not was_there)
+        refused = about.broker == "b2" and (watch.steady("b2") or not was_there)
         script = "sleep 0.2; exit 1" if refused else STEADY % about.broker
         process = await asyncio.create_subprocess_exec("sh", "-c", script, stdout=asyncio.subprocess.PIPE, stderr=log)
         if about.broker == "b2":
@@ -81,15 +94,68 @@ async def test_who_was_there_and_cannot_come_back_takes_nobody_with_it(
 
     monkeypatch.setattr(supervisor, "_start", start)
     run = asyncio.ensure_future(supervisor.run())
-    await until(lambda: steady("b1"))
+    await watch.until(lambda: watch.steady("b1"))
     if was_there:
-        await until(lambda: steady("b2"))
+        await watch.until(lambda: watch.steady("b2"))
         started[0].kill()
-        await until(lambda: ended("b2") == [-signal.SIGKILL, 1])
+        await watch.until(lambda: watch.ended("b2") == [-signal.SIGKILL, 1])
         assert not supervisor._stopping.is_set(), "it gave up on b2 when it reported that, and stopped b1"
-        assert ended("b1") == []
+        assert watch.ended("b1") == []
         supervisor._signalled()
         assert await run is ExitCode.OK
     else:
         assert await run is ExitCode.REFUSED
-    assert ended("b1") == [-signal.SIGTERM]
+    assert watch.ended("b1") == [-signal.SIGTERM]
+
+
+@pytest.mark.parametrize("lacking", ["log", "process"])
+async def test_a_broker_that_cannot_be_started_again_is_tried_again_and_takes_nobody_with_it(
+    lacking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the supervisor, and with it all brokers that served: no log file could be opened, or no process be made."""
+    watch = Watch()
+    brokers = [
+        SupervisedBroker(broker=name, config=tmp_path / name, log=tmp_path / f"{name}.log") for name in ("b1", "b2")
+    ]
+    supervisor = Supervisor(brokers, restart=True, report=watch.report)
+    started: list[asyncio.subprocess.Process] = []
+    lacks = False
+
+    async def start(about: SupervisedBroker, log: IO[bytes]) -> asyncio.subprocess.Process:
+        if lacks and lacking == "process":
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        command = ("sh", "-c", STEADY % about.broker)
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=log)
+        if about.broker == "b2":
+            started.append(process)
+        return process
+
+    monkeypatch.setattr(supervisor, "_start", start)
+    run = asyncio.ensure_future(supervisor.run())
+    await watch.until(lambda: run.done() or (watch.steady("b1") and watch.steady("b2")))
+    log = tmp_path / "b2.log"
+    lacks = True
+    if lacking == "log":
+        log.unlink()
+        log.mkdir()
+    started[0].kill()
+    await watch.until(lambda: run.done() or len(watch.ended("b2")) >= 3)
+    assert not run.done(), run
+    assert watch.ended("b2")[:3] == [-signal.SIGKILL, ExitCode.INTERNAL, ExitCode.INTERNAL]
+    assert watch.changes[-1]["restarts"] is True
+    assert ("Is a directory" if lacking == "log" else os.strerror(errno.EAGAIN)) in watch.changes[-1]["log"]
+    lacks = False
+    if lacking == "log":
+        log.rmdir()
+    await watch.until(lambda: run.done() or watch.times_steady("b2") == 2)
+    assert watch.ended("b1") == []
+    supervisor._signalled()
+    assert await run is ExitCode.OK
+
+
+async def test_one_that_could_never_be_started_is_refused(tmp_path: Path) -> None:
+    watch = Watch()
+    broker = SupervisedBroker(broker="b1", config=tmp_path / "b1.toml", log=tmp_path / "none" / "b1.log")
+    assert await Supervisor([broker], restart=True, report=watch.report).run() is ExitCode.REFUSED
+    assert watch.ended("b1") == [ExitCode.REFUSED]
+    assert "none/b1.log" in watch.changes[0]["log"]

@@ -1,0 +1,110 @@
+"""A broker process that stood still (SIGSTOP, a paused machine) does not take its own silence for the clients'.
+
+What came meanwhile is read before the first tick, while the core's clock has not moved, or after it, as the event loop likes.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.core.core_kit import CAPABILITIES, FRAME_MAX, Client, Core
+from understudy.broker.amqp.constants import PROTOCOL_HEADER
+from understudy.broker.amqp.encode import HEARTBEAT_FRAME
+from understudy.broker.amqp.methods import CONNECTION_OPEN, CONNECTION_START_OK, CONNECTION_TUNE_OK, encode_method
+from understudy.broker.core.connection import Phase
+
+HANDSHAKE = (
+    PROTOCOL_HEADER,
+    encode_method(0, CONNECTION_START_OK, CAPABILITIES, "PLAIN", b"\0guest\0guest", "en_US"),
+    encode_method(0, CONNECTION_TUNE_OK, 2047, FRAME_MAX, 60),
+    encode_method(0, CONNECTION_OPEN, "/"),
+)
+TICK_MS = 50
+PAUSE_MS = 130_000
+
+
+@pytest.fixture
+def core() -> Core:
+    core = Core()
+    tick(core, 1_000)
+    return core
+
+
+def tick(core: Core, after_ms: int = TICK_MS) -> None:
+    now_ms = core.broker.now_ms + after_ms
+    core.node.tick(now_ms, 1_700_000_000_000 + now_ms)
+
+
+@pytest.mark.parametrize("read_first", [True, False])
+def test_who_spoke_all_the_time_is_not_dropped(core: Core, read_first: bool) -> None:
+    """It was, for missed heartbeats; its next heartbeat may be 30 s away."""
+    client = Client(core)
+    client.send(*HANDSHAKE)
+    tick(core)
+    if read_first:
+        client.send(HEARTBEAT_FRAME)
+        tick(core, PAUSE_MS)
+    else:
+        tick(core, PAUSE_MS)
+        client.send(HEARTBEAT_FRAME)
+    for _ in range(10):
+        tick(core)
+    assert client.connection.phase is Phase.RUNNING
+    tick(core, PAUSE_MS)
+    tick(core)
+    assert client.connection.close_reason == "missed heartbeats, timeout 60 s"
+
+
+def test_who_went_away_meanwhile_is_dropped_at_the_second_tick(core: Core) -> None:
+    client = Client(core)
+    client.send(*HANDSHAKE)
+    tick(core)
+    tick(core, PAUSE_MS)
+    assert not client.connection.finished
+    tick(core)
+    assert client.connection.finished
+
+
+def test_two_pauses_are_no_two_ticks_in_a_row(core: Core) -> None:
+    client = Client(core)
+    client.send(*HANDSHAKE)
+    tick(core)
+    for _ in range(3):
+        tick(core, PAUSE_MS)
+        client.send(HEARTBEAT_FRAME)
+    tick(core, PAUSE_MS)
+    assert not client.connection.finished
+
+
+def test_a_newcomer_has_the_whole_time_for_its_handshake(core: Core) -> None:
+    """Accepted before the first tick, it was dropped by it: no header within 10000 ms."""
+    client = Client(core)
+    tick(core, PAUSE_MS)
+    for _ in range(199):
+        tick(core)
+    assert not client.connection.finished
+    client.send(*HANDSHAKE)
+    assert client.connection.phase is Phase.RUNNING
+
+
+def test_who_was_logging_in_can_go_on(core: Core) -> None:
+    client = Client(core)
+    tick(core)
+    tick(core, PAUSE_MS)
+    for step in HANDSHAKE:
+        client.send(step)
+        tick(core)
+    assert client.connection.phase is Phase.RUNNING
+
+
+def test_a_handshake_octet_by_octet_is_not_waited_for(core: Core) -> None:
+    client = Client(core)
+    ticks = 0
+    for octet in b"".join(HANDSHAKE):
+        client.send(bytes((octet,)))
+        tick(core, 1_000)
+        ticks += 1
+        if client.connection.finished:
+            break
+    assert ticks <= 13
+    assert client.connection.close_reason == "no start within 10000 ms"
