@@ -98,13 +98,13 @@ class Admission:
             self._resume(backup, sync, common)
         else:
             backup.awaiting_ids = True
-            link.send(wire.encode_catch_up(self._epoch))
+            link.send(wire.encode_catch_up(self._epoch, self._in_sync.group.founding))
         self._host.status_changed()
 
     def _resume(self, backup: RemoteBackup, sync: wire.Sync, common: int) -> None:
         assert backup.link is not None
         backup.acked = 0
-        backup.link.send(wire.encode_resume(self._epoch, common, self._log.stable))
+        backup.link.send(wire.encode_resume(self._epoch, common, self._log.stable, self._in_sync.group.founding))
         if sync.fresh:
             backup.catch_up = CatchUp(self._broker.state, {}, refill_after=common)
             for message in backup.catch_up.opening():

@@ -103,11 +103,18 @@ class Backup:
         """The store as it is."""
         before = self.group
         self.brokers = brokers
-        if before is not None and (group.epoch, group.version) < (before.epoch, before.version):
+        anew = before is not None and before.founding != group.founding
+        if before is not None and not anew and (group.epoch, group.version) < (before.epoch, before.version):
             self.act()  # what is shown is older than what is known
             return
         self.group = group
-        if before is not None and (before.epoch, before.primary) != (group.epoch, group.primary):
+        if (
+            anew
+        ):  # the store was lost and made anew: nothing that was seen of the former group says anything of this one
+            self._gone_epoch = 0
+            self._dialed_epoch = 0
+        if before is not None and (anew or (before.epoch, before.primary) != (group.epoch, group.primary)):
+            self._dialing = ""  # whom it dialed may take long not to answer
             self._campaign_not_before_ms = -1
             self._backoff_ms = self._config.reconnect_min_ms
             self._hurried = False
@@ -121,7 +128,8 @@ class Backup:
 
     def dialed(self, link: Link) -> None:
         """The link to the primary is up: say what this broker holds."""
-        self._dialing = ""
+        if link.peer == self._dialing:
+            self._dialing = ""
         if self.group is None or link.peer != self.group.primary or self._campaign or self.link is not None:
             link.close("no longer wanted")
             return
@@ -130,8 +138,10 @@ class Backup:
         self._replicator.link(link.send)
         link.send(wire.encode_sync(attrs.evolve(self._replicator.sync(), low_disk=self.low_disk)))
 
-    def dial_failed(self, reason: str, gone: bool) -> None:
+    def dial_failed(self, broker: BrokerId, reason: str, gone: bool) -> None:
         """``gone``: the port refuses, so the primary's process is not there."""
+        if broker != self._dialing:
+            return  # another one leads since
         self._dialing = ""
         self.refused = reason
         if gone and self.group is not None:
@@ -291,7 +301,8 @@ class Backup:
         # An epoch that this broker has seen already was led by it in an earlier life: a campaign that began from a stale view
         # is refused then, and finds what looks like its own success.
         unused = group.epoch > self._replicator.epoch_seen
-        if group.primary == self._config.broker and group.epoch == started.epoch + 1 and unused:
+        same = group.founding == started.founding
+        if same and group.primary == self._config.broker and group.epoch == started.epoch + 1 and unused:
             self.group = group
             self._host.promoted(group)
             return

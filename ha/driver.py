@@ -203,10 +203,10 @@ class HaDriver:
         else:
             self._feed(f"the link to {link.peer}", lambda: ha.dialed(link))
 
-    def dial_failed(self, reason: str, gone: bool) -> None:  # the port of the fabric
+    def dial_failed(self, broker: str, reason: str, gone: bool) -> None:  # the port of the fabric
         ha = self._ha
         if ha is not None:
-            self._feed(f"a dial failed: {reason}", lambda: ha.dial_failed(reason, gone))
+            self._feed(f"a dial failed: {reason}", lambda: ha.dial_failed(broker, reason, gone))
 
     def link_message(self, link: Link, message: bytes) -> bool:
         ha = self._ha

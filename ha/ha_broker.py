@@ -263,9 +263,9 @@ class HaBroker:
         else:
             self.backup.dialed(link)
 
-    def dial_failed(self, reason: str, gone: bool) -> None:
+    def dial_failed(self, broker: BrokerId, reason: str, gone: bool) -> None:
         if not self.stopped and self.primary is None:
-            self.backup.dial_failed(reason, gone)
+            self.backup.dial_failed(broker, reason, gone)
 
     def link_message(self, link: Link, message: bytes) -> None:
         """One message of another broker. A bad one closes its link and stops nobody (DESIGN 9)."""

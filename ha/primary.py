@@ -24,6 +24,7 @@ from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordinatio
 from understudy.ha.events import (
     CatchUpEnds,
     HaEvent,
+    LinkRefused,
     LogFormatRaised,
     SetChanged,
     TransactionRefused,
@@ -258,7 +259,15 @@ class Primary:
             self._host.happened(CatchUpEnds(backup=backup.broker, took_ms=self._broker.now_ms - backup.since_ms))
 
     def _synced(self, link: Link, sync: wire.Sync) -> None:
-        if sync.epoch_seen > self.epoch:
+        founding = self.in_sync.group.founding
+        if sync.founding not in (0, founding):  # its epochs are not ours, and its log has nothing in common with ours
+            reason = (
+                f"{link.peer} holds the log of another group of the name {self._config.group!r}: of founding {sync.founding:x}, "
+                f"this primary's is {founding:x}; with an empty data directory it can join"
+            )
+            self._host.happened(LinkRefused(peer=link.peer, reason=reason))
+            link.close(reason)
+        elif sync.epoch_seen > self.epoch:
             self._host.step_down(f"broker {link.peer} has seen epoch {sync.epoch_seen}, this primary's is {self.epoch}")
         elif self._log.durable < self.epoch_offset:
             self._waiting_syncs.append((link, sync))  # nothing is sent under an epoch before EPOCH is fsynced

@@ -63,7 +63,7 @@ def check(survivor: Survivor, group: GroupState | None, brokers: Mapping[BrokerI
             raise PromotionRefusedError(
                 f"broker {name} (pid {info.pid}) {what}: stop it, or let it lead; nothing was changed"
             )
-    if not survivor.end and not survivor.epoch_seen:
+    if not survivor.end:  # whoever founds writes a record; so it may have heard of an epoch, and holds nothing of it
         raise PromotionRefusedError(
             f"the journal of {me} is empty: it has nothing to lead with (ha.found founds a group)"
         )

@@ -173,6 +173,7 @@ class BrokerReplicator:
             fresh=self.refill_due,
             part=self.part,
             noes=tuple((tx_id, offset) for tx_id, (offset, _) in self.noes.items()),
+            founding=self.founding if self.epoch_seen else 0,
         )
 
     def link(self, send: Callable[[bytes], None]) -> None:
@@ -253,9 +254,9 @@ class BrokerReplicator:
         self.apply_told()  # all others look at what is applied
         if kind == wire.RESUME:
             epoch, common, _ = wire.decode_resume(message)
-            self._resume(epoch, common)
+            self._resume(epoch, common, wire.decode_founding(message))
         elif kind == wire.CATCH_UP:
-            self._begin_catch_up(wire.decode_catch_up(message))
+            self._begin_catch_up(wire.decode_catch_up(message), wire.decode_founding(message))
         elif kind in (wire.BASE, wire.DROP, wire.TRANSACTION, wire.QUEUE, wire.CAUGHT_UP):
             self._require_link()
             self._piece(message)
@@ -266,13 +267,19 @@ class BrokerReplicator:
         if not self._link_epoch:
             raise wire.WireError("the primary sends before RESUME or CATCH_UP")
 
-    def _accept_epoch(self, epoch: int) -> None:
+    def _accept_epoch(self, epoch: int, founding: int) -> None:
+        known = (self.epoch_seen and self.founding) or self.group_founding
+        if founding and known and founding != known:
+            raise wire.WireError(
+                f"the primary leads another group of this name, of founding {founding:x}; this broker knows founding {known:x}"
+            )
         if epoch < self.epoch_seen:
             raise wire.WireError(f"primary of epoch {epoch} is fenced: this broker has seen epoch {self.epoch_seen}")
+        self.group_founding = founding or self.group_founding
         self.note_epoch(epoch)
         self._link_epoch = epoch
 
-    def _resume(self, epoch: int, common: int) -> None:
+    def _resume(self, epoch: int, common: int, founding: int) -> None:
         """Cut the log after the last common position; go on from the primary's."""
         log = self._state.log
         if not self.log_start <= common <= log.end:
@@ -283,7 +290,7 @@ class BrokerReplicator:
                 f"what is applied here up to {log.applied} is not the group's, which goes on after {common}: "
                 "this broker has to be caught up"
             )
-        self._accept_epoch(epoch)
+        self._accept_epoch(epoch, founding)
         self._refilling = True
         self.cut(common)
         if self.refill_due:
@@ -446,8 +453,8 @@ class BrokerReplicator:
 
     # -- catch-up -----------------------------------------------------------------------------------------------------
 
-    def _begin_catch_up(self, epoch: int) -> None:
-        self._accept_epoch(epoch)
+    def _begin_catch_up(self, epoch: int, founding: int) -> None:
+        self._accept_epoch(epoch, founding)
         self._refilling = False
         self._awaits_base = True
         held = [

@@ -8,7 +8,8 @@ rest follows) or CATCH_UP (tell me your ids), to which the backup says IDS and t
 QUEUE pieces beside the log, then CAUGHT_UP. BASE comes again, further on, if the log grew too long while the transactions were
 sent. Meanwhile and ever after: BATCH, STABLE and STATUS one way, ACK, PIECE_ACK, NO and LOW_DISK the other.
 
-A message that came after version 1 is sent only where ``Link.wire_version`` says that the other end knows it.
+A message that came after version 1 is sent only where ``Link.wire_version`` says that the other end knows it. What was added at
+the end of SYNC, RESUME and CATCH_UP (the founding, decision 0024) a program that does not know it passes over, and lacking it is 0.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ class Sync:
         part: a catch-up was broken off: what it holds is no state of the group.
         noes: (transaction id, offset of the PREPARE it says no to).
         low_disk: why it has no room for more, "" if it has.
+        founding: of the group that its log belongs to, 0 if it holds nothing or does not say.
     """
 
     epoch_seen: int
@@ -110,6 +112,7 @@ class Sync:
     part: bool
     noes: tuple[tuple[int, int], ...]
     low_disk: str = ""
+    founding: int = 0
 
 
 def encode_sync(sync: Sync) -> bytes:
@@ -121,14 +124,20 @@ def encode_sync(sync: Sync) -> bytes:
             *[_START.pack(*start) for start in sync.starts],
             *[_NO.pack(*no) for no in sync.noes],
             short(cut_text(sync.low_disk, REASON_BYTES)),
+            _U64.pack(sync.founding),
         ]
     )
+
+
+def _founding_at(buf: bytes, at: int) -> int:
+    return int(_U64.unpack_from(buf, at)[0]) if len(buf) >= at + _U64.size else 0
 
 
 def decode_sync(buf: bytes) -> Sync:
     epoch_seen, log_start, end, flags, starts, noes = _SYNC.unpack_from(buf, 1)
     at = 1 + _SYNC.size
     noes_at = at + _START.size * starts
+    low_disk, founding_at = read_short(buf, noes_at + _NO.size * noes)
     return Sync(
         epoch_seen=epoch_seen,
         log_start=log_start,
@@ -137,26 +146,32 @@ def decode_sync(buf: bytes) -> Sync:
         fresh=bool(flags & FRESH),
         part=bool(flags & PART),
         noes=tuple(_NO.unpack_from(buf, noes_at + _NO.size * i) for i in range(noes)),
-        low_disk=read_short(buf, noes_at + _NO.size * noes)[0],
+        low_disk=low_disk,
+        founding=_founding_at(buf, founding_at),
     )
 
 
-def encode_resume(epoch: int, common: int, stable: int) -> bytes:
-    """Keep your log up to ``common``; what follows is sent."""
-    return bytes((RESUME,)) + _RESUME.pack(epoch, common, stable)
+def encode_resume(epoch: int, common: int, stable: int, founding: int = 0) -> bytes:
+    """Keep your log up to ``common``; what follows is sent. ``founding``: of the primary's group."""
+    return bytes((RESUME,)) + _RESUME.pack(epoch, common, stable) + _U64.pack(founding)
 
 
 def decode_resume(buf: bytes) -> tuple[int, int, int]:
     return _RESUME.unpack_from(buf, 1)
 
 
-def encode_catch_up(epoch: int) -> bytes:
-    """Your log cannot be continued; say which ids you hold."""
-    return bytes((CATCH_UP,)) + _U32.pack(epoch)
+def encode_catch_up(epoch: int, founding: int = 0) -> bytes:
+    """Your log cannot be continued; say which ids you hold. ``founding``: of the primary's group."""
+    return bytes((CATCH_UP,)) + _U32.pack(epoch) + _U64.pack(founding)
 
 
 def decode_catch_up(buf: bytes) -> int:
     return int(_U32.unpack_from(buf, 1)[0])
+
+
+def decode_founding(buf: bytes) -> int:
+    """Of a RESUME or CATCH_UP: 0 if it does not say."""
+    return _founding_at(buf, 1 + (_RESUME.size if buf[0] == RESUME else _U32.size))
 
 
 def encode_ids(held: Sequence[tuple[int, IdSet]]) -> bytes:

@@ -21,6 +21,7 @@ all locks that this process holds on it (fcntl).
 from __future__ import annotations
 
 import json
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -35,8 +36,10 @@ from understudy.ha.coordination import BrokerId, BrokerInfo, GroupState
 SCHEMA_VERSION: Final = 2
 APPLICATION_ID: Final = 0x55535459  # "USTY"
 EPOCHS_SKIPPED: Final = 1_000
-"""So far a forced epoch is above all that is known: brokers that nobody could ask may have begun others. Were two primaries to
-write under the same epoch, logs that differ would look the same from there on (``log.position``)."""
+"""So far at least a forced epoch is above all that is known: brokers that nobody could ask may have begun others. Were two
+primaries to write under the same epoch, logs that differ would look the same from there on (``log.position``)."""
+EPOCHS_DRAWN: Final = 9_000
+"""So many more are skipped at most, by lot: two that are forced and do not know of each other have to differ, too."""
 CHECKPOINT_COMMITS: Final = 256
 """After so many commits of one process the WAL, of a page or two each, is written back and emptied."""
 
@@ -282,7 +285,9 @@ class CoordinationStore:
                     f"coordination file {self.path} has changed meanwhile: it holds {held}, not {expected}"
                 )
             state = GroupState(
-                epoch=max(held.epoch if held is not None else 0, seen_epoch) + EPOCHS_SKIPPED,
+                epoch=max(held.epoch if held is not None else 0, seen_epoch)
+                + EPOCHS_SKIPPED
+                + secrets.randbelow(EPOCHS_DRAWN),
                 primary=broker,
                 members=members,
                 version=held.version + 1 if held is not None else 1,

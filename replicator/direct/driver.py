@@ -323,11 +323,11 @@ class DirectFabric:
                 sock.close()
                 raise
         except ConnectionRefusedError as error:
-            self._dial_failed(f"broker {broker} at {address}: {error}", gone=True)
+            self._dial_failed(broker, f"broker {broker} at {address}: {error}", gone=True)
         except TimeoutError:
-            self._dial_failed(f"broker {broker} at {address}: no connection after {timeout_s:g} s")
+            self._dial_failed(broker, f"broker {broker} at {address}: no connection after {timeout_s:g} s")
         except (OSError, ValueError) as error:
-            self._dial_failed(f"broker {broker} at {address}: {error}")
+            self._dial_failed(broker, f"broker {broker} at {address}: {error}")
 
     async def _start(self, link: _Connection, sock: socket.socket, host: str, timeout_s: float) -> None:
         """Give the connected ``sock`` to ``link``."""
@@ -369,9 +369,9 @@ class DirectFabric:
                 raise
         raise failure or ConnectionRefusedError("the connection is refused: nobody listens there")
 
-    def _dial_failed(self, reason: str, *, gone: bool = False) -> None:
+    def _dial_failed(self, broker: str, reason: str, *, gone: bool = False) -> None:
         self._dials_failed += 1
-        self.listener.dial_failed(reason, gone)
+        self.listener.dial_failed(broker, reason, gone)
         self.turn(False)
 
     # -- the links' side (`LinkOwner`) ------------------------------------------------------------------------------------
@@ -418,7 +418,7 @@ class DirectFabric:
             return False
         self._dials_failed += 1
         self._log_refusal("link refused", link, reason)
-        self.listener.dial_failed(f"broker {link.wanted} at {link.remote}: {reason}", False)
+        self.listener.dial_failed(link.wanted, f"broker {link.wanted} at {link.remote}: {reason}", False)
         return True
 
     def soon(self, call: Callable[[], None]) -> None:

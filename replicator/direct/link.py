@@ -30,8 +30,8 @@ class LinkListener(Protocol):
     def dialed(self, link: Link) -> None:
         """A dial succeeded."""
 
-    def dial_failed(self, reason: str, gone: bool) -> None:
-        """It did not. ``gone``: the operating system there refused it, so no process listens."""
+    def dial_failed(self, broker: str, reason: str, gone: bool) -> None:
+        """One of ``broker`` did not. ``gone``: the operating system there refused it, so no process listens."""
 
     def link_message(self, link: Link, message: bytes) -> bool | None:
         """One message of the other broker. False says that no turn has to be ended for it."""

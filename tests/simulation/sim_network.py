@@ -81,11 +81,15 @@ class Network:
         if node.incarnation != incarnation:
             return
         if not self.passes(node.name, target.name) or not self.passes(target.name, node.name):
-            self.world.at(DIAL_TIMEOUT_MS * MS, self._failed, node, incarnation, "timed out", False)
+            self.world.at(DIAL_TIMEOUT_MS * MS, self._failed, node, target, incarnation, "timed out", False)
         elif not target.up:
-            self.world.at(self.delay_us(target.name, node.name), self._failed, node, incarnation, "refused", True)
+            self.world.at(
+                self.delay_us(target.name, node.name), self._failed, node, target, incarnation, "refused", True
+            )
         elif target.paused:
-            self.world.at(DIAL_TIMEOUT_MS * MS, self._failed, node, incarnation, "no answer to the handshake", False)
+            self.world.at(
+                DIAL_TIMEOUT_MS * MS, self._failed, node, target, incarnation, "no answer to the handshake", False
+            )
         else:
             dialer = node.release.hello(node.config.group, node.name, target.name)
             acceptor = target.release.hello(target.config.group, target.name, "")
@@ -93,21 +97,21 @@ class Network:
                 version = check_agreement(dialer, acceptor)
             except HandshakeError as error:
                 self.refused += 1
-                self._failed(node, incarnation, str(error), False)
+                self._failed(node, target, incarnation, str(error), False)
                 return
             pair = LinkPair(self, node, target, version)
             self.pairs.append(pair)
             accepted, dialed = pair.ends[1], pair.ends[0]
             target.event(lambda ha: ha.link_accepted(accepted))
             if pair.broken:
-                self._failed(node, incarnation, "refused by the peer", False)
+                self._failed(node, target, incarnation, "refused by the peer", False)
             elif node.incarnation == incarnation:
                 node.event(lambda ha: ha.dialed(dialed))
 
     @staticmethod
-    def _failed(node: SimNode, incarnation: int, reason: str, gone: bool) -> None:
+    def _failed(node: SimNode, target: SimNode, incarnation: int, reason: str, gone: bool) -> None:
         if node.incarnation == incarnation:
-            node.event(lambda ha: ha.dial_failed(reason, gone))
+            node.event(lambda ha: ha.dial_failed(target.name, reason, gone))
 
 
 class LinkEnd:

@@ -33,12 +33,12 @@ def epoch_not_checked(bug: Bug) -> None:
     def answered(self: Primary, request: int, answer: Answer, group: GroupState | None) -> None:
         real_answered(self, request, answer, taken_for_own(self, group) if group is not None else None)
 
-    def accept_epoch(self: BrokerReplicator, epoch: int) -> None:
+    def accept_epoch(self: BrokerReplicator, epoch: int, founding: int) -> None:
         if epoch < self.epoch_seen:
             bug.strike()
             self._link_epoch = epoch
         else:
-            real_accept(self, epoch)
+            real_accept(self, epoch, founding)
 
     def synced(self: Primary, link: Link, sync: wire.Sync) -> None:
         if sync.epoch_seen > self.epoch:

@@ -24,8 +24,8 @@ def a_former_log_is_acknowledged(bug: Bug) -> None:
     """Between CATCH_UP and the base a joiner acknowledges what its log held before, perhaps of another primary."""
     real = BrokerReplicator._begin_catch_up
 
-    def begin_catch_up(self: BrokerReplicator, epoch: int) -> None:
-        real(self, epoch)
+    def begin_catch_up(self: BrokerReplicator, epoch: int, founding: int) -> None:
+        real(self, epoch, founding)
         bug.strike()
         self._awaits_base = False
 

@@ -64,6 +64,11 @@ def test_a_broker_without_data_has_nothing_to_lead_with() -> None:
         check(survivor(epoch=0, end=0, stable=0, epoch_seen=0), GROUP, {})
 
 
+def test_nor_has_one_that_has_heard_of_an_epoch_and_died_before_its_catch_up() -> None:
+    with pytest.raises(PromotionRefusedError, match="journal of b3 is empty"):
+        check(survivor(epoch=0, end=0, stable=0, epoch_seen=6), GROUP, {})
+
+
 def test_a_broker_whose_catch_up_was_broken_off_holds_no_state_of_the_group() -> None:
     with pytest.raises(PromotionRefusedError, match="catch-up of b3 was broken off"):
         check(survivor(part=True), GROUP, {})

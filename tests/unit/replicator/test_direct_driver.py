@@ -63,7 +63,7 @@ class Owner:
         self.links.append(link)
         self.told("dialed", link.peer)
 
-    def dial_failed(self, reason: str, gone: bool) -> None:
+    def dial_failed(self, broker: str, reason: str, gone: bool) -> None:
         self.told("failed", reason, gone)
 
     def link_message(self, link: Link, message: bytes) -> None:
