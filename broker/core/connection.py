@@ -171,9 +171,7 @@ class Connection:
 
     def receive(self, data: bytes) -> None:
         """Take what one read brought. Errors of the peer end up in the output; nothing is raised for them."""
-        self._heard = (
-            True  # when, is for the next tick to say: after a pause of this process the clock has not moved yet
-        )
+        self._heard = True  # when, the next tick says: after a pause of this process the clock has not moved yet
         if self.phase is Phase.HEADER:
             self._early += data
             try:
