@@ -129,9 +129,7 @@ class Supervisor:
         try:
             with about.log.open("ab") as log:
                 running.process = process = await self._start(about, log)
-        except (
-            OSError
-        ) as error:  # no descriptor, memory, directory or room: it may pass, and the others serve meanwhile
+        except OSError as error:  # no descriptor, memory or room: it may pass, and the others serve meanwhile
             running.not_started = str(error)
             return ExitCode.INTERNAL if running.ever_steady else ExitCode.REFUSED
         running.quiet.clear()
