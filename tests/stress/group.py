@@ -7,16 +7,18 @@ are those that it writes.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.integration.broker_process import BrokerProcess, wait_until
+from tests.integration.broker_process import PROGRAM, BrokerProcess, wait_until
 from tests.integration.cluster_process import free_ports
 from understudy.broker.server.supervisor import SupervisedBroker
 from understudy.ha.cluster_command import lay_out
@@ -148,6 +150,15 @@ class Group:
         for broker in running:
             assert broker.process is not None
             assert broker.process.wait(20) == -signal.SIGKILL
+
+    def status(self, *options: str) -> str:
+        """What ``understudy status`` prints."""
+        command = [str(PROGRAM), "status", "--data", str(self.folder), *options]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_S).stdout
+
+    def shown(self) -> dict[str, Row]:
+        """The rows of ``understudy status --json``, by broker."""
+        return {row["broker"]: row for row in json.loads(self.status("--json"))["brokers"]}
 
     # -- looking inside -------------------------------------------------------------------------------------------
 
