@@ -72,3 +72,12 @@ def test_what_the_simulator_has_is_told() -> None:
     assert listed
     assert [name for name in listed if f"| `{name}` |" not in TEXT] == []
     assert f"{len(CAMPAIGN)} of them" in TEXT
+
+
+@pytest.mark.parametrize("checker", re.findall(r"^``(\w+)``", checkers.__doc__ or "", re.MULTILINE))
+def test_the_promises_of_a_checker_are_those_of_its_complaints(checker: str) -> None:
+    source = (ROOT / "tests" / "simulation" / "checkers" / f"{checker}.py").read_text(encoding="utf-8")
+    promises = ", ".join(sorted(set(re.findall(r'"(G\d)"', source)))) or "-"
+    assert checkers.__doc__ is not None
+    assert re.search(rf"^``{checker}`` +{promises}  ", checkers.__doc__, re.MULTILINE)
+    assert f"| `{checker}` | {promises} |" in TEXT
