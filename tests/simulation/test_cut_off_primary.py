@@ -20,13 +20,15 @@ from understudy.broker.amqp.methods import BASIC_ACK
 
 
 @contextmanager
-def beside_a_cut_off_primary() -> Iterator[tuple[Scenario, Hand, Hand]]:
-    """(group, who is connected to the ex-primary, who to its successor)."""
+def beside_a_cut_off_primary(*bodies: bytes) -> Iterator[tuple[Scenario, Hand, Hand]]:
+    """(group, who is connected to the ex-primary, who to its successor); ``bodies`` stand in queue old."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         setup = group.hand()
         setup(calls.declare, "old")
         setup(calls.declare_exchange, "x", "direct")
         setup(calls.bind, "old", "x", "k")
+        setup.publish("old", *bodies)
+        group.everywhere("old", *bodies)
         old, successor = group.primary, group.backups[0]
         stranger = group.hand()
         stranger(calls.declare, "old")
@@ -114,3 +116,21 @@ def test_it_does_not_say_that_there_is_no_branch_to_join() -> None:
         client(calls.dtx_end, X)
         assert not told(group, stranger, calls.dtx_start, X, join=True)
         client(calls.dtx_rollback, X)
+
+
+def test_what_it_still_hands_out_counts_for_nothing() -> None:
+    """It says redelivered=0 of what its successor has handed out since, and "empty" of what that has: G9 is of earlier ones."""
+    with beside_a_cut_off_primary(b"first", b"second") as (group, stranger, client):
+        event = client(calls.get, "old")
+        assert (event[4], event[2][1]) == (b"first", True)
+        calls.ack(client.client, event[2][0])
+        client.publish("old", b"third")
+        assert client(calls.declare, "old", passive=True)[1] == 2
+        for body in (b"first", b"second"):
+            event = stranger(calls.get, "old")
+            assert (event[4], event[2][1]) == (body, False)
+            calls.ack(stranger.client, event[2][0])
+        assert stranger(calls.get, "old") is None
+        group.heal()
+        group.ready()
+        group.everywhere("old", b"second", b"third")
