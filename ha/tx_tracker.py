@@ -58,7 +58,10 @@ class TxTrackers:
         ]
 
     def clear(self, tx_id: int) -> None:
-        """The backup holds the whole transaction, or the transaction is over."""
+        """The last piece of the transaction is acknowledged: the backup holds all of it.
+
+        That the transaction is over clears nothing: what others hold of it the joiner still lacks.
+        """
         self._by_tx.pop(tx_id, None)
 
     @property
