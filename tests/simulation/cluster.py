@@ -226,7 +226,7 @@ class SimCluster:
             return nemesis.havoc.stopped
         if self.ledger.decided < TRANSACTIONS:
             return False
-        return nemesis is None or nemesis.havoc.stopped or self.world.faults.total() >= FAULTS
+        return nemesis is None or nemesis.havoc.stopped or nemesis.spent or self.world.faults.total() >= FAULTS
 
     # -- the end ----------------------------------------------------------------------------------------------------------
 

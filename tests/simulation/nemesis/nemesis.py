@@ -84,9 +84,11 @@ class Nemesis:
         struck: what hit.
         leave_ms: None: it leaves when clients have done what a seed's have to.
         heal_ms: how long after it left everything had healed; 0 before it left.
+        spent: no fault is to come any more: not so of one that draws.
     """
 
     leave_ms: int | None = None
+    spent = False
 
     def __init__(self, cluster: SimCluster) -> None:
         self.cluster = cluster

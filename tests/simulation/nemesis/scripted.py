@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.nemesis.ambushes import Ambushes
 from tests.simulation.nemesis.havoc import Havoc
+from tests.simulation.nemesis.nemesis import LONGEST_MS
 from tests.simulation.nemesis.strike import Struck
+from tests.simulation.world import MS
 from understudy.ha.coordination import GroupState
 
 if TYPE_CHECKING:
@@ -32,6 +34,12 @@ class ScriptedNemesis:
         self.strikes = sorted(strikes, key=lambda struck: struck.at_us)
         self.leave_ms = leave_ms
         self.heal_ms = heal_ms
+
+    @property
+    def spent(self) -> bool:
+        """The last of its strikes is over: who has left most of them out waits for no other."""
+        last_us = self.strikes[-1].at_us if self.strikes else 0
+        return self.havoc.at_us > last_us + LONGEST_MS * MS
 
     def start(self) -> None:
         self.ambushes.watch()
