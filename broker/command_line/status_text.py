@@ -39,13 +39,16 @@ def status_text(group: Mapping[str, Any]) -> str:
 
 
 def _blocked(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What each broker says of itself, and what the primary alone knows: of who has no link, or is to leave the set."""
+    """What each broker says of itself, and what the primary alone knows: of who is silent, has no link, or is to leave the set."""
     found = []
+    answering = {row["broker"] for row in rows if row.get("role")}
     for row in rows:
         found += _explained(row["broker"], row)
     for row in rows:
         for broker, shown in sorted((row.get("lag") or {}).items()):
-            if isinstance(shown, Mapping) and (shown.get("listed") or not shown.get("linked")):
+            if not isinstance(shown, Mapping):
+                continue
+            if shown.get("listed") or not shown.get("linked") or broker not in answering:
                 found += _explained(f"{broker} (as {row['broker']} has it)", shown)
     return found
 

@@ -64,6 +64,17 @@ def test_what_a_joiner_says_itself_is_not_said_twice() -> None:
     assert text(row("b1", lag=lag), row("b2"), said) == [f"  b3, since {SINCE}: queue 'q': 6 messages to come"]
 
 
+def test_a_joiner_that_does_not_answer_is_explained_by_the_primary() -> None:
+    """It was stopped in the midst of its catch-up, and its link is not lost yet."""
+    lag = {"b2": backup("b2"), "b3": backup("b3", listed=False, queues=(("q", 5),))}
+    said = row("b3", role=None, blockers=["process 7 does not answer within 2 s"])
+    first, *others = text(row("b1", lag=lag), row("b2"), said)
+    assert first == "  b3: process 7 does not answer within 2 s"
+    assert others
+    assert all(line.startswith("  b3 (as b1 has it)") for line in others)
+    assert any("queue 'q'" in line for line in others)
+
+
 def test_nothing_is_said_when_all_are_ready() -> None:
     assert text(row("b1", lag={"b2": backup("b2")}), row("b2", since=SINCE)) == []
 
