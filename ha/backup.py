@@ -114,7 +114,8 @@ class Backup:
             self._gone_epoch = 0
             self._dialed_epoch = 0
         if before is not None and (anew or (before.epoch, before.primary) != (group.epoch, group.primary)):
-            self._dialing = ""  # whom it dialed may take long not to answer
+            if self._dialing != group.primary:  # who leads no more may take long not to answer
+                self._dialing = ""
             self._campaign_not_before_ms = -1
             self._backoff_ms = self._config.reconnect_min_ms
             self._hurried = False

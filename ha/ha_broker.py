@@ -154,7 +154,7 @@ class HaBroker:
             elif log.end or epoch_seen:
                 self._host.refuse_to_run(
                     f"the store knows no epoch of group {self.config.group!r}, this broker's journal has seen epoch "
-                    f"{epoch_seen}: `understudy promote --unclean` repairs that, and may lose transactions"
+                    f"{epoch_seen}: {self._way_out}"
                 )
             elif self.config.founds and request == self._first_read:
                 self.replicator.note_founding(1 + int.from_bytes(self.broker.random_bytes(8)) % ((1 << 63) - 1))
@@ -176,7 +176,7 @@ class HaBroker:
         if group.epoch < epoch_seen:
             self._host.refuse_to_run(
                 f"the store knows epoch {group.epoch} of group {self.config.group!r}, this broker's journal has seen epoch "
-                f"{epoch_seen}: `understudy promote --unclean` repairs that, and may lose transactions"
+                f"{epoch_seen}: {self._way_out}"
             )
             return
         if self._refuse_foreign(group):
@@ -190,6 +190,13 @@ class HaBroker:
             self.promoted(group)
         else:
             self.backup.group_changed(group, self.backup.brokers)
+
+    @property
+    def _way_out(self) -> str:
+        """What can be done where the store knows less than this journal."""
+        if self.broker.log.end:
+            return "`understudy promote --unclean` repairs that, and may lose transactions"
+        return "it holds nothing else, so nothing is lost with it: with an empty data directory this broker joins, or founds"
 
     def _is_base_of(self, group: GroupState) -> bool:
         """Whether an operator has made this broker the base of the group: nobody else has anything of it yet."""

@@ -64,8 +64,10 @@ def check(survivor: Survivor, group: GroupState | None, brokers: Mapping[BrokerI
                 f"broker {name} (pid {info.pid}) {what}: stop it, or let it lead; nothing was changed"
             )
     if not survivor.end:  # whoever founds writes a record; so it may have heard of an epoch, and holds nothing of it
+        heard = f", but for epoch {survivor.epoch_seen}, which it has heard of" if survivor.epoch_seen else ""
         raise PromotionRefusedError(
-            f"the journal of {me} is empty: it has nothing to lead with (ha.found founds a group)"
+            f"the journal of {me} is empty{heard}: it has nothing to lead with. With an empty data directory it joins, or founds a "
+            "group (ha.found)"
         )
     if survivor.part:
         raise PromotionRefusedError(

@@ -130,7 +130,6 @@ class Broker:
             queue.activate(floor, floor)
             queue.used_ms = self.now_ms
             queue.adopted = True
-        self.expiry.adopt_exchanges()
         return offset
 
     def serve(self) -> None:
@@ -141,7 +140,9 @@ class Broker:
         self.answering = True
         self.barred_names = {name: at for name, at in self.barred_names.items() if self.bars(name)}
         for queue in self.state.queues.values():
+            queue.used_ms = self.now_ms  # nobody could come before
             self.schedule(queue)
+        self.expiry.adopt_exchanges()
 
     def next_queue_id(self) -> int:
         self._sequence += 1
@@ -393,7 +394,10 @@ class Broker:
         if apply == self._apply_local:
             return argument[0] is queue
         if apply == self.state.apply_prepare:
-            return argument.outcome is not TxState.ROLLED_BACK and queue.id in argument.enqueue_counts()
+            return argument.outcome is not TxState.ROLLED_BACK and any(
+                message is not None and any(target[0] == queue.id for target in content)
+                for _, message, content in argument.events
+            )
         return False
 
     def expired(self, queue: Queue, entry: Entry) -> None:

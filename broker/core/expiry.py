@@ -59,7 +59,7 @@ class Expiry:
                 broker.delete_queue(queue)
 
     def adopt_exchanges(self) -> None:
-        """This broker begins to lead: an auto-delete exchange without bindings may have lost them with an earlier primary.
+        """This broker begins to serve: an auto-delete exchange without bindings may have lost them with an earlier primary.
 
         They were of exclusive queues, say, which the log does not know. Nobody will unbind the last of them.
         """
@@ -71,6 +71,11 @@ class Expiry:
             for exchange in vhost.exchanges.values()
             if exchange.auto_delete and not exchange.bindings
         ]
+
+    def declared_anew(self, exchange: Exchange) -> None:
+        """A client is about to use it: it goes as any other does."""
+        if exchange in self._adopted:
+            self._adopted.remove(exchange)
 
     def _expire_exchanges(self) -> None:
         """As an adopted queue: it has some time for clients to come back and bind anew."""

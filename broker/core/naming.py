@@ -133,6 +133,8 @@ class Naming:
         name, kind, passive, durable, auto_delete, internal, no_wait, arguments = args
         vhost = self._connection.vhost
         existing = self._registry.vhost(vhost).exchanges.get(name)
+        if existing is not None:
+            self._broker.expiry.declared_anew(existing)
         if passive:
             if existing is None:
                 raise NotFoundError.exchange(name, vhost)

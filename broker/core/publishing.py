@@ -200,8 +200,6 @@ class Publishing:
         user.require(self._connection.vhost, "write", "exchange", "")  # the answer goes to any queue, as through that
         self.demarcation.query(properties, body)
         self._connection.published(MESSAGE_BYTES + len(body) + len(properties))
-        if self._broker.work_refused and not self.demarcation.active:
-            self._connection.published_plainly = True  # this one is answered; the next one is read when there is room
         if self.confirming:
             self._next_tag += 1
             self._broker.complete(self._broker.provable(), self._confirmed, self._next_tag)

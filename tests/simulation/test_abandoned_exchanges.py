@@ -31,3 +31,41 @@ def test_they_go_when_nobody_has_bound_them_anew() -> None:
         client(calls.bind, "anew", "bound", "")
         group.run_ms(GRACE_MS + 1_000)
         assert there(group) == ["bound", "lasting"]
+
+
+def test_one_that_a_client_declares_anew_is_its_own() -> None:
+    """It was deleted under a client that had been told declare-ok and was about to bind to it."""
+    with scenario() as group:
+        client = group.hand()
+        client(calls.declare_exchange, "left", "fanout", durable=True, auto_delete=True)
+        group.replace_primary(group.backups[0])
+        group.heal()
+        group.ready()
+        group.run_ms(GRACE_MS - 2_000)
+        client = group.hand()
+        client(calls.declare_exchange, "left", "fanout", durable=True, auto_delete=True)
+        group.run_ms(4_000)
+        client(calls.declare, "mine", durable=False, exclusive=True)
+        client(calls.bind, "mine", "left", "")
+        assert there(group) == ["left"]
+
+
+def test_the_grace_begins_when_clients_can_come() -> None:
+    """While the new primary cannot serve (its last listed member is away) nobody can come back to what is his."""
+    with scenario(brokers=3, min_insync=2, backup_timeout_ms=1_000) as group:
+        client = group.hand()
+        client(calls.declare_exchange, "left", "fanout", durable=True, auto_delete=True)
+        client(calls.declare, "queue", durable=True, auto_delete=True)
+        client.go()
+        primary, (one, other) = group.primary, group.backups
+        group.crash(other)
+        group.expelled(other)
+        group.crash(primary)
+        group.until("it leads", lambda: one.ha.primary is not None)
+        group.run_ms(GRACE_MS + 5_000)
+        assert group.cluster.primary() is None, "nobody serves: two are asked for"
+        primary.start()
+        group.until("it serves", lambda: group.cluster.primary() is not None)
+        group.run_ms(5_000)
+        assert there(group) == ["left"]
+        assert group.queue(group.primary, "queue") is not None

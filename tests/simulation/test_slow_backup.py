@@ -106,7 +106,7 @@ def test_a_listed_backup_whose_disk_hangs() -> None:
         load(group, hands, 1_000, watch)
         assert slow.name in group.members
         flight.check()
-        assert UNSTABLE_BYTES < most_kept < KEPT_BYTES + HEADS * UNSTABLE_BYTES, (
+        assert UNSTABLE_BYTES // 2 < most_kept < KEPT_BYTES + HEADS * UNSTABLE_BYTES, (
             "much was to be written, not all was read"
         )
         sender = primary.backups[slow.name].sender

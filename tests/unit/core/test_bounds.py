@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tests.unit.core.core_kit import FRAME_MAX, Client, Core
 from understudy.broker.amqp.encode import publish_frames
+from understudy.broker.amqp.methods import BASIC_ACK, BASIC_GET, TX_COMMIT, TX_SELECT
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.limits import Limits
 
@@ -54,18 +55,24 @@ def test_questions_for_outcomes() -> None:
     assert core.node.state.registry.vhost("/").queues["answers"].depth > 0
 
 
-def test_questions_while_the_memory_is_full() -> None:
-    """One is answered, and all that came in its turn; then the connection waits for room as any other that publishes."""
+def test_a_question_keeps_nobody_from_making_room() -> None:
+    """Work is refused, and a question is answered; what only takes messages is read as before, on the same connection."""
     core = Core(Limits())
-    client = core.client()
+    client = core.client(channels=2)
+    core.queue(client, "q")
     core.queue(client, "answers")
-    core.node.memory_full("full")
-    client.send(publish_frames(1, QUESTIONS, "", encode_properties(reply_to="answers"), b"id", FRAME_MAX))
+    client.publish("q", b"1")
     core.sync()
-    assert core.node.state.registry.vhost("/").queues["answers"].depth == 1
-    assert client.paused()
-    core.node.memory_full("")
+    core.node.disk_low("low")
+    client.method(TX_SELECT)
+    client.method(BASIC_GET, "q", False)
+    client.send(publish_frames(2, QUESTIONS, "", encode_properties(reply_to="answers"), b"outcome n", FRAME_MAX))
+    core.sync()
     assert not client.paused()
+    client.method(BASIC_ACK, 1, False)
+    client.method(TX_COMMIT)
+    core.sync()
+    assert client.heard() == ["tx.select-ok", "basic.get-ok", "tx.commit-ok"]
 
 
 def test_what_is_on_its_way_into_a_queue_can_fill_the_memory() -> None:

@@ -16,6 +16,7 @@ from understudy.broker.amqp.methods import (
     encode_method,
 )
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.replication_level import ReplicationLevel
 
 IF_EMPTY = encode_method(1, QUEUE_DELETE, "q", False, True, False)
 
@@ -60,20 +61,29 @@ def test_nor_a_committed_one(core: Core, others: tuple[Client, Client]) -> None:
     assert core.node.state.registry.vhost("/").queues["q"].depth == 1
 
 
+@pytest.mark.parametrize("transactional", [False, True])
 @pytest.mark.parametrize("level", ["configuration", "none"])
 def test_nor_one_that_waits_for_its_turn_in_a_queue_outside_the_log(
-    core: Core, others: tuple[Client, Client], level: str
+    core: Core, others: tuple[Client, Client], level: str, transactional: bool
 ) -> None:
+    core.broker.default_level = ReplicationLevel.ALL  # as the plugin sets it: without, there are no levels
     publisher, deleter = others
     durable = level != "none"
     publisher.method(QUEUE_DECLARE, "outside", False, durable, False, False, False, {"x-ha-replicate": level})
     core.sync()
     assert publisher.heard() == ["queue.declare-ok"]
+    queue = core.node.state.registry.vhost("/").queues["outside"]
+    assert not queue.logged
+    if transactional:
+        publisher.method(TX_SELECT)
     publisher.send(publish("other", b"first"), publish("outside", b"second"))
+    if transactional:
+        publisher.method(TX_COMMIT)
     deleter.send(encode_method(1, QUEUE_DELETE, "outside", False, True, False))
     core.sync()
+    core.sync()
     assert refused(deleter)
-    assert core.node.state.registry.vhost("/").queues["outside"].depth == 1
+    assert queue.depth == 1
 
 
 def test_what_is_for_others_or_was_taken_back_does_not_count(core: Core, others: tuple[Client, Client]) -> None:
