@@ -130,6 +130,7 @@ class Broker:
             queue.activate(floor, floor)
             queue.used_ms = self.now_ms
             queue.adopted = True
+        self.expiry.adopt_exchanges()
         return offset
 
     def serve(self) -> None:
@@ -140,9 +141,9 @@ class Broker:
         self.answering = True
         self.barred_names = {name: at for name, at in self.barred_names.items() if self.bars(name)}
         for queue in self.state.queues.values():
-            queue.used_ms = self.now_ms  # nobody could come before
+            queue.used_ms = self.now_ms  # nobody was answered before
             self.schedule(queue)
-        self.expiry.adopt_exchanges()
+        self.expiry.begin_grace()
 
     def next_queue_id(self) -> int:
         self._sequence += 1

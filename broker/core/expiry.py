@@ -59,18 +59,20 @@ class Expiry:
                 broker.delete_queue(queue)
 
     def adopt_exchanges(self) -> None:
-        """This broker begins to serve: an auto-delete exchange without bindings may have lost them with an earlier primary.
+        """This broker begins to lead: an auto-delete exchange without bindings may have lost them with an earlier primary.
 
         They were of exclusive queues, say, which the log does not know. Nobody will unbind the last of them.
         """
-        broker = self._broker
-        self._adopted_ms = broker.now_ms
         self._adopted = [
             exchange
-            for vhost in broker.state.registry.vhosts.values()
+            for vhost in self._broker.state.registry.vhosts.values()
             for exchange in vhost.exchanges.values()
             if exchange.auto_delete and not exchange.bindings
         ]
+
+    def begin_grace(self) -> None:
+        """It begins to answer. What clients have declared since it leads is theirs."""
+        self._adopted_ms = self._broker.now_ms
 
     def declared_anew(self, exchange: Exchange) -> None:
         """A client is about to use it: it goes as any other does."""

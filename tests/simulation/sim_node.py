@@ -407,7 +407,10 @@ class SimNode:
         self.incarnation += 1
         self._drop_clients("stepped down")
         self.journal.close()
-        self._open_core()
+        try:
+            self._open_core()
+        except (OSError, StorageFullError, JournalFailedError) as error:  # the disk fails during recovery
+            self._disk_failed(error)
 
     def refuse_to_run(self, reason: str) -> None:
         self.fatal = reason

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.simulation import calls
 from tests.simulation.scenario import Scenario, scenario
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.state import EMPTY_TABLE
+from understudy.broker.log import record
 
 GRACE_MS = Limits().auto_delete_grace_ms
 
@@ -69,3 +71,20 @@ def test_the_grace_begins_when_clients_can_come() -> None:
         group.run_ms(5_000)
         assert there(group) == ["left"]
         assert group.queue(group.primary, "queue") is not None
+
+
+def test_what_is_declared_before_it_serves_is_not_adopted() -> None:
+    """Seed 356: a client was let in while the new primary waited for its last member, and asked for an exchange meanwhile."""
+    with scenario(brokers=3, min_insync=2, backup_timeout_ms=60_000) as group:
+        primary, (one, other) = group.primary, group.backups
+        group.crash(other)
+        group.crash(primary)
+        group.until("it leads", lambda: one.ha.primary is not None)
+        core = one.node.broker
+        assert not core.answering
+        core.append_record(record.encode_exchange_declare("/", "new", "fanout", record.AUTO_DELETE, EMPTY_TABLE))
+        primary.start()
+        other.start()
+        group.until("it serves", lambda: group.cluster.primary() is one)
+        group.run_ms(GRACE_MS + 1_000)
+        assert there(group) == ["new"]
