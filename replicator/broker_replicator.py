@@ -267,12 +267,16 @@ class BrokerReplicator:
         if not self._link_epoch:
             raise wire.WireError("the primary sends before RESUME or CATCH_UP")
 
-    def _accept_epoch(self, epoch: int, founding: int) -> None:
+    def _check_founding(self, founding: int) -> None:
+        """Before anything is believed of what a primary says: it leads this group, not another of its name."""
         known = (self.epoch_seen and self.founding) or self.group_founding
         if founding and known and founding != known:
             raise wire.WireError(
                 f"the primary leads another group of this name, of founding {founding:x}; this broker knows founding {known:x}"
             )
+
+    def _accept_epoch(self, epoch: int, founding: int) -> None:
+        self._check_founding(founding)
         if epoch < self.epoch_seen:
             raise wire.WireError(f"primary of epoch {epoch} is fenced: this broker has seen epoch {self.epoch_seen}")
         self.group_founding = founding or self.group_founding
@@ -281,6 +285,7 @@ class BrokerReplicator:
 
     def _resume(self, epoch: int, common: int, founding: int) -> None:
         """Cut the log after the last common position; go on from the primary's."""
+        self._check_founding(founding)
         log = self._state.log
         if not self.log_start <= common <= log.end:
             raise wire.WireError(f"the primary resumes after {common}, this log holds {self.log_start}..{log.end}")

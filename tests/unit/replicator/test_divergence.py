@@ -42,3 +42,20 @@ def test_it_undoes_nothing_and_asks_to_be_caught_up() -> None:
         replicator.take(wire.encode_resume(1_006, 2, 2))
     assert state.log.end == state.log.applied == 3
     assert replicator.sync().part, "the primary answers CATCH_UP to that"
+
+
+def test_nor_does_a_primary_of_another_founding_make_it_doubt_what_it_holds() -> None:
+    state = BrokerState()
+    replicator = BrokerReplicator(state)
+    replicator.recovered(JournalGate(Port()))
+    replicator.group_founding = 5
+    replicator.link(lambda message: None)
+    replicator.take(wire.encode_resume(1, 0, 0, 5))
+    records = [record.encode_epoch(1, "b1", False, 0), record.BARRIER_RECORD]
+    replicator.take(wire.encode_batch(2, frame.encode_batch(1, 1, 2, 0, records)))
+    replicator.unlink()
+    assert state.log.applied == 2
+    replicator.link(lambda message: None)
+    with pytest.raises(wire.WireError, match="another group of this name, of founding 6"):
+        replicator.take(wire.encode_resume(1_006, 1, 1, 6))
+    assert not replicator.part
