@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.broker_process import BrokerProcess, leaks_of_clients, running_broker
 from tests.integration.dtx_group import start_all
-from tests.integration.dtx_places import GroupWithVhosts, Place, group_of_three, one_broker
+from tests.integration.dtx_places import GroupWithVhosts, Place, group_of_one, group_of_three, one_broker
 from tests.integration.dtx_workbench import Workbench
 from tests.stress.group import Group, running_group
 
@@ -34,7 +34,7 @@ def queue(request: pytest.FixtureRequest) -> str:
     return f"q.{request.node.name}"
 
 
-@pytest.fixture(scope="module", params=[one_broker, group_of_three], ids=["one", "three"])
+@pytest.fixture(scope="module", params=[one_broker, group_of_one, group_of_three], ids=["alone", "one", "three"])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """What every test of distributed transactions runs against, one after the other (H-52)."""
     with request.param(tmp_path_factory.mktemp("place")) as running:

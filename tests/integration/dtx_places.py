@@ -1,6 +1,6 @@
-"""What the tests of distributed transactions run against: one broker without the plugin, and a group of three (H-52).
+"""What the tests of distributed transactions run against: one broker without the plugin, a group of one, a group of three (H-52).
 
-The group is `tests.stress.group.Group` and not `understudy cluster`: it takes configuration, and compares what the brokers hold.
+A group is `tests.stress.group.Group` and not `understudy cluster`: it takes configuration, and compares what the brokers hold.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def one_broker(folder: Path) -> Iterator[Place]:
 
 
 class GroupWithVhosts(Group):
-    """Three brokers with another vhost and the users of this file."""
+    """Brokers with another vhost and the users of this file."""
 
     def __init__(self, folder: Path, extra: str = "", *, brokers: int = 3) -> None:
         super().__init__(folder, extra, brokers=brokers)
@@ -95,6 +95,15 @@ class GroupWithVhosts(Group):
 
 
 @contextlib.contextmanager
-def group_of_three(folder: Path) -> Iterator[Place]:
-    with running_group(folder, group_class=GroupWithVhosts) as group:
+def _group(folder: Path, brokers: int) -> Iterator[Place]:
+    with running_group(folder, brokers=brokers, group_class=GroupWithVhosts) as group:
         yield Place(group.primary().port, group.agree, lambda: list(group.rows().values()), group.logs)
+
+
+def group_of_one(folder: Path) -> contextlib.AbstractContextManager[Place]:
+    """The plugin, with no backup to ask."""
+    return _group(folder, 1)
+
+
+def group_of_three(folder: Path) -> contextlib.AbstractContextManager[Place]:
+    return _group(folder, 3)

@@ -4,7 +4,7 @@ The names are those of that suite, so that what is missing can be seen. Its case
 it leaves a method's other half open (the same xid again, what the second channel sees) that half is asked for too.
 
 Errors, operators, and what is said about isolation and lifetimes stand in files of their own beside this one. Every test runs
-against one broker and against a group of three (H-52); the `bench` compares the brokers of the group afterwards.
+against one broker without the plugin, a group of one and a group of three (H-52); the `bench` compares the brokers afterwards.
 """
 
 from __future__ import annotations
