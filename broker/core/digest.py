@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from hashlib import sha256
 from struct import Struct
+from typing import Final
 
 import attrs
 
 from understudy.broker.core.state import BrokerState
 
-_ENTRY = Struct(">QQIIBB")
+SLICE_BYTES: Final = 1 << 20
+"""How much is digested at once: some milliseconds, of which a part goes to reading spilled bodies."""
+ENTRY_BYTES: Final = 256
+"""What an entry counts for beside its body: so many small ones are a slice, too."""
+
+_ENTRY: Final = Struct(">QQIIBB")
 
 
 @attrs.frozen(kw_only=True)
@@ -24,11 +31,30 @@ class QueueDigest:
 
 def queue_digests(state: BrokerState) -> list[QueueDigest]:
     """One digest for each replicated queue, by vhost and name. Costs a pass over all bodies: for audits, not for polling."""
-    digests = []
+    slices = digests_in_slices(state)
+    while True:
+        try:
+            next(slices)
+        except StopIteration as done:
+            digests: list[QueueDigest] = done.value
+            return digests
+
+
+def digests_in_slices(state: BrokerState) -> Generator[None, None, list[QueueDigest]]:
+    """As :func:`queue_digests`, of what the queues hold at the first step, however they change between the steps.
+
+    A pass over gigabytes in one go is a broker that looks dead to its peers. What is taken meanwhile stays in memory (or in its
+    spill file) until the end.
+    """
+    held = []
     for queue in sorted((q for q in state.queues.values() if q.logged), key=lambda q: (q.vhost, q.name, q.id)):
-        digest = sha256()
         queue.sort()
-        for entry in queue.entries.values():
+        held.append((queue.vhost, queue.name, list(queue.entries.values())))
+    digests = []
+    in_slice = 0
+    for vhost, name, entries in held:
+        digest = sha256()
+        for entry in entries:
             message = entry.message
             exchange, routing_key = message.exchange.encode(), message.routing_key.encode()
             lengths = (len(message.properties), message.size, len(exchange), len(routing_key))
@@ -36,7 +62,9 @@ def queue_digests(state: BrokerState) -> list[QueueDigest]:
             digest.update(exchange + routing_key)
             digest.update(message.properties)
             digest.update(message.content())
-        digests.append(
-            QueueDigest(vhost=queue.vhost, name=queue.name, messages=len(queue.entries), digest=digest.hexdigest())
-        )
+            in_slice += message.size + ENTRY_BYTES
+            if in_slice >= SLICE_BYTES:
+                in_slice = 0
+                yield
+        digests.append(QueueDigest(vhost=vhost, name=name, messages=len(entries), digest=digest.hexdigest()))
     return digests

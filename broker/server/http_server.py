@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 MAX_REQUEST_BYTES: Final = 8192
 REQUEST_TIMEOUT_S: Final = 5.0
-"""For a request and its answer."""
+"""For a request, and as much again for its answer. How long the page is made is the page's own affair."""
 
 _REASONS: Final = {
     200: "OK",
@@ -34,7 +34,10 @@ class Page(NamedTuple):
     body: Mapping[str, Any]
 
 
-Pages = Mapping[str, Callable[[], Page]]
+Making = Coroutine[Any, Any, Page]
+"""A page that takes long, and lets others have their turns meanwhile."""
+
+Pages = Mapping[str, Callable[[], Page | Making]]
 
 
 class HttpSession(asyncio.Protocol):
@@ -44,16 +47,24 @@ class HttpSession(asyncio.Protocol):
         pages: by path; each is made when it is asked for.
     """
 
-    __slots__ = ("_ends", "_head", "_pages", "_transport")
+    __slots__ = ("_ends", "_head", "_making", "_pages", "_transport")
 
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
         self._head = b""
         self._transport: asyncio.Transport | None = None
         self._ends: asyncio.TimerHandle | None = None
+        self._making: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._limit()
+
+    def _limit(self) -> None:
+        """From now on there is so much time."""
+        assert self._transport is not None
+        if self._ends is not None:
+            self._ends.cancel()
         # Not close: that waits for as long as a client does not read what it has asked for.
         self._ends = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_S, self._transport.abort)
 
@@ -61,9 +72,11 @@ class HttpSession(asyncio.Protocol):
         self._transport = None
         if self._ends is not None:
             self._ends.cancel()
+        if self._making is not None:
+            self._making.cancel()
 
     def data_received(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing() or self._making is not None:
             return
         self._head += data
         if b"\r\n\r\n" in self._head or b"\n\n" in self._head:
@@ -83,15 +96,33 @@ class HttpSession(asyncio.Protocol):
         elif page is None:
             answer = Page(404, {"error": f"no page {path}; there are {', '.join(self._pages)}"})
         else:
-            answer = self._made(page)
+            made = self._made(page)
+            if not isinstance(made, Page):
+                assert self._ends is not None
+                self._ends.cancel()
+                self._making = asyncio.get_running_loop().create_task(self._send_when_made(made, method == "HEAD"))
+                self._making.add_done_callback(
+                    lambda _: made.close()
+                )  # cancelled before its first step, it was not begun
+                return
+            answer = made
         self._send(answer, head_only=method == "HEAD")
 
     @staticmethod
-    def _made(page: Callable[[], Page]) -> Page:
+    def _made(page: Callable[[], Page | Making]) -> Page | Making:
         try:
             return page()
         except Exception as error:  # noqa: BLE001  # looking at a broker must not end it
-            return Page(500, {"error": f"{type(error).__name__}: {error}"})
+            return _broken(error)
+
+    async def _send_when_made(self, making: Making, head_only: bool) -> None:
+        try:
+            page = await making
+        except Exception as error:  # noqa: BLE001  # as above
+            page = _broken(error)
+        if self._transport is not None:
+            self._limit()
+            self._send(page, head_only=head_only)
 
     def _send(self, page: Page, *, head_only: bool) -> None:
         assert self._transport is not None
@@ -106,3 +137,7 @@ class HttpSession(asyncio.Protocol):
         )
         self._transport.write(head.encode() if head_only else head.encode() + body)
         self._transport.close()
+
+
+def _broken(error: Exception) -> Page:
+    return Page(500, {"error": f"{type(error).__name__}: {error}"})

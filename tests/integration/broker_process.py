@@ -47,9 +47,9 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def get(port: int, path: str) -> tuple[int, dict[str, Any]]:
+def get(port: int, path: str, timeout_s: float = 5) -> tuple[int, dict[str, Any]]:
     """Status code and JSON of a page; (0, {}) if nobody answers."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -108,8 +108,8 @@ class BrokerProcess:
             return ports
         return {}
 
-    def page(self, path: str) -> tuple[int, dict[str, Any]]:
-        return get(self.ports["http"], path)
+    def page(self, path: str, timeout_s: float = 5) -> tuple[int, dict[str, Any]]:
+        return get(self.ports["http"], path, timeout_s)
 
     def status(self) -> dict[str, Any]:
         return self.page("/status")[1]

@@ -166,7 +166,7 @@ class Group:
         """By broker that answers, by queue (of these, or of all): number of messages and digest."""
         found: dict[str, dict[str, tuple[int, str]]] = {}
         for broker in self.running():
-            code, page = broker.page("/digest")
+            code, page = broker.page("/digest", WAIT_S)  # a pass over all bodies
             if code == 200:
                 shown = [queue for queue in page["queues"] if not queues or queue["name"] in queues]
                 found[broker.name] = {queue["name"]: (queue["messages"], queue["digest"]) for queue in shown}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 
 import pytest
@@ -84,4 +85,73 @@ async def test_who_neither_asks_nor_reads_is_let_go(request_: bytes, monkeypatch
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert transport.done[-1] == "abort"
+    session.connection_lost(None)
+
+
+async def test_a_page_that_takes_long_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take longer than a request; others are answered meanwhile, and what is sent after the request is not read."""
+    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 0.02)
+    done = asyncio.Event()
+
+    async def slow() -> Page:
+        await done.wait()
+        return Page(200, {"slow": 1})
+
+    session, transport = HttpSession({"/slow": slow}), FakeTransport()
+    session.connection_made(transport)
+    session.data_received(b"GET /slow HTTP/1.0\r\n\r\n")
+    session.data_received(b"GET /slow HTTP/1.0\r\n\r\n")
+    await asyncio.sleep(0.1)
+    assert (transport.written, transport.done) == ([], [])
+    assert (await ask(b"GET /status HTTP/1.0\r\n\r\n"))[0] == 200
+    done.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(transport.written) == 1
+    assert transport.written[0].endswith(b'\r\n\r\n{"slow": 1}\n')
+    assert transport.done == ["close"]
+    await asyncio.sleep(0.1)
+    assert transport.done == ["close", "abort"], "who does not read the answer is let go"
+    session.connection_lost(None)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_nobody_waits_for_a_page_that_takes_long(turns: int) -> None:
+    """Whoever asked has gone, before it was begun or after: it is not made any further."""
+    heard: list[str] = []
+
+    async def slow() -> Page:
+        heard.append("begun")
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            heard.append("ended")
+        return Page(200, {})
+
+    session, transport = HttpSession({"/slow": slow}), FakeTransport()
+    session.connection_made(transport)
+    session.data_received(b"GET /slow HTTP/1.0\r\n\r\n")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    session.connection_lost(None)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert heard == ["begun", "ended"] * turns
+    assert transport.written == []
+
+
+async def test_a_page_that_takes_long_may_fail() -> None:
+    async def slow() -> Page:
+        await asyncio.sleep(0)
+        raise KeyError("nobody")
+
+    session, transport = HttpSession({"/slow": slow}), FakeTransport()
+    session.connection_made(transport)
+    session.data_received(b"GET /slow HTTP/1.0\r\n\r\n")
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert transport.written[0].startswith(b"HTTP/1.0 500 ")
+    assert transport.done == ["close"]
     session.connection_lost(None)

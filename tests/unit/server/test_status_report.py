@@ -1,7 +1,8 @@
-"""The pages that say which branches of distributed transactions are in doubt."""
+"""The pages that say which branches of distributed transactions are in doubt, and what the queues hold."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 from tests.unit.core.core_kit import Core
 from understudy.broker.config import parse
 from understudy.broker.server import status_report
+from understudy.broker.server.http_server import Page
 from understudy.broker.server.node_driver import NodeDriver
 from understudy.broker.server.status_report import StatusReport
 from understudy.broker.transactions.dtx_branch import Completion
@@ -56,7 +58,9 @@ def put(core: Core, monkeypatch: pytest.MonkeyPatch, *branches: InDoubt) -> None
 def test_branches_in_doubt(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     completed = branch(b"h", state=COMMITTED, since_ms=NOW_MS + 5, enqueues=0, dequeues=0, queues=(), queues_left_out=0)
     put(core, monkeypatch, branch(b"order 17"), completed)
-    status, page = report_of(core).pages()["/dtx"]()
+    answer = report_of(core).pages()["/dtx"]()
+    assert isinstance(answer, Page)
+    status, page = answer
     assert status == 200
     assert json.loads(json.dumps(page)) == {
         "broker": "b1",
@@ -124,3 +128,30 @@ def test_the_status_counts_them(core: Core, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_row_holds_what_it_says(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         branch(b"g", **wrong)
+
+
+@pytest.mark.asyncio
+async def test_while_queues_are_digested_others_have_their_turns(core: Core) -> None:
+    """Each pass over two gigabytes kept the loop for ten seconds: links were lost, and one broker after the other took over."""
+    client = core.client()
+    core.queue(client, "q")
+    for _ in range(40):
+        client.publish("q", b"x" * 100_000)
+    core.sync()
+    report = report_of(core)
+    first, second = (asyncio.create_task(report.digest()) for _ in range(2))
+    turns = 0
+    while not first.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 4
+    assert not second.done(), "one at a time"
+    assert await first == await second
+    status, page = first.result()
+    assert (status, page["broker"], page["applied"]) == (200, "b1", core.node.state.log.applied)
+    assert [(queue["name"], queue["messages"]) for queue in page["queues"]] == [("q", 40)]
+
+
+@pytest.mark.asyncio
+async def test_while_the_core_is_recovered_nothing_is_digested() -> None:
+    assert await report_of(None).digest() == (503, {"error": "the core is being recovered"})
