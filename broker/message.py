@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
+
+MESSAGE_BYTES: Final = 256
+"""What a message takes at least, besides its properties, its routing key and its body."""
 
 
 class SpilledBody(Protocol):

@@ -13,7 +13,7 @@ from typing import Protocol
 from understudy.broker.core.broker import DISK, Broker
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.journal_gate import JournalGate, NoteFormatError
-from understudy.broker.log.record import UnknownKindError
+from understudy.broker.log.record import UnknownExchangeTypeError, UnknownKindError
 from understudy.ha.backup import Backup
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
@@ -24,7 +24,7 @@ from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.fabric import Fabric, Link
 from understudy.replicator.wire import UnknownMessageError
 
-NEWER_PEER = (UnknownKindError, UnknownMessageError, NoteFormatError)
+NEWER_PEER = (UnknownKindError, UnknownExchangeTypeError, UnknownMessageError, NoteFormatError)
 """What is wrong with a message that a newer program has sent."""
 POSITION_EVERY_MS = 1_000
 """A position that has moved is shown again after so long."""

@@ -90,6 +90,7 @@ class Primary:
         self.log_format = LogFormat(broker.log, config.newest_record_format)
         self._admission = Admission(config, broker, group.epoch, self.in_sync, self.log_format, self.backups, host)
         self._stable = broker.log.applied
+        self._foreign: dict[BrokerId, int] = {}  # by broker, the founding for which it was refused
         self._waiting_syncs: list[tuple[Link, wire.Sync]] = []
         self._dead: set[BrokerId] = set()
         self._explain_ms = 0
@@ -265,7 +266,9 @@ class Primary:
                 f"{link.peer} holds the log of another group of the name {self._config.group!r}: of founding {sync.founding:x}, "
                 f"this primary's is {founding:x}; with an empty data directory it can join"
             )
-            self._host.happened(LinkRefused(peer=link.peer, reason=reason))
+            if self._foreign.get(link.peer) != sync.founding:  # it comes again and again
+                self._foreign[link.peer] = sync.founding
+                self._host.happened(LinkRefused(peer=link.peer, reason=reason))
             link.close(reason)
         elif sync.epoch_seen > self.epoch:
             self._host.step_down(f"broker {link.peer} has seen epoch {sync.epoch_seen}, this primary's is {self.epoch}")

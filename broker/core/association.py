@@ -57,8 +57,8 @@ class Association:
         if self._unrecorded:
             self.record_accepts()
         limit = self._broker.limits.tx_bytes
-        if tx.size_bytes > limit:
-            raise ResourceErrorSoft(f"{self.work} holds {tx.size_bytes} bytes, the limit is {limit}")
+        if tx.held_bytes > limit:
+            raise ResourceErrorSoft(f"{self.work} holds {tx.held_bytes} bytes, the limit is {limit}")
         self._broker.transactions.publish(tx, queues, message, expiration_ms)
 
     def settle(self, deliveries: list[Delivery], *, requeue: bool) -> None:

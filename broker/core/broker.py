@@ -30,7 +30,7 @@ from understudy.broker.log.log import journal_form
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.message import Message
 from understudy.broker.plugin import Stability
-from understudy.broker.transactions.tx_buffer import TxBuffer, TxState, groups_of
+from understudy.broker.transactions.tx_buffer import TxBuffer, groups_of
 
 if TYPE_CHECKING:
     from understudy.broker.core.connection import Connection
@@ -47,6 +47,8 @@ BACKUP_DISK = "disk of a backup"
 MEMORY = "memory"
 """Causes of refusing work that consumers make room for: see :meth:`Broker.refuse_work`."""
 MAKES_ROOM = frozenset({DISK, BACKUP_DISK, MEMORY})
+PAUSE_MS = 1_000
+"""A tick that comes later than that after the one before it tells of a pause: of this process, not of its clients."""
 LAZY_MS = 2
 """Records that nobody waits for stay in the open batch at most that long, unless ``group.max_wait_ms`` says otherwise."""
 
@@ -60,6 +62,8 @@ class Broker:
         refusal: why clients are turned away at connection.open ("" if they are not), with ``refusal_name`` in front.
         default_level: of queues that do not say how much of them is replicated; None: nothing is, this broker is alone.
         work_refused: why new work is refused before it enters the log ("" if it is not).
+        running_ms: the time in which this process ran. What clients have to do in time is measured by it: while the process was
+            stopped they could not. Ticks come ten times a second, or more often.
         leaving: it turns its clients away. That a consumer goes with them says nothing of its queue: the client comes back, here
             or elsewhere.
     """
@@ -89,6 +93,7 @@ class Broker:
         self.work_refused = ""
         self._refusals: dict[str, str] = {}
         self.now_ms = 0
+        self.running_ms = self._ticked_ms = 0
         self.wall_ms = 0
         self.epoch = 0
         self.unstable_bytes = 0
@@ -128,7 +133,7 @@ class Broker:
         floor = epoch << ID_EPOCH_SHIFT
         for queue in state.queues.values():
             queue.activate(floor, floor)
-            queue.used_ms = self.now_ms
+            queue.used_ms = self.running_ms
             queue.adopted = True
         self.expiry.adopt_exchanges()
         return offset
@@ -141,7 +146,7 @@ class Broker:
         self.answering = True
         self.barred_names = {name: at for name, at in self.barred_names.items() if self.bars(name)}
         for queue in self.state.queues.values():
-            queue.used_ms = self.now_ms  # nobody was answered before
+            queue.used_ms = self.running_ms  # nobody was answered before
             self.schedule(queue)
         self.expiry.begin_grace()
 
@@ -191,13 +196,14 @@ class Broker:
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
         """Time passes. ``now_ms`` is monotonic and drives every time-out; ``wall_ms`` only message and outcome TTLs."""
-        self.now_ms = now_ms
+        self.running_ms += min(now_ms - self._ticked_ms, PAUSE_MS)
+        self.now_ms = self._ticked_ms = now_ms
         self.wall_ms = wall_ms
         for connection in list(self.connections):
             connection.tick(now_ms)
         if self.leading and self.answering:
             self.expiry.tick(now_ms)
-            self.dtx.tick(now_ms)
+            self.dtx.tick(self.running_ms)
 
     # -- the turn -------------------------------------------------------------------------------------------------
 
@@ -344,24 +350,28 @@ class Broker:
         targets = []
         local: list[Queue] = []
         durable = False
+        offset = log.end + 1
         for queue in queues:
             if queue.logged:
                 queue.newest_id = entry_id = queue.newest_id + 1
                 deadline = 0 if queue.ttl_ms is None and expiration_ms is None else self.deadline(queue, expiration_ms)
                 targets.append((queue.id, entry_id, deadline))
                 durable = durable or queue.durable
+                queue.brought_at = offset
             else:
                 local.append(queue)
         if targets:
             transient = not (message.persistent and durable)
-            message.offset = offset = log.append(
+            message.offset = log.append(
                 record.encode_enqueue(targets, message, transient), message.properties, message.content()
             )
+            assert message.offset == offset
             log.pending.append((offset, self.state.apply_enqueue, (message, targets)))
         for queue in local:
             entry = (queue, message, self.deadline(queue, expiration_ms))
             if log.pending:
                 log.pending.append((log.end, self._apply_local, entry))
+                queue.brought_at = log.end
             else:  # nothing stands before it, and it waits for no disk itself
                 self._apply_local(entry)
         return log.end
@@ -386,20 +396,13 @@ class Broker:
         self._dequeues.append((queue.id, entry.id))
 
     def comes(self, queue: Queue) -> bool:
-        """Whether a message for ``queue`` is in the log, and so will be confirmed or committed, which is not applied yet."""
-        return any(self._brings(apply, argument, queue) for _, apply, argument in self.log.pending)
+        """Whether a message for ``queue`` was published, or is being committed, which is not applied yet.
 
-    def _brings(self, apply: Callable[[Any], Any], argument: Any, queue: Queue) -> bool:
-        if apply == self.state.apply_enqueue:
-            return any(target[0] == queue.id for target in argument[1])
-        if apply == self._apply_local:
-            return argument[0] is queue
-        if apply == self.state.apply_prepare:
-            return argument.outcome is not TxState.ROLLED_BACK and any(
-                message is not None and any(target[0] == queue.id for target in content)
-                for _, message, content in argument.events
-            )
-        return False
+        What has been committed in this turn is ordered now: its client has said so before. A commit that a member refuses counts
+        until its place is reached.
+        """
+        self.transactions.coordinator.run_group()
+        return queue.brought_at > self.log.applied
 
     def expired(self, queue: Queue, entry: Entry) -> None:
         """Let go of a message that was taken and whose time has passed."""
@@ -502,7 +505,7 @@ class Broker:
             self.append_record(record.encode_queue_declare(queue_id, vhost, name, flags, encode_table(arguments)))
             queue = self.state.queues[queue_id]
             queue.activate(0, self.epoch << ID_EPOCH_SHIFT)
-        queue.used_ms = self.now_ms
+        queue.used_ms = self.running_ms
         return queue
 
     def delete_queue(self, queue: Queue) -> int:

@@ -254,7 +254,7 @@ class Channel:
     def _close(self, args: tuple[Any, ...]) -> None:
         self.hurry()
         if self.held:
-            self.closes_ms = self.closes_ms or self.broker.now_ms + CLOSE_PATIENCE_MS
+            self.closes_ms = self.closes_ms or self.broker.running_ms + CLOSE_PATIENCE_MS
             self._postpone((self.number, CHANNEL_CLOSE, args))
             return
         if self.closing:  # what stood before it was wrong, and the two closes cross
@@ -283,13 +283,13 @@ class Channel:
 
     # -- the end --------------------------------------------------------------------------------------------------
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self) -> None:
         if self.closing:
             return
-        if 0 < self.closes_ms <= now_ms:
+        if 0 < self.closes_ms <= self.broker.running_ms:
             self._closed()
         else:
-            self.transacting.tick(now_ms)
+            self.transacting.tick()
 
     def end(self, reason: str) -> None:
         """The channel dies: consumers go, an open transaction is rolled back (P-44), deliveries return to their queues.

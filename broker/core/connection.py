@@ -255,7 +255,7 @@ class Connection:
                 self._doubted = None
         for channel in list(self.channels.values()):
             try:
-                channel.tick(now_ms)
+                channel.tick()
             except SoftError as error:
                 self._close_channel(channel, error, 0)
         self.close_when_drained()
@@ -326,7 +326,7 @@ class Connection:
     def _take_method(self, key: int, args: tuple[Any, ...]) -> None:
         phase = self.phase
         if key == CONNECTION_CLOSE:
-            self._closes_ms = self.broker.now_ms + CLOSE_PATIENCE_MS
+            self._closes_ms = self.broker.running_ms + CLOSE_PATIENCE_MS
             self.close_when_drained()
         elif phase is Phase.START and key == CONNECTION_START_OK:
             self.client_properties, mechanism, response, _ = args
@@ -515,7 +515,7 @@ class Connection:
         finally:
             self._draining = False
         held = any(channel.held for channel in self.channels.values())
-        if not held or self.broker.now_ms >= self._closes_ms:
+        if not held or self.broker.running_ms >= self._closes_ms:
             self._closes_ms = 0
             self.send(0, CONNECTION_CLOSE_OK)
             self._finish("closed by the client")

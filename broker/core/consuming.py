@@ -118,7 +118,7 @@ class Consuming:
         queue.consumers.remove(consumer)
         if consumer.exclusive:
             queue.exclusive_consumer = False
-        queue.used_ms = self._broker.now_ms
+        queue.used_ms = self._broker.running_ms
         if queue.auto_delete and not queue.consumers and not queue.deleted and not self._broker.leaving:
             self._broker.delete_queue(queue)
 
@@ -184,7 +184,7 @@ class Consuming:
         if queue.exclusive_consumer:
             raise AccessRefusedError(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
         broker = self._broker
-        queue.used_ms = broker.now_ms
+        queue.used_ms = broker.running_ms
         entry = broker.take(queue)
         if entry is None:
             self._channel.send(BASIC_GET_EMPTY)

@@ -72,7 +72,7 @@ class BranchWork:
         workers: channels that work on it, or have suspended it.
         failed: what its manager is told: RBROLLBACK or RBTIMEOUT.
         reason: why it failed.
-        deadline_ms: monotonic: an ACTIVE one fails then; a FAILED one that nobody asks for is forgotten.
+        deadline_ms: of the broker's ``running_ms``: an ACTIVE one fails then; a FAILED one that nobody asks for is forgotten.
         waiting: who is told when what is under way is stable: (method, answer).
     """
 
@@ -141,7 +141,7 @@ class DtxManager:
         tx = TxBuffer(broker.transactions.next_id())
         tx.opened_ms = broker.now_ms
         timeout_ms = broker.limits.dtx_timeout_ms
-        work = self._branches[name] = BranchWork(name, tx, timeout_ms, broker.now_ms + timeout_ms)
+        work = self._branches[name] = BranchWork(name, tx, timeout_ms, broker.running_ms + timeout_ms)
         self._look_ms = min(self._look_ms, work.deadline_ms)
         return work
 
@@ -165,7 +165,7 @@ class DtxManager:
             return
         work.state = BranchState.FAILED
         work.failed, work.reason = status, reason
-        work.deadline_ms = self._broker.now_ms + work.timeout_ms
+        work.deadline_ms = self._broker.running_ms + work.timeout_ms
         self._discard(work, reason)
 
     def _discard(self, work: BranchWork, reason: str) -> None:
@@ -188,21 +188,21 @@ class DtxManager:
             if queue is not None and entry is not None and entry.state == ACQUIRED:
                 broker.requeue(queue, entry)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, running_ms: int) -> None:
         """Time passes: branches that were not prepared in time fail; what failed and interests nobody is forgotten."""
-        if now_ms < self._look_ms or not self._branches:
+        if running_ms < self._look_ms or not self._branches:
             return
         due = [work for work in self._branches.values() if work.tx is None or work.state is BranchState.ACTIVE]
         for work in due:
-            if work.deadline_ms > now_ms:
+            if work.deadline_ms > running_ms:
                 continue
             if work.state is BranchState.ACTIVE:
                 self.fail(work, XaStatus.RBTIMEOUT, f"it was not prepared within {work.timeout_ms / 1000:g} s")
             elif not work.workers:
                 del self._branches[work.name]
             else:
-                work.deadline_ms = now_ms + work.timeout_ms
-        self._look_ms = min([work.deadline_ms for work in due if work.deadline_ms > now_ms], default=1 << 62)
+                work.deadline_ms = running_ms + work.timeout_ms
+        self._look_ms = min([work.deadline_ms for work in due if work.deadline_ms > running_ms], default=1 << 62)
 
     # -- what a transaction manager asks --------------------------------------------------------------------------
 
@@ -366,7 +366,7 @@ class DtxManager:
             raise IllegalStateError(f"{work} is {work.state.value}: it has no time-out any more")
         broker = self._broker
         work.timeout_ms = timeout_s * 1000 or broker.limits.dtx_timeout_ms
-        work.deadline_ms = broker.now_ms + work.timeout_ms
+        work.deadline_ms = broker.running_ms + work.timeout_ms
         self._look_ms = min(self._look_ms, work.deadline_ms)
         answer(XaStatus.OK)
 
@@ -408,7 +408,7 @@ class DtxManager:
             work.state = BranchState.FAILED
             work.failed, work.reason = XaStatus.RBROLLBACK, tx.reason
             work.timeout_ms = work.timeout_ms or self._broker.limits.dtx_timeout_ms
-            work.deadline_ms = self._broker.now_ms + work.timeout_ms
+            work.deadline_ms = self._broker.running_ms + work.timeout_ms
             self._look_ms = min(self._look_ms, work.deadline_ms)
         by_hand = work.name in self._broker.state.completions
         for verb, answer in waiting:

@@ -23,7 +23,7 @@ class Expiry:
         self._next_ms = 0
         self._trimmed_at = 0
         self._outcome_marks: deque[tuple[int, int]] = deque()
-        self._adopted: list[Exchange] = []
+        self._adopted: dict[Exchange, None] = {}
         self._adopted_ms = 0
 
     def tick(self, now_ms: int) -> None:
@@ -52,7 +52,7 @@ class Expiry:
         for queue in list(broker.state.registry.queues()):
             if queue.deleted or queue.consumers:
                 continue
-            unused_ms = broker.now_ms - queue.used_ms
+            unused_ms = broker.running_ms - queue.used_ms
             expired = queue.expires_ms is not None and unused_ms >= queue.expires_ms
             abandoned = queue.adopted and queue.auto_delete and unused_ms >= broker.limits.auto_delete_grace_ms
             if expired or abandoned:
@@ -61,34 +61,34 @@ class Expiry:
     def adopt_exchanges(self) -> None:
         """This broker begins to lead: an auto-delete exchange without bindings may have lost them with an earlier primary.
 
-        They were of exclusive queues, say, which the log does not know. Nobody will unbind the last of them.
+        They were of exclusive queues, say, which the log does not know. Nobody will unbind the last of them. One with an alternate
+        exchange may never have had any, and be of use: that is kept, as if it had not.
         """
-        self._adopted = [
-            exchange
+        self._adopted = {
+            exchange: None
             for vhost in self._broker.state.registry.vhosts.values()
             for exchange in vhost.exchanges.values()
-            if exchange.auto_delete and not exchange.bindings
-        ]
+            if exchange.auto_delete and not exchange.bindings and exchange.alternate is None
+        }
 
     def begin_grace(self) -> None:
         """It begins to answer. What clients have declared since it leads is theirs."""
-        self._adopted_ms = self._broker.now_ms
+        self._adopted_ms = self._broker.running_ms
 
     def declared_anew(self, exchange: Exchange) -> None:
         """A client is about to use it: it goes as any other does."""
-        if exchange in self._adopted:
-            self._adopted.remove(exchange)
+        self._adopted.pop(exchange, None)
 
     def _expire_exchanges(self) -> None:
         """As an adopted queue: it has some time for clients to come back and bind anew."""
         broker = self._broker
-        if not self._adopted or broker.now_ms - self._adopted_ms < broker.limits.auto_delete_grace_ms:
+        if not self._adopted or broker.running_ms - self._adopted_ms < broker.limits.auto_delete_grace_ms:
             return
         for exchange in self._adopted:
             there = broker.state.registry.vhost(exchange.vhost).exchanges.get(exchange.name) is exchange
             if there and not exchange.bindings:
                 broker.append_record(record.encode_exchange_delete(exchange.vhost, exchange.name, exchange.durable))
-        self._adopted = []
+        self._adopted = {}
 
     def _trim_outcomes(self) -> None:
         """Forget outcomes that are older than their time to live, by this primary's own monotonic clock."""

@@ -14,8 +14,8 @@ class Limits:
         unstable_bytes_per_connection: the same for one connection.
         outgoing_bytes_per_client: written and not taken by a client: no more deliveries to it, basic.get waits; with as much
             again of other answers it is not read any more.
-        tx_bytes: content of one transaction: 506 and rolled back above it.
-        tx_memory_bytes: the same: bodies beyond it are spilled to a file.
+        tx_bytes: content of one transaction, and what each of its operations takes: 506 and rolled back above it.
+        tx_memory_bytes: bodies and properties of one transaction: bodies beyond it are spilled to a file.
         message_bytes: one body: 501 above it.
         channel_max, frame_max, heartbeat_s: what is offered in connection.tune.
         hold_commits: commits wait until the driver ends a turn with ``flush`` (``group.min_wait_ms``), for others to join them.

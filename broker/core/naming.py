@@ -224,7 +224,7 @@ class Naming:
                 queue = existing
                 self._check_owner(queue)
                 self._check_same(queue, durable, exclusive, auto_delete, arguments)
-                queue.used_ms = broker.now_ms
+                queue.used_ms = broker.running_ms
             else:
                 if args[0]:
                     self._check_name("queue", name)

@@ -10,7 +10,7 @@ from understudy.broker.amqp.properties import check_properties, expiration, head
 from understudy.broker.core.naming import MAX_MS
 from understudy.broker.errors import AccessRefusedError, NotFoundError, PreconditionFailedError, ResourceErrorSoft
 from understudy.broker.log.record import MAX_TARGETS
-from understudy.broker.message import Message
+from understudy.broker.message import MESSAGE_BYTES, Message
 from understudy.broker.transactions.outcome_query import OUTCOME_EXCHANGE
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 NO_ROUTE = 312
 NO_CONSUMERS = 313
 ROUTES_LIMIT = 4096
-MESSAGE_BYTES = 256
-"""What a message takes at least, besides its properties, its routing key and its body."""
 
 # Bits of the first two octets of the property flags (AMQP 0-9-1 section 4.2.6.1): asked before anything is decoded.
 EXPIRATION_BIT = 0x01

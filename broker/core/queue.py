@@ -46,7 +46,8 @@ class Queue:
     """One queue.
 
     ``level`` says what of it is in the log, where ``id`` names it: all of it, its definition alone, or nothing (exclusive queues
-    among others). What is not lives in this process only. ``logged`` is ``level.messages_in_log``.
+    among others). What is not lives in this process only. ``logged`` is ``level.messages_in_log``. ``brought_at`` is where
+    the log brings it something last, a plain message or a commit, as this primary has written it.
     """
 
     __slots__ = (
@@ -55,6 +56,7 @@ class Queue:
         "adopted",
         "arguments",
         "auto_delete",
+        "brought_at",
         "consumers",
         "deleted",
         "dequeued",
@@ -127,6 +129,7 @@ class Queue:
         self.had_consumer = False
         self.used_ms = 0
         self.adopted = False
+        self.brought_at = 0
         self.live = live
 
     # -- applying -------------------------------------------------------------------------------------------------

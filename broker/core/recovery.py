@@ -32,7 +32,7 @@ _UNDOING: Final = (record.OUTCOMES_TRIMMED, record.COMMIT, record.DTX_FORGET)
 class NewerJournalError(UnderstudyError):
     """The log of this journal holds records that this program does not know."""
 
-    def __init__(self, offset: int, unknown: record.UnknownKindError) -> None:
+    def __init__(self, offset: int, unknown: record.RecordError) -> None:
         super().__init__(
             f"the journal's batch of offset {offset} cannot be read: {unknown}. Nothing was changed; run the newer program"
         )
@@ -63,7 +63,7 @@ class Recovery:
             self._note_behind_gap(header.first_offset, data)
         try:
             self._state.receive_batch(data)
-        except record.UnknownKindError as error:
+        except (record.UnknownKindError, record.UnknownExchangeTypeError) as error:
             raise NewerJournalError(header.first_offset, error) from error
         log.apply_up_to(header.stable)
         kept = log.kept

@@ -81,7 +81,13 @@ class Registry:
         return list(dict.fromkeys(exchange for exchange, _ in self.vhost(queue.vhost).bound.of(queue.id)))
 
     def add_exchange(self, vhost: str, name: str, kind: str, flags: int, arguments: dict[str, Any]) -> Exchange:
-        """Declare an exchange. The same that is there already stays; another goes, see :meth:`TopologyImage.apply`."""
+        """Declare an exchange. The same that is there already stays; another goes, see :meth:`TopologyImage.apply`.
+
+        Raises:
+            UnknownExchangeTypeError
+        """
+        if kind not in EXCHANGE_TYPES:
+            raise record.UnknownExchangeTypeError(vhost, name, kind)
         self.version += 1
         exchanges = self.vhost(vhost).exchanges
         declared = EXCHANGE_TYPES[kind](

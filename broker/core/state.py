@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
-from understudy.broker.amqp.field_table import decode_table
+from understudy.broker.amqp.errors import MalformedFrameError
+from understudy.broker.amqp.field_table import FieldTable, decode_table
 from understudy.broker.core.exchanges import Binding
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.registry import Registry, TopologyImage
@@ -109,6 +110,7 @@ class BrokerState:
 
         Raises:
             UnknownKindError: a record kind that this program does not know: the peer (or who wrote the journal) is newer.
+            UnknownExchangeTypeError: the same.
             RecordError, struct.error, ValueError: a length is wrong, or what a record says cannot be read.
 
         Whatever is raised, nothing of the batch has been taken.
@@ -590,7 +592,7 @@ class BrokerState:
                     name,
                     durable=bool(flags & record.DURABLE),
                     auto_delete=bool(flags & record.AUTO_DELETE),
-                    arguments=decode_table(arguments, 0)[0],
+                    arguments=_table(arguments),
                     live=LiveOffsets() if alone else self.live,
                     level=ReplicationLevel.CONFIGURATION if alone else ReplicationLevel.ALL,
                 )
@@ -605,7 +607,7 @@ class BrokerState:
                 registry.remove_queue(queue)
         elif kind == record.EXCHANGE_DECLARE:
             vhost, name, exchange_type, flags, arguments = record.decode_exchange_declare(raw, 5, end)
-            registry.add_exchange(vhost, name, exchange_type, flags, decode_table(arguments, 0)[0])
+            registry.add_exchange(vhost, name, exchange_type, flags, _table(arguments))
         elif kind == record.EXCHANGE_DELETE:
             registry.remove_exchange(*record.decode_exchange_delete(raw, 5))
         else:
@@ -614,7 +616,7 @@ class BrokerState:
             if queue is None:
                 return
             if kind == record.BIND:
-                registry.bind(vhost, exchange, Binding(queue, routing_key, decode_table(arguments, 0)[0], arguments))
+                registry.bind(vhost, exchange, Binding(queue, routing_key, _table(arguments), arguments))
             else:
                 registry.unbind(vhost, exchange, (queue_id, routing_key, arguments))
 
@@ -718,6 +720,14 @@ class BrokerState:
         opened = [tx.first_offset or tx.closing_offset for tx in self.transactions.values()]
         opened = [offset for offset in opened if offset]
         return min(oldest, *opened) if opened else oldest
+
+
+def _table(raw: bytes) -> FieldTable:
+    """Arguments, as a record has them."""
+    try:
+        return decode_table(raw, 0)[0]
+    except MalformedFrameError as error:
+        raise record.RecordError(f"arguments that cannot be read: {error}") from error
 
 
 def _plain(raw: bytes) -> bytes:

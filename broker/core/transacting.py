@@ -89,7 +89,7 @@ class Transacting:
             tx = TxBuffer(self._tx_id)
             tx.opened_ms = self._broker.now_ms
             session = self._session = Session(tx, self._broker.log.end)
-        self._used_ms = self._broker.now_ms
+        self._used_ms = self._broker.running_ms
         return session
 
     def publish(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> None:
@@ -98,7 +98,7 @@ class Transacting:
         if session is None:
             session = self._open()
         else:
-            self._used_ms = self._broker.now_ms
+            self._used_ms = self._broker.running_ms
         tx = session.tx
         if message.properties[0] & HEADERS_BIT:
             self._take_name(session, message.properties, queues)
@@ -106,9 +106,11 @@ class Transacting:
             return
         if session.unrecorded:
             self._record_accepts(session)
-        if tx.size_bytes > self._broker.limits.tx_bytes:
-            size, limit = tx.size_bytes, self._broker.limits.tx_bytes
-            raise ResourceErrorSoft(f"transaction {tx_id_text(tx.tx_id)} holds {size} bytes, the limit is {limit}")
+        limit = self._broker.limits.tx_bytes
+        if tx.held_bytes > limit:
+            raise ResourceErrorSoft(
+                f"transaction {tx_id_text(tx.tx_id)} holds {tx.held_bytes} bytes, the limit is {limit}"
+            )
         self._broker.transactions.publish(tx, queues, message, expiration_ms)
 
     def _take_name(self, session: Session, properties: bytes, queues: list[Queue]) -> None:
@@ -257,10 +259,10 @@ class Transacting:
         self._broker.transactions.forget_id(session.tx.tx_id)
         self._return_deliveries(session)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self) -> None:
         """Roll back a transaction that nobody uses (P-60)."""
         timeout = self._broker.limits.tx_idle_timeout_ms
-        if self._session is not None and now_ms - self._used_ms >= timeout:
+        if self._session is not None and self._broker.running_ms - self._used_ms >= timeout:
             tx_id = tx_id_text(self._session.tx.tx_id)
             raise PreconditionFailedError(f"transaction {tx_id} was idle for {timeout} ms and is rolled back")
 

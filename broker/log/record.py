@@ -142,6 +142,13 @@ class UnknownKindError(RecordError):
         self.kind = kind
 
 
+class UnknownExchangeTypeError(RecordError):
+    """An exchange of a type that this program does not know: a newer one has declared it."""
+
+    def __init__(self, vhost: str, name: str, kind: str) -> None:
+        super().__init__(f"exchange '{name}' in vhost '{vhost}' is of type {kind!r}, which this program does not know")
+
+
 def short(text: str) -> bytes:
     """A string of at most 255 bytes (utf-8), preceded by its length."""
     raw = text.encode("utf-8", "surrogateescape")

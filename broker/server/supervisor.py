@@ -63,6 +63,7 @@ class _Running:
         self.told: Change = {}
         self.steady = False  # this process got as far as it should: what ended it was no mistake at its start
         self.ever_steady = False  # an earlier one has
+        self.ever_made = False  # there was a process, whatever came of it
         self.quiet = asyncio.Event()  # it has answered all it could, or has ended
         self.not_started = ""  # why there was no process, the last time that one should have been made
 
@@ -131,7 +132,8 @@ class Supervisor:
                 running.process = process = await self._start(about, log)
         except OSError as error:  # no descriptor, memory or room: it may pass, and the others serve meanwhile
             running.not_started = str(error)
-            return ExitCode.INTERNAL if running.ever_steady else ExitCode.REFUSED
+            return ExitCode.INTERNAL if running.ever_made else ExitCode.REFUSED
+        running.ever_made = True
         running.quiet.clear()
         if self._stopping.is_set():  # who stops the others did not see this one: it was being made
             running.signal(signal.SIGTERM)

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from understudy.broker.message import Message
+from understudy.broker.message import MESSAGE_BYTES, Message
 from understudy.broker.transactions.dtx_branch import DtxBranch, Owner
 
 if TYPE_CHECKING:
     from understudy.broker.log.record import Group, Prepare, Target
+
+
+_NO_QUEUES: Final[set[int]] = set()
+"""Of a transaction that concerns none: nothing is put into it."""
 
 
 class TxState(Enum):
@@ -39,7 +43,8 @@ class TxBuffer:
     ``decided`` is called once, with the outcome, when that has been applied (primary: the channel that waits).
     ``outcome_offset`` is the offset of the COMMIT or ROLLBACK record that this log holds, 0 for none: a cut may take it
     away again. ``transient_at`` holds the offsets of transient events: whether an event is one is judged once, when it is recorded,
-    by the queues that are there then. ``branch`` is there from its DTX_PREPARE on, if it has one; ``owner`` is who says commit.
+    by the queues that are there then. ``unlogged_queues`` are those outside the log to which it brings something. ``branch`` is
+    there from its DTX_PREPARE on, if it has one; ``owner`` is who says commit.
     """
 
     __slots__ = (
@@ -66,6 +71,7 @@ class TxBuffer:
         "state",
         "transient_at",
         "tx_id",
+        "unlogged_queues",
     )
 
     def __init__(self, tx_id: int, name: str = "", may_be_cut: bool = False) -> None:
@@ -91,6 +97,7 @@ class TxBuffer:
         self.reason = ""
         self.observer: Any = None
         self.decided: Callable[[TxBuffer], None] | None = None
+        self.unlogged_queues = _NO_QUEUES
         self._counts: dict[int, int] = {}
         self._marks: list[tuple[int, int, int, int, int]] | None = [] if may_be_cut else None
 
@@ -122,6 +129,10 @@ class TxBuffer:
     def add_unlogged(self, message: Message | None, content: Any) -> None:
         """Append an event that concerns only queues whose messages are outside the log."""
         self.events.append((0, message, content))
+        if message is not None:
+            if self.unlogged_queues is _NO_QUEUES:
+                self.unlogged_queues = set()
+            self.unlogged_queues.update(target[0] for target in content)
         if message is not None and not message.offset:  # otherwise it is counted with its record
             self.size_bytes += message.size + len(message.properties)
 
@@ -162,6 +173,11 @@ class TxBuffer:
         return gone
 
     # -- asking ---------------------------------------------------------------------------------------------------
+
+    @property
+    def held_bytes(self) -> int:
+        """About what it takes of the memory, or would take if no body was spilled."""
+        return self.size_bytes + len(self.events) * MESSAGE_BYTES
 
     @property
     def closing(self) -> DtxBranch | Prepare | None:

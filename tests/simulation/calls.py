@@ -91,9 +91,10 @@ def purge(client: SimClient, name: str) -> Program:
 
 
 def declare_exchange(
-    client: SimClient, name: str, kind: str, *, durable: bool = True, auto_delete: bool = False
+    client: SimClient, name: str, kind: str, *, durable: bool = True, auto_delete: bool = False, alternate: str = ""
 ) -> Program:
-    frames = encode_method(1, EXCHANGE_DECLARE, name, kind, False, durable, auto_delete, False, False, {})
+    arguments = {"alternate-exchange": alternate} if alternate else {}
+    frames = encode_method(1, EXCHANGE_DECLARE, name, kind, False, durable, auto_delete, False, False, arguments)
     yield from client.call(frames, EXCHANGE_DECLARE_OK)
 
 

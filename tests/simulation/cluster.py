@@ -29,7 +29,9 @@ from tests.simulation.sim_store import SimStore
 from tests.simulation.workloads import Run, kept_queues, workers
 from tests.simulation.workloads.setting_up import declare_all
 from tests.simulation.world import MS, START_US, World
+from understudy.broker.core.broker import Broker
 from understudy.broker.core.digest import queue_digests
+from understudy.broker.core.dtx_manager import BranchState, BranchWork
 from understudy.broker.core.entry import DEQUEUING
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import GroupState
@@ -47,6 +49,12 @@ HEAL_LIMIT_MS = 60_000
 START_LIMIT_MS = 30_000
 TRY_RESTART_MS = (4_000, 20_000)
 """So long after one copy of a disk was recovered another is, whatever is under way."""
+
+
+def _is_over(work: BranchWork, broker: Broker) -> bool:
+    """Whether the next look or two should have ended it, or forgotten it."""
+    may_end = work.tx is None or work.state is BranchState.ACTIVE
+    return may_end and not work.workers and work.deadline_ms + 1_000 < broker.running_ms
 
 
 def all_finished(clients: Iterable[SimClient]) -> Callable[[], bool]:
@@ -324,6 +332,11 @@ class SimCluster:
             "noes": list(replicator.noes),
             "owed commits": list(state.owed),
             "branches that an operator has completed": list(state.completions),
+            "branches whose time is over": [
+                str(work) for work in broker.dtx._branches.values() if _is_over(work, broker)
+            ],
+            "outcomes": max(0, len(state.outcomes) - broker.limits.outcome_limit),
+            "connections that have ended": len(broker.connections - {session.connection for session in node.clients}),
         }
         spilled = {
             entry.message.body

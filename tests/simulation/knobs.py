@@ -110,6 +110,8 @@ AFTERSHOCKS_SHARE = 0.3
 """Of the seeds: most promotions are followed by another strike, while the new primary still brings the others along."""
 AFTERSHOCKS = 0.7
 """How often, in these."""
+SHARED_TURNS_SHARE = 0.2
+"""Of the seeds: what comes at nearly the same time to a broker is often done in one turn, as an event loop does it."""
 ALL_NEEDED_SHARE = 0.12
 """Of the seeds: the group's min_insync is its size, so whoever is away stops it."""
 
@@ -120,6 +122,11 @@ def _share(later_workload: str) -> float:
 
 def _aftershocks(seed: int) -> float:
     return AFTERSHOCKS if Random(f"aftershocks {seed}").random() < AFTERSHOCKS_SHARE else 0.0
+
+
+def _shared_turns(seed: int) -> float:
+    rng = Random(f"shared turns {seed}")
+    return rng.choice((0.25, 0.5)) if rng.random() < SHARED_TURNS_SHARE else 0.0
 
 
 def least_in_sync(brokers: int) -> int:
@@ -169,7 +176,7 @@ class Knobs:
         bucket_shift: how finely the journal's live offsets are counted (12 in the product: then no run would drop a segment).
         idle_ms: an idle moment of a client lasts up to this.
         replicate: the level of queues that do not say one (never drawn: too much would not be replicated).
-        shared_turns: how often a broker's turn takes in what comes next (never drawn: seeds had a turn for each thing).
+        shared_turns: how often a broker's turn takes in what comes next; in most seeds never: each thing has a turn.
     """
 
     brokers: int
@@ -199,7 +206,7 @@ class Knobs:
     def draw(cls, seed: int) -> Knobs:
         rng = Random(f"knobs {seed}")
         brokers = rng.choice((1, 2, 2, 3, 4, 4, 5, 5)) if rng.random() < 0.25 else 3
-        share = rng.choice((0.15, 0.65, 0.65))  # with few kinds a strike is not cut short by one of another kind
+        share = rng.choice((0.15, 0.65, 0.65))  # with few kinds more of what each of them leads to is seen
         kinds = [kind for kind in FAULTS if rng.random() < share]
         if not ALWAYS_HIT & {*kinds}:
             kinds.append("client-reset")
@@ -232,6 +239,7 @@ class Knobs:
             bucket_shift=rng.choice((3, 6)),
             idle_ms=rng.choice((10, 60, 200)),
             backup_timeout_ms=rng.choice((1_000, 3_000)),
+            shared_turns=_shared_turns(seed),
             limits=Limits(
                 heartbeat_s=0,
                 handshake_timeout_ms=60_000,

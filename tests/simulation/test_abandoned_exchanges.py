@@ -73,6 +73,24 @@ def test_the_grace_begins_when_clients_can_come() -> None:
         assert group.queue(group.primary, "queue") is not None
 
 
+def test_one_that_hands_on_to_its_alternate_stays() -> None:
+    """It never had a binding, and was deleted a minute after each failover, with messages going through it all the time."""
+    with scenario(brokers=3) as group:
+        client = group.hand()
+        client(calls.declare, "q")
+        client(calls.bind, "q", "amq.fanout", "")
+        client(calls.declare_exchange, "front", "topic", durable=True, auto_delete=True, alternate="amq.fanout")
+        group.replace_primary(group.backups[0])
+        group.heal()
+        group.ready()
+        group.run_ms(GRACE_MS + 1_000)
+        assert there(group) == ["front"]
+        client = group.hand()
+        client.publish("x", b"kept", exchange="front")
+        group.run_ms(1_000)
+        assert group.bodies(group.primary, "q") == [b"kept"]
+
+
 def test_what_is_declared_before_it_serves_is_not_adopted() -> None:
     """Seed 356: a client was let in while the new primary waited for its last member, and asked for an exchange meanwhile."""
     with scenario(brokers=3, min_insync=2, backup_timeout_ms=60_000) as group:

@@ -143,7 +143,7 @@ def test_what_a_text_says() -> None:
 
 def test_every_knob_that_a_seed_draws_is_in_the_text() -> None:
     """Else a shrunk scenario would be another one: run from its text it gives the seed's own run."""
-    for seed in (3, 20):
+    for seed in (3, 20):  # in the second, turns are shared
         drawn = SimCluster(seed)
         run_cluster(drawn)
         script, _ = Script.of_seed(seed)
@@ -160,6 +160,7 @@ def test_every_knob_that_a_seed_draws_is_in_the_text() -> None:
         ("finds G1 by checkers/replicas", "finds G1", "text:4: finds: 'G1' is not of the form PROMISE by CHECKER"),
         ("half-a-transaction", "half-a-queue", "text:3: mutation: 'half-a-queue' is not known"),
         ("brokers 3", "brokers 6", "text:5: brokers: '6' is more than 5"),
+        ("brokers 3", "brokers 3\nshared_turns 2", "text:6: shared_turns: '2' is not a share from 0 to 1"),
         ("brokers 3", "brokers 0", "text:5: brokers: '0' is less than 1"),
         ("brokers 3", "brokers 1", "text:11: min_insync 2 is more than brokers 1"),
         ("brokers 3\nmin_insync 2", "brokers 1\nmin_insync 1\nseed 7", "text:7: 'seed 7' says seed again"),
@@ -204,6 +205,7 @@ def test_every_knob_may_stand_in_a_text() -> None:
             "min_insync": "1",
             "tellers": "3",
             "segment_bytes": "65536",
+            "shared_turns": "0.5",
         }.get(name, "2")
         text = "\n".join(line for line in show(script).splitlines() if not line.startswith(f"{name} "))
         changed = parse(f"{text}\n{name} {value}\n", "text")

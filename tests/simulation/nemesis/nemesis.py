@@ -57,6 +57,8 @@ AMBUSH_KINDS = (
     *("crash", "crash", "crash", "power", "power", "pause"),
     *("link-reset", "cut", "fsync-error", "disk-full", "disk-hang"),
 )
+CANDIDATES = 0.3
+"""Of the lost answers so many are anybody's."""
 LONGEST_MS = 12_000
 """Every strike is over after so long."""
 LATER_GAP_MS = 4_000
@@ -398,6 +400,9 @@ class Nemesis:
         return StaleStore(broker=node.name, lag_ms=lag_ms, for_ms=self.rng.choice((2_000, 9_000)))
 
     def _lost_answer(self) -> Strike | None:
+        """Of the primary's next change of the set, or of somebody's next campaign."""
+        if self.rng.random() < CANDIDATES:
+            return LostAnswer(broker=self.rng.choice(list(self.cluster.nodes)))
         primary = self._primary()
         return LostAnswer(broker=primary.name) if primary is not None else None
 

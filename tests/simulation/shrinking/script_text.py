@@ -44,6 +44,12 @@ def _positive(text: str) -> int:
     return number
 
 
+def _share(text: str) -> float:
+    if re.fullmatch(r"0(\.\d+)?|1", text) is None:
+        raise ValueError(f"{text!r} is not a share from 0 to 1")
+    return float(text)
+
+
 def _brokers(text: str) -> int:
     number = _positive(text)
     if number > MOST_BROKERS:
@@ -89,6 +95,7 @@ KNOBS = {
     "bucket_shift": _Knob(),
     "idle_ms": _Knob(),
     "backup_timeout_ms": _Knob(),
+    "shared_turns": _Knob(read=_share, show=lambda share: f"{share:g}"),
     "unstable_bytes_per_connection": _Knob("limits"),
     "unstable_bytes": _Knob("limits"),
     "outcome_limit": _Knob("limits"),

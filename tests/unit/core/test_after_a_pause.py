@@ -1,4 +1,4 @@
-"""A broker process that stood still (SIGSTOP, a paused machine) does not take its own silence for the clients'.
+"""A broker process that stood still (SIGSTOP, a paused machine) takes neither its silence for the clients' nor its time for theirs.
 
 What came meanwhile is read before the first tick, while the core's clock has not moved, or after it, as the event loop likes.
 """
@@ -7,10 +7,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.core_kit import CAPABILITIES, FRAME_MAX, Client, Core
+from tests.unit.core.core_kit import CAPABILITIES, FRAME_MAX, Client, Core, publish
 from understudy.broker.amqp.constants import PROTOCOL_HEADER
 from understudy.broker.amqp.encode import HEARTBEAT_FRAME
-from understudy.broker.amqp.methods import CONNECTION_OPEN, CONNECTION_START_OK, CONNECTION_TUNE_OK, encode_method
+from understudy.broker.amqp.methods import (
+    BASIC_GET,
+    CONNECTION_OPEN,
+    CONNECTION_START_OK,
+    CONNECTION_TUNE_OK,
+    DTX_SELECT,
+    DTX_START,
+    QUEUE_DECLARE,
+    TX_SELECT,
+    encode_method,
+)
 from understudy.broker.core.connection import Phase
 
 HANDSHAKE = (
@@ -108,3 +118,46 @@ def test_a_handshake_octet_by_octet_is_not_waited_for(core: Core) -> None:
             break
     assert ticks <= 13
     assert client.connection.close_reason == "no start within 10000 ms"
+
+
+@pytest.mark.parametrize("read_first", [True, False])
+def test_a_queue_that_is_used_does_not_expire(core: Core, read_first: bool) -> None:
+    """It was deleted with its confirmed messages, just after a message had been fetched from it."""
+    client = core.client()
+    client.method(QUEUE_DECLARE, "q", False, True, False, False, False, {"x-expires": 30_000})
+    client.send(publish("q", b"1"), publish("q", b"2"))
+    core.sync()
+    if read_first:
+        client.method(BASIC_GET, "q", True)
+    tick(core, PAUSE_MS)
+    if not read_first:
+        client.method(BASIC_GET, "q", True)
+    core.sync()
+    assert client.heard() == ["queue.declare-ok", "basic.get-ok"]
+    core.pass_ms(25_000)
+    core.sync()
+    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
+    core.pass_ms(5_500)
+    core.sync()
+    assert "q" not in core.node.state.registry.vhost("/").queues
+
+
+@pytest.mark.parametrize("select", [TX_SELECT, DTX_SELECT])
+def test_a_transaction_was_not_idle_meanwhile(core: Core, select: int) -> None:
+    """Its next publish is read before the tick or after it; either way the transaction was rolled back."""
+    client = core.client()
+    core.queue(client, "q")
+    client.method(select)
+    if select == DTX_SELECT:
+        client.method(DTX_START, 1, b"g", b"b", False, False)
+    client.publish("q", b"1")
+    core.sync()
+    client.heard()
+    tick(core, 20 * PAUSE_MS)
+    client.publish("q", b"2")
+    core.sync()
+    tick(core)
+    core.sync()
+    assert client.heard() == []
+    assert len(core.node.state.transactions) == 1
+    assert core.node.state.registry.vhost("/").queues["q"].uncommitted == 2

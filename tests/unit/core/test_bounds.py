@@ -5,6 +5,8 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable
 
+import pytest
+
 from tests.unit.core.core_kit import FRAME_MAX, Client, Core
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_GET, TX_COMMIT, TX_SELECT
@@ -83,3 +85,29 @@ def test_what_is_on_its_way_into_a_queue_can_fill_the_memory() -> None:
     assert not core.node.state.holds_messages()
     client.publish("q", b"1")
     assert core.node.state.holds_messages()
+
+
+@pytest.mark.parametrize("default_exchange", [True, False])
+def test_a_transaction_of_empty_messages(default_exchange: bool) -> None:
+    """It could have 130 million of them, on every broker."""
+    limit = 1 << 20
+    core = Core(Limits(tx_bytes=limit))
+    client = core.client()
+    core.queue(client, "q")
+    client.method(TX_SELECT)
+    exchange, key = ("", "q") if default_exchange else ("amq.topic", "nowhere")
+    tracemalloc.start()
+    try:
+        heard: list[str] = []
+        while (
+            "channel.close" not in heard
+            and core.broker.counters["published"] + core.broker.counters["unroutable"] < 20_000
+        ):
+            client.send(publish_frames(1, exchange, key, b"\0\0", b"", FRAME_MAX) * 100)
+            core.sync()
+            heard += client.heard()
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 4 * limit
+    assert ("channel.close" in heard) is default_exchange, "what goes nowhere takes nothing"

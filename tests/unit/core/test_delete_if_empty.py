@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+
 import pytest
 
 from tests.unit.core.core_kit import Client, Core, publish
 from understudy.broker.amqp.methods import (
+    BASIC_GET,
     CHANNEL_CLOSE,
     CONFIRM_SELECT,
     QUEUE_DECLARE,
@@ -84,6 +88,59 @@ def test_nor_one_that_waits_for_its_turn_in_a_queue_outside_the_log(
     core.sync()
     assert refused(deleter)
     assert queue.depth == 1
+
+
+def test_nor_one_that_was_committed_in_the_same_turn(core: Core) -> None:
+    """On another channel of the connection, and in one read: the commit came first."""
+    client = core.client(channels=2)
+    core.queue(client, "q")
+    client.send(encode_method(1, TX_SELECT), publish("q", b"1"))
+    core.sync()
+    client.send(encode_method(1, TX_COMMIT), encode_method(2, QUEUE_DELETE, "q", False, True, False))
+    core.sync()
+    core.sync()
+    assert client.heard() == ["tx.select-ok", "channel.close", "tx.commit-ok"]
+    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
+
+
+def test_what_was_applied_and_taken_does_not_count(core: Core, others: tuple[Client, Client]) -> None:
+    publisher, deleter = others
+    publisher.send(encode_method(1, TX_SELECT), publish("q", b"1"), encode_method(1, TX_COMMIT), publish("other", b"2"))
+    core.sync()
+    core.sync()
+    deleter.send(encode_method(1, BASIC_GET, "q", True), IF_EMPTY)
+    publisher.send(publish("other", b"3"))
+    core.sync()
+    core.sync()
+    assert deleter.heard() == ["basic.get-ok", "queue.delete-ok"]
+
+
+def test_it_costs_the_same_whatever_is_on_its_way(core: Core) -> None:
+    """Each looked through all that was: a thousand of them beside a slow backup stopped the loop for 20 s."""
+    publisher, deleter = core.client(), core.client()
+    core.queue(deleter, "busy")
+    for number in range(300):
+        core.queue(deleter, f"q{number}")
+    for _ in range(20_000):
+        publisher.publish("busy", b"")
+    core.turn()
+    assert len(core.node.state.log.pending) >= 20_000
+    looked = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal looked
+        looked += event == "call"
+
+    sys.setprofile(count)
+    try:
+        for number in range(300):
+            deleter.send(encode_method(1, QUEUE_DELETE, f"q{number}", False, True, True))
+        core.turn()
+    finally:
+        sys.setprofile(None)
+    core.sync()
+    assert set(core.node.state.registry.vhost("/").queues) == {"busy"}
+    assert 300 < looked < 300 * 200
 
 
 def test_what_is_for_others_or_was_taken_back_does_not_count(core: Core, others: tuple[Client, Client]) -> None:

@@ -19,14 +19,14 @@ def test_it_is_rolled_back_with_406_and_not_a_moment_before() -> None:
     client.method(BASIC_GET, "q", False)
     client.method(BASIC_ACK, 1, False)
     assert client.heard() == ["tx.select-ok", "basic.get-ok"]
-    core.node.tick(500, 0)
+    core.pass_ms(500)
     client.publish("q", b"brought")
-    core.node.tick(500 + TIMEOUT_MS - 1, 0)
+    core.pass_ms(TIMEOUT_MS - 1)
     core.sync()
     assert client.heard() == []
     assert len(core.node.state.transactions) == 1
 
-    core.node.tick(500 + TIMEOUT_MS, 0)
+    core.pass_ms(1)
     core.sync()
     (event,) = client.events()
     assert (event[1], event[2][0]) == (CHANNEL_CLOSE, 406)
@@ -42,6 +42,6 @@ def test_a_channel_without_a_transaction_may_be_idle() -> None:
     core = Core(Limits(tx_idle_timeout_ms=TIMEOUT_MS))
     client = core.client()
     client.method(TX_SELECT)
-    core.node.tick(100 * TIMEOUT_MS, 0)
+    core.pass_ms(100 * TIMEOUT_MS)
     core.sync()
     assert client.heard() == ["tx.select-ok"]

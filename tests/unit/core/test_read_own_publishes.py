@@ -179,9 +179,9 @@ def test_a_close_goes_on_and_what_stood_before_it_is_done(core: Core, number: in
     if stable:
         core.sync()
     else:
-        core.node.tick(core.broker.now_ms + CLOSE_PATIENCE_MS - 1, 1)
+        core.pass_ms(CLOSE_PATIENCE_MS - 1)
         assert client.heard() == []
-        core.node.tick(core.broker.now_ms + 1, 1)
+        core.pass_ms(1)
     assert client.heard() == ["basic.get-empty"] * stable + [f"{'channel' if number else 'connection'}.close-ok"]
     core.sync()
     core.sync()
@@ -207,7 +207,7 @@ def test_an_answer_that_a_close_did_not_wait_for_releases_nothing_else(core: Cor
 
 def test_a_delete_that_waits_survives_its_channel(core: Core, client: Client) -> None:
     client.send(publish("q", b"1"), DELETE, encode_method(1, CHANNEL_CLOSE, 200, "", 0, 0))
-    core.node.tick(core.broker.now_ms + CLOSE_PATIENCE_MS, 1)
+    core.pass_ms(CLOSE_PATIENCE_MS)
     assert client.heard() == ["channel.close-ok"]
     core.sync()
     client.send(encode_method(2, QUEUE_DECLARE, "q", True, False, False, False, False, {}))

@@ -19,9 +19,16 @@ TX = 1 << 40 | 9
 EMPTY = b"\x00\x00\x00\x00"
 BROKEN = record.HEAD.pack(record.QUEUE_DECLARE, 4) + bytes(4)
 """A record of a kind that is known and of the length that it states, which ends before its name."""
+UNKNOWN_TYPE = record.encode_exchange_declare("/", "e", "x-newer", record.DURABLE, EMPTY)
+UNKNOWN_FIELD = record.encode_exchange_declare("/", "e", "direct", record.DURABLE, b"\x00\x00\x00\x03\x01a\x01")
+UNKNOWN_FIELD_OF_A_QUEUE = record.encode_queue_declare(
+    QUEUE + 5, "/", "e", record.DURABLE, b"\x00\x00\x00\x03\x01a\x01"
+)
+"""What only a newer primary could have taken. These ended the broker, and again after each restart."""
 
 
-def test_nothing_of_it_is_held() -> None:
+@pytest.mark.parametrize("broken", [BROKEN, UNKNOWN_TYPE, UNKNOWN_FIELD, UNKNOWN_FIELD_OF_A_QUEUE])
+def test_nothing_of_it_is_held(broken: bytes) -> None:
     node = BrokerNode("b1", Limits(), bytes)
     state = node.state
     journal = KeptJournal()
@@ -41,7 +48,7 @@ def test_nothing_of_it_is_held() -> None:
     bad = [
         record.encode_queue_declare(OTHER, "/", "other", record.DURABLE, EMPTY),
         record.encode_prepare(unclosed),
-        BROKEN,
+        broken,
     ]
     with pytest.raises(REFUSALS):
         replicator.take(wire.encode_batch(0, frame.encode_batch(1, 3, 3, 0, bad)))

@@ -108,9 +108,10 @@ async def test_who_was_there_and_cannot_come_back_takes_nobody_with_it(
     assert watch.ended("b1") == [-signal.SIGTERM]
 
 
+@pytest.mark.parametrize("reached", ["ready", "catchup"])
 @pytest.mark.parametrize("lacking", ["log", "process"])
 async def test_a_broker_that_cannot_be_started_again_is_tried_again_and_takes_nobody_with_it(
-    lacking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lacking: str, reached: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ended the supervisor, and with it all brokers that served: no log file could be opened, or no process be made."""
     watch = Watch()
@@ -124,7 +125,8 @@ async def test_a_broker_that_cannot_be_started_again_is_tried_again_and_takes_no
     async def start(about: SupervisedBroker, log: IO[bytes]) -> asyncio.subprocess.Process:
         if lacks and lacking == "process":
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        command = ("sh", "-c", STEADY % about.broker)
+        script = STEADY % about.broker
+        command = ("sh", "-c", script.replace("active", reached) if about.broker == "b2" else script)
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=log)
         if about.broker == "b2":
             started.append(process)
