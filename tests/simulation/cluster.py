@@ -335,7 +335,8 @@ class SimCluster:
             "branches whose time is over": [
                 str(work) for work in broker.dtx._branches.values() if _is_over(work, broker)
             ],
-            "outcomes": max(0, len(state.outcomes) - broker.limits.outcome_limit),
+            # Every 250 ms the surplus is trimmed, and a tenth of what there may be with it.
+            "outcomes": max(0, len(state.outcomes) - broker.limits.outcome_limit * 11 // 10),
             "connections that have ended": len(broker.connections - {session.connection for session in node.clients}),
         }
         spilled = {
