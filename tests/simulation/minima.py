@@ -148,6 +148,13 @@ def sweep_shortfalls(reports: Iterable[Report], factor: float = 1.0) -> list[str
     return missed
 
 
+def unseen(reports: Iterable[Report]) -> list[str]:
+    """Kinds of faults and crash points that no seed had. Of a small sweep that says nothing; but its figures are not of these."""
+    reports = list(reports)
+    kinds = [kind for kind in FAULTS_OF_KIND if not any(report.faults.get(kind) for report in reports)]
+    return kinds + [point for point in CRASH_POINTS if not any(report.happened.get(point) for report in reports)]
+
+
 def least(share: float, seeds: int) -> int:
     """So many of ``seeds``, each of which has it with the chance ``share``, have it but for :data:`BAD_LUCK`."""
     share = min(share, 0.999)

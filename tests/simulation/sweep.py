@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import attrs
 
 from tests.simulation.knobs import Fixed
-from tests.simulation.minima import seed_shortfall, sweep_shortfalls
+from tests.simulation.minima import seed_shortfall, sweep_shortfalls, unseen
 from tests.simulation.seed_run import End, SeedResult, replay_command, run_seed
 
 _T = TypeVar("_T")
@@ -81,6 +81,11 @@ class Sweep:
         return sweep_shortfalls([result.report for result in self.results], self.factor)
 
     @property
+    def unseen(self) -> list[str]:
+        """Kinds of faults and crash points that it knows nothing of."""
+        return unseen(result.report for result in self.results)
+
+    @property
     def ok(self) -> bool:
         return not (self.failures or self.short_seeds or self.shortfalls)
 
@@ -130,6 +135,7 @@ class Sweep:
             f"healed after at most {self.healed_ms / 1000:.1f} s, "
             f"{self.total('simulated_ms') / 1000:,.0f} s simulated, {len(self.failures):,} violations, "
             f"{len(self.short_seeds) + len(self.shortfalls)} minima missed"
+            + (f", never seen: {', '.join(self.unseen)}" if self.unseen else "")
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -154,6 +160,7 @@ class Sweep:
             "violations": [failure_as_json(result) for result in self.failures],
             "short_seeds": {str(seed): what for seed, what in self.short_seeds.items()},
             "shortfalls": self.shortfalls,
+            "unseen": self.unseen,
         }
 
 

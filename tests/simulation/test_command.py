@@ -216,6 +216,26 @@ def test_everything_that_is_counted_has_a_minimum(result: SeedResult) -> None:
         assert found.startswith(f"{what} in 0 of 1500 seeds")
 
 
+def test_what_a_small_sweep_has_never_seen_is_said(result: SeedResult) -> None:
+    """It passes; but its summary does not look as if it spoke of everything."""
+    plenty = attrs.evolve(
+        result.report,
+        faults=dict.fromkeys(FAULTS_OF_KIND, 100),
+        happened=dict.fromkeys((*HAPPENINGS, *CRASH_POINTS), 100),
+    )
+    all_of_it = [attrs.evolve(result, seed=seed, report=plenty) for seed in range(2)]
+    assert "never seen" not in Sweep(results=all_of_it).summary()
+    few = attrs.evolve(
+        plenty, faults={**plenty.faults, "clock-jump": 0}, happened={**plenty.happened, "CP-35": 0, "CP-38": 0}
+    )
+    assert (
+        Sweep(results=[attrs.evolve(each, report=few) for each in all_of_it])
+        .summary()
+        .endswith(", never seen: clock-jump, CP-35, CP-38")
+    )
+    assert Sweep(results=[all_of_it[0], attrs.evolve(all_of_it[1], report=few)]).unseen == []
+
+
 def publishes_nothing(*_: Any) -> None:
     """Instead of a method that publishes."""
 

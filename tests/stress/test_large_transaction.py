@@ -28,6 +28,7 @@ from tests.stress.load import Books, Load
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(240)]
 
 COUNT = 10_000
+MANY = 100_000
 OUTS = ("out.0", "out.1", "out.2", "out.3")
 SOURCE = [f"i.{number}.0" for number in range(COUNT)]
 MADE = {queue: [f"o.{number}.0" for number in range(COUNT) if number % 4 == at] for at, queue in enumerate(OUTS)}
@@ -182,6 +183,36 @@ def test_the_primary_dies_while_it_commits(group: Group, finder: Finder) -> None
         print(f"killed {4 * number} ms after tx.commit: {outcome}")
         if outcome == "committed":
             return
+
+
+def test_a_hundred_thousand_messages(group: Group, finder: Finder) -> None:
+    """All of them on every broker with one commit, while others commit beside it; and on who is left when its primary has died."""
+    primary = group.primary()
+    connection = connect_to(primary.port)
+    channel = connection.channel()
+    channel.tx_select()
+    properties = pika.BasicProperties(delivery_mode=PERSISTENT)
+    others = Load(group.ports, movers=2, name="many")
+    others.declare()
+    with others.running():
+        others.wait_busy()
+        for number in range(MANY):
+            channel.basic_publish("", OUTS[number % 4], b"%d" % number, properties)
+        channel.queue_declare("in", passive=True)
+        assert sizes(group) == {"in": COUNT, **dict.fromkeys(OUTS, 0)}
+        started = time.monotonic()
+        channel.tx_commit()
+        print(f"tx.commit of {MANY} messages answered in {time.monotonic() - started:.3f} s")
+        others.wait_committed(5)
+    connection.close()
+    group.settled()
+    primary.kill()
+    group.ready()
+    assert sizes(group) == {"in": COUNT, **dict.fromkeys(OUTS, MANY // 4)}
+    group.start(primary.name)
+    group.ready()
+    assert sizes(group) == {"in": COUNT, **dict.fromkeys(OUTS, MANY // 4)}
+    check(group, others)
 
 
 def check(group: Group, others: Load) -> None:

@@ -11,7 +11,9 @@ import pytest
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
+from understudy.broker.log.record import Prepare
 from understudy.broker.message import Message
+from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.replicator.transaction_replicator import TransactionReplicator
 
 TX = 1 << 40 | 1
@@ -77,3 +79,23 @@ def test_a_piece_costs_no_more_late_than_early() -> None:
     finally:
         gc.enable()
     assert spent[2] < 5 * spent[0], spent
+
+
+@pytest.mark.parametrize("first", range(5))
+def test_two_events_that_change_places_are_refused(first: int) -> None:
+    """PREPARE states a digest of the order over all queues, not only of what there is (H-18)."""
+    heads = [record.encode_tx_dequeue(TX, [(queue, (number,))]) for number in range(2) for queue in (5, 6, 7)]
+
+    def holding(order: list[int]) -> TxBuffer:
+        tx = TxBuffer(TX)
+        for offset, at in enumerate(order, start=1):
+            tx.add(offset, None, [], heads[at], False)
+        return tx
+
+    stated = holding([0, 1, 2, 3, 4, 5])
+    prepare = Prepare(TX, 1, "", 0, {}, 6, stated.digest, 6, stated.durable_digest)
+    assert stated.missing_for(prepare, may_lack_transients=False) == ""
+    order = [0, 1, 2, 3, 4, 5]
+    order[first : first + 2] = order[first + 1], order[first]
+    for may_lack in (False, True):
+        assert "digest differs" in holding(order).missing_for(prepare, may_lack_transients=may_lack)
