@@ -175,7 +175,7 @@ class NodeDriver:
         self.cores += 1
         for plugin in self._plugins:
             plugin.opened()
-        self.request_turn()
+        self._look_at_space()  # it may have had no room for the reserve: the first client hears of it
 
     def _recover(self, node: BrokerNode, port: GatePort) -> Journal:
         config = self._config
@@ -322,6 +322,8 @@ class NodeDriver:
             due = node.broker.leading and node.due
         except Exception as error:  # noqa: BLE001  # as above
             self.crashed("a finished fsync", error)
+        if self._space is not None and self._space.is_due:
+            self._loop.call_soon(self._look_at_space)  # in a turn of its own: this may be the end of one
         if due:
             self.request_turn()
         else:  # a backup has acknowledged, and the primary waits for that; or a primary that is not due
@@ -353,19 +355,27 @@ class NodeDriver:
         """Once a second: is the directory there, is there room, and may old segments go?"""
         if self.node is None or self.journal_driver is None or self._port is None:
             return
-        assert self._space is not None
         assert self._memory is not None
         try:
             self._storage.check_place()
         except DirectoryGoneError as error:
             self._disk_failed(error)
+        self._look_at_space()
         try:
-            self._space.look()
             self._memory.look()
         except Exception as error:  # noqa: BLE001  # as above
-            self.crashed("a look at free disk space and memory", error)
+            self.crashed("a look at the memory", error)
         if self._port.checkpoint_offset:
             self.journal_driver.drop_before(self.node.droppable_before(self._port.checkpoint_offset))
+
+    def _look_at_space(self) -> None:
+        if self.node is None or self._space is None:
+            return  # that core has ended meanwhile
+        try:
+            self._space.look()
+        except Exception as error:  # noqa: BLE001  # as above
+            self.crashed("a look at free disk space", error)
+        self.request_turn()
 
     # -- a core ends ----------------------------------------------------------------------------------------------
 

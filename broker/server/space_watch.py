@@ -30,8 +30,13 @@ class SpaceWatch:
         self._tell = tell
         self._low = False
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the journal ran out of room since the last look: a second of new work may be more than what it gave up for it."""
+        return self._reserve.low_space and not self._low
+
     def look(self) -> None:
-        """One system call; once a second is plenty."""
+        """One system call; once a second is plenty, unless it is due."""
         before, self._low = self._low, self._reserve.check_space()
         if self._low != before:
             _log.warning("little disk space" if self._low else "enough disk space again", reason=self._reason)
