@@ -5,7 +5,7 @@ It waits and does nothing else: a broker writes a line to its standard output wh
 end of its standard input and stops.
 
 Stopping: the primary first, while its backups are there to acknowledge what it still has to answer; when it has said
-``stopped`` (or has ended), the others, before they could think of a promotion.
+``stopped`` (or has ended, or hangs), the others, before they could think of a promotion.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ from understudy.broker.server.ports_file import READY_STATUSES
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
 KILL_AFTER_S: Final = 15.0
+HEARS_WITHIN_S: Final = 3.0
+"""A leader that has not said by then that it stops hangs, and the others are not kept waiting for it."""
+LAST_GRACE_S: Final = 3.0
+"""Whoever leads, all have been asked so long before they are killed."""
 LOG_TAIL_BYTES: Final = 2000
 
 _NOT_AGAIN: Final = frozenset({ExitCode.OK, ExitCode.REFUSED, ExitCode.DISK, ExitCode.CONFIG})
@@ -217,17 +221,29 @@ class Supervisor:
 
     async def _stop_when_asked(self) -> None:
         await self._stopping.wait()
+        kill_at = asyncio.get_running_loop().time() + KILL_AFTER_S
+        unasked = list(self._brokers)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(kill_at - LAST_GRACE_S):
+                # Looked for each time: where one hangs, another has taken over meanwhile.
+                while (leader := next((each for each in unasked if each.leads), None)) is not None:
+                    unasked.remove(leader)
+                    await self._stop_leader(leader)
+        for running in unasked:
+            running.signal(signal.SIGTERM)
+        await asyncio.sleep(kill_at - asyncio.get_running_loop().time())
+        for running in self._running():
+            running.signal(signal.SIGKILL)
+
+    async def _stop_leader(self, running: _Running) -> None:
+        """Ask it, and wait until it has answered all it could, but only for a moment if it does not even say that it stops."""
+        running.signal(signal.SIGTERM)
         try:
-            async with asyncio.timeout(KILL_AFTER_S):
-                for running in sorted(self._brokers, key=lambda each: not each.leads):
-                    leads = running.leads
-                    running.signal(signal.SIGTERM)
-                    if leads:
-                        await running.quiet.wait()
-                await asyncio.sleep(KILL_AFTER_S)
+            async with asyncio.timeout(HEARS_WITHIN_S):
+                await running.quiet.wait()
         except TimeoutError:
-            for running in self._running():
-                running.signal(signal.SIGKILL)
+            if running.told.get("status") == "stopping":
+                await running.quiet.wait()
 
     def _running(self) -> Iterator[_Running]:
         return (running for running in self._brokers if running.process is not None)

@@ -9,11 +9,14 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from types import SimpleNamespace
+from typing import IO, Any, cast
 
 import pytest
 
+from understudy.broker.server import supervisor as module
 from understudy.broker.server.exit_codes import ExitCode
 from understudy.broker.server.supervisor import SupervisedBroker, Supervisor
 
@@ -153,6 +156,81 @@ async def test_a_broker_that_cannot_be_started_again_is_tried_again_and_takes_no
     assert watch.ended("b1") == []
     supervisor._signalled()
     assert await run is ExitCode.OK
+
+
+class Asked:
+    """Stands in for the process of each broker: notes who is sent what, in order, and does what the test says on SIGTERM."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.brokers = {each.about.broker: each for each in supervisor._brokers}
+        self.story: list[str] = []
+        self.on_term: dict[str, Callable[[], None]] = {}
+        for name, broker in self.brokers.items():
+            send_signal = partial(self.sent, name)
+            broker.process = cast(
+                "asyncio.subprocess.Process", SimpleNamespace(returncode=None, send_signal=send_signal)
+            )
+            broker.told = {"role": "backup"}
+
+    def sent(self, name: str, number: int) -> None:
+        self.story.append(f"{name} {signal.Signals(number).name}")
+        if number == signal.SIGTERM and name in self.on_term:
+            self.on_term[name]()
+
+    def leads(self, name: str, status: str = "active") -> None:
+        self.brokers[name].told = {"role": "primary", "status": status}
+
+    def quiet(self, name: str) -> None:
+        self.story.append(f"{name} quiet")
+        self.brokers[name].quiet.set()
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> tuple[Supervisor, Asked]:
+    names = ("b1", "b2", "b3")
+    brokers = [SupervisedBroker(broker=name, config=tmp_path / name, log=tmp_path / f"{name}.log") for name in names]
+    supervisor = Supervisor(brokers, restart=True, report=lambda _: None)
+    supervisor._stopping.set()
+    return supervisor, Asked(supervisor)
+
+
+async def test_a_primary_that_hangs_keeps_the_others_from_nothing(
+    asked: tuple[Supervisor, Asked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did for 15 s: a backup took over meanwhile, and all were killed without having been asked to stop."""
+    supervisor, brokers = asked
+    monkeypatch.setattr(module, "HEARS_WITHIN_S", 0.05)
+    brokers.leads("b1")
+    brokers.on_term["b1"] = lambda: brokers.leads("b3")
+
+    def stops_slowly() -> None:
+        brokers.leads("b3", "stopping")
+        asyncio.get_running_loop().call_later(0.2, brokers.quiet, "b3")
+
+    brokers.on_term["b3"] = stops_slowly
+    all_asked = asyncio.Event()
+    brokers.on_term["b2"] = all_asked.set
+    stopper = asyncio.ensure_future(supervisor._stop_when_asked())
+    async with asyncio.timeout(30):
+        await all_asked.wait()
+    stopper.cancel()
+    assert brokers.story == ["b1 SIGTERM", "b3 SIGTERM", "b3 quiet", "b2 SIGTERM"], (
+        "who says that it stops is waited for"
+    )
+
+
+async def test_nobody_is_killed_who_was_not_asked_to_stop(
+    asked: tuple[Supervisor, Asked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor, brokers = asked
+    monkeypatch.setattr(module, "HEARS_WITHIN_S", 0.05)
+    monkeypatch.setattr(module, "KILL_AFTER_S", 0.5)
+    monkeypatch.setattr(module, "LAST_GRACE_S", 0.2)
+    brokers.leads("b1")
+    brokers.on_term["b1"] = lambda: brokers.leads("b1", "stopping")  # and it never gets there
+    await supervisor._stop_when_asked()
+    asked_first = ["b1 SIGTERM", "b2 SIGTERM", "b3 SIGTERM"]
+    assert brokers.story == [*asked_first, "b1 SIGKILL", "b2 SIGKILL", "b3 SIGKILL"]
 
 
 async def test_one_that_could_never_be_started_is_refused(tmp_path: Path) -> None:
