@@ -5,6 +5,9 @@ journal, but to read a body back from there one would have to know where in whic
 stay for it; transient records are not there at all. So bodies beyond the limit are written a second time, here, and never synced:
 after a crash the journal brings them back (decision 0016).
 
+What the kernel could not write back is then missing from the file, or wrong in it, and nobody is told: the error of a write-back is
+for who syncs. So a body comes with its checksum, and one that does not match is a disk that failed (74).
+
 The files have no name from their first moment on, so nothing is left of them when the process ends. One is given up when all its
 bodies have ended; they come and go together, as transactions do.
 """
@@ -15,6 +18,7 @@ import os
 import tempfile
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 import structlog
 
@@ -78,20 +82,25 @@ class _SpillFile:
 class FileBody:
     """A body in a file (``SpilledBody``)."""
 
-    __slots__ = ("_at", "_file", "_size")
+    __slots__ = ("_at", "_crc", "_file", "_size")
 
-    def __init__(self, file: _SpillFile, at: int, size: int) -> None:
+    def __init__(self, file: _SpillFile, at: int, size: int, crc: int) -> None:
         self._file = file
         self._at = at
         self._size = size
+        self._crc = crc
 
     def read(self) -> bytes:
         """Read it.
 
         Raises:
-            OSError: the disk does not give it back.
+            OSError: the disk does not give it back, or gives something else.
         """
-        return self._file.read(self._at, self._size)
+        body = self._file.read(self._at, self._size)
+        if crc32(body) != self._crc:
+            where = f"{self._size} bytes at {self._at} of a file of {self._file.end}"
+            raise OSError(f"spilled bodies: the {where} are not those that were written")
+        return body
 
     def __del__(self) -> None:
         self._file.release(self._size)
@@ -134,7 +143,7 @@ class FileSpill:
             self._refused = True
             return None
         self._refused = False
-        return FileBody(file, at, len(body))
+        return FileBody(file, at, len(body), crc32(body))
 
     def close(self) -> None:
         """Begin no more: what is here can be read until it ends."""

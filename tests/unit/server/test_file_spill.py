@@ -101,3 +101,14 @@ def test_a_body_that_the_disk_lost_is_an_error(spill: FileSpill, monkeypatch: py
     monkeypatch.setattr(os, "pread", lambda *_: b"")
     with pytest.raises(OSError, match="100 bytes at 0 are missing from a file of 100"):
         one.read()
+
+
+def test_a_body_that_the_disk_has_changed_is_an_error(spill: FileSpill) -> None:
+    """It was handed out as the message: the files are not synced, so nobody hears of a page that could not be written back."""
+    first, second = spill.put(b"kept" * 100), spill.put(b"lost" * 2_000)
+    assert first is not None
+    assert second is not None
+    os.pwrite(second._file._file.fileno(), bytes(4_096), 4_096)
+    with pytest.raises(OSError, match="the 8000 bytes at 400 of a file of 8400 are not those that were written"):
+        second.read()
+    assert first.read() == b"kept" * 100
