@@ -42,6 +42,10 @@ def parse(text: str, *, file: str = "<configuration>", base: Path = Path()) -> C
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(file=file, problem=f"is not TOML: {error}") from error
+    except ValueError as error:  # TOML sets no limit to digits, Python does
+        raise ConfigError(file=file, problem="has a number of more digits than can be read") from error
+    except RecursionError as error:
+        raise ConfigError(file=file, problem="has arrays or tables in each other, deeper than can be read") from error
     return structure(table, file=file, base=base)
 
 

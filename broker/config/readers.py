@@ -319,5 +319,8 @@ def _plain(number: float) -> str:
 
 def _shown(value: object) -> str:
     """A value as an operator wrote it, or nearly, and not without end."""
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    try:
+        text = str(value).lower() if isinstance(value, bool) else repr(value)
+    except ValueError:  # a hexadecimal number may have more digits than a decimal one
+        return "a number of too many digits"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -479,6 +479,25 @@ def test_unreadable_files(tmp_path: Path) -> None:
         assert caught.value.key is None
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("port = " + "9" * 5_000, "has a number of more digits than can be read"),
+        ("port = " + "[" * 3_000, "has arrays or tables in each other, deeper than can be read"),
+        ("port = " + "{a = " * 3_000, "has arrays or tables in each other, deeper than can be read"),
+        ("port = 0x" + "f" * 5_000, "amqp.port: a number of too many digits is not valid, expected a whole number"),
+    ],
+    ids=["digits", "arrays", "tables", "hexadecimal"],
+)
+def test_what_python_cannot_read_is_an_error_like_any_other(tmp_path: Path, text: str, problem: str) -> None:
+    """It ended the start with 70, and without a word."""
+    file = tmp_path / "b1.toml"
+    file.write_text(f"[amqp]\n{text}\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert str(caught.value).startswith(f"{file}: {problem}")
+
+
 def test_structure_takes_tables_that_are_already_there() -> None:
     config = structure({"broker": {"id": "b3"}, "amqp": {"port": 5674}}, base=Path("/d"))
     assert (config.broker.id, config.amqp.port, config.broker.data) == ("b3", 5674, Path("/d/data"))
