@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +20,7 @@ import structlog
 
 from understudy.broker.config import TlsConfig
 from understudy.broker.errors import UnderstudyError
+from understudy.broker.server.bound_sockets import bound_sockets
 from understudy.broker.server.tls_door import TlsDoor
 
 BACKLOG: Final = 1024
@@ -67,7 +67,7 @@ class TlsError(UnderstudyError):
 
 
 class Listener:
-    """One name and port, on every address that the name stands for.
+    """One name and port, on every address of this machine that the name stands for.
 
     Args:
         what: the section of the configuration, for messages.
@@ -83,28 +83,14 @@ class Listener:
 
     def __init__(self, what: str, host: str, port: int) -> None:
         self.host = host
-        self.port = port
-        self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server | TlsDoor] = []
         self._what = what
         self._full = False
         try:
-            addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            for family, kind, protocol, _, address in addresses:
-                self._bind(socket.socket(family, kind, protocol), address)
+            self._sockets = bound_sockets(host, port, BACKLOG)
         except OSError as error:
-            self.abandon()
-            raise PortError(what, host, self.port, error.strerror or str(error)) from error
-
-    def _bind(self, bound: socket.socket, address: tuple[object, ...]) -> None:
-        self._sockets.append(bound)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if bound.family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        bound.setblocking(False)
-        bound.bind((address[0], self.port, *address[2:]))  # the second address gets the port that the first one got
-        bound.listen(BACKLOG)
-        self.port = bound.getsockname()[1]
+            raise PortError(what, host, port, error.strerror or str(error)) from error
+        self.port = int(self._sockets[0].getsockname()[1])
 
     @property
     def endpoint(self) -> str:

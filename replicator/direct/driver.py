@@ -29,6 +29,7 @@ from typing import Final, cast
 import attrs
 import structlog
 
+from understudy.broker.server.bound_sockets import bound_sockets
 from understudy.broker.server.tls_door import TlsDoor
 from understudy.replicator.direct import unix_socket
 from understudy.replicator.direct.link import DirectLink, LinkListener
@@ -173,35 +174,23 @@ class DirectFabric:
         Raises:
             OSError: the address cannot be listened on.
         """
-        if self.settings.server_tls is not None:
-            await self._listen_tls(self.settings.server_tls, host, port)
-            return self.port
-        server = await self._loop.create_server(lambda: self._connection("", ""), host, port)
-        self._servers.append(server)
-        self.port = int(server.sockets[0].getsockname()[1])
+        for bound in await asyncio.to_thread(bound_sockets, host, port, BACKLOG):
+            self.port = int(bound.getsockname()[1])
+            self._servers.append(await self._server(bound))
         return self.port
 
-    async def _listen_tls(self, tls: ssl.SSLContext, host: str, port: int) -> None:
-        """The port is the same at every address of ``host``."""
-        timeout_s = self.settings.handshake_timeout_ms / 1_000
-        self.port = port
-        for family, _, _, _, address in await self._loop.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        ):
-            bound = socket.create_server((address[0], self.port), family=family, backlog=BACKLOG)
-            bound.setblocking(False)
-            self.port = int(bound.getsockname()[1])
-            self._servers.append(
-                TlsDoor(
-                    bound,
-                    lambda: self._connection("", ""),
-                    tls,
-                    timeout_s,
-                    self._admits,
-                    self._tasks,
-                    displaces=True,
-                )
-            )
+    async def _server(self, bound: socket.socket) -> asyncio.AbstractServer | TlsDoor:
+        if self.settings.server_tls is None:
+            return await self._loop.create_server(lambda: self._connection("", ""), sock=bound, backlog=BACKLOG)
+        return TlsDoor(
+            bound,
+            lambda: self._connection("", ""),
+            self.settings.server_tls,
+            self.settings.handshake_timeout_ms / 1_000,
+            self._admits,
+            self._tasks,
+            displaces=True,
+        )
 
     def _admits(self, shaking: int) -> bool:
         """Whether one more may begin with TLS and nobody has to end for it; who has got through that is for :meth:`link_made`."""
