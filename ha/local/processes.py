@@ -57,9 +57,10 @@ def is_alive(row: BrokerRow, observer: Process, now_ms: int) -> bool:
     process = row.process
     if row.lease_until_ms <= now_ms or process.boot != observer.boot:
         return False
-    if process.pid_namespace != observer.pid_namespace or process.pid == observer.pid:
+    if process.pid_namespace != observer.pid_namespace:
         return True
-    started = _started(process.pid)
+    # The observer's own number may have been another's before: of a broker that is process 1 of its container, at each restart.
+    started = _started(process.pid) if process.pid != observer.pid else observer.started
     return started is not None and (not started or not process.started or started == process.started)
 
 

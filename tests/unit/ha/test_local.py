@@ -360,6 +360,16 @@ def test_a_process_is_known_by_number_and_start() -> None:
     assert not is_alive(attrs.evolve(parent, process=this_process_as(os.getppid(), started=started - 1)), me, now_ms)
 
 
+def test_a_former_process_of_the_observers_own_number_is_dead() -> None:
+    """A broker that is process 1 of its container did not start again after kill -9: it "already runs, as process 1"."""
+    me, now_ms = this_process_as(1, started=500), 1_000
+    row = BrokerRow(info=info("b1"), process=me, lease_until_ms=2_000)
+    assert is_alive(row, me, now_ms)
+    assert not is_alive(attrs.evolve(row, process=attrs.evolve(me, started=400)), me, now_ms)
+    assert is_alive(attrs.evolve(row, process=attrs.evolve(me, started=0)), me, now_ms)  # its start is not known
+    assert is_alive(row, attrs.evolve(me, started=0), now_ms)
+
+
 @pytest.mark.integration
 def test_a_zombie_and_a_number_that_nobody_has_are_dead_unless_the_namespace_is_another() -> None:
     me, now_ms = this_process(), 1_000
