@@ -133,8 +133,12 @@ class Worker:
         return True
 
     def _look(self) -> None:
-        """Tell the loop if the store shows something else than the last time, or somebody has died or come alive."""
+        """Look, and look again in ``poll_ms`` from its end: a look may take longer than that."""
+        self._look_now()
         self._look_at_ms = machine_ms() + self._poll_ms
+
+    def _look_now(self) -> None:
+        """Tell the loop if the store shows something else than the last time, or somebody has died or come alive."""
         try:
             store = self._usable()
             changes = store.changes
@@ -203,18 +207,19 @@ class Worker:
             self._tell(self._owner.broken, error)
 
     def _serve(self) -> None:
+        """Do jobs, and look in between. A job that waits is taken first, or looks that are always due would leave it for ever."""
         while True:
             wait_ms = self._look_at_ms - machine_ms()
-            if wait_ms <= 0:
-                self._look()
-                continue
             try:
-                job = self._jobs.get(timeout=wait_ms / 1_000)
+                job = self._jobs.get(timeout=max(wait_ms, 0) / 1_000)
             except Empty:
+                self._look()
                 continue
             if job is None:
                 break
             job()
+            if self._look_at_ms <= machine_ms():
+                self._look()
         self._give_up_lease()
         self._close()
 

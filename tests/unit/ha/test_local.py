@@ -722,6 +722,39 @@ def test_a_directory_that_may_not_be_entered_for_a_while_is_lost_for_a_while(
     run(main)
 
 
+@pytest.mark.parametrize("poll_ms", [10, 0])
+def test_looks_that_take_longer_than_the_time_between_them_keep_nobody_waiting(
+    run_once: Run, path: Path, monkeypatch: pytest.MonkeyPatch, poll_ms: int
+) -> None:
+    """The next look was always due: no request was answered, no lease renewed, and the end not heard. 0: always due as well."""
+    looked_ms = 0
+    real = cast("property", CoordinationStore.changes).fget
+    assert real is not None
+
+    def changes(self: CoordinationStore) -> int:
+        nonlocal looked_ms
+        looked_ms += 20
+        return int(real(self))
+
+    monkeypatch.setattr(CoordinationStore, "changes", property(changes))
+    for module in ("file_coordination", "worker"):
+        monkeypatch.setattr(f"understudy.ha.local.{module}.machine_ms", lambda: machine_ms() + looked_ms)
+
+    async def main() -> None:
+        async with coordination(path, poll_ms=poll_ms, busy_ms=60_000, lease_ms=3_600_000) as (one, listener):
+            one.found(1, FIRST)
+            one.publish(info("b1"))
+            await listener.until(lambda: listener.answers() and listener.shown()[1])
+            assert listener.answers() == [(1, Answer.DONE, FIRST)]
+            one._worker.put(None)
+            thread = one._worker._thread
+            assert thread is not None
+            await asyncio.to_thread(thread.join, LIMIT_S)
+            assert not thread.is_alive()
+
+    run_once(main)
+
+
 def test_a_thread_that_ends_of_a_mistake_is_no_silence(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def found(self: CoordinationStore, *_: Any) -> Any:
         raise KeyError("never")
