@@ -42,6 +42,9 @@ EPOCHS_DRAWN: Final = 9_000
 """So many more are skipped at most, by lot: two that are forced and do not know of each other have to differ, too."""
 CHECKPOINT_COMMITS: Final = 256
 """After so many commits of one process the WAL, of a page or two each, is written back and emptied."""
+CHECKPOINT_WAIT_MS: Final = 50
+"""For so long a checkpoint waits at most, and writers for it: a reader that was stopped (SIGSTOP, Ctrl-Z) would hold up all of
+them for ``busy_ms``. Not 0: without the write lock SQLite goes on in mode PASSIVE, beside the writer that has it."""
 
 _SCHEMA: Final = (
     """CREATE TABLE groups (
@@ -141,6 +144,7 @@ class CoordinationStore:
 
     def __init__(self, path: Path, *, create: bool = False, read_only: bool = False, busy_ms: int = 2_000) -> None:
         self.path = path
+        self._busy_ms = busy_ms
         self._durable = True
         self._commits = 0
         self._look_for_file(create=create)
@@ -382,7 +386,11 @@ class CoordinationStore:
     def _checkpoint(self) -> None:
         """Write the WAL back and empty it. If that cannot be done now, somebody will after some later commit."""
         with suppress(sqlite3.OperationalError):
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._connection.execute(f"PRAGMA busy_timeout = {min(CHECKPOINT_WAIT_MS, self._busy_ms)}")
+            try:
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                self._connection.execute(f"PRAGMA busy_timeout = {self._busy_ms}")
 
     def _check(self, *, create: bool) -> None:
         """Whose database is this, and of which version? A new one gets the schema."""

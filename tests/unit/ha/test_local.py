@@ -128,6 +128,49 @@ def test_the_wal_is_written_back_and_does_not_grow(path: Path) -> None:
         assert largest <= (store.CHECKPOINT_COMMITS + 20) * 4_200
 
 
+def test_a_reader_that_was_stopped_does_not_hold_up_the_writers(path: Path) -> None:
+    """Every 256th commit waited for it as long as for a writer, and all others meanwhile."""
+    busy_ms = 10_000
+    with opened(path, busy_ms=busy_ms) as one, opened(path, read_only=True, create=False) as reader:
+        row = BrokerRow(info=info("b1"), process=this_process(), lease_until_ms=1)
+        wal = path.with_name(path.name + "-wal")
+        one.publish("g", row)
+        with reader._snapshot():
+            reader._brokers("g")
+            began_ms = machine_ms()
+            for _ in range(store.CHECKPOINT_COMMITS):
+                one.publish("g", row)
+            assert machine_ms() - began_ms < busy_ms
+        assert one._connection.execute("PRAGMA busy_timeout").fetchone() == (busy_ms,)
+        for _ in range(store.CHECKPOINT_COMMITS):
+            one.publish("g", row)
+        assert wal.stat().st_size < store.CHECKPOINT_COMMITS * 4_200  # what could not be emptied was so later
+
+
+def test_a_checkpoint_that_fails_waits_for_writers_again(path: Path) -> None:
+    with opened(path, busy_ms=1_234) as one:
+        failing = Failing(one._connection)
+        one._connection = cast("sqlite3.Connection", failing)
+        one._checkpoint()
+        assert failing.failed
+        assert one._connection.execute("PRAGMA busy_timeout").fetchone() == (1_234,)
+
+
+class Failing:
+    """A connection on which no checkpoint succeeds."""
+
+    def __init__(self, real: sqlite3.Connection) -> None:
+        self._real = real
+        self.failed = 0
+        self.close = real.close
+
+    def execute(self, statement: str) -> sqlite3.Cursor:
+        if "checkpoint" in statement:
+            self.failed += 1
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._real.execute(statement)
+
+
 def test_a_transaction_that_fails_leaves_nothing(path: Path) -> None:
     with opened(path) as one:
         one.found("g", FIRST)
