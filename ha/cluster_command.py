@@ -23,7 +23,7 @@ import attrs
 import typer
 
 from understudy.broker.errors import UnderstudyError
-from understudy.broker.server.file_storage import FileStorage
+from understudy.broker.server.file_storage import FileStorage, make_directory
 from understudy.broker.server.supervisor import SupervisedBroker, Supervisor
 
 GROUP: Final = "understudy"
@@ -119,7 +119,7 @@ def _locked(directory: Path) -> Iterator[None]:
         ClusterError: the directory cannot be used.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         lock = FileStorage(directory)
     except OSError as error:
         raise ClusterError(f"{directory} cannot be used: {error}") from error
@@ -163,7 +163,7 @@ def lay_out(directory: Path, brokers: int, port: int) -> list[SupervisedBroker]:
         ClusterError: the directory cannot be used.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         secret = _secret(directory / SECRET_FILE)
         return [_write(directory, number, port, brokers, secret) for number in range(brokers)]
     except OSError as error:

@@ -183,7 +183,7 @@ class FileStorage:
         self._read_only = read_only
         self._lock_fd = -1
         if not read_only:
-            _make_directory(self.directory, 0o700)
+            make_directory(self.directory, 0o700)
         self._fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         if not read_only:
             try:
@@ -312,10 +312,20 @@ def _fill_direct(fd: int, direct: int, piece: memoryview, at: int) -> int:
         return os.pwrite(fd, piece, at)  # pages are not what this device wants
 
 
-def _make_directory(path: Path, mode: int) -> None:
-    """Make it if it is not there, with its parents; the name of each is on the disk then."""
+def make_directory(path: Path, mode: int = 0o777) -> None:
+    """Make a directory if it is not there, with its parents; the name of each that is made is on the disk then.
+
+    Without that a power failure may take away a directory with all that was synced in it.
+
+    Args:
+        path: of the directory.
+        mode: its permissions, less the umask; those of its parents are not narrowed.
+
+    Raises:
+        OSError: it cannot be made, or something else is there.
+    """
     if not path.is_dir():
-        _make_directory(path.parent, 0o777)
+        make_directory(path.parent)
         path.mkdir(mode, exist_ok=True)  # a broker beside this one may be making it, too
         _sync_directory(path.parent)
 

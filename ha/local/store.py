@@ -31,6 +31,7 @@ from typing import Final
 import attrs
 
 from understudy.broker.errors import UnderstudyError
+from understudy.broker.server.file_storage import make_directory
 from understudy.ha.coordination import BrokerId, BrokerInfo, GroupState
 
 SCHEMA_VERSION: Final = 2
@@ -173,7 +174,7 @@ class CoordinationStore:
         try:
             if create and not path.exists():
                 try:
-                    path.parent.mkdir(parents=True, exist_ok=True)
+                    make_directory(path.parent)
                 except OSError as error:
                     reason = f"its directory cannot be made: {error.strerror}"
                     raise StoreError(f"coordination file {path}: {reason}") from error

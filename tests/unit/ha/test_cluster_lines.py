@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from understudy.broker.config import load
-from understudy.ha.cluster_command import SECRET_FILE, _print, lay_out
+from understudy.broker.server import file_storage
+from understudy.ha.cluster_command import SECRET_FILE, _locked, _print, lay_out
 
 
 class FullDisk(io.StringIO):
@@ -28,6 +29,18 @@ def test_a_secret_that_a_power_failure_left_empty_is_made_anew(tmp_path: Path) -
     assert all(secrets)
     lay_out(tmp_path, 2, 5672)
     assert {load(path).link.secret for path in files} == secrets
+
+
+def test_the_name_of_each_directory_that_is_made_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power failure may take all brokers' journals away, with all that was answered."""
+    synced: list[Path] = []
+    monkeypatch.setattr(file_storage, "_sync_directory", synced.append)
+    with _locked(tmp_path / "a" / "cluster"):
+        assert synced == [tmp_path, tmp_path / "a"]
+    lay_out(tmp_path / "b" / "cluster", 1, 5672)
+    assert synced[2:] == [tmp_path, tmp_path / "b"]
 
 
 def test_a_line_that_cannot_be_printed_is_a_line_less(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ import attrs
 import pytest
 import uvloop
 
+from understudy.broker.server import file_storage
 from understudy.ha.coordination import Answer, BrokerInfo, Coordination, GroupState
 from understudy.ha.local import FileCoordination, force_epoch, forced_epochs, read_store, store
 from understudy.ha.local import processes as local_processes
@@ -243,6 +244,16 @@ def test_a_missing_file_is_made_only_on_request(path: Path) -> None:
         one.found("g", FIRST)
     with opened(deep, create=False) as one:
         assert one.read("g")[0] == FIRST
+
+
+def test_the_name_of_each_directory_above_a_new_file_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power failure may take the file away, with a promotion that was answered."""
+    synced: list[Path] = []
+    monkeypatch.setattr(file_storage, "_sync_directory", synced.append)
+    with opened(tmp_path / "a" / "b" / "store.db"):
+        assert synced == [tmp_path, tmp_path / "a"]
 
 
 def test_an_empty_file_is_a_new_store_to_who_may_make_one(path: Path) -> None:
