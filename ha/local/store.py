@@ -333,7 +333,9 @@ class CoordinationStore:
     def publish(self, group: str, row: BrokerRow) -> None:
         """Write a broker and its lease."""
         info, process = row.info, row.process
-        shown = (info.link, info.amqp, info.http, info.status, info.position, info.blockers)
+        # Names of queues and paths in it need not be UTF-8. SQLite would take no text with the lone surrogates that they become.
+        blockers = info.blockers.encode(errors="backslashreplace").decode()
+        shown = (info.link, info.amqp, info.http, info.status, info.position, blockers)
         lease = (process.pid, process.started, process.boot, process.pid_namespace, row.lease_until_ms)
         with self._transaction(durable=False):
             self._connection.execute(

@@ -88,6 +88,14 @@ def test_what_is_published_is_read_back(path: Path) -> None:
         assert not one.renew("g", "b2", row.process, 11)
 
 
+def test_blockers_that_are_not_utf_8_are_published_in_escaped_form(path: Path) -> None:
+    """The row was never written, and the store counted as lost again and again: a name of a queue was enough."""
+    row = BrokerRow(info=info("b1", blockers="queue 'm\udcfcll': é"), process=this_process(), lease_until_ms=5)
+    with opened(path) as one:
+        one.publish("g", row)
+        assert one.read("g")[1]["b1"].info.blockers == r"queue 'm\udcfcll': é"
+
+
 def this_process_as(pid: int, **changes: Any) -> Process:
     return attrs.evolve(this_process(), **({"pid": pid} | changes))
 
