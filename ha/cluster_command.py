@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import os
 import secrets
@@ -97,6 +98,8 @@ def cluster(
     if port + brokers - 1 > 65_535:
         raise ClusterError(f"{brokers} brokers from port {port} on end above 65535")
     shares = cpu_shares(brokers, usable_cpus(), pin)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a queue's name may have what the terminal cannot show
     with _locked(data):
         supervised = [
             attrs.evolve(each, cpus=cpus) for each, cpus in zip(lay_out(data, brokers, port), shares, strict=True)
@@ -247,5 +250,5 @@ def _print(line: str) -> None:
         print(line, flush=True)  # noqa: T201  # a command prints
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  # nobody reads; brokers go on
-    except OSError:
+    except (OSError, UnicodeError):
         pass  # such as a full disk that a file of ours is on: a line less, and brokers go on

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from understudy.broker.config import load
 from understudy.broker.server import file_storage
+from understudy.ha import cluster_command
 from understudy.ha.cluster_command import SECRET_FILE, _locked, _print, lay_out
 
 
@@ -48,3 +50,31 @@ def test_a_line_that_cannot_be_printed_is_a_line_less(monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "stdout", FullDisk())
     _print("b1 is active")
     _print("b2 is ready")
+
+
+class NoBrokers:
+    """A supervisor that has nothing to do."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    async def run(self) -> int:
+        return 0
+
+
+def test_what_the_terminal_cannot_show_is_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the command, and with it all brokers: the name of a queue was enough."""
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii"))
+    monkeypatch.setattr(cluster_command, "Supervisor", NoBrokers)
+    with pytest.raises(typer.Exit):
+        cluster_command.cluster(brokers=1, data=tmp_path / "müll")
+    assert rb"/m\xfcll: b1 amqp://" in shown.getvalue()
+
+
+def test_a_line_that_cannot_be_encoded_is_a_line_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii"))
+    _print("queue 'müll': 3 messages to come")
+    _print("b1 is active")
+    assert shown.getvalue() == b"b1 is active\n"
