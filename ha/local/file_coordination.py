@@ -10,8 +10,8 @@ from then: a broker whose loop hangs loses its lease although its threads live. 
 whose process is: its number names nobody, or a zombie, or a process that started at another time. Only brokers in the same pid
 namespace are judged by that; containers that share the file see each other's leases alone.
 
-**Watching.** SQLite cannot call anybody, so the thread looks: every ``poll_ms``, or ``urgent_poll_ms`` while this broker has no
-primary. A look without change costs 5 us of SQLite and a look at each broker's process.
+**Watching.** SQLite cannot call anybody, so the thread looks: ``poll_ms`` after the last look ended, or
+``urgent_poll_ms`` while this broker has no primary. A look without change costs 5 us of SQLite and a look at each broker's process.
 
 **Lost.** A request that finds the file held by others for ``busy_ms``, or unusable, is answered LOST, and the coordination
 counts as lost until something succeeds. So it does if the thread itself hangs in the kernel for a whole lease: then requests
