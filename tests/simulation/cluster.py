@@ -293,7 +293,7 @@ class SimCluster:
                 self.checkers.levels.holds_the_log_alone(node, "is a backup")
             if self._topology(node) != topology:
                 raise Violation("G2", f"{node.name} and {primary.name} differ in what is declared and bound")
-            routes.check(node)
+            routes.check(node, self.checkers.reference.declared)
             if doubts_of(state) != doubts_of(primary.node.state):
                 raise Violation(
                     "G5", f"{node.name} and {primary.name} differ in what is in doubt, or was completed by an operator"

@@ -12,7 +12,7 @@ checker            promises            what it watches
 ``in_sync``        G4, G6, G7          changes of the stored set, statuses that are shown
 ``answers``        G3, G4, G8          what clients are told, when they are told
 ``levels``         -                   what is not replicated, on the log and on brokers that do not lead
-``routes``         G2                  that a broker routes by what its log declares and binds, at the end
+``routes``         G2                  that a broker routes by what the log declares and binds, at the end
 ``restart``        G1, G5, G7, G8      what a disk gives back, as if its broker were killed now: now and then, and of all at the end
 ``accounts``       G1, G3, G4, G8      the clients' own books against the reference, at the end
 =================  ==================  ==================================================================================

@@ -22,6 +22,7 @@ from zlib import crc32
 
 import attrs
 
+from tests.simulation.checkers.declared import Declared, whole
 from tests.simulation.ledger import Violation, stamp_of
 from understudy.broker.log import record
 from understudy.broker.log.record import Prepare
@@ -59,7 +60,12 @@ class Held(NamedTuple):
 
 @attrs.define(kw_only=True)
 class ReferenceQueue:
-    """A queue of the reference; ``entries`` in id order, none of it if its messages are not ``logged``."""
+    """A queue of the reference.
+
+    Attributes:
+        logged: its messages are in the log; else it has none here.
+        entries: in id order.
+    """
 
     id: int
     vhost: str
@@ -127,6 +133,7 @@ class Reference:
         lost_at: offsets of the EPOCHs with which all transient messages ended.
         transient: offsets of records that journals do not keep.
         holes: offsets at which such a record stood that whoever chose the log had not kept.
+        declared: queues, exchanges and bindings.
         latest_ms: the latest time of day at which a primary has written to its log: nothing expires before its time.
     """
 
@@ -156,6 +163,7 @@ class Reference:
         self.transient: set[int] = set()
         self.holes: set[int] = set()
         self.lost_at: list[int] = []
+        self.declared = Declared()
         self.latest_ms = 0
         self.on_commit: Callable[[ReferenceTransaction], None] | None = None
         self.on_put: Callable[[str, str], None] | None = None
@@ -167,7 +175,7 @@ class Reference:
         self._rollbacks: set[int] = set()
         self._takers: dict[int, tuple[Callable[[bytes, int, int], Any], Callable[[int, Any], None]]] = {
             record.EPOCH: (lambda b, at, end: record.decode_epoch(b, at), self._epoch),
-            record.QUEUE_DECLARE: (record.decode_queue_declare, self._declare),
+            record.QUEUE_DECLARE: (whole, self._declare),
             record.QUEUE_DELETE: (lambda b, at, end: record.decode_queue_delete(b, at), self._delete),
             record.ENQUEUE: (record.decode_enqueue, self._enqueue),
             record.DEQUEUE: (lambda b, at, end: record.decode_dequeue(b, at), self._dequeue),
@@ -180,6 +188,7 @@ class Reference:
             record.DTX_PREPARE: (lambda b, at, end: record.decode_dtx_prepare(b, at, 0), self._dtx_prepare),
             record.DTX_ROLLBACK: (lambda b, at, end: record.decode_dtx_rollback(b, at), self._dtx_rollback),
             record.DTX_FORGET: (lambda b, at, end: record.decode_dtx_forget(b, at), self._dtx_forget),
+            **self.declared.takers(),
         }
 
     # -- the chosen log grows -------------------------------------------------------------------------------------
@@ -314,10 +323,13 @@ class Reference:
                     self._depart(offset, queue, entry_id, queue.entries.pop(entry_id), BY_RESTART)
                 if not queue.durable:
                     del self.queues[queue.id]
+                    self.declared.queue_gone(queue.id)
+            self.declared.transients_lost(offset)
             self._holes = False
 
     def _declare(self, offset: int, content: Any) -> None:
-        queue_id, vhost, name, flags, _ = content
+        queue_id, vhost, name, flags, _ = record.decode_queue_declare(content, 5, len(content))
+        self.declared.queue(queue_id, content)
         if queue_id not in self.queues:
             self.queues[queue_id] = ReferenceQueue(
                 id=queue_id,
@@ -328,6 +340,7 @@ class Reference:
             )
 
     def _delete(self, offset: int, content: Any) -> None:
+        self.declared.queue_gone(content)
         queue = self.queues.pop(content, None)
         if queue is not None:
             for entry_id, held in queue.entries.items():

@@ -1,9 +1,13 @@
-"""Routes: at the end every broker routes by what is declared and bound in its applied log, and by nothing else."""
+"""Routes: at the end every broker routes by what is declared and bound in its applied log, and by nothing else.
+
+What its log declares and binds is told by the reference: the records that a broker keeps in force may be wrong on all alike."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from tests.simulation.checkers.declared import Declared
 from tests.simulation.ledger import Violation
 from understudy.broker.core.registry import Registry
 from understudy.broker.core.state import BrokerState
@@ -12,15 +16,28 @@ if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
 
 
-def check(node: SimNode) -> None:
-    """Of a broker that has applied all of its log: its registry is the one that the records in force make anew."""
+def check(node: SimNode, declared: Declared) -> None:
+    """Of a broker that has applied all of its log: the records in force are those, and its registry is what they make anew."""
     state = node.node.state
+    image = state.image
+    for what, kept, said in (
+        ("queues", image.queues, declared.queues),
+        ("exchanges", image.exchanges, declared.exchanges),
+        ("bindings", image.bindings, declared.bindings),
+    ):
+        if kept != said:
+            raise Violation("G2", f"{node.name} keeps other {what} than the log says: {_different(kept, said)}")
     anew = BrokerState()
     for raw in state.image.records():
         anew._register(raw)
     wanted, found = _described(anew.registry), _described(state.registry)
     if wanted != found:
         raise Violation("G2", f"{node.name} routes by {sorted(found - wanted)}, and not by {sorted(wanted - found)}")
+
+
+def _different(kept: Mapping[Any, bytes], said: Mapping[Any, bytes]) -> str:
+    lacks = [key for key, raw in said.items() if kept.get(key) != raw]
+    return f"{lacks} are not there, {[key for key in kept if key not in said]} are"
 
 
 def _described(registry: Registry) -> set[tuple[str, ...]]:

@@ -6,9 +6,11 @@ from typing import Any
 
 import attrs
 
+from tests.simulation.checkers.declared import ALWAYS_THERE
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.queue import Queue
-from understudy.broker.core.state import BrokerState
+from understudy.broker.core.state import ALL_EPOCHS, BrokerState
+from understudy.broker.log import record
 from understudy.broker.message import Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.ha.admission import Admission
@@ -177,6 +179,30 @@ def lost_transients_are_not_told(bug: Bug) -> None:
         return False
 
     bug.replace(BrokerReplicator, "lacks_transients", property(lacks_transients))
+
+
+@mutation("G2")
+def lost_transients_take_durable_exchanges_along(bug: Bug) -> None:
+    """An EPOCH that ends what is transient ends durable exchanges, too, on every broker alike."""
+    drop, unregister = BrokerState._drop_transients, BrokerState._unregister_transients
+
+    def drop_transients(self: BrokerState, epoch: int) -> None:
+        drop(self, epoch)
+        if epoch == ALL_EPOCHS:  # a recovery
+            return
+        for key in list(self.image.exchanges):
+            bug.strike()
+            self.image.apply(record.EXCHANGE_DELETE, record.encode_exchange_delete(*key, True))
+
+    def unregister_transients(self: BrokerState, epoch: int) -> None:
+        unregister(self, epoch)
+        for vhost in self.registry.vhosts.values():
+            for name in [name for name in vhost.exchanges if name and name not in ALWAYS_THERE]:
+                bug.strike()
+                self.registry.remove_exchange(vhost.name, name)
+
+    bug.replace(BrokerState, "_drop_transients", drop_transients)
+    bug.replace(BrokerState, "_unregister_transients", unregister_transients)
 
 
 @mutation("G1")

@@ -58,6 +58,14 @@ def a_backup_does_not_route_by_a_binding(group: Scenario) -> None:
 
 
 @complaint("G5", "differ in what is in doubt, or was completed by an operator")
+@tampering("checkers/routes", "G2", "keeps other {} than the log says")
+def nobody_knows_of_a_binding(group: Scenario) -> None:
+    settled(group)
+    for node in group.nodes:
+        node.node.state.image.bindings.clear()
+    group.cluster.final_check()
+
+
 def a_backup_knows_of_a_branch_that_an_operator_has_completed(group: Scenario) -> None:
     backup, _ = settled(group)
     backup.node.state.completions["/", X] = Completion(committed=True, offset=1, time_ms=0)
