@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 import attrs
 
-from tests.simulation.checkers import Checkers, routes
+from tests.simulation.checkers import Checkers, holders, routes
 from tests.simulation.checkers.accounts import Accounts
 from tests.simulation.checkers.instruments import watching_queues
 from tests.simulation.checkers.replicas import doubts_of, outcomes_of
@@ -312,6 +312,8 @@ class SimCluster:
             left = self._left_over(node)
             if left:
                 raise Violation("counts", f"{node.name} keeps what it should have forgotten: {left}")
+            if node is primary:
+                holders.check(node)
             self.restart.check(node, self.world.stream(f"restart {node.name}"), hard=self.world.seed % 2 == 0)
         self.accounts.check(kept_queues(self.knobs))
 

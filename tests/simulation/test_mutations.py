@@ -36,6 +36,9 @@ QUICK = (
     "redelivery-not-marked",
     "ids-used-again",
     "requeued-at-the-end",
+    "a-commit-number-is-used-twice",
+    "prefetch-is-not-looked-at",
+    "a-requeue-within-a-transaction-is-lost",
 )
 """Those that a few seeds find."""
 HARMLESS = [name for name, mutation in MUTATIONS.items() if mutation.harmless]

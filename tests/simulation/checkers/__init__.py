@@ -7,12 +7,13 @@ checker            promises            what it watches
 ``chosen_log``     G4, G6, G7          the longest prefix any primary took for stable; whose disk holds it
 ``reference``      G1, G2, G6, G8, G9  what that prefix says; contradictions in the log itself
 ``replicas``       G1, G2, G3, G5, G7  every broker's queues, branches and outcomes against the reference, after every event
-``order``          G3, G8, G9          ids as they are applied, messages as they are handed out
+``order``          G3, G8, G9          ids as they are applied, messages as they are handed out, and how many
 ``statements``     G2, G4              acknowledgements and refusals between brokers
 ``in_sync``        G4, G6, G7          changes of the stored set, statuses that are shown
 ``answers``        G3, G4, G8          what clients are told, when they are told
 ``levels``         -                   what is not replicated, on the log and on brokers that do not lead
 ``routes``         G2                  that a broker routes by what the log declares and binds, at the end
+``holders``        -                   that somebody has what is handed out, and what takes places of a prefetch, at the end
 ``restart``        G1, G5, G7, G8      what a disk gives back, as if its broker were killed now: now and then, and of all at the end
 ``accounts``       G1, G3, G4, G8      the clients' own books against the reference, at the end
 =================  ==================  ==================================================================================

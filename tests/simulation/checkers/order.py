@@ -55,6 +55,7 @@ class Order:
         if entry.deadline_ms and entry.deadline_ms < node.node.broker.wall_ms:  # within its last millisecond it may go
             raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name} after its deadline")
         self._is_the_first(node, queue, entry)
+        self._is_within_the_prefetch(node, queue)
         epoch = node.node.broker.epoch
         if key in reference.locked and epoch == reference.epoch:
             text = f"{name} hands out id {entry_id} of {queue.name}, which branch of transaction {reference.locked[key]} takes away"
@@ -67,6 +68,14 @@ class Order:
             raise Violation("G9", text)
         if before is None or epoch < before:
             self._delivered_in[key] = epoch
+
+    @staticmethod
+    def _is_within_the_prefetch(node: SimNode, queue: Queue) -> None:
+        """Whoever was given it, no consumer has more than it asked for (P-49). Messages of basic.get are not counted."""
+        for consumer in queue.consumers:
+            if 0 < consumer.limit < consumer.unacked:
+                text = f"{consumer.unacked} messages of {queue.name}, its prefetch is {consumer.limit}"
+                raise Violation("counts", f"consumer {consumer.tag} at {node.name} holds {text}")
 
     @staticmethod
     def _is_the_first(node: SimNode, queue: Queue, entry: Entry) -> None:

@@ -17,13 +17,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from zlib import crc32
 
 import attrs
 
 from tests.simulation.checkers.declared import Declared, whole
 from tests.simulation.ledger import Violation, stamp_of
+from understudy.broker.amqp.field_table import decode_table
+from understudy.broker.amqp.properties import expiration
 from understudy.broker.log import record
 from understudy.broker.log.record import Prepare
 from understudy.broker.message import Message
@@ -64,6 +66,7 @@ class ReferenceQueue:
 
     Attributes:
         logged: its messages are in the log; else it has none here.
+        ttl_ms: of its messages; None for no end.
         entries: in id order.
     """
 
@@ -72,6 +75,7 @@ class ReferenceQueue:
     name: str
     durable: bool
     logged: bool = True
+    ttl_ms: int | None = None
     entries: dict[int, Held] = attrs.field(factory=dict)
     newest_id: int = 0
 
@@ -134,6 +138,7 @@ class Reference:
         transient: offsets of records that journals do not keep.
         holes: offsets at which such a record stood that whoever chose the log had not kept.
         declared: queues, exchanges and bindings.
+        newest_csn: of the transaction that was closed last.
         latest_ms: the latest time of day at which a primary has written to its log: nothing expires before its time.
     """
 
@@ -164,6 +169,7 @@ class Reference:
         self.holes: set[int] = set()
         self.lost_at: list[int] = []
         self.declared = Declared()
+        self.newest_csn = 0
         self.latest_ms = 0
         self.on_commit: Callable[[ReferenceTransaction], None] | None = None
         self.on_put: Callable[[str, str], None] | None = None
@@ -252,6 +258,7 @@ class Reference:
         if entry_id <= queue.newest_id:
             raise Violation("G9", f"record {offset} gives id {entry_id} of {queue.name} after {queue.newest_id}")
         queue.newest_id = entry_id
+        self._has_its_deadline(offset, queue, message, deadline_ms)
         stamp = stamp_of(message.content())
         if stamp:
             if (stamp, queue_id) in self.here or self._left_in(stamp, queue.name):
@@ -264,6 +271,19 @@ class Reference:
         held = Held(number, message.persistent and queue.durable, stamp, offset, deadline_ms)
         queue.entries[entry_id] = held
         self._flip(held)
+
+    def _has_its_deadline(self, offset: int, queue: ReferenceQueue, message: Message, deadline_ms: int) -> None:
+        """There is one if its queue or the message asks for it; it is as early as both ask for."""
+        own = expiration(message.properties)
+        if own is None and queue.ttl_ms is None and not deadline_ms:
+            return
+        spans = [span for span in (queue.ttl_ms, None if own is None else int(own)) if span is not None]
+        if not spans or not 0 < deadline_ms <= self.latest_ms + min(spans):
+            raise Violation(
+                "expiry",
+                f"record {offset} puts a message into {queue.name} that expires at {deadline_ms}; asked for are {spans} ms, no"
+                f" primary has written later than {self.latest_ms}",
+            )
 
     def _left_in(self, stamp: str, queue: str) -> bool:
         return any(name == queue for name, _ in self.gone.get(stamp, ()))
@@ -328,7 +348,7 @@ class Reference:
             self._holes = False
 
     def _declare(self, offset: int, content: Any) -> None:
-        queue_id, vhost, name, flags, _ = record.decode_queue_declare(content, 5, len(content))
+        queue_id, vhost, name, flags, arguments = record.decode_queue_declare(content, 5, len(content))
         self.declared.queue(queue_id, content)
         if queue_id not in self.queues:
             self.queues[queue_id] = ReferenceQueue(
@@ -337,6 +357,7 @@ class Reference:
                 name=name,
                 durable=bool(flags & record.DURABLE),
                 logged=not flags & record.DEFINITION_ONLY,
+                ttl_ms=cast("int | None", decode_table(arguments, 0)[0].get("x-message-ttl")),
             )
 
     def _delete(self, offset: int, content: Any) -> None:
@@ -371,6 +392,9 @@ class Reference:
     def _prepare(self, offset: int, content: Any) -> None:
         """The place of the decision; `_decides` has seen to it that there is one."""
         assert isinstance(content, Prepare)
+        if content.csn <= self.newest_csn:
+            raise Violation("G9", f"the PREPARE at {offset} has CSN {content.csn} after {self.newest_csn}")
+        self.newest_csn = content.csn
         if content.tx_id in self._rollbacks:
             return  # its ROLLBACK ends it, at its own place
         tx = self.transactions[content.tx_id]
@@ -379,16 +403,7 @@ class Reference:
                 "K-02",
                 f"the PREPARE at {offset} of {tx.branch or 'a local transaction'} is by {Owner(content.kind).name}",
             )
-        for _, message, parts in tx.events:
-            if message is None:
-                for queue_id, ids in parts:
-                    for entry_id in ids:  # type: ignore[attr-defined]  # the two kinds of content, told apart by message
-                        self._take(offset, queue_id, entry_id, BY_TRANSACTION)
-                continue
-            for queue_id, place, deadline_ms in parts:
-                first = content.first_ids.get(queue_id)
-                if first is not None:
-                    self._put(offset, queue_id, first[0] + place, message, deadline_ms)
+        self._apply_events(offset, tx, content)
         self._end(tx.tx_id, Fate.COMMITTED)
         if content.kind == Owner.OPERATOR:
             self._complete(tx.name, True)
@@ -398,6 +413,18 @@ class Reference:
             self._name(content.name, Fate.COMMITTED)
         if self.on_commit is not None:
             self.on_commit(tx)
+
+    def _apply_events(self, offset: int, tx: ReferenceTransaction, prepare: Prepare) -> None:
+        for _, message, parts in tx.events:
+            if message is None:
+                for queue_id, ids in parts:
+                    for entry_id in ids:  # type: ignore[attr-defined]  # the two kinds of content, told apart by message
+                        self._take(offset, queue_id, entry_id, BY_TRANSACTION)
+                continue
+            for queue_id, place, deadline_ms in parts:
+                first = prepare.first_ids.get(queue_id)
+                if first is not None:
+                    self._put(offset, queue_id, first[0] + place, message, deadline_ms)
 
     def _commit(self, offset: int, content: Any) -> None:
         tx_id = content[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from tests.simulation.mutations.mutation import Bug, mutation
@@ -45,6 +47,19 @@ def set_below_its_minimum(bug: Bug) -> None:
     bug.replace(InSyncSet, "may_shrink", may_shrink)
 
 
+@mutation("G4")
+def one_that_is_missing_counts_for_the_minimum(bug: Bug) -> None:
+    """Work is confirmed while the in-sync set is one smaller than min_insync."""
+
+    def enough(self: InSyncSet) -> bool:
+        missing = self.group.min_insync - len(self.group.members)
+        if missing == 1:
+            bug.strike()
+        return missing <= 1
+
+    bug.replace(InSyncSet, "enough", property(enough))
+
+
 @mutation("G4", "G7")
 def listed_before_its_guard(bug: Bug) -> None:
     """A joiner is listed when it has been sent everything, not when it has acknowledged its guard."""
@@ -56,6 +71,19 @@ def listed_before_its_guard(bug: Bug) -> None:
         return self.guard is not None
 
     bug.replace(RemoteBackup, "may_be_listed", may_be_listed)
+
+
+@mutation("G1", "G4", "G5", "G7")
+def guarded_before_it_is_caught_up(bug: Bug) -> None:
+    """A joiner is guarded, and listed, while pieces of its catch-up are still to come."""
+    real: Any = RemoteBackup.caught_up
+
+    def caught_up(self: RemoteBackup) -> bool:
+        if not real.fget(self):
+            bug.strike()
+        return True
+
+    bug.replace(RemoteBackup, "caught_up", property(caught_up))
 
 
 @mutation("G4", "G7")
@@ -120,6 +148,19 @@ def unlisted_is_promoted(bug: Bug) -> None:
         return may
 
     bug.replace(Backup, "_may_take_over", may_take_over)
+
+
+@mutation("G1", "G4", "G5", "G6", "G7")
+def a_wiped_broker_may_lead(bug: Bug) -> None:
+    """A listed broker whose data directory is empty may take over."""
+    real: Any = Backup.wiped
+
+    def wiped(self: Backup) -> bool:
+        if real.fget(self):
+            bug.strike()
+        return False
+
+    bug.replace(Backup, "wiped", property(wiped))
 
 
 @mutation("G7")

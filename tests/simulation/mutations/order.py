@@ -76,3 +76,33 @@ def messages_expire_before_their_time(bug: Bug) -> None:
             Broker.expired = expired  # type: ignore[method-assign]
 
     bug.replace(Expiry, "_expire_messages", expire_messages)
+
+
+@mutation("expiry")
+def the_longer_time_to_live_counts(bug: Bug) -> None:
+    """Of a message's own expiration and its queue's TTL the longer one counts."""
+    real = Broker.deadline
+
+    def deadline(self: Broker, queue: Queue, expiration_ms: int | None) -> int:
+        ttl = queue.ttl_ms
+        if expiration_ms is None or ttl is None:
+            return real(self, queue, expiration_ms)
+        bug.strikes += expiration_ms != ttl
+        return max(1, self.wall_ms + max(expiration_ms, ttl))
+
+    bug.replace(Broker, "deadline", deadline)
+
+
+@mutation("G1", "G2")
+def deadlines_begin_anew_at_a_failover(bug: Bug) -> None:
+    """A promoted broker gives every message of a queue with a TTL its whole time again."""
+    real = Queue.activate
+
+    def activate(self: Queue, redelivered_below: int, first_new_id: int) -> None:
+        real(self, redelivered_below, first_new_id)
+        if redelivered_below and self.ttl_ms is not None:
+            for entry in self.entries.values():
+                bug.strike()
+                entry.deadline_ms += self.ttl_ms
+
+    bug.replace(Queue, "activate", activate)

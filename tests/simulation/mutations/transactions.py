@@ -219,3 +219,20 @@ def a_trim_forgets_too_many_outcomes(bug: Bug) -> None:
         real(self, upto_offset + TOO_FAR, max([low_water, *ids]))
 
     bug.replace(Outcomes, "trim", trim)
+
+
+@mutation("G9")
+def a_commit_number_is_used_twice(bug: Bug) -> None:
+    """Every other transaction has the commit number of the one before."""
+    real = TransactionRecorder.prepare
+    odd = False
+
+    def prepare(self: TransactionRecorder, tx: TxBuffer, csn: int, time_ms: int) -> int:
+        nonlocal odd
+        odd = not odd
+        if odd and csn > 1:
+            bug.strike()
+            csn -= 1
+        return real(self, tx, csn, time_ms)
+
+    bug.replace(TransactionRecorder, "prepare", prepare)

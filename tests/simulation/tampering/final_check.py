@@ -14,6 +14,7 @@ from tests.simulation.sim_client import SimClient
 from tests.simulation.sim_node import SimNode
 from tests.simulation.tampering.tampering import tampering
 from tests.simulation.test_branches import X
+from understudy.broker.core.consumer import Consumer
 from understudy.broker.core.queue import Queue
 from understudy.broker.transactions.dtx_branch import Completion
 
@@ -57,7 +58,6 @@ def a_backup_does_not_route_by_a_binding(group: Scenario) -> None:
     group.cluster.final_check()
 
 
-@complaint("G5", "differ in what is in doubt, or was completed by an operator")
 @tampering("checkers/routes", "G2", "keeps other {} than the log says")
 def nobody_knows_of_a_binding(group: Scenario) -> None:
     settled(group)
@@ -66,6 +66,7 @@ def nobody_knows_of_a_binding(group: Scenario) -> None:
     group.cluster.final_check()
 
 
+@complaint("G5", "differ in what is in doubt, or was completed by an operator")
 def a_backup_knows_of_a_branch_that_an_operator_has_completed(group: Scenario) -> None:
     backup, _ = settled(group)
     backup.node.state.completions["/", X] = Completion(committed=True, offset=1, time_ms=0)
@@ -97,6 +98,31 @@ def a_backup_counts_a_message_as_uncommitted(group: Scenario) -> None:
 def a_backup_owes_a_commit(group: Scenario) -> None:
     backup, _ = settled(group)
     backup.node.state.owed[1] = 1
+    group.cluster.final_check()
+
+
+def consumed(group: Scenario) -> Consumer:
+    """Of the message of :func:`settled`, which it has and does not acknowledge."""
+    settled(group)
+    hand = group.hand()
+    hand(calls.consume, "q", "c")
+    group.until("handed out", lambda: bool(hand.client.deliveries))
+    group.cluster.final_check()
+    queue = group.queue(group.primary, "q")
+    assert queue is not None
+    (consumer,) = queue.consumers
+    return consumer
+
+
+@tampering("checkers/holders", "counts", "and nobody has them")
+def a_delivery_is_forgotten(group: Scenario) -> None:
+    consumed(group).consuming.ledger.take_all()
+    group.cluster.final_check()
+
+
+@tampering("checkers/holders", "counts", "places are taken")
+def a_settled_message_keeps_its_place(group: Scenario) -> None:
+    consumed(group).unacked += 1
     group.cluster.final_check()
 
 

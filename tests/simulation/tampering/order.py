@@ -85,6 +85,16 @@ def the_first_is_handed_out_as_new_a_second_time(group: Scenario) -> None:
     hand_out(group.primary, queue, first)
 
 
+@complaint("counts", "its prefetch is")
+def a_consumer_gets_more_than_it_has_asked_for(group: Scenario) -> None:
+    hand = two_messages(group)
+    hand(calls.qos, 1)
+    hand(calls.consume, "q", "c")
+    group.until("one is given", lambda: bool(hand.client.deliveries))
+    queue, (_, second) = entries(group.primary)
+    queue.consumers[0].deliver(second)
+
+
 @complaint("G9", "waits before it")
 def the_second_is_handed_out_first(group: Scenario) -> None:
     two_messages(group)

@@ -40,9 +40,9 @@ def filled(group: Scenario) -> tuple[Queue, int]:
     return queue, only
 
 
-def enqueue(queue: Queue, entry_id: int, body: bytes) -> bytes:
+def enqueue(queue: Queue, entry_id: int, body: bytes, deadline_ms: int = 0) -> bytes:
     return (
-        record.encode_enqueue([(queue.id, entry_id, 0)], Message("", "q", PERSISTENT, body, True), False)
+        record.encode_enqueue([(queue.id, entry_id, deadline_ms)], Message("", "q", PERSISTENT, body, True), False)
         + PERSISTENT
         + body
     )
@@ -76,6 +76,12 @@ def an_id_is_given_twice(group: Scenario) -> None:
     choose(group, enqueue(queue, used, b"#2"))
 
 
+@complaint("expiry", "that expires at {}; asked for are")
+def a_message_has_a_deadline_that_nobody_has_asked_for(group: Scenario) -> None:
+    queue, used = filled(group)
+    choose(group, enqueue(queue, used + 1, b"#2", 1))
+
+
 @complaint("G1", "twice, the second time by record")
 def a_message_comes_twice(group: Scenario) -> None:
     queue, used = filled(group)
@@ -99,7 +105,13 @@ def the_same_epoch_begins_again(group: Scenario) -> None:
     choose(group, record.encode_epoch(1, "b1", False, 0))
 
 
-@complaint("K-02", "the PREPARE at")
+@complaint("G9", "has CSN {} after")
+def a_commit_number_is_given_twice(group: Scenario) -> None:
+    choose(group, prepare())
+    choose(group, prepare())
+
+
+@complaint("K-02", "by {}")
 def a_local_transaction_is_decided_by_a_manager(group: Scenario) -> None:
     choose(group, prepare(kind=Owner.MANAGER))
 
