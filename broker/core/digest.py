@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections import deque
+from collections.abc import Generator, Iterator
 from hashlib import sha256
 from struct import Struct
 from typing import Final
 
 import attrs
 
+from understudy.broker.core.entry import Entry
 from understudy.broker.core.state import BrokerState
 
 SLICE_BYTES: Final = 1 << 20
@@ -17,6 +19,7 @@ ENTRY_BYTES: Final = 256
 """What an entry counts for beside its body: so many small ones are a slice, too."""
 
 _ENTRY: Final = Struct(">QQIIBB")
+_Held = tuple[str, str, list[Entry]]
 
 
 @attrs.frozen(kw_only=True)
@@ -46,13 +49,13 @@ def digests_in_slices(state: BrokerState) -> Generator[None, None, list[QueueDig
     A pass over gigabytes in one go is a broker that looks dead to its peers. What is taken meanwhile stays in memory (or in its
     spill file) until the end.
     """
-    held = []
+    held: deque[_Held] = deque()
     for queue in sorted((q for q in state.queues.values() if q.logged), key=lambda q: (q.vhost, q.name, q.id)):
         queue.sort()
         held.append((queue.vhost, queue.name, list(queue.entries.values())))
     digests = []
     in_slice = 0
-    for vhost, name, entries in held:
+    for vhost, name, entries in _let_go(held):
         digest = sha256()
         for entry in entries:
             message = entry.message
@@ -61,10 +64,23 @@ def digests_in_slices(state: BrokerState) -> Generator[None, None, list[QueueDig
             digest.update(_ENTRY.pack(entry.id, entry.deadline_ms, *lengths))
             digest.update(exchange + routing_key)
             digest.update(message.properties)
-            digest.update(message.content())
-            in_slice += message.size + ENTRY_BYTES
-            if in_slice >= SLICE_BYTES:
+            content = memoryview(message.content())
+            in_slice += ENTRY_BYTES
+            for at in range(0, message.size, SLICE_BYTES):
+                piece = content[at : at + SLICE_BYTES]
+                digest.update(piece)
+                in_slice += len(piece)
+                if in_slice >= SLICE_BYTES:
+                    in_slice = 0
+                    yield
+            if in_slice >= SLICE_BYTES:  # of messages without a body
                 in_slice = 0
                 yield
         digests.append(QueueDigest(vhost=vhost, name=name, messages=len(entries), digest=digest.hexdigest()))
     return digests
+
+
+def _let_go(held: deque[_Held]) -> Iterator[_Held]:
+    """One after the other; what is done with is not kept for the rest."""
+    while held:
+        yield held.popleft()

@@ -17,7 +17,7 @@ from typing import Any
 
 from understudy.broker.amqp.errors import MalformedFrameError
 from understudy.broker.amqp.field_table import FieldTable, decode_table
-from understudy.broker.core.exchanges import Binding
+from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.registry import Registry, TopologyImage
 from understudy.broker.core.replication_level import ReplicationLevel
@@ -184,10 +184,16 @@ class BrokerState:
 
         All of it stands at that place: what this broker still has to apply up to there is done to older ones of these names, and
         this log has holes where the newer ones were declared. Queues are there at once for what comes to them, without a name.
+
+        Raises:
+            RecordError, struct.error, ValueError, IndexError: one of them cannot be read; nothing has been registered.
         """
+        missing = list(map(_plain, topology))
+        for raw in missing:
+            _check_readable(raw)
         known = set(self.queues)
         place = min(upto, self.log.end)
-        waiting = [(place, self._apply_missing, (raw, epoch)) for raw in map(_plain, topology)]
+        waiting = [(place, self._apply_missing, (raw, epoch)) for raw in missing]
         if place <= self.log.applied:
             for _, apply, argument in waiting:
                 apply(argument)
@@ -720,6 +726,20 @@ class BrokerState:
         opened = [tx.first_offset or tx.closing_offset for tx in self.transactions.values()]
         opened = [offset for offset in opened if offset]
         return min(oldest, *opened) if opened else oldest
+
+
+def _check_readable(raw: bytes) -> None:
+    """Raises for a topology record what registering it would raise, if only a newer program can read it, or nobody."""
+    kind, end = raw[0], len(raw)
+    if kind == record.QUEUE_DECLARE:
+        _table(record.decode_queue_declare(raw, 5, end)[-1])
+    elif kind == record.EXCHANGE_DECLARE:
+        vhost, name, exchange_type, _, arguments = record.decode_exchange_declare(raw, 5, end)
+        if exchange_type not in EXCHANGE_TYPES:
+            raise record.UnknownExchangeTypeError(vhost, name, exchange_type)
+        _table(arguments)
+    elif kind == record.BIND:
+        _table(record.decode_bind(raw, 5, end)[-1])
 
 
 def _table(raw: bytes) -> FieldTable:

@@ -15,7 +15,9 @@ from typing import Any, Final, NamedTuple, cast
 
 MAX_REQUEST_BYTES: Final = 8192
 REQUEST_TIMEOUT_S: Final = 5.0
-"""For a request, and as much again for its answer. How long the page is made is the page's own affair."""
+"""For a request, and as much again for its answer."""
+MAKING_TIMEOUT_S: Final = 600.0
+"""For a page that takes long. Whoever asked may have gone without a word."""
 
 _REASONS: Final = {
     200: "OK",
@@ -75,6 +77,10 @@ class HttpSession(asyncio.Protocol):
         if self._making is not None:
             self._making.cancel()
 
+    def eof_received(self) -> bool:
+        """Who says that it sends nothing more (``nc -N``) may still wait for a page that takes long."""
+        return self._making is not None
+
     def data_received(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing() or self._making is not None:
             return
@@ -99,8 +105,11 @@ class HttpSession(asyncio.Protocol):
             made = self._made(page)
             if not isinstance(made, Page):
                 assert self._ends is not None
+                assert self._transport is not None
+                loop = asyncio.get_running_loop()
                 self._ends.cancel()
-                self._making = asyncio.get_running_loop().create_task(self._send_when_made(made, method == "HEAD"))
+                self._ends = loop.call_later(MAKING_TIMEOUT_S, self._transport.abort)
+                self._making = loop.create_task(self._send_when_made(made, method == "HEAD"))
                 self._making.add_done_callback(
                     lambda _: made.close()
                 )  # cancelled before its first step, it was not begun

@@ -24,6 +24,8 @@ from understudy.broker.transactions.in_doubt import InDoubt
 
 MAX_QUEUES: Final = 10_000
 MAX_BRANCHES: Final = 10_000
+MAX_DIGESTS: Final = 16
+"""So many may be asked for at a time: each waits for those before it, and holds a connection."""
 
 _BRIEF: Final = ("broker", "pid", "port", "role", "status", "epoch", "primary", "in_sync", "blockers")
 
@@ -46,6 +48,7 @@ class StatusReport:
         self._plugins = plugins
         self._started = time.monotonic()
         self._digesting = asyncio.Lock()
+        self._digests = 0
         self.driver: NodeDriver | None = None
         self.stopping = ""
 
@@ -159,6 +162,15 @@ class StatusReport:
         What is digested is of one moment; the clients, the log and the links have their turns meanwhile. One at a time: two would
         take twice as much of each turn.
         """
+        if self._digests >= MAX_DIGESTS:
+            return Page(503, {"error": f"{self._digests} others wait for a digest"})
+        self._digests += 1
+        try:
+            return await self._next_digest()
+        finally:
+            self._digests -= 1
+
+    async def _next_digest(self) -> Page:
         async with self._digesting:
             driver = self.driver
             node = driver.node if driver is not None else None

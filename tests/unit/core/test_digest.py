@@ -81,3 +81,13 @@ def test_the_steps_are_not_part_of_it(
     before = queue_digests(core.node.state)
     monkeypatch.setattr(digest, "SLICE_BYTES", slice_bytes)
     assert queue_digests(core.node.state) == before
+
+
+def test_a_large_body_is_digested_in_pieces(core: Core) -> None:
+    client = core.client()
+    core.queue(client, "q")
+    client.publish("q", b"x" * (5 * SLICE_BYTES + 7))
+    core.sync()
+    pauses, [stated] = finish(digests_in_slices(core.node.state))
+    assert pauses == 5
+    assert stated.messages == 1

@@ -8,6 +8,7 @@ from tests.unit.core.test_recovery import KeptJournal
 from tests.unit.replicator.test_broken_base import REFUSALS
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.node import BrokerNode
+from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, record
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.replicator import wire
@@ -64,3 +65,27 @@ def test_nothing_of_it_is_held(broken: bytes) -> None:
     replicator.take(wire.encode_batch(0, frame.encode_batch(1, 3, 2, 0, good)))
     assert state.log.end == 4
     assert OTHER in {queue.id for queue in state.registry.vhosts["/"].queues.values()}
+
+
+@pytest.mark.parametrize("broken", [UNKNOWN_TYPE, UNKNOWN_FIELD, UNKNOWN_FIELD_OF_A_QUEUE])
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_refill_that_cannot_be_read_changes_nothing(broken: bytes, applied: bool) -> None:
+    """The registry was left empty, and could never be built again."""
+    state = BrokerState()
+    records = [
+        record.encode_epoch(1, "b1", False, 0),
+        record.encode_queue_declare(QUEUE, "/", "q", record.DURABLE, EMPTY),
+    ]
+    state.receive_batch(frame.encode_batch(1, 1, 2, 0, records))
+    if applied:
+        state.log.note_durable(2)
+        state.log.apply_up_to(2)
+    fine = record.encode_exchange_declare("/", "fine", "direct", 0, EMPTY)
+    with pytest.raises(REFUSALS):
+        state.declare_missing([fine, broken], 1, 2)
+    assert [queue.name for queue in state.registry.vhosts["/"].queues.values()] == ["q"]
+    assert not state.refill_waits()
+    state.rebuild_registry()
+    assert "fine" not in state.registry.vhost("/").exchanges
+    state.declare_missing([fine], 1, 2)
+    assert "fine" in state.registry.vhost("/").exchanges

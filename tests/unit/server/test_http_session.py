@@ -155,3 +155,43 @@ async def test_a_page_that_takes_long_may_fail() -> None:
     assert transport.written[0].startswith(b"HTTP/1.0 500 ")
     assert transport.done == ["close"]
     session.connection_lost(None)
+
+
+async def test_who_has_said_all_may_still_wait() -> None:
+    """``nc -N`` was answered with nothing."""
+    done = asyncio.Event()
+
+    async def slow() -> Page:
+        await done.wait()
+        return Page(200, {})
+
+    session, transport = HttpSession({"/slow": slow}), FakeTransport()
+    session.connection_made(transport)
+    session.data_received(b"GET /slow HTTP/1.0\r\n\r\n")
+    assert session.eof_received(), "the transport stays open"
+    done.set()
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert transport.done == ["close"]
+    assert len(transport.written) == 1
+    session.connection_lost(None)
+    silent = HttpSession(PAGES)
+    silent.connection_made(FakeTransport())
+    assert not silent.eof_received(), "nothing is coming"
+    silent.connection_lost(None)
+
+
+async def test_a_page_is_not_made_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "MAKING_TIMEOUT_S", 0.0)
+
+    async def endless() -> Page:
+        await asyncio.Event().wait()
+        return Page(200, {})
+
+    session, transport = HttpSession({"/endless": endless}), FakeTransport()
+    session.connection_made(transport)
+    session.data_received(b"GET /endless HTTP/1.0\r\n\r\n")
+    for _ in range(3):
+        await asyncio.sleep(0.001)
+    assert transport.done == ["abort"]
+    session.connection_lost(None)

@@ -155,3 +155,18 @@ async def test_while_queues_are_digested_others_have_their_turns(core: Core) -> 
 @pytest.mark.asyncio
 async def test_while_the_core_is_recovered_nothing_is_digested() -> None:
     assert await report_of(None).digest() == (503, {"error": "the core is being recovered"})
+
+
+@pytest.mark.asyncio
+async def test_so_many_wait_for_a_digest_and_no_more(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_report, "MAX_DIGESTS", 2)
+    client = core.client()
+    core.queue(client, "q")
+    for _ in range(40):
+        client.publish("q", b"x" * 100_000)
+    core.sync()
+    report = report_of(core)
+    pages = await asyncio.gather(*(report.digest() for _ in range(4)))
+    assert [page.status for page in pages] == [200, 200, 503, 503]
+    assert pages[3].body == {"error": "2 others wait for a digest"}
+    assert (await report.digest()).status == 200
