@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.simulation import cluster
-from tests.simulation.checkers import Checkers
+from tests.simulation.checkers import Checkers, holders, routes
 from tests.simulation.checkers.accounts import Accounts
 from tests.simulation.checkers.restart import Restart
 from tests.simulation.cluster import SimCluster
@@ -71,6 +71,8 @@ def test_checkers_change_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(cluster, "watching_queues", nullcontext)
     monkeypatch.setattr(Restart, "check", Blind._nothing)
     monkeypatch.setattr(Accounts, "check", Blind._nothing)
+    monkeypatch.setattr(routes, "check", Blind._nothing)
+    monkeypatch.setattr(holders, "check", Blind._nothing)
     unwatched = SimCluster(seed)
     assert run_cluster(unwatched).held
     assert not unwatched.checkers.reference.end, "a checker was at work"
