@@ -28,6 +28,8 @@ class Drawn:
     """Workload of every seed, as when it was being written."""
     distributed: bool | None = False
     """Likewise; None: as the seed draws it."""
+    shared_turns: bool = False
+    """As the seed draws it; else each thing has a turn of its own."""
 
     def knobs(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> Knobs:
         """The knobs of `seed` as it was found."""
@@ -42,6 +44,8 @@ class Drawn:
         )
         if self.faults is not None:
             knobs = attrs.evolve(knobs, later_faults=tuple(kind for kind in knobs.later_faults if kind in self.faults))
+        if not self.shared_turns:
+            knobs = attrs.evolve(knobs, shared_turns=0.0)
         if not self.aftershocks:
             knobs = attrs.evolve(knobs, aftershocks=0.0, min_insync=least_in_sync(knobs.brokers))
         return knobs
@@ -56,6 +60,7 @@ WITH_LOW_DISKS = Drawn(faults=frozenset({"unheard-add", "disk-low"}))
 WITH_ALL_FAULTS = Drawn()
 WITH_CHANGELING = Drawn(changeling=True)
 WITH_BRANCHES = Drawn(distributed=None)
+WITH_SHARED_TURNS = Drawn(distributed=None, shared_turns=True)
 
 SEEDS: dict[Drawn, dict[int, str]] = {
     AT_FIRST: {
@@ -101,6 +106,9 @@ SEEDS: dict[Drawn, dict[int, str]] = {
     WITH_BRANCHES: {
         793: "a journal began with a gap, the log was cut within it, and the declaration that the next checkpoint states was lost",
         18266: "a workload did not look at what resume had answered, and worked on outside of its branch, whose time was over",
+    },
+    WITH_SHARED_TURNS: {
+        16182: "a workload believed a primary that had been replaced and did not know it: 404 of a queue that its successor had declared",
     },
 }
 
