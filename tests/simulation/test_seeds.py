@@ -108,7 +108,7 @@ SEEDS: dict[Drawn, dict[int, str]] = {
         18266: "a workload did not look at what resume had answered, and worked on outside of its branch, whose time was over",
     },
     WITH_SHARED_TURNS: {
-        16182: "a workload believed a primary that had been replaced and did not know it: 404 of a queue that its successor had declared",
+        16182: "a workload believed a primary that had been replaced and did not know it: 404 of what its successor had declared",
     },
 }
 
