@@ -165,10 +165,6 @@ class Transactions:
         if tx.observer is not None:
             tx.observer.prepare(tx)
         offset = self.recorder.prepare(tx, self._state.csn + 1, broker.wall_ms)
-        queues = self._state.queues
-        for queue_id in (*tx.enqueue_counts(), *tx.unlogged_queues):
-            if queue_id in queues:
-                queues[queue_id].brought_at = offset
         broker.complete(offset, self._decided, tx)
 
     def commit_ordered(self, tx: TxBuffer) -> None:

@@ -60,12 +60,18 @@ class TransactionRecorder:
         """
         state = self._state
         first_ids: dict[int, tuple[int, int]] = {}
+        offset = state.log.end + 1
         for queue_id, count in tx.enqueue_counts().items():
             queue = state.queues.get(queue_id)
             if queue is None:  # deleted, and the deletion is stable
                 continue
             first_ids[queue_id] = (queue.newest_id + 1, count)
             queue.newest_id += count
+            queue.brought_at = offset
+        for queue_id in tx.unlogged_queues:
+            queue = state.queues.get(queue_id)
+            if queue is not None:
+                queue.brought_at = offset
         # Of a branch, what was voted on: since then its transient events may have ended.
         content = tx.branch if tx.branch is not None else tx
         prepare = Prepare(
@@ -87,7 +93,8 @@ class TransactionRecorder:
             state.transactions[tx.tx_id] = tx
         # Never transient, though all its events may be: its outcome may be asked for after every broker has restarted, one
         # after the other, and a refill brings no outcomes.
-        offset = state.log.append(record.encode_prepare(prepare))
+        appended = state.log.append(record.encode_prepare(prepare))
+        assert appended == offset
         state.close_transaction(tx, prepare, offset)
         return offset
 
