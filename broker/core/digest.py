@@ -12,11 +12,10 @@ import attrs
 
 from understudy.broker.core.entry import Entry
 from understudy.broker.core.state import BrokerState
+from understudy.broker.message import MESSAGE_BYTES
 
 SLICE_BYTES: Final = 1 << 20
 """How much is digested at once: some milliseconds, of which a part goes to reading spilled bodies."""
-ENTRY_BYTES: Final = 256
-"""What an entry counts for beside its body: so many small ones are a slice, too."""
 
 _ENTRY: Final = Struct(">QQIIBB")
 _Held = tuple[str, str, list[Entry]]
@@ -65,7 +64,7 @@ def digests_in_slices(state: BrokerState) -> Generator[None, None, list[QueueDig
             digest.update(exchange + routing_key)
             digest.update(message.properties)
             content = memoryview(message.content())
-            in_slice += ENTRY_BYTES
+            in_slice += MESSAGE_BYTES  # many small ones are a slice, too
             for at in range(0, message.size, SLICE_BYTES):
                 piece = content[at : at + SLICE_BYTES]
                 digest.update(piece)

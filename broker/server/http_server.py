@@ -60,15 +60,15 @@ class HttpSession(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._limit()
+        self._limit(REQUEST_TIMEOUT_S)
 
-    def _limit(self) -> None:
+    def _limit(self, timeout_s: float) -> None:
         """From now on there is so much time."""
         assert self._transport is not None
         if self._ends is not None:
             self._ends.cancel()
         # Not close: that waits for as long as a client does not read what it has asked for.
-        self._ends = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_S, self._transport.abort)
+        self._ends = asyncio.get_running_loop().call_later(timeout_s, self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -104,15 +104,10 @@ class HttpSession(asyncio.Protocol):
         else:
             made = self._made(page)
             if not isinstance(made, Page):
-                assert self._ends is not None
-                assert self._transport is not None
-                loop = asyncio.get_running_loop()
-                self._ends.cancel()
-                self._ends = loop.call_later(MAKING_TIMEOUT_S, self._transport.abort)
-                self._making = loop.create_task(self._send_when_made(made, method == "HEAD"))
-                self._making.add_done_callback(
-                    lambda _: made.close()
-                )  # cancelled before its first step, it was not begun
+                self._limit(MAKING_TIMEOUT_S)
+                self._making = asyncio.get_running_loop().create_task(self._send_when_made(made, method == "HEAD"))
+                # Cancelled before its first step, the page was not begun.
+                self._making.add_done_callback(lambda _: made.close())
                 return
             answer = made
         self._send(answer, head_only=method == "HEAD")
@@ -130,7 +125,7 @@ class HttpSession(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001  # as above
             page = _broken(error)
         if self._transport is not None:
-            self._limit()
+            self._limit(REQUEST_TIMEOUT_S)
             self._send(page, head_only=head_only)
 
     def _send(self, page: Page, *, head_only: bool) -> None:

@@ -10,7 +10,8 @@ import pytest
 from tests.unit.core.core_kit import Client, Core
 from understudy.broker.amqp.methods import BASIC_GET, QUEUE_DELETE, QUEUE_PURGE
 from understudy.broker.core import digest
-from understudy.broker.core.digest import ENTRY_BYTES, SLICE_BYTES, digests_in_slices, queue_digests
+from understudy.broker.core.digest import SLICE_BYTES, digests_in_slices, queue_digests
+from understudy.broker.message import MESSAGE_BYTES
 
 BODY = b"x" * 100_000
 LARGE_PAUSES = 50 // 11
@@ -74,7 +75,7 @@ def test_it_is_of_the_moment_of_its_first_step(core: Core, client: Client) -> No
     assert [(of_queue.name, of_queue.messages) for of_queue in queue_digests(core.node.state)] == [("many", 0)]
 
 
-@pytest.mark.parametrize("slice_bytes", [1, 3 * ENTRY_BYTES, SLICE_BYTES, 1 << 40])
+@pytest.mark.parametrize("slice_bytes", [1, 3 * MESSAGE_BYTES, SLICE_BYTES, 1 << 40])
 def test_the_steps_are_not_part_of_it(
     core: Core, client: Client, slice_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
