@@ -74,9 +74,8 @@ def test_who_does_not_reach_the_store_is_not_taken_for_a_copy(monkeypatch: pytes
         group.run_ms(5_000)
         assert group.members == ("b1",)
         assert [body for body in group.bodies(b2, "q") if body.startswith(b"new")] == []
-        [reason] = [
-            event.reason for event in b1.told if isinstance(event, LinkRefused)
-        ]  # once, though it comes again and again
+        # Told once, though it comes again and again.
+        [reason] = [event.reason for event in b1.told if isinstance(event, LinkRefused)]
         assert "b2 holds the log of another group of the name" in reason
 
 

@@ -12,9 +12,8 @@ from tests.simulation.sim_node import SimNode
 
 QUEUES = ("a", "b", "c")
 ROUNDS = 7
-ORDER = [step for number in range(ROUNDS) for step in (*(f"to {queue}: {number}" for queue in QUEUES), "from taken")][
-    :-1
-]
+ORDER = [step for number in range(ROUNDS) for step in (*(f"to {queue}: {number}" for queue in QUEUES), "from taken")]
+del ORDER[-1]
 """The last acknowledgement is recorded with what the client says next."""
 
 

@@ -51,6 +51,15 @@ def report_of(core: Core | None) -> StatusReport:
     return report
 
 
+def fill(core: Core) -> None:
+    """A queue of several slices."""
+    client = core.client()
+    core.queue(client, "q")
+    for _ in range(40):
+        client.publish("q", b"x" * 100_000)
+    core.sync()
+
+
 def put(core: Core, monkeypatch: pytest.MonkeyPatch, *branches: InDoubt) -> None:
     monkeypatch.setattr("understudy.broker.server.status_report.branches_in_doubt", lambda state: list(branches))
 
@@ -133,11 +142,7 @@ def test_a_row_holds_what_it_says(wrong: dict[str, Any]) -> None:
 @pytest.mark.asyncio
 async def test_while_queues_are_digested_others_have_their_turns(core: Core) -> None:
     """Each pass over two gigabytes kept the loop for ten seconds: links were lost, and one broker after the other took over."""
-    client = core.client()
-    core.queue(client, "q")
-    for _ in range(40):
-        client.publish("q", b"x" * 100_000)
-    core.sync()
+    fill(core)
     report = report_of(core)
     first, second = (asyncio.create_task(report.digest()) for _ in range(2))
     turns = 0
@@ -160,11 +165,7 @@ async def test_while_the_core_is_recovered_nothing_is_digested() -> None:
 @pytest.mark.asyncio
 async def test_so_many_wait_for_a_digest_and_no_more(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status_report, "MAX_DIGESTS", 2)
-    client = core.client()
-    core.queue(client, "q")
-    for _ in range(40):
-        client.publish("q", b"x" * 100_000)
-    core.sync()
+    fill(core)
     report = report_of(core)
     pages = await asyncio.gather(*(report.digest() for _ in range(4)))
     assert [page.status for page in pages] == [200, 200, 503, 503]
