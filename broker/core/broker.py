@@ -18,6 +18,7 @@ from understudy.broker.core.alone import AloneStability
 from understudy.broker.core.dtx_manager import DtxManager
 from understudy.broker.core.entry import ACQUIRED, GONE, READY, Entry
 from understudy.broker.core.expiry import Expiry
+from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.replication_level import ReplicationLevel
@@ -62,6 +63,7 @@ class Broker:
         refusal: why clients are turned away at connection.open ("" if they are not), with ``refusal_name`` in front.
         default_level: of queues that do not say how much of them is replicated; None: nothing is, this broker is alone.
         work_refused: why new work is refused before it enters the log ("" if it is not).
+        expiry_ms: what ``expiry_clock`` showed at the last tick. Deadlines of messages are set and judged by it.
         running_ms: the time in which this process ran. What clients have to do in time is measured by it: while the process was
             stopped they could not. Ticks come ten times a second, or more often.
         leaving: it turns its clients away. That a consumer goes with them says nothing of its queue: the client comes back, here
@@ -74,6 +76,7 @@ class Broker:
         gate: JournalGate,
         limits: Limits,
         random_bytes: Callable[[int], bytes],
+        expiry_clock: ExpiryClock | None = None,
     ) -> None:
         self.state = state
         self.log = state.log
@@ -95,6 +98,8 @@ class Broker:
         self.now_ms = 0
         self.running_ms = self._ticked_ms = 0
         self.wall_ms = 0
+        self.expiry_clock = ExpiryClock() if expiry_clock is None else expiry_clock
+        self.expiry_ms = 0
         self.epoch = 0
         self.unstable_bytes = 0
         self.counters = {"published": 0, "committed": 0, "rolled_back": 0, "expired": 0, "unroutable": 0}
@@ -195,10 +200,14 @@ class Broker:
     # -- time -----------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """Time passes. ``now_ms`` is monotonic and drives every time-out; ``wall_ms`` only message and outcome TTLs."""
+        """Time passes. ``now_ms`` is monotonic and drives every time-out; ``wall_ms`` is what records and pages show.
+
+        Times to live of messages go by neither, but by ``expiry_clock``, which follows ``wall_ms``.
+        """
         self.running_ms += min(now_ms - self._ticked_ms, PAUSE_MS)
         self.now_ms = self._ticked_ms = now_ms
         self.wall_ms = wall_ms
+        self.expiry_ms = self.expiry_clock.follow(now_ms, wall_ms)
         for connection in list(self.connections):
             connection.tick(now_ms)
         if self.leading and self.answering:
@@ -334,11 +343,11 @@ class Broker:
     # -- messages -------------------------------------------------------------------------------------------------
 
     def deadline(self, queue: Queue, expiration_ms: int | None) -> int:
-        """Wall-clock ms at which a message published now expires in ``queue``; 0 for never."""
+        """``expiry_ms`` beyond which a message published now has expired in ``queue``; 0 for never."""
         ttl = queue.ttl_ms
         if expiration_ms is not None and (ttl is None or expiration_ms < ttl):
             ttl = expiration_ms
-        return 0 if ttl is None else max(1, self.wall_ms + ttl)
+        return 0 if ttl is None else max(1, self.expiry_ms + ttl)
 
     def publish(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> int:
         """Enqueue outside any transaction; returns the offset at which it is stable."""
@@ -465,7 +474,7 @@ class Broker:
         """The next message of ``queue`` that has not expired, marked as handed out."""
         while True:
             entry = queue.take()
-            if entry is None or not entry.deadline_ms or entry.deadline_ms >= self.wall_ms:
+            if entry is None or not entry.deadline_ms or entry.deadline_ms >= self.expiry_ms:
                 return entry
             self.expired(queue, entry)
 

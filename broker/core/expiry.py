@@ -41,7 +41,7 @@ class Expiry:
         for queue in list(broker.state.queues.values()):
             while not queue.deleted:
                 entry = queue.peek()
-                if entry is None or not entry.deadline_ms or entry.deadline_ms >= broker.wall_ms:
+                if entry is None or not entry.deadline_ms or entry.deadline_ms >= broker.expiry_ms:
                     break
                 taken = queue.take()
                 assert taken is entry

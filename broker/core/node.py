@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from understudy.broker.core.broker import DISK, MEMORY, Broker
+from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.recovery import Recovery, encode_checkpoint
 from understudy.broker.core.state import BrokerState
@@ -40,13 +41,15 @@ class BrokerNode:
         extension: CoreExtension | None = None,
         kept_bytes: int = KEPT_BYTES,
         spill: Spill | None = None,
+        expiry_clock: ExpiryClock | None = None,
     ) -> None:
-        """``spill``: where bodies of large transactions go; without one they stay in memory."""
+        """``spill``: where bodies of large transactions go; without one they stay in memory. ``expiry_clock``: of the process."""
         self.name = name
         self.state = BrokerState(kept_bytes, spill, limits.tx_memory_bytes)
         self.extension = extension
         self._limits = limits
         self._random_bytes = random_bytes
+        self._expiry_clock = expiry_clock
         self._epoch_offset = 0
         if extension is not None:
             extension.attach(self.state)
@@ -64,7 +67,7 @@ class BrokerNode:
         self.recovery.finish()
         self.gate = JournalGate(journal)
         self.gate.durable_offset = self.state.log.durable
-        self.broker = Broker(self.state, self.gate, self._limits, self._random_bytes)
+        self.broker = Broker(self.state, self.gate, self._limits, self._random_bytes, self._expiry_clock)
         self.broker.tick(now_ms, wall_ms)
         if self.extension is not None:
             self.extension.opened(self.broker, self.gate)

@@ -26,6 +26,7 @@ import structlog
 
 from understudy.broker.config import Config, milliseconds
 from understudy.broker.core.broker import Broker
+from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.state import BrokerState
@@ -45,6 +46,7 @@ from understudy.broker.server.journal_driver import JournalDriver
 from understudy.broker.server.logins import Logins
 from understudy.broker.server.memory_watch import MemoryWatch, ram_bytes
 from understudy.broker.server.space_watch import SpaceWatch
+from understudy.broker.server.time_text import time_text
 
 TICK_S: Final = 0.05
 EARLY_S: Final = 0.0005
@@ -99,6 +101,7 @@ class NodeDriver:
         sessions: the sockets of all clients.
         stopping: no new work is read any more.
         cores: how many cores this process has run.
+        expiry_clock: what times to live go by, in each core of this process.
         garbage: told of clients and cores that are gone.
     """
 
@@ -112,6 +115,8 @@ class NodeDriver:
         self.stopping = False
         self.cores = 0
         self.garbage = GarbageCollector()
+        self.expiry_clock = ExpiryClock()
+        self._jumps_told = 0
         self.on_tick: Callable[[], None] | None = None
         self._config = config
         self._storage = storage
@@ -153,7 +158,9 @@ class NodeDriver:
         # Without a plugin nobody asks for what has been sent before.
         kept_bytes = KEPT_BYTES if extension is not None else 0
         spill = FileSpill(self._config.broker.data)
-        node = BrokerNode(self._config.broker.id, self.limits, os.urandom, extension, kept_bytes, spill)
+        node = BrokerNode(
+            self._config.broker.id, self.limits, os.urandom, extension, kept_bytes, spill, self.expiry_clock
+        )
         port = GatePort(node)
         try:
             journal = await asyncio.to_thread(self._recover, node, port)
@@ -339,6 +346,7 @@ class NodeDriver:
             self._doorkeeper.tick(now_ms, wall_ms)
             if node is not None:
                 node.tick(now_ms, wall_ms)
+                self._tell_jump()
         except Exception as error:  # noqa: BLE001  # as above
             self.crashed("a tick of the clock", error)
         for plugin in self._plugins:
@@ -350,6 +358,21 @@ class NodeDriver:
             self._housekeeping_at = time.monotonic() + HOUSEKEEPING_S
             self._look_after_journal()
             self.garbage.look(time.monotonic() - self._started)
+
+    def _tell_jump(self) -> None:
+        """Warn of a jump of the wall clock, once."""
+        clock = self.expiry_clock
+        jump = clock.latest_jump
+        if clock.jumps == self._jumps_told or jump is None:
+            return
+        self._jumps_told = clock.jumps
+        _log.warning(
+            "the wall clock jumped",
+            old=time_text(jump.old_ms),
+            new=time_text(jump.new_ms),
+            by_s=(jump.new_ms - jump.old_ms) / 1_000,
+            expiry_clock=time_text(clock.now_ms),
+        )
 
     def _look_after_journal(self) -> None:
         """Once a second: is the directory there, is there room, and may old segments go?"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import os
 import time
 from collections.abc import Mapping
@@ -15,11 +14,13 @@ from understudy.broker.config import Config
 from understudy.broker.core.branches import branches_in_doubt
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.digest import digests_in_slices
+from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.server.edge_plugin import EdgePlugin
 from understudy.broker.server.http_server import Page, Pages
 from understudy.broker.server.node_driver import NodeDriver
 from understudy.broker.server.ports_file import READY_STATUSES
+from understudy.broker.server.time_text import time_text
 from understudy.broker.transactions.in_doubt import InDoubt
 
 MAX_QUEUES: Final = 10_000
@@ -144,6 +145,7 @@ class StatusReport:
             "counters": {**node.broker.counters, "cores": driver.cores},
             "clients": {"sockets": len(driver.sessions), "open": len(node.broker.connections)},
             "refuses_work": node.broker.work_refused,
+            "expiry_clock": _clock(driver.expiry_clock),
         }
         if driver.journal is not None and driver.journal_driver is not None:
             core["journal"] = {
@@ -213,9 +215,17 @@ class StatusReport:
         return Page(200 if row["status"] in READY_STATUSES else 503, page)
 
 
+def _clock(clock: ExpiryClock) -> dict[str, Any]:
+    jump = clock.latest_jump
+    return {
+        "behind_wall_clock_s": clock.behind_ms / 1_000,
+        "jumps": clock.jumps,
+        "latest_jump": jump and {"old": time_text(jump.old_ms), "new": time_text(jump.new_ms)},
+    }
+
+
 def _branch(branch: InDoubt, now_ms: int) -> dict[str, Any]:
     """A row of ``/dtx``. The ids are there as text, for commands, and as what they are, for programs."""
-    since = dt.datetime.fromtimestamp(branch.since_ms / 1_000, dt.UTC)
     return {
         "vhost": branch.vhost,
         "xid": str(branch.xid),
@@ -223,7 +233,7 @@ def _branch(branch: InDoubt, now_ms: int) -> dict[str, Any]:
         "global_id_hex": branch.xid.global_id.hex(),
         "branch_id_hex": branch.xid.branch_id.hex(),
         "state": branch.state,
-        "since": since.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "since": time_text(branch.since_ms),
         "age_s": max(0, now_ms - branch.since_ms) / 1_000,  # the clock of whoever was the primary may be ahead of ours
         "enqueues": branch.enqueues,
         "dequeues": branch.dequeues,

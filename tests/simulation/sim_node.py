@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from tests.simulation.checkers.fair_time import FairTime
 from tests.simulation.checkers.instruments import WatchedLive
 from tests.simulation.crash_points import points_of_refusal
 from tests.simulation.disk import MemoryStorage, PowerCutError
@@ -23,6 +24,7 @@ from tests.simulation.sim_network import LinkEnd, Network
 from tests.simulation.sim_store import SimCoordination, SimStore
 from tests.simulation.world import MS, World
 from understudy.broker.core.broker import LAZY_MS
+from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.log.journal import Journal, JournalFailedError
 from understudy.broker.log.journal_recovery import recover
@@ -51,6 +53,7 @@ class SimNode:
 
     Attributes:
         incarnation: counts its lives and cores: whatever belongs to an older one is passed over.
+        fair_time: the latest time that expiry of this process may go by.
         watched: what the checkers keep of the present core.
         wiped: its data directory was lost, and it has not begun anew since.
         whole_from: until it has applied so much its queues may lack messages that leave before that offset: its journal dropped
@@ -65,6 +68,8 @@ class SimNode:
     journal: Journal
     extension: HaExtension
     watched: WatchedLive
+    expiry_clock: ExpiryClock
+    fair_time: FairTime
 
     def __init__(
         self,
@@ -126,6 +131,8 @@ class SimNode:
         self.up = True
         self.paused = False
         self._life += 1
+        self.expiry_clock = ExpiryClock()
+        self.fair_time = FairTime(self.world.now_ms, self.wall_ms)
         try:
             self._open_core()
         except (OSError, StorageFullError, JournalFailedError) as error:  # the disk fails during recovery
@@ -149,12 +156,15 @@ class SimNode:
         self.extension = HaExtension(config, coordination, SimFabric(self), self)
         limits, kept_bytes = self.knobs.limits, self.knobs.kept_bytes
         self.spill = spill = MemorySpill()
-        self.node = BrokerNode(self.name, limits, self.rng.randbytes, self.extension, kept_bytes, spill)
+        self.node = BrokerNode(
+            self.name, limits, self.rng.randbytes, self.extension, kept_bytes, spill, self.expiry_clock
+        )
         self.release.install(self.node.state)
         self.watched = self.node.state.live = WatchedLive(self)
         identity = JournalIdentity(group_id=self.config.group, broker_id=self.name)
         recovered = recover(self.storage, identity, self.knobs.journal, self.node.recovery, checkpoint=self._checkpoint)
         self.journal = recovered.journal
+        self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
         self.node.open(self.journal, self.world.now_ms, self.wall_ms)
         self._open = True
         self.checkers.opened(self)
@@ -381,6 +391,7 @@ class SimNode:
         if (low := self.low_disk) or self._told_low:  # as SpaceWatch tells it
             self._told_low = low
             self.node.disk_low(low)
+        self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
         self.node.tick(self.world.now_ms, self.wall_ms)
         due = self._ticks % HOUSEKEEPING_TICKS == 0 and self._checkpoint_offset
         if due and self.journal.request_drop(self.node.droppable_before(self._checkpoint_offset)):

@@ -87,9 +87,6 @@ class Checkers:
         """The event is over: look at whom it touched."""
         for node in self.touched_nodes:
             if node.up:
-                wall_ms = node.wall_ms
-                if wall_ms > self.reference.latest_ms:
-                    self.reference.latest_ms = wall_ms
                 self.replicas.check(node)
                 watched, durable = node.watched, node.journal.durable_offset
                 if durable < watched.durable_offset:

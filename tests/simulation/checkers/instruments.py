@@ -96,7 +96,7 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
     def closed() -> Batch | None:
         batch = close_batch()
         if batch is not None:
-            checkers.reference.latest_ms = max(checkers.reference.latest_ms, node.wall_ms)
+            checkers.reference.writes_at(broker.epoch, node.fair_time.ms)
             checkers.chosen.batch(node, batch.frame)
         return batch
 

@@ -52,7 +52,7 @@ class Order:
             if fell_into_a_hole(node, reference, stamp_of(entry.message.content())):
                 return
             raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name}, which is not there ({left})")
-        if entry.deadline_ms and entry.deadline_ms < node.node.broker.wall_ms:  # within its last millisecond it may go
+        if 0 < entry.deadline_ms < node.node.broker.expiry_ms:  # within its last millisecond it may go
             raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name} after its deadline")
         self._is_the_first(node, queue, entry)
         self._is_within_the_prefetch(node, queue)

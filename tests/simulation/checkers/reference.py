@@ -139,7 +139,8 @@ class Reference:
         holes: offsets at which such a record stood that whoever chose the log had not kept.
         declared: queues, exchanges and bindings.
         newest_csn: of the transaction that was closed last.
-        latest_ms: the latest time of day at which a primary has written to its log: nothing expires before its time.
+        times: by epoch, the latest time of day that its primary may have gone by when it wrote to its log: nothing expires before
+            its time (`fair_time`).
     """
 
     def __init__(self) -> None:
@@ -170,7 +171,7 @@ class Reference:
         self.lost_at: list[int] = []
         self.declared = Declared()
         self.newest_csn = 0
-        self.latest_ms = 0
+        self.times: dict[int, int] = {}
         self.on_commit: Callable[[ReferenceTransaction], None] | None = None
         self.on_put: Callable[[str, str], None] | None = None
         self._kept = 0
@@ -196,6 +197,10 @@ class Reference:
             record.DTX_FORGET: (lambda b, at, end: record.decode_dtx_forget(b, at), self._dtx_forget),
             **self.declared.takers(),
         }
+
+    def writes_at(self, epoch: int, time_ms: int) -> None:
+        """The primary of ``epoch`` closes a batch of its log; expiry there goes by no later time of day than ``time_ms``."""
+        self.times[epoch] = max(self.times.get(epoch, 0), time_ms)
 
     # -- the chosen log grows -------------------------------------------------------------------------------------
 
@@ -278,11 +283,12 @@ class Reference:
         if own is None and queue.ttl_ms is None and not deadline_ms:
             return
         spans = [span for span in (queue.ttl_ms, None if own is None else int(own)) if span is not None]
-        if not spans or not 0 < deadline_ms <= self.latest_ms + min(spans):
+        latest_ms = max(self.times.values())  # a branch may have been prepared under an earlier primary
+        if not spans or not 0 < deadline_ms <= latest_ms + min(spans):
             raise Violation(
                 "expiry",
                 f"record {offset} puts a message into {queue.name} that expires at {deadline_ms}; asked for are {spans} ms, no"
-                f" primary has written later than {self.latest_ms}",
+                f" primary has written later than {latest_ms}",
             )
 
     def _left_in(self, stamp: str, queue: str) -> bool:
@@ -298,11 +304,11 @@ class Reference:
             raise Violation(
                 "G1", f"record {offset} takes id {entry_id} of {queue.name}, which is not there; it left {before}"
             )
-        if reason == record.EXPIRED and not 0 < held.deadline_ms <= self.latest_ms:
+        if reason == record.EXPIRED and not 0 < held.deadline_ms <= self.times[self.epoch]:
             raise Violation(
                 "expiry",
-                f"record {offset} takes id {entry_id} of {queue.name} as expired at {held.deadline_ms}; no primary has written"
-                f" later than {self.latest_ms}",
+                f"record {offset} takes id {entry_id} of {queue.name} as expired at {held.deadline_ms}; the primary of epoch"
+                f" {self.epoch} has written nothing later than {self.times[self.epoch]}",
             )
         self._depart(offset, queue, entry_id, held, reason)
 

@@ -6,6 +6,7 @@ from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.entry import ACQUIRED, READY, Entry
 from understudy.broker.core.expiry import Expiry
+from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.queue import Queue
 
 
@@ -60,11 +61,11 @@ def messages_expire_before_their_time(bug: Bug) -> None:
 
     def expire_messages(self: Expiry) -> None:
         broker = self._broker
-        wall_ms = broker.wall_ms
-        broker.wall_ms = wall_ms + EARLY_MS
+        expiry_ms = broker.expiry_ms
+        broker.expiry_ms = expiry_ms + EARLY_MS
 
         def early(self: Broker, queue: Queue, entry: Entry) -> None:
-            if entry.deadline_ms >= wall_ms:
+            if entry.deadline_ms >= expiry_ms:
                 bug.strike()
             expired(self, queue, entry)
 
@@ -72,10 +73,24 @@ def messages_expire_before_their_time(bug: Bug) -> None:
         try:
             real(self)
         finally:
-            broker.wall_ms = wall_ms
+            broker.expiry_ms = expiry_ms
             Broker.expired = expired  # type: ignore[method-assign]
 
     bug.replace(Expiry, "_expire_messages", expire_messages)
+
+
+@mutation("expiry")
+def expiry_goes_by_the_wall_clock(bug: Bug) -> None:
+    """A wall clock that jumps ahead takes expiry with it."""
+    real = ExpiryClock.follow
+
+    def follow(self: ExpiryClock, monotonic_ms: int, wall_ms: int) -> int:
+        real(self, monotonic_ms, wall_ms)
+        bug.strikes += wall_ms > self.now_ms
+        self.now_ms = wall_ms
+        return wall_ms
+
+    bug.replace(ExpiryClock, "follow", follow)
 
 
 @mutation("expiry")
@@ -88,7 +103,7 @@ def the_longer_time_to_live_counts(bug: Bug) -> None:
         if expiration_ms is None or ttl is None:
             return real(self, queue, expiration_ms)
         bug.strikes += expiration_ms != ttl
-        return max(1, self.wall_ms + max(expiration_ms, ttl))
+        return max(1, self.expiry_ms + max(expiration_ms, ttl))
 
     bug.replace(Broker, "deadline", deadline)
 

@@ -94,7 +94,7 @@ def a_message_is_taken_that_is_not_there(group: Scenario) -> None:
     choose(group, record.encode_dequeue(record.ACKNOWLEDGED, [(queue.id, (used + 1,))]))
 
 
-@complaint("expiry", "as expired at {}; no primary has written later than")
+@complaint("expiry", "as expired at {}; the primary of epoch {} has written nothing later than")
 def a_message_without_a_deadline_expires(group: Scenario) -> None:
     queue, used = filled(group)
     choose(group, record.encode_dequeue(record.EXPIRED, [(queue.id, (used,))]))

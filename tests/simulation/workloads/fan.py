@@ -14,7 +14,9 @@ from understudy.broker.amqp.properties import encode_properties
 
 EXCHANGE = "fan"
 LASTING, PASSING, FLEETING = FAN = ("fan-lasting", "fan-passing", "fan-fleeting")
-"""Bound to the exchange: one for ever, one with a TTL, one that no journal keeps."""
+"""Bound to the exchange: one that outlasts the run, one with a short TTL, one that no journal keeps."""
+LONG_MS = 3_600_000
+"""A time to live that ends before its time if expiry follows a wall clock that jumps."""
 
 
 class Fan(Bank):
@@ -31,7 +33,7 @@ class Fan(Bank):
     def set_up(self) -> Program:
         client = self.client
         yield from calls.declare_exchange(client, EXCHANGE, "fanout")
-        yield from calls.declare(client, LASTING)
+        yield from calls.declare(client, LASTING, arguments={"x-message-ttl": LONG_MS})
         yield from calls.declare(client, PASSING, arguments={"x-message-ttl": 1_500})
         yield from calls.declare(client, FLEETING, durable=False)
         for queue in FAN:

@@ -12,10 +12,12 @@ import pytest
 
 from tests.unit.core.core_kit import Core
 from understudy.broker.config import parse
+from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.server import status_report
 from understudy.broker.server.http_server import Page
 from understudy.broker.server.node_driver import NodeDriver
 from understudy.broker.server.status_report import StatusReport
+from understudy.broker.server.time_text import time_text
 from understudy.broker.transactions.dtx_branch import Completion
 from understudy.broker.transactions.in_doubt import COMMITTED, PREPARED, InDoubt
 from understudy.broker.transactions.xid import Xid
@@ -47,6 +49,7 @@ def report_of(core: Core | None) -> StatusReport:
     report = StatusReport(parse('[broker]\nid = "b1"'), {"amqp": 1, "http": 2}, [])
     node = core.node if core is not None else None
     driver = SimpleNamespace(node=node, spill=None, cores=1, sessions=[], journal=None, journal_driver=None)
+    driver.expiry_clock = core.node.broker.expiry_clock if core is not None else ExpiryClock()
     report.driver = cast("NodeDriver", driver)
     return report
 
@@ -131,6 +134,19 @@ def test_the_status_counts_them(core: Core, monkeypatch: pytest.MonkeyPatch) -> 
     state.completions["/", Xid(1, b"g", b"b")] = Completion(committed=True, offset=1, time_ms=1)
     counts = report_of(core).status().body["transactions"]
     assert (counts["in_doubt"], counts["completed"]) == (2, 1)
+
+
+def test_the_status_shows_a_jump_of_the_wall_clock(core: Core) -> None:
+    broker = core.broker
+    quiet = report_of(core).status().body["expiry_clock"]
+    assert quiet == {"behind_wall_clock_s": 0, "jumps": 0, "latest_jump": None}
+    expected_ms = broker.wall_ms + 1_000
+    core.node.tick(broker.now_ms + 1_000, expected_ms + 7_200_000)
+    shown = report_of(core).status().body["expiry_clock"]
+    assert shown["latest_jump"] == {"old": time_text(expected_ms), "new": time_text(expected_ms + 7_200_000)}
+    assert (shown["jumps"], shown["behind_wall_clock_s"]) == (1, 7_199)
+    core.pass_ms(7_200_000)
+    assert report_of(core).status().body["expiry_clock"]["behind_wall_clock_s"] == 0
 
 
 @pytest.mark.parametrize("wrong", [{"state": "committed by hand"}, {"queues": tuple(map(str, range(21)))}])

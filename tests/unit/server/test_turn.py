@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from understudy.broker.config import parse
 from understudy.broker.core.node import BrokerNode
+from understudy.broker.log.journal_gate import JournalPort
 from understudy.broker.server import node_driver
 from understudy.broker.server.client_session import ClientSession
 from understudy.broker.server.edge_plugin import EdgePlugin
@@ -34,7 +36,9 @@ class Story:
         self.broker = SimpleNamespace(leading=leading, answering=leading, tick=lambda *_: None)
         self.state = SimpleNamespace(log=SimpleNamespace(position="nowhere"))
         self.driver = NodeDriver(
-            parse(""), cast("FileStorage", None), [cast("EdgePlugin", SimpleNamespace(flush=self.flush_links))]
+            parse(""),
+            cast("FileStorage", None),
+            [cast("EdgePlugin", SimpleNamespace(flush=self.flush_links, tick=lambda _: None))],
         )
         self.driver.node = cast("BrokerNode", self)
 
@@ -130,3 +134,22 @@ async def test_a_socket_that_cannot_be_written_is_no_crash_of_the_core(monkeypat
     story.driver.request_turn()
     await turned()
     assert story.done == ["answer", "answer", "gather", "links", "after"], "the next turn is as ever"
+
+
+async def test_a_jump_of_the_wall_clock_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"now": 1_000, "wall": 1_795_000_000_000}
+    monkeypatch.setattr(node_driver, "_now_ms", lambda: times["now"])
+    monkeypatch.setattr(node_driver, "_wall_ms", lambda: times["wall"])
+    driver = Story(leading=True).driver
+    driver.node = BrokerNode("b1", driver.limits, bytes, expiry_clock=driver.expiry_clock)
+    driver.node.open(cast("JournalPort", SimpleNamespace(append=lambda frame: None)), times["now"], times["wall"])
+    driver.on_tick = lambda: times.update(now=times["now"] + 50, wall=times["wall"] + 50)
+    driver.on_tick()
+    with capture_logs() as lines:
+        driver._tick()
+        times["wall"] += 7_200_000
+        driver._tick()
+        driver._tick()
+    (line,) = [line for line in lines if line["event"] == "the wall clock jumped"]
+    assert line["log_level"] == "warning"
+    assert (line["old"], line["new"], line["by_s"]) == ("2026-11-18T11:06:40.100Z", "2026-11-18T13:06:40.100Z", 7_200)
