@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.amqp.field_table import encode_table
@@ -12,6 +13,7 @@ from understudy.broker.amqp.methods import (
     EXCHANGE_DELETE,
     EXCHANGE_DELETE_OK,
     EXCHANGE_UNBIND,
+    EXCHANGE_UNBIND_OK,
     QUEUE_BIND,
     QUEUE_BIND_OK,
     QUEUE_DECLARE,
@@ -23,13 +25,13 @@ from understudy.broker.amqp.methods import (
     QUEUE_UNBIND,
     QUEUE_UNBIND_OK,
 )
-from understudy.broker.core.exchanges import ALTERNATE, EXCHANGE_TYPES, Binding, Exchange
+from understudy.broker.core.exchanges import ALTERNATE, EXCHANGE_TYPES, Binding, BindingKey, Exchange
 from understudy.broker.core.replication_level import REPLICATE, level_asked_for, level_of
 from understudy.broker.errors import (
     AccessRefusedError,
     CommandInvalidError,
     NotFoundError,
-    NotImplementedAmqpError,
+    NotImplementedErrorSoft,
     PreconditionFailedError,
     ResourceLockedError,
 )
@@ -62,8 +64,8 @@ class Naming:
         return {
             EXCHANGE_DECLARE: self._declare_exchange,
             EXCHANGE_DELETE: self._delete_exchange,
-            EXCHANGE_BIND: self._exchange_to_exchange,
-            EXCHANGE_UNBIND: self._exchange_to_exchange,
+            EXCHANGE_BIND: self._bind_exchange,
+            EXCHANGE_UNBIND: self._unbind_exchange,
             QUEUE_DECLARE: self._declare_queue,
             QUEUE_BIND: self._bind,
             QUEUE_UNBIND: self._unbind,
@@ -202,8 +204,14 @@ class Naming:
             self._broker.append_record(record.encode_exchange_delete(vhost, name, existing.durable))
         self._answer(no_wait, EXCHANGE_DELETE, EXCHANGE_DELETE_OK)
 
-    def _exchange_to_exchange(self, args: tuple[Any, ...]) -> None:
-        raise NotImplementedAmqpError("exchange to exchange bindings are not implemented")
+    def _bind_exchange(self, args: tuple[Any, ...]) -> None:
+        raise NotImplementedErrorSoft("exchange to exchange bindings are not implemented")
+
+    def _unbind_exchange(self, args: tuple[Any, ...]) -> None:
+        """No two exchanges are bound, so there is nothing to remove, and that succeeds."""
+        destination, source, _, no_wait, _ = args
+        self._check_unbind((("exchange", destination, "write"), ("exchange", source, "read")))
+        self._answer(no_wait, EXCHANGE_UNBIND, EXCHANGE_UNBIND_OK)
 
     # -- queues ---------------------------------------------------------------------------------------------------
 
@@ -333,21 +341,37 @@ class Naming:
 
     def _unbind(self, args: tuple[Any, ...]) -> None:
         name, exchange, routing_key, arguments = args
-        queue = self.queue_for(name, "write")
-        found = self._exchange(exchange)
-        self._require("read", "exchange", exchange)
-        key = (queue.id, routing_key, encode_table(arguments))
-        if key in found.bindings:
-            durable = queue.durable and found.durable
-            if queue.level.declared_in_log:
-                self._broker.append_record(
-                    record.encode_bind(True, queue.vhost, exchange, queue.id, routing_key, key[2], durable)
-                )
-            else:
-                self._registry.unbind(queue.vhost, exchange, key)
-            if found.auto_delete and not found.bindings:
-                self._broker.append_record(record.encode_exchange_delete(queue.vhost, exchange, found.durable))
+        name = self._name_or_last(name)
+        self._check_unbind((("queue", name, "write"), ("exchange", exchange, "read")))
+        vhost = self._registry.vhost(self._connection.vhost)
+        queue, found = vhost.queues.get(name), vhost.exchanges.get(exchange)
+        if queue is None and name.startswith(BROKERS_PREFIX):
+            raise self._no_queue(name)
+        if queue is not None and found is not None:
+            key = (queue.id, routing_key, encode_table(arguments))
+            if key in found.bindings:
+                self._check_owner(queue)
+                self._remove_binding(queue, found, key)
         self._answer(False, QUEUE_UNBIND, QUEUE_UNBIND_OK, queue=queue)
+
+    def _check_unbind(self, things: Iterable[tuple[str, str, str]]) -> None:
+        """Raises what keeps the user from unbinding these (kind, name, action). They need not be there, as in RabbitMQ."""
+        for kind, name, action in things:
+            if kind == "exchange" and name == "":
+                raise AccessRefusedError("operation not permitted on the default exchange")
+            self._require(action, kind, name)
+
+    def _remove_binding(self, queue: Queue, exchange: Exchange, key: BindingKey) -> None:
+        """Remove a binding that is there; an auto-delete exchange goes with its last one."""
+        if queue.level.declared_in_log:
+            durable = queue.durable and exchange.durable
+            self._broker.append_record(
+                record.encode_bind(True, queue.vhost, exchange.name, queue.id, key[1], key[2], durable)
+            )
+        else:
+            self._registry.unbind(queue.vhost, exchange.name, key)
+        if exchange.auto_delete and not exchange.bindings:
+            self._broker.append_record(record.encode_exchange_delete(queue.vhost, exchange.name, exchange.durable))
 
     def _purge(self, args: tuple[Any, ...]) -> None:
         name, no_wait = args

@@ -84,6 +84,7 @@ Change = tuple[Callable[..., Program], tuple[Any, ...]]
         ((calls.delete_exchange, ("x",)), (calls.declare_exchange, ("x", "direct"))),
         ((calls.unbind, ("old", "x", "k")), (calls.bind, ("old", "x", "k"))),
         ((calls.bind, ("old", "x", "other")), (calls.unbind, ("old", "x", "other"))),
+        ((calls.declare, ("new",)), (calls.unbind, ("new", "x", "k"))),
         ((calls.declare, ("new",)), (calls.delete, ("new",))),
         ((calls.declare_exchange, ("y", "direct")), (calls.delete_exchange, ("y",))),
     ],

@@ -34,6 +34,7 @@ SOFT = {
     "ResourceLockedError": 405,
     "PreconditionFailedError": 406,
     "ResourceErrorSoft": 506,
+    "NotImplementedErrorSoft": 540,
 }
 HARD = {
     "ConnectionForcedError": 320,

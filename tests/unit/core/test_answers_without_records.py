@@ -7,8 +7,10 @@ import pytest
 from tests.unit.core.core_kit import Client, Core, publish
 from understudy.broker.amqp.methods import (
     CONFIRM_SELECT,
+    EXCHANGE_UNBIND,
     QUEUE_DECLARE,
     QUEUE_DELETE,
+    QUEUE_UNBIND,
     TX_COMMIT,
     TX_SELECT,
     encode_method,
@@ -21,6 +23,8 @@ CASES = pytest.mark.parametrize(
         ((encode_method(1, CONFIRM_SELECT, True), publish("q", b"x")), ["basic.ack"]),
         ((encode_method(1, TX_SELECT), publish("q", b"x"), encode_method(1, TX_COMMIT)), ["tx.commit-ok"]),
         ((encode_method(1, QUEUE_DELETE, "q", False, False, False),), ["queue.delete-ok"]),
+        ((encode_method(1, QUEUE_UNBIND, "q", "amq.direct", "k", {}),), ["queue.unbind-ok"]),
+        ((encode_method(1, EXCHANGE_UNBIND, "amq.fanout", "amq.direct", "k", False, {}),), ["exchange.unbind-ok"]),
         ((encode_method(1, QUEUE_DECLARE, "other", True, False, False, False, False, {}),), ["queue.declare-ok"]),
     ],
     ids=lambda case: case[0] if isinstance(case[0], str) else None,

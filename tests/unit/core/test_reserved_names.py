@@ -15,6 +15,7 @@ from understudy.broker.amqp.methods import (
     QUEUE_DECLARE,
     QUEUE_DELETE,
     QUEUE_PURGE,
+    QUEUE_UNBIND,
     TX_COMMIT,
     TX_SELECT,
     encode_method,
@@ -36,7 +37,8 @@ def open_transaction(core: Core) -> TxQueue:
 
 
 @pytest.mark.parametrize(
-    "verb", ["declare", "declare an exchange", "declare passively", "bind", "consume", "get", "purge", "delete"]
+    "verb",
+    ["declare", "declare an exchange", "declare passively", "bind", "unbind", "consume", "get", "purge", "delete"],
 )
 def test_nothing_can_be_done_under_its_name(verb: str) -> None:
     core = Core()
@@ -46,6 +48,7 @@ def test_nothing_can_be_done_under_its_name(verb: str) -> None:
         "declare an exchange": encode_method(1, EXCHANGE_DECLARE, name, "fanout", False, True, False, False, False, {}),
         "declare passively": encode_method(1, QUEUE_DECLARE, name, True, True, False, False, False, {}),
         "bind": encode_method(1, QUEUE_BIND, name, "amq.fanout", "", False, {}),
+        "unbind": encode_method(1, QUEUE_UNBIND, name, "amq.fanout", "", {}),
         "consume": encode_method(1, BASIC_CONSUME, name, "", False, False, False, False, {}),
         "get": encode_method(1, BASIC_GET, name, False),
         "purge": encode_method(1, QUEUE_PURGE, name, False),
