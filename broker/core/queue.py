@@ -216,11 +216,6 @@ class Queue:
         """Messages that may be handed out now."""
         return len(self.entries) - self.acquired
 
-    @property
-    def empty(self) -> bool:
-        """Nothing is in it but what its consumers have settled, which goes when that is stable."""
-        return all(entry.state == DEQUEUING for entry in self.entries.values())
-
     def next_id(self) -> int:
         self.newest_id += 1
         return self.newest_id

@@ -691,6 +691,17 @@ class BrokerState:
         applied = self.log.applied
         return [tx for tx in self.transactions.values() if tx.branch is not None and tx.branch.offset <= applied]
 
+    def takes_in_doubt(self, queue: Queue) -> bool:
+        """Whether a prepared branch that is not being committed has taken a message of ``queue``: it may return there."""
+        return queue.acquired > 0 and any(
+            queue_id == queue.id and any(entry_id in queue.entries for entry_id in ids)
+            for tx in self.transactions.values()
+            if tx.branch is not None and tx.prepare is None
+            for _, message, groups in tx.events
+            if message is None
+            for queue_id, ids in groups
+        )
+
     @property
     def record_format(self) -> int:
         """The format of the log in which what is held here can be told to others: a branch, or that one was completed, takes 2."""

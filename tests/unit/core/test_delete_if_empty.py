@@ -1,4 +1,7 @@
-"""queue.delete with if-empty: what is on its way into the queue, and will be confirmed or committed, counts as in it."""
+"""queue.delete with if-empty: what is ready counts, and what is on its way and will be confirmed or committed.
+
+As in RabbitMQ, what is handed out and not acknowledged does not count.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ import pytest
 
 from tests.unit.core.core_kit import Client, Core, publish
 from understudy.broker.amqp.methods import (
+    BASIC_ACK,
     BASIC_GET,
+    BASIC_REJECT,
     CHANNEL_CLOSE,
     CONFIRM_SELECT,
     QUEUE_DECLARE,
     QUEUE_DELETE,
+    QUEUE_DELETE_OK,
     TX_COMMIT,
     TX_ROLLBACK,
     TX_SELECT,
@@ -113,6 +119,36 @@ def test_what_was_applied_and_taken_does_not_count(core: Core, others: tuple[Cli
     core.sync()
     core.sync()
     assert deleter.heard() == ["basic.get-ok", "queue.delete-ok"]
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_what_is_handed_out_and_not_acknowledged_does_not_count(core: Core, in_transaction: bool) -> None:
+    """Acknowledged in a transaction that is open it does not count either."""
+    taker, deleter = core.client(), core.client()
+    core.queue(taker, "q")
+    taker.publish("q", b"1")
+    core.sync()
+    if in_transaction:
+        taker.method(TX_SELECT)
+    taker.method(BASIC_GET, "q", False)
+    if in_transaction:
+        taker.method(BASIC_ACK, 1, False)
+    deleter.send(IF_EMPTY)
+    core.sync()
+    [event] = deleter.events()
+    assert (event[1], event[2]) == (QUEUE_DELETE_OK, (0,))
+
+
+def test_what_was_handed_out_and_is_back_counts(core: Core) -> None:
+    taker, deleter = core.client(), core.client()
+    core.queue(taker, "q")
+    taker.publish("q", b"1")
+    core.sync()
+    taker.method(BASIC_GET, "q", False)
+    taker.method(BASIC_REJECT, 1, True)
+    deleter.send(IF_EMPTY)
+    core.sync()
+    assert refused(deleter)
 
 
 def test_it_costs_the_same_whatever_is_on_its_way(core: Core) -> None:

@@ -161,13 +161,6 @@ def test_a_queue_whose_messages_were_settled_is_empty(core: Core, client: Client
     assert client.heard() == ["queue.delete-ok"]
 
 
-def test_a_queue_whose_messages_are_handed_out_is_not_empty(core: Core, client: Client) -> None:
-    client.publish("q", b"1")
-    core.sync()
-    client.send(GET, DELETE_IF_EMPTY)
-    assert client.heard() == ["basic.get-ok", "channel.close"]
-
-
 @pytest.mark.parametrize("stable", [True, False])
 @pytest.mark.parametrize(("number", "key"), [(1, CHANNEL_CLOSE), (0, CONNECTION_CLOSE)])
 def test_a_close_goes_on_and_what_stood_before_it_is_done(core: Core, number: int, key: int, stable: bool) -> None:
