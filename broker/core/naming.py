@@ -26,6 +26,7 @@ from understudy.broker.amqp.methods import (
     QUEUE_UNBIND_OK,
 )
 from understudy.broker.core.exchanges import ALTERNATE, EXCHANGE_TYPES, Binding, BindingKey, Exchange
+from understudy.broker.core.queue_arguments import COMPARED, check_arguments, check_type
 from understudy.broker.core.replication_level import REPLICATE, level_asked_for, level_of
 from understudy.broker.errors import (
     AccessRefusedError,
@@ -41,12 +42,9 @@ if TYPE_CHECKING:
     from understudy.broker.core.channel import Channel, Handler
     from understudy.broker.core.queue import Queue
 
-QUEUE_ARGUMENTS = ("x-message-ttl", "x-expires", REPLICATE, "x-queue-type")
-"""Queue arguments that begin with ``x-`` and are known; the last is accepted and ignored (there is one type of queue)."""
 BROKERS_PREFIX = "understudy."
 """Names of the broker's own: of tx-queues, which are no queues that a client could find, and of where questions are asked."""
 RESERVED_PREFIXES = ("amq.", BROKERS_PREFIX)
-MAX_MS = (1 << 32) - 1
 MAX_NAME_BYTES = 255
 """Of a short string (AMQP 0-9-1 section 4.2.5.3)."""
 
@@ -236,7 +234,7 @@ class Naming:
             else:
                 if args[0]:
                     self._check_name("queue", name)
-                self._check_arguments(name, arguments)
+                check_arguments(name, vhost, arguments)
                 said = level_asked_for(name, vhost, arguments, durable=durable, exclusive=exclusive)
                 owner = self._connection if exclusive else None
                 queue = broker.declare_queue(
@@ -268,13 +266,12 @@ class Naming:
     def _check_same(
         self, queue: Queue, durable: bool, exclusive: bool, auto_delete: bool, arguments: dict[str, Any]
     ) -> None:
-        current_arguments = {k: v for k, v in queue.arguments.items() if k in QUEUE_ARGUMENTS[:2]}
-        received_arguments = {k: v for k, v in arguments.items() if k in QUEUE_ARGUMENTS[:2]}
+        check_type(queue.name, queue.vhost, arguments)
         for what, received, current in (
             ("durable", durable, queue.durable),
             ("exclusive", exclusive, queue.owner is not None),
             ("auto_delete", auto_delete, queue.auto_delete),
-            *((k, received_arguments.get(k), current_arguments.get(k)) for k in QUEUE_ARGUMENTS[:2]),
+            *((each, arguments.get(each), queue.arguments.get(each)) for each in COMPARED),
         ):
             if received != current:
                 raise PreconditionFailedError.inequivalent_arg(
@@ -292,21 +289,6 @@ class Naming:
             raise PreconditionFailedError.inequivalent_arg(
                 "queue", queue.name, queue.vhost, REPLICATE, level.value, queue.level.value
             )
-
-    def _check_arguments(self, name: str, arguments: dict[str, Any]) -> None:
-        vhost = self._connection.vhost
-        for argument, value in arguments.items():
-            if argument.startswith("x-") and argument not in QUEUE_ARGUMENTS:
-                raise PreconditionFailedError(
-                    f"argument '{argument}' of queue '{name}' in vhost '{vhost}' is not supported"
-                )
-            if argument in ("x-message-ttl", "x-expires"):
-                least = 1 if argument == "x-expires" else 0
-                if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_MS:
-                    raise PreconditionFailedError(
-                        f"invalid arg '{argument}' for queue '{name}' in vhost '{vhost}': {value!r} is not a number "
-                        f"of milliseconds from {least} to {MAX_MS}"
-                    )
 
     def _bind(self, args: tuple[Any, ...]) -> None:
         name, exchange, routing_key, no_wait, arguments = args

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from understudy.broker.amqp.encode import ack_frame, nack_frame, return_frames
 from understudy.broker.amqp.methods import BASIC_PUBLISH, CONFIRM_SELECT, CONFIRM_SELECT_OK
 from understudy.broker.amqp.properties import check_properties, expiration, headers, is_persistent, user_id
-from understudy.broker.core.naming import MAX_MS
+from understudy.broker.core.queue_arguments import MAX_MS
 from understudy.broker.errors import AccessRefusedError, NotFoundError, PreconditionFailedError, ResourceErrorSoft
 from understudy.broker.log.record import MAX_TARGETS
 from understudy.broker.message import MESSAGE_BYTES, Message

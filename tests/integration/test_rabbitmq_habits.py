@@ -1,0 +1,163 @@
+"""Habits of RabbitMQ that its clients rely on: the same expectations of Understudy and, if one is named, of a RabbitMQ.
+
+Run against both, a RabbitMQ of one's own listening on that address:
+
+    RABBITMQ_ADDRESS=127.0.0.1:5672 python -m pytest tests/integration/test_rabbitmq_habits.py
+
+Without ``RABBITMQ_ADDRESS`` every test runs against Understudy alone. Where the two differ on purpose, the test takes the fixture
+``broker``, which is Understudy, and docs/amqp.md says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pika.exceptions
+import pytest
+
+from tests.integration.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.integration
+
+IGNORED_ARGUMENTS = [
+    ("x-queue-mode", "lazy", "default"),
+    ("x-queue-version", 2, 1),
+    ("x-queue-master-locator", "min-masters", "client-local"),
+    ("x-ha-policy", "all", "nodes"),
+]
+RABBITMQ = os.environ.get("RABBITMQ_ADDRESS", "")
+
+
+def connect(host: str, port: int) -> Any:
+    return pika.BlockingConnection(pika.ConnectionParameters(host, port))
+
+
+@pytest.fixture(scope="module", params=["understudy", *(["rabbitmq"] if RABBITMQ else [])])
+def address(request: pytest.FixtureRequest) -> tuple[str, int]:
+    """Of the broker under test."""
+    if request.param == "understudy":
+        return "127.0.0.1", request.getfixturevalue("broker").port
+    host, port = RABBITMQ.rsplit(":", 1)
+    return host, int(port)
+
+
+@pytest.fixture
+def connection(address: tuple[str, int]) -> Iterator[Any]:
+    opened = connect(*address)
+    yield opened
+    if opened.is_open:
+        opened.close()
+
+
+@pytest.fixture
+def understudy(broker: BrokerProcess) -> Iterator[Any]:
+    """A connection to Understudy, whatever else is tested."""
+    opened = connect("127.0.0.1", broker.port)
+    yield opened
+    if opened.is_open:
+        opened.close()
+
+
+@pytest.fixture
+def queue(connection: Any, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A queue name of this test's own; the queue is deleted afterwards, since a RabbitMQ outlives the tests."""
+    name = f"habits.{request.node.name}"
+    connection.channel().queue_delete(name)
+    yield name
+    connection.channel().queue_delete(name)
+
+
+# -- what is not there ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["binding", "exchange", "queue"])
+def test_unbinding_what_is_not_there_succeeds(connection: Any, queue: str, missing: str) -> None:
+    channel = connection.channel()
+    if missing != "queue":
+        channel.queue_declare(queue)
+    channel.queue_unbind(queue, "habits.none" if missing == "exchange" else "amq.topic", "key")
+    assert channel.is_open
+
+
+@pytest.mark.parametrize("missing", ["binding", "source", "destination"])
+def test_unbinding_exchanges_that_are_not_bound_succeeds(connection: Any, missing: str) -> None:
+    channel = connection.channel()
+    source, destination = "amq.topic", "amq.fanout"
+    if missing == "source":
+        source = "habits.none"
+    if missing == "destination":
+        destination = "habits.none"
+    channel.exchange_unbind(destination, source, "key")
+    assert channel.is_open
+
+
+# -- if-empty ---------------------------------------------------------------------------------------------------------
+
+
+def test_if_empty_counts_what_is_ready_alone(connection: Any, queue: str) -> None:
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_declare(queue)
+    channel.basic_publish("", queue, b"unacknowledged")
+    assert channel.basic_get(queue)[2] == b"unacknowledged"
+    channel.basic_publish("", queue, b"ready")
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        connection.channel().queue_delete(queue, if_empty=True)
+    assert (caught.value.reply_code, "not empty" in caught.value.reply_text) == (406, True)
+    assert channel.basic_get(queue)[2] == b"ready"
+    assert connection.channel().queue_delete(queue, if_empty=True).method.message_count == 0
+
+
+# -- arguments of queues ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("argument", "value", "_"), IGNORED_ARGUMENTS, ids=[each[0] for each in IGNORED_ARGUMENTS])
+def test_arguments_that_say_how_rabbitmq_keeps_a_queue_are_accepted(
+    connection: Any, queue: str, argument: str, value: object, _: object
+) -> None:
+    channel = connection.channel()
+    for _ in range(2):
+        assert channel.queue_declare(queue, durable=True, arguments={argument: value}).method.queue == queue
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_types_of_queues(connection: Any, queue: str, kind: str) -> None:
+    channel = connection.channel()
+    for _ in range(2):
+        assert channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind}).method.queue == queue
+
+
+# -- where Understudy differs on purpose (docs/amqp.md) ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["stream", "no such type", 7])
+def test_other_types_of_queues_are_refused(understudy: Any, kind: object) -> None:
+    channel = understudy.channel()
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        channel.queue_declare("habits.typed", durable=True, arguments={"x-queue-type": kind})
+    assert caught.value.reply_code == 406
+    assert "'x-queue-type' for queue 'habits.typed' in vhost '/'" in caught.value.reply_text
+    if kind == "stream":
+        assert "there are no streams" in caught.value.reply_text
+
+
+@pytest.mark.parametrize(("argument", "value", "other"), IGNORED_ARGUMENTS, ids=[each[0] for each in IGNORED_ARGUMENTS])
+def test_ignored_arguments_make_no_other_queue(understudy: Any, argument: str, value: object, other: object) -> None:
+    """RabbitMQ compares some of them when a queue is declared again."""
+    channel = understudy.channel()
+    name = f"habits.ignored.{argument}"
+    for arguments in ({argument: value}, {argument: other}, {}):
+        assert channel.queue_declare(name, durable=True, arguments=arguments).method.queue == name
+
+
+def test_binding_exchanges_closes_the_channel_alone(understudy: Any) -> None:
+    """RabbitMQ binds them."""
+    other, channel = understudy.channel(), understudy.channel()
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        channel.exchange_bind("amq.fanout", "amq.topic", "key")
+    assert caught.value.reply_code == 540
+    assert "exchange to exchange bindings are not implemented" in caught.value.reply_text
+    assert other.queue_declare("", exclusive=True).method.message_count == 0
