@@ -33,6 +33,9 @@ PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 HEARTBEAT: Final = FRAME_HEARTBEAT
 """Stands in the place of the method key in the event of a heartbeat. No method has it: class 0 is not in use."""
 
+TOO_LARGE: Final = 0
+"""Likewise, in the event of a basic.publish whose content header announces more than a body may have."""
+
 BASIC_CLASS: Final = 60
 """The one class whose methods carry content."""
 

@@ -6,6 +6,7 @@ per message would cost more than the parsing:
     (channel, key, args)                     a method without content
     (channel, key, args, properties, body)   basic.publish, deliver, get-ok, return; `len(event)` tells the two apart
     (0, HEARTBEAT, ())                       a heartbeat
+    (channel, TOO_LARGE, (size, most))       basic.publish whose header announces more than ``max_body``
 
 `properties` are the octets of the content header after the body size, flags and list, unread: most messages are routed,
 stored and delivered without a look at them (`properties.py` reads single ones).
@@ -23,9 +24,15 @@ are not judged here, except content: which channels exist is the core's knowledg
 Cost of memory: what is incomplete is copied once while more arrives and once when it is complete, however small the
 pieces are (no re-slicing); a declared body size allocates nothing. `buffered_bytes` tells how much is held.
 
+A message that is too large is no error of the stream: its event comes with its header, before an octet of the body is
+kept, and the body's frames are dropped as they come. A method on its channel ends it: a client that is told
+channel.close may answer in the middle of a body.
+
 Sources: AMQP 0-9-1 sections 2.3.5, 4.2.3 to 4.2.7; which error gets which code follows RabbitMQ where the specification
-is silent, with one difference: a body larger than announced is 505 here, 501 there. As there, a frame is read whose payload
-alone has frame_max bytes (`FRAME_SIZE_FUDGE` in its rabbit_reader.erl): some clients do not count the 8 around it.
+is silent, with two differences: a body larger than announced is 505 here, 501 there; a message larger than its
+``max_message_size`` is refused there when all of it has been received (``check_msg_size`` in rabbit_channel.erl). As
+there, a frame is read whose payload alone has frame_max bytes (`FRAME_SIZE_FUDGE` in its rabbit_reader.erl): some clients
+do not count the 8 around it.
 """
 
 from __future__ import annotations
@@ -43,6 +50,7 @@ from understudy.broker.amqp.constants import (
     FRAME_OVERHEAD,
     HEARTBEAT,
     PROTOCOL_HEADER,
+    TOO_LARGE,
     ReplyCode,
 )
 from understudy.broker.amqp.errors import FrameError, MalformedFrameError, ProtocolHeaderError
@@ -105,14 +113,20 @@ def split_protocol_header(data: bytes) -> bytes | None:
 
 
 class _Content:
-    """A message whose method has arrived and whose header or body has not, or not all. ``held``: what it counts for."""
+    """A message whose method has arrived and whose header or body has not, or not all.
 
-    __slots__ = ("args", "body", "body_size", "held", "key", "properties")
+    Attributes:
+        held: what it counts for.
+        dropped: nobody wants it: what still comes of it is not kept.
+    """
+
+    __slots__ = ("args", "body", "body_size", "dropped", "held", "key", "properties")
 
     def __init__(self, key: int, args: tuple[Any, ...]) -> None:
         self.key = key
         self.args = args
         self.held = 0
+        self.dropped = False
         self.properties: bytes | None = None  # None until the header is here.
         self.body_size = 0
         self.body = bytearray()
@@ -211,6 +225,18 @@ class FrameParser:
             pending += memoryview(data)[at:]
         return events
 
+    def drop_content(self, channel: int) -> None:
+        """Keep nothing of a message that has not come whole on ``channel``, nor of the rest of it when that comes."""
+        content = self._contents.get(channel)
+        if content is not None and not content.dropped:
+            self._drop(content)
+
+    def keep_no_content(self) -> None:
+        """The same on all channels, and for every message that begins from now on."""
+        self._max_body = self._max_single_body = 0
+        for channel in self._contents:
+            self.drop_content(channel)
+
     # One function: a further call per message costs 0.1 us of 0.8.
     def _parse(self, buf: bytes, events: list[Event]) -> int:  # noqa: C901, PLR0912
         """Append the events of all whole frames in ``buf`` to ``events``; return where the first incomplete frame begins."""
@@ -304,7 +330,9 @@ class FrameParser:
 
     def _take_method(self, channel: int, buf: bytes, start: int, stop: int) -> Event | None:
         content = self._contents.get(channel)
-        if content is not None:
+        if content is not None and content.dropped:
+            del self._contents[channel]
+        elif content is not None:
             key = int.from_bytes(buf[start : min(stop, start + 4)])
             raise FrameError(
                 ReplyCode.UNEXPECTED_FRAME,
@@ -334,6 +362,13 @@ class FrameParser:
                 key,
             )
         content.body_size = int.from_bytes(buf[start + 4 : start + 12])
+        content.properties = b""
+        if content.dropped:
+            self._pass_over(channel, content, 0)
+            return None
+        if content.body_size > self._max_body and key == BASIC_PUBLISH:
+            self._drop(content)
+            return (channel, TOO_LARGE, (content.body_size, self._max_body))
         if content.body_size > self._max_body:
             raise FrameError(
                 ReplyCode.FRAME_ERROR,
@@ -353,6 +388,9 @@ class FrameParser:
                 ReplyCode.UNEXPECTED_FRAME, f"content body without header on channel {channel}", content.key
             )
         missing = content.body_size - len(content.body)
+        if content.dropped:
+            self._pass_over(channel, content, stop - start)
+            return None
         if stop - start > missing:
             raise FrameError(
                 ReplyCode.UNEXPECTED_FRAME,
@@ -391,6 +429,19 @@ class FrameParser:
                 f"{self.max_gathered} are the most",
                 content.key,
             )
+
+    def _drop(self, content: _Content) -> None:
+        content.dropped = True
+        content.body_size -= len(content.body)
+        content.body = bytearray()
+        self._gathered -= content.held
+        content.held = 0
+
+    def _pass_over(self, channel: int, content: _Content, size_bytes: int) -> None:
+        """So much more has come of a body that is not kept."""
+        content.body_size -= size_bytes
+        if content.body_size <= 0:
+            del self._contents[channel]
 
     def _complete(self, channel: int, content: _Content, body: bytes) -> Event:
         del self._contents[channel]

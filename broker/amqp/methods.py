@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.broker.amqp.constants import FRAME_END_BYTES, FRAME_METHOD, HEARTBEAT, ReplyCode
+from understudy.broker.amqp.constants import FRAME_END_BYTES, FRAME_METHOD, HEARTBEAT, TOO_LARGE, ReplyCode
 from understudy.broker.amqp.errors import FrameError, MalformedFrameError, UnencodableValueError
 from understudy.broker.amqp.layouts import Field, Layout, compile_layout, parse_fields
 
@@ -100,6 +100,8 @@ def method_name(key: int) -> str:
     method = METHODS.get(key)
     if method is not None:
         return method.name
+    if key == TOO_LARGE:
+        return "basic.publish"
     return "heartbeat" if key == HEARTBEAT else f"method {key >> 16}.{key & 0xFFFF}"
 
 

@@ -188,6 +188,8 @@ class LimitsConfig:
     unstable_bytes_per_connection: Annotated[int, size(64 * KIB)] = 4 * MIB
     link_unacknowledged_bytes: Annotated[int, size(MIB)] = 64 * MIB
     outgoing_bytes_per_client: Annotated[int, size(64 * KIB)] = 8 * MIB
+    message_bytes: Annotated[int, size(KIB, 512 * MIB)] = 128 * MIB
+    connections: Annotated[int, Number(1, 1_000_000)] = 10_000
     memory_ratio: Annotated[float, Number(0.001, 1.0, whole=False, what="a share of the RAM")] = 0.4
 
 

@@ -19,6 +19,7 @@ from understudy.broker.core.dtx_manager import DtxManager
 from understudy.broker.core.entry import ACQUIRED, GONE, READY, Entry
 from understudy.broker.core.expiry import Expiry
 from understudy.broker.core.expiry_clock import ExpiryClock
+from understudy.broker.core.large_permit import LargePermit
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.replication_level import ReplicationLevel
@@ -58,6 +59,7 @@ class Broker:
     """One broker process's core.
 
     Attributes:
+        clients: how many connections are open: they have got through the handshake.
         leading: it may change state: standalone, or the primary of its group.
         answering: it may tell and deliver; False while a promoted broker is recovering.
         refusal: why clients are turned away at connection.open ("" if they are not), with ``refusal_name`` in front.
@@ -87,6 +89,7 @@ class Broker:
         self.transactions = Transactions(self)
         self.dtx = DtxManager(self)
         self.connections: set[Connection] = set()
+        self.clients = 0
         self.leading = False
         self.answering = False
         self.leaving = False
@@ -102,6 +105,7 @@ class Broker:
         self.expiry_ms = 0
         self.epoch = 0
         self.unstable_bytes = 0
+        self.permit = LargePermit()
         self.counters = {"published": 0, "committed": 0, "rolled_back": 0, "expired": 0, "unroutable": 0}
         self.publishers: list[Connection] = []
         self.after_release: list[Callable[[], None]] = []
@@ -188,14 +192,22 @@ class Broker:
         return next((reason for cause, reason in self._refusals.items() if cause not in MAKES_ROOM), "")
 
     def settled(self, size_bytes: int) -> None:
-        """So many bytes need no longer be kept for becoming stable; who waits for that of others may go on."""
-        limit = self.limits.unstable_bytes
-        before = self.unstable_bytes
-        self.unstable_bytes = after = before - size_bytes
-        if before > limit >= after:
-            for connection in list(self.connections):
-                if connection.paused:
-                    connection.check_bounds()
+        """So many bytes need no longer be kept for becoming stable; connections that wait for that go on."""
+        before = self.full
+        self.unstable_bytes -= size_bytes
+        if before and not self.full:
+            self.recheck_paused()
+
+    @property
+    def full(self) -> bool:
+        """Whether ``unstable_bytes`` are more than their limit, without those of the connection with the permit."""
+        return self.unstable_bytes - self.permit.held_bytes > self.limits.unstable_bytes
+
+    def recheck_paused(self) -> None:
+        """A bound of the broker is not reached any more: connections that are not read may be read again."""
+        for connection in list(self.connections):
+            if connection.paused:
+                connection.check_bounds()
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -210,6 +222,7 @@ class Broker:
         self.expiry_ms = self.expiry_clock.follow(now_ms, wall_ms)
         for connection in list(self.connections):
             connection.tick(now_ms)
+        self.permit.tick(self.running_ms)
         if self.leading and self.answering:
             self.expiry.tick(now_ms)
             self.dtx.tick(self.running_ms)

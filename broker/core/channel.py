@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from understudy.broker.amqp.constants import TOO_LARGE
 from understudy.broker.amqp.frames import Event
 from understudy.broker.amqp.methods import (
     BASIC_PUBLISH,
@@ -89,6 +90,7 @@ class Channel:
             CHANNEL_CLOSE_OK: self._close_ok,
             CHANNEL_FLOW: self._flow,
             CHANNEL_OPEN: self._open_twice,
+            TOO_LARGE: self._too_large,
             **self.publishing.handlers(),
             **self.consuming.handlers(),
             **self.naming.handlers(),
@@ -280,6 +282,12 @@ class Channel:
 
     def _open_twice(self, args: tuple[Any, ...]) -> None:
         raise ChannelErrorHard(f"second channel.open on channel {self.number}")
+
+    def _too_large(self, args: tuple[Any, ...]) -> None:
+        """A basic.publish whose header announces too much: refused with the code and the words of RabbitMQ."""
+        size, most = args
+        text = f"message size {size} is larger than configured max size {most}"
+        self.fail(PreconditionFailedError(text), BASIC_PUBLISH)
 
     # -- the end --------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from understudy.broker.amqp.encode import HEARTBEAT_FRAME
 from understudy.broker.amqp.errors import FrameError, ProtocolHeaderError
 from understudy.broker.amqp.frames import Event, FrameParser, split_protocol_header
 from understudy.broker.amqp.methods import (
+    BASIC_PUBLISH,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
     CHANNEL_OPEN,
@@ -44,6 +45,7 @@ from understudy.broker.errors import (
     CommandInvalidError,
     HardError,
     NotAllowedError,
+    ResourceErrorHard,
     SoftError,
     cut_text,
 )
@@ -122,6 +124,7 @@ class Connection:
             the driver) were written and not taken by the client.
         finished: nothing more will be said: write what is left, then close the socket.
         unstable_bytes: of messages that were published and are not stable, and of frames that wait in channels.
+        unfinished_bytes: of messages and frames that have not come whole, counted from connection.open on.
         published_to: the log's end after the last publish outside a transaction.
         published_plainly: in this turn something was published outside transactions, and without confirms.
     """
@@ -147,6 +150,7 @@ class Connection:
         self.finished = False
         self.close_reason = ""
         self.unstable_bytes = 0
+        self.unfinished_bytes = 0
         self.published_to = 0
         self.published_plainly = False
         self.routes: dict[tuple[str, str], list[Queue]] = {}
@@ -158,6 +162,7 @@ class Connection:
         self._output: list[bytes] = []
         self._output_bytes = 0
         self._turn_bytes = 0
+        self._admitted = False
         self._refused = False
         self._blocked = ""
         self._heard = True  # something was read since the last tick
@@ -196,6 +201,9 @@ class Connection:
                 return
             else:
                 self.take_event(event)
+        unfinished = self._parser.buffered_bytes
+        if unfinished != self.unfinished_bytes:
+            self._note_unfinished(unfinished, len(data))
         error = self._parser.error
         if error is not None and self.phase not in (Phase.CLOSED, Phase.CLOSING):
             self._close_for(HardError(error.reply_code, error.text), error.key)
@@ -390,6 +398,10 @@ class Connection:
             self._close(320, f"{broker.refusal_name} - {broker.refusal}", CONNECTION_OPEN)
             return
         self.user.require_vhost(vhost)
+        if broker.clients >= broker.limits.connections:
+            raise NotAllowedError(f"connection refused: node connection limit ({broker.limits.connections}) is reached")
+        self._admitted = True
+        broker.clients += 1
         self.vhost = vhost
         self.phase = Phase.RUNNING
         self._parser.max_gathered = MESSAGES_AT_ONCE * broker.limits.message_bytes
@@ -419,10 +431,45 @@ class Connection:
         self.published_plainly = False
         self.check_bounds()
 
+    def _note_unfinished(self, size_bytes: int, read_bytes: int) -> None:
+        """So much of messages that have not come whole is held, after a read of ``read_bytes``."""
+        if self.phase is not Phase.RUNNING:
+            return
+        broker = self.broker
+        more = size_bytes - self.unfinished_bytes
+        self.unfinished_bytes = size_bytes
+        broker.unstable_bytes += more
+        if broker.permit.holder is self:
+            broker.permit.received(read_bytes)
+            if more < 0 and self.held_bytes <= broker.limits.unstable_bytes_per_connection:
+                broker.permit.release(self)  # a message is whole: it is the turn of others
+        self.check_bounds()
+
+    @property
+    def held_bytes(self) -> int:
+        """What this connection has brought and what is not stable, in this turn and before."""
+        return self.unstable_bytes + self._turn_bytes + self.unfinished_bytes
+
+    def stalled(self, size_bytes: int, waited_ms: int) -> None:
+        """Others wait for the permit of this connection, which has brought only ``size_bytes`` in so long."""
+        text = (
+            f"{self.unfinished_bytes} bytes of unfinished messages are held while others wait for room, and "
+            f"{size_bytes} bytes have come in the last {waited_ms} ms"
+        )
+        self._close_for(ResourceErrorHard(text), BASIC_PUBLISH)
+
+    def _drop_unfinished(self) -> None:
+        """What has not come whole will never count: keep nothing of it, and let others have its room."""
+        self._parser.keep_no_content()
+        size_bytes, self.unfinished_bytes = self.unfinished_bytes, 0
+        if size_bytes:
+            self.broker.settled(size_bytes)
+        self.broker.permit.release(self)
+
     def _settled(self, size_bytes: int) -> None:
         self.unstable_bytes -= size_bytes
         self.broker.settled(size_bytes)
-        if self.paused:
+        if self.paused or self.broker.permit.holder is self:
             self.check_bounds()
 
     def postponed(self, size_bytes: int) -> None:
@@ -441,16 +488,15 @@ class Connection:
         """Stop or resume reading this connection, and say so to a client that announced ``connection.blocked``."""
         broker = self.broker
         limits = broker.limits
-        own_bytes = self.unstable_bytes + self._turn_bytes
-        reason = ""
-        if broker.unstable_bytes > limits.unstable_bytes:
-            reason = f"{broker.unstable_bytes} bytes wait to become stable, the limit is {limits.unstable_bytes}"
-        elif own_bytes > limits.unstable_bytes_per_connection:
-            reason = (
-                f"{own_bytes} bytes of this connection wait to become stable, "
-                f"the limit is {limits.unstable_bytes_per_connection}"
-            )
-        elif self._refused:
+        permit = broker.permit
+        reason = self._bound_reached()
+        if reason and self.unfinished_bytes:
+            whole_bytes = self.held_bytes - self.unfinished_bytes
+            if whole_bytes <= limits.unstable_bytes_per_connection and permit.ask(self):
+                reason = ""
+        elif self.held_bytes <= limits.unstable_bytes_per_connection:
+            permit.release(self)
+        if self._refused and not reason:
             reason = broker.work_refused
             self._refused = bool(reason)
         unread = self._congested_bytes > limits.outgoing_bytes_per_client
@@ -466,6 +512,20 @@ class Connection:
                     self.send(0, CONNECTION_BLOCKED, cut_text(reason))
                 else:
                     self.send(0, CONNECTION_UNBLOCKED)
+
+    def _bound_reached(self) -> str:
+        """Why this connection holds too much, or all connections together do; "" if neither is so."""
+        broker = self.broker
+        limits = broker.limits
+        held = self.held_bytes
+        if broker.full:
+            return f"{broker.unstable_bytes} bytes wait to become stable, the limit is {limits.unstable_bytes}"
+        if held > limits.unstable_bytes_per_connection:
+            return (
+                f"{held} bytes of this connection wait to become stable, "
+                f"the limit is {limits.unstable_bytes_per_connection}"
+            )
+        return ""
 
     def set_congested(self, congested: bool) -> None:
         """The driver: the client takes bytes slower than we write them, or takes them again."""
@@ -499,6 +559,7 @@ class Connection:
 
     def _close_channel(self, channel: Channel, error: SoftError, key: int) -> None:
         channel.end(error.reply_text)
+        self._parser.drop_content(channel.number)
         self.send(channel.number, CHANNEL_CLOSE, error.reply_code, error.reply_text, key >> 16, key & 0xFFFF)
         channel.closing = True
         if channel.closes_ms:  # the two closes cross
@@ -533,6 +594,7 @@ class Connection:
         if self.phase in (Phase.CLOSING, Phase.CLOSED):
             return
         self.phase = Phase.CLOSING
+        self._drop_unfinished()
         self.paused = False  # what comes now is close-ok or the end of the stream
         self._end_channels(text)
         self.send(0, CONNECTION_CLOSE, code, cut_text(text), key >> 16, key & 0xFFFF)
@@ -560,7 +622,11 @@ class Connection:
         if self.phase is Phase.CLOSED:
             return
         self.phase = Phase.CLOSING  # nothing more is said: not even that it may publish again
+        self._drop_unfinished()
         self._end_channels(reason)
+        if self._admitted:
+            self._admitted = False
+            self.broker.clients -= 1
         self.phase = Phase.CLOSED
         self.close_reason = self.close_reason or reason
         self.finished = True

@@ -10,13 +10,15 @@ class Limits:
     """Bounds of one broker. Bytes are of message bodies and properties.
 
     Attributes:
-        unstable_bytes: received and not yet stable, all connections: publishers are not read any more.
+        unstable_bytes: received and not yet stable, all connections, unfinished messages included: publishers are not read any
+            more. One connection at a time is read on until its message is whole (``large_permit``).
         unstable_bytes_per_connection: the same for one connection.
         outgoing_bytes_per_client: written and not taken by a client: no more deliveries to it, basic.get waits; with as much
             again of other answers it is not read any more.
         tx_bytes: content of one transaction, and what each of its operations takes: 506 and rolled back above it.
         tx_memory_bytes: bodies and properties of one transaction: bodies beyond it are spilled to a file.
-        message_bytes: one body: 501 above it.
+        message_bytes: one body: 406 above it, before anything of it is kept.
+        connections: open at once: 530 at connection.open for a further one.
         channel_max, frame_max, heartbeat_s: what is offered in connection.tune.
         hold_commits: commits wait until the driver ends a turn with ``flush`` (``group.min_wait_ms``), for others to join them.
         group_count: or until so many have come; 0: no number ends the wait.
@@ -31,7 +33,8 @@ class Limits:
     outgoing_bytes_per_client: int = 8 << 20
     tx_bytes: int = 1 << 30
     tx_memory_bytes: int = 16 << 20
-    message_bytes: int = 512 << 20
+    message_bytes: int = 128 << 20
+    connections: int = 10_000
     hold_commits: bool = False
     group_count: int = 0
     channel_max: int = 2047

@@ -92,6 +92,11 @@ class BrokerNode:
         """Messages fill the memory, and how far ("": there is room again). May be said again and again."""
         self.broker.refuse_work(MEMORY, reason)
 
+    def holds_what_goes(self) -> bool:
+        """Whether it helps the memory to refuse new work: there are messages to take, or much that is not whole or not stable."""
+        broker = self.broker
+        return self.state.holds_messages() or broker.unstable_bytes > broker.limits.unstable_bytes_per_connection
+
     def durable_to(self, frames: int) -> None:
         """The first ``frames`` frames given to the journal are fsynced."""
         self.gate.durable_to(frames)

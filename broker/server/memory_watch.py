@@ -2,7 +2,8 @@
 
 What counts is what the process occupies, not the sum of the bodies: that is what the kernel ends it for. The allocator keeps
 what has been freed, so it is asked to give that back before anybody is refused. Without a message that a consumer could take,
-waiting would free nothing; nobody is made to wait then, whatever else fills the memory.
+and without messages that are on their way into a queue, waiting would free nothing; nobody is made to wait then, whatever else
+fills the memory.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class MemoryWatch:
     Args:
         limit_bytes: above it new work is refused.
         tell: the core: told why at each look above the limit, and "" once when it is over.
-        holds_messages: whether there is anything that consumers could take.
+        holds_messages: whether there is anything that consumers could take, or much that is not whole or not stable yet.
         resident, give_back: for tests.
     """
 

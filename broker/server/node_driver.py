@@ -65,6 +65,8 @@ def limits_of(config: Config) -> Limits:
     return Limits(
         unstable_bytes=config.limits.unstable_bytes,
         unstable_bytes_per_connection=config.limits.unstable_bytes_per_connection,
+        message_bytes=config.limits.message_bytes,
+        connections=config.limits.connections,
         outgoing_bytes_per_client=config.limits.outgoing_bytes_per_client,
         tx_bytes=config.tx.max_bytes,
         tx_memory_bytes=config.tx.memory_bytes,
@@ -178,7 +180,7 @@ class NodeDriver:
         self.spill = spill
         self.broker = node.broker
         self._space = SpaceWatch(str(self._storage), journal.reserve, node.disk_low)
-        self._memory = MemoryWatch(self._memory_limit, node.memory_full, node.state.holds_messages)
+        self._memory = MemoryWatch(self._memory_limit, node.memory_full, node.holds_what_goes)
         self.cores += 1
         for plugin in self._plugins:
             plugin.opened()

@@ -82,6 +82,8 @@ unstable_bytes = "32MiB"
 unstable_bytes_per_connection = 1048576
 link_unacknowledged_bytes = "1.5MiB"
 outgoing_bytes_per_client = "128KiB"
+message_bytes = "16MiB"
+connections = 500
 memory_ratio = 0.25
 
 [shutdown]
@@ -132,6 +134,8 @@ def test_the_defaults_are_those_of_the_design() -> None:
         unstable_bytes_per_connection=4 << 20,
         link_unacknowledged_bytes=64 << 20,
         outgoing_bytes_per_client=8 << 20,
+        message_bytes=128 << 20,
+        connections=10_000,
         memory_ratio=0.4,
     )
     assert (config.amqp.handshake_timeout_s, config.shutdown.grace_s) == (10, 10)

@@ -24,6 +24,7 @@ from understudy.broker.amqp import (
     return_frames,
     split_protocol_header,
 )
+from understudy.broker.amqp.constants import TOO_LARGE
 from understudy.broker.amqp.frames import CONTENT_BYTES
 from understudy.broker.amqp.hot_arguments import CACHE_ENTRIES, ROUTES
 
@@ -216,7 +217,44 @@ def test_a_large_frame_in_tiny_pieces_takes_linear_time(stream: bytes, first: in
 @pytest.mark.parametrize("size", [3, 4])
 def test_max_body_holds_for_bodies_of_one_frame_too(size: int) -> None:
     events, parser = read(publish_frames(1, "e", "k", NO_PROPERTIES, b"x" * size, 0), max_body=3)
-    assert (len(events), parser.error is None) == ((1, True) if size == 3 else (0, False))
+    expected = published(1, b"xxx") if size == 3 else (1, TOO_LARGE, (4, 3))
+    assert (events, parser.error, parser.buffered_bytes) == ([expected], None, 0)
+
+
+@pytest.mark.parametrize("frame_max", [0, 4096])
+def test_a_message_that_is_too_large_is_told_by_its_header_and_not_kept(frame_max: int) -> None:
+    whole = publish_frames(1, "e", "k", NO_PROPERTIES, bytes(9_000), frame_max)
+    for pieces in ((whole + BEFORE,), octet_by_octet(whole + BEFORE)):
+        events, parser = read(*pieces, frame_max=frame_max, max_body=8_999)
+        assert events == [(1, TOO_LARGE, (9_000, 8_999)), published(1, b"before")]
+        assert parser.buffered_bytes == 0
+
+
+def test_a_method_ends_what_is_too_large() -> None:
+    close_ok = encode_method(1, methods.CHANNEL_CLOSE_OK)
+    begun = publish_method() + header(1, 10) + body(1, b"1234")
+    events, parser = read(begun + close_ok + BEFORE, max_body=9)
+    assert events == [(1, TOO_LARGE, (10, 9)), (1, methods.CHANNEL_CLOSE_OK, ()), published(1, b"before")]
+    assert parser.error is None
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3])
+def test_content_that_is_dropped_is_not_kept(frames: int) -> None:
+    parser = FrameParser(4096)
+    parts = (publish_method(), header(1, 5), body(1, b"1234"), body(1, b"5"))
+    parser.feed(b"".join(parts[:frames]))
+    parser.drop_content(1)
+    assert parser.buffered_bytes == 0
+    assert parser.feed(b"".join((*parts[frames:], BEFORE))) == [published(1, b"before")]
+    assert parser.error is None
+
+
+def test_no_content_is_kept_from_now_on() -> None:
+    parser = FrameParser(4096)
+    parser.feed(publish_method() + header(1, 5))
+    parser.keep_no_content()
+    assert parser.feed(body(1, b"12345") + BEFORE) == [(1, TOO_LARGE, (6, 0))]
+    assert (parser.buffered_bytes, parser.error) == (0, None)
 
 
 def test_buffered_bytes_tells_what_is_held() -> None:
@@ -266,7 +304,11 @@ WRONG: list[tuple[str, int, bytes]] = [
     ("frame too large, told by its head", 501, b"\x01\x00\x01\xff\xff\xff\xff"),
     ("method too large", 501, frame(1, 1, b"\x00\x3c\x00\x28\x00\x00" + b"x" * 4091)),
     ("header too large", 501, publish_method() + header(1, 1, b"x" * 4085) + body(1, b"x")),
-    ("body larger than max_body", 501, publish_method() + header(1, (1 << 20) + 1)),
+    (
+        "body larger than max_body of what is no basic.publish",
+        501,
+        deliver_frames(1, b"\x01t", 1, False, "e", "k", NO_PROPERTIES, bytes((1 << 20) + 1), 4096),
+    ),
     ("heartbeat on a channel", 501, frame(8, 1, b"")),
     ("heartbeat with payload", 501, frame(8, 0, b"x")),
     ("header on channel 0", 501, header(0, 1)),
