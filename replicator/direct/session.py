@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 
@@ -161,14 +161,6 @@ class LinkSession:
         self._our_hello = handshake.encode_hello(self._ours)
         self._theirs: Hello | None = None
         self._their_hello = b""
-        self._moves: dict[tuple[_State, int], Callable[[bytes], None]] = {
-            (_State.HELLO, HELLO): self._take_hello,
-            (_State.ANSWER, ANSWER): self._take_answer,
-            (_State.PROOF, PROOF): self._take_proof,
-            (_State.WELCOME, WELCOME): self._take_welcome,
-            (_State.OPEN, HEARTBEAT): self._take_heartbeat,
-            (_State.OPEN, GOODBYE): self._take_goodbye,
-        }
         self._state = _State.ANSWER if dialing else _State.HELLO
         if dialing:
             self._put(HELLO, self._our_hello)
@@ -280,12 +272,12 @@ class LinkSession:
         if kind == REFUSE:
             self._take_refuse(body)
             return
-        move = self._moves.get((self._state, kind))
+        move = self._MOVES.get((self._state, kind))
         if move is None:
             raise HandshakeError(
                 f"the other end sent a frame of kind {kind}; what was waited for is {self._state.value}"
             )
-        move(body)
+        move(self, body)
 
     def _take_hello(self, body: bytes) -> None:
         self._theirs, self._their_hello = handshake.decode_hello(body), body
@@ -348,3 +340,13 @@ class LinkSession:
         self.finished = True
         self.reason = reason
         self._state = _State.FINISHED
+
+    # Of functions, not of each session's bound methods: those would make the session a cycle.
+    _MOVES: ClassVar[Mapping[tuple[_State, int], Callable[[LinkSession, bytes], None]]] = {
+        (_State.HELLO, HELLO): _take_hello,
+        (_State.ANSWER, ANSWER): _take_answer,
+        (_State.PROOF, PROOF): _take_proof,
+        (_State.WELCOME, WELCOME): _take_welcome,
+        (_State.OPEN, HEARTBEAT): _take_heartbeat,
+        (_State.OPEN, GOODBYE): _take_goodbye,
+    }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 from zlib import crc32
@@ -607,6 +609,20 @@ def test_a_limit_that_is_raised_counts_for_what_is_already_here() -> None:
     reader.add(framed(6, b"longer than ten"))
     with pytest.raises(FramingError, match="15 bytes, at most 10"):
         reader.next_frame()
+
+
+def test_a_session_goes_without_a_garbage_collector() -> None:
+    """The broker's collects rarely: a session was a cycle, and with it everything that waited to be written."""
+    gc.disable()
+    try:
+        one, other = linked()
+        one.send(b"never written")
+        other.close("test")
+        gone = [weakref.ref(one), weakref.ref(other)]
+        del one, other
+        assert [session() for session in gone] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_message_is_not_copied_on_its_way_out() -> None:
