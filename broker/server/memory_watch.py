@@ -8,7 +8,6 @@ fills the memory.
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -44,12 +43,6 @@ def resident_bytes() -> int:
     return 0
 
 
-def trim() -> None:
-    """Give what is free back to the kernel, if the C library can."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 class MemoryWatch:
     """Looks at the memory of this process for one core.
 
@@ -57,7 +50,8 @@ class MemoryWatch:
         limit_bytes: above it new work is refused.
         tell: the core: told why at each look above the limit, and "" once when it is over.
         holds_messages: whether there is anything that consumers could take, or much that is not whole or not stable yet.
-        resident, give_back: for tests.
+        give_back: gives what is free back to the kernel.
+        resident: for tests.
     """
 
     def __init__(
@@ -65,8 +59,8 @@ class MemoryWatch:
         limit_bytes: int,
         tell: Callable[[str], None],
         holds_messages: Callable[[], bool],
+        give_back: Callable[[], None],
         resident: Callable[[], int] = resident_bytes,
-        give_back: Callable[[], None] = trim,
     ) -> None:
         self._limit = limit_bytes
         self._tell = tell

@@ -42,6 +42,7 @@ from understudy.broker.server.file_spill import FileSpill
 from understudy.broker.server.file_storage import DirectoryGoneError, FileStorage
 from understudy.broker.server.garbage import GarbageCollector
 from understudy.broker.server.gate_port import GatePort
+from understudy.broker.server.heap import Heap, glibc
 from understudy.broker.server.journal_driver import JournalDriver
 from understudy.broker.server.logins import Logins
 from understudy.broker.server.memory_watch import MemoryWatch, ram_bytes
@@ -105,6 +106,7 @@ class NodeDriver:
         cores: how many cores this process has run.
         expiry_clock: what times to live go by, in each core of this process.
         garbage: told of clients and cores that are gone.
+        heap: of the process; what is free of it is given back.
     """
 
     def __init__(self, config: Config, storage: FileStorage, plugins: list[EdgePlugin]) -> None:
@@ -119,6 +121,7 @@ class NodeDriver:
         self.garbage = GarbageCollector()
         self.expiry_clock = ExpiryClock()
         self._jumps_told = 0
+        self.heap = Heap(glibc())
         self.on_tick: Callable[[], None] | None = None
         self._config = config
         self._storage = storage
@@ -180,7 +183,7 @@ class NodeDriver:
         self.spill = spill
         self.broker = node.broker
         self._space = SpaceWatch(str(self._storage), journal.reserve, node.disk_low)
-        self._memory = MemoryWatch(self._memory_limit, node.memory_full, node.holds_what_goes)
+        self._memory = MemoryWatch(self._memory_limit, node.memory_full, node.holds_what_goes, self.heap.give_back)
         self.cores += 1
         for plugin in self._plugins:
             plugin.opened()
@@ -356,10 +359,12 @@ class NodeDriver:
         self.request_turn()
         if self.on_tick is not None:
             self.on_tick()
-        if time.monotonic() >= self._housekeeping_at:
-            self._housekeeping_at = time.monotonic() + HOUSEKEEPING_S
+        now_s = time.monotonic()
+        if now_s >= self._housekeeping_at:
+            self._housekeeping_at = now_s + HOUSEKEEPING_S
+            self.heap.look(now_s)
             self._look_after_journal()
-            self.garbage.look(time.monotonic() - self._started)
+            self.garbage.look(now_s - self._started)
 
     def _tell_jump(self) -> None:
         """Warn of a jump of the wall clock, once."""

@@ -35,7 +35,7 @@ def told() -> list[str]:
 
 @pytest.fixture
 def watch(machine: Machine, told: list[str]) -> MemoryWatch:
-    return MemoryWatch(100 * MIB, told.append, lambda: machine.holds, lambda: machine.resident, machine.trim)
+    return MemoryWatch(100 * MIB, told.append, lambda: machine.holds, machine.trim, lambda: machine.resident)
 
 
 def test_work_is_refused_above_the_limit_and_taken_again_below_it(

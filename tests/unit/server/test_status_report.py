@@ -14,6 +14,7 @@ from tests.unit.core.core_kit import Core
 from understudy.broker.config import parse
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.server import status_report
+from understudy.broker.server.heap import Heap
 from understudy.broker.server.http_server import Page
 from understudy.broker.server.node_driver import NodeDriver
 from understudy.broker.server.status_report import StatusReport
@@ -50,6 +51,7 @@ def report_of(core: Core | None) -> StatusReport:
     node = core.node if core is not None else None
     driver = SimpleNamespace(node=node, spill=None, cores=1, sessions=[], journal=None, journal_driver=None)
     driver.expiry_clock = core.node.broker.expiry_clock if core is not None else ExpiryClock()
+    driver.heap = Heap(None)
     report.driver = cast("NodeDriver", driver)
     return report
 

@@ -1,0 +1,113 @@
+"""Heap: what was freed goes back to the kernel, in portions, and takes a small share of the time."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import pytest
+import structlog.testing
+
+from understudy.broker.server.heap import PORTION, SHARE, Glibc, Heap, glibc
+from understudy.broker.server.memory_watch import resident_bytes
+
+MIB = 1 << 20
+
+
+class Pages:
+    """An allocator as a test wants it."""
+
+    def __init__(self) -> None:
+        self.free = 10 * MIB
+        self.trims = 0
+
+    def free_bytes(self) -> int:
+        return self.free
+
+    def trim(self) -> None:
+        self.trims += 1
+
+
+@pytest.fixture
+def pages() -> Pages:
+    return Pages()
+
+
+@pytest.fixture
+def heap(pages: Pages) -> Heap:
+    return Heap(pages)
+
+
+def test_a_portion_is_given_back_once(heap: Heap, pages: Pages) -> None:
+    heap.look(0.0)
+    pages.free += PORTION - 1
+    heap.look(100.0)
+    assert pages.trims == 0
+    pages.free += 1
+    heap.look(200.0)
+    assert pages.trims == 1
+    heap.look(300.0)  # the pieces are as free as they were, but not in memory any more
+    assert pages.trims == 1
+    assert heap.statistics().trims == 1
+    assert heap.statistics().free_bytes == 10 * MIB + PORTION
+
+
+def test_what_was_taken_again_counts_when_it_is_freed_again(heap: Heap, pages: Pages) -> None:
+    pages.free += PORTION
+    heap.look(0.0)
+    pages.free -= PORTION // 2
+    heap.look(100.0)
+    pages.free += PORTION // 2
+    heap.look(200.0)
+    assert pages.trims == 1
+    pages.free -= PORTION
+    heap.look(300.0)
+    pages.free += PORTION
+    heap.look(400.0)
+    assert pages.trims == 2
+
+
+def test_the_time_that_it_takes_is_a_small_share(heap: Heap, pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 0.1, 0.0, 0.0])  # one look of 100 ms, one of none
+    monkeypatch.setattr("understudy.broker.server.heap.time.thread_time", lambda: next(clock))
+    pages.free += PORTION
+    heap.look(1.0)
+    assert heap.statistics().longest_ms == 100
+    pages.free += PORTION
+    heap.look(0.9 + 0.1 * SHARE)
+    assert pages.trims == 1
+    heap.look(1.1 + 0.1 * SHARE)
+    assert pages.trims == 2
+
+
+def test_another_c_library_is_left_alone_and_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Musl:
+        def __init__(self, _: Any) -> None:
+            pass
+
+    monkeypatch.setattr(ctypes, "CDLL", Musl)
+    with structlog.testing.capture_logs() as logs:
+        heap = Heap(glibc())
+        for second in range(3):
+            heap.look(second)
+        heap.give_back()
+    assert [entry["event"].partition(":")[0] for entry in logs] == ["freed memory is not given back"]
+    assert heap.statistics().trims == 0
+
+
+def test_glibc_gives_back_what_lies_in_the_middle_of_the_heap() -> None:
+    allocator = glibc()
+    if allocator is None:
+        pytest.skip("not glibc 2.33 or newer")
+    assert isinstance(allocator, Glibc)
+    heap = Heap(allocator)
+    heap.give_back()
+    bodies = [bytes(1_000) for _ in range(3 * PORTION // 1_000)]
+    last = bytes(1_000)
+    heap.look(0.0)
+    full = resident_bytes()
+    bodies.clear()
+    heap.look(1_000.0)
+    assert heap.statistics().trims == 2
+    assert full - resident_bytes() > 2 * PORTION
+    assert last
