@@ -25,12 +25,14 @@ _COLUMNS: tuple[tuple[str, str, float, int], ...] = (
     ("p50 ms", "p50_us", 1e-3, 2),
     ("p95 ms", "p95_us", 1e-3, 2),
     ("p99 ms", "p99_us", 1e-3, 2),
+    ("p99.9 ms", "p999_us", 1e-3, 2),
     ("max ms", "max_us", 1e-3, 1),
     ("broker us/msg", "broker_cpu_us_per_message", 1, 0),
     ("broker cores", "broker_cores", 1, 2),
     ("gen us/msg", "generator_cpu_us_per_message", 1, 1),
     ("gen cores", "generator_cores", 1, 2),
     ("other %", "other_cpu_share", 100, 0),
+    ("queued", "queued", 1, 0),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from bench_tools.errors import BenchError
 
@@ -19,7 +19,7 @@ class Row:
 
     ``messages`` is per transaction (``tx`` only), ``window`` the publishes without confirm per connection (``confirm``
     only).  ``consumers`` is the number of consuming connections (PerfTest) or, for txgen, whether a transaction also
-    acknowledges what it was delivered.
+    acknowledges what it was delivered.  ``seconds`` is measured at least.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Row:
     messages: int = 1
     window: int = 0
     consumers: int = 0
+    seconds: float = 0.0
 
     @property
     def has_goal(self) -> bool:
@@ -61,7 +62,11 @@ DEFAULT_ROWS = (
     Row(name="java-flow", tool="perftest", mode="confirm", connections=1, queues=1, window=1000, consumers=1),
 )
 
+DEEP_SECONDS = 45.0
+"""Long enough for a million messages at 22,000 a second."""
+
 EXTRA_ROWS = (
+    evolve(_tx(32, 10), name="tx-32x10-deep", seconds=DEEP_SECONDS),
     Row(name="txack-8x1", tool="txgen", mode="tx", connections=8, queues=4, messages=1, consumers=1),
     Row(name="txack-8x10", tool="txgen", mode="tx", connections=8, queues=4, messages=10, consumers=1),
     Row(name="txack-32x10", tool="txgen", mode="tx", connections=32, queues=4, messages=10, consumers=1),

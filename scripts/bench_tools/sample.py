@@ -16,6 +16,7 @@ class Sample:
 
     Latencies are in microseconds, None where the tool does not say.  ``other_cpu_share`` is the part of the machine
     (0..1 of all cores) that neither brokers nor generator used: work of strangers, or of the kernel for nobody.
+    ``queued`` is the messages in the queues when the row was over, None where nobody counted them.
     ``checks`` lists what was found wrong although the run went through; empty is good.
     """
 
@@ -25,12 +26,14 @@ class Sample:
     p50_us: float | None
     p95_us: float | None
     p99_us: float | None
+    p999_us: float | None
     max_us: float | None
     broker_cpu_us_per_message: float
     broker_cores: float
     generator_cpu_us_per_message: float
     generator_cores: float
     other_cpu_share: float
+    queued: int | None = None
     checks: tuple[str, ...] = ()
 
 
@@ -108,6 +111,7 @@ def make_sample(
     commits: float | None,
     messages: float,
     latencies_us: dict[str, float | None],
+    queued: int | None = None,
     checks: tuple[str, ...],
 ) -> Sample:
     """Put the generator's counts and the CPU clocks together.
@@ -124,11 +128,13 @@ def make_sample(
         p50_us=latencies_us.get("p50"),
         p95_us=latencies_us.get("p95"),
         p99_us=latencies_us.get("p99"),
+        p999_us=latencies_us.get("p999"),
         max_us=latencies_us.get("max"),
         broker_cpu_us_per_message=use.brokers * per_message,
         broker_cores=use.brokers / use.seconds,
         generator_cpu_us_per_message=use.generator * per_message,
         generator_cores=use.generator / use.seconds,
         other_cpu_share=use.other_share,
+        queued=queued,
         checks=checks,
     )

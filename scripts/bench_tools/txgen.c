@@ -570,8 +570,8 @@ static void print_result(Client *clients, double generator_cpu) {
   printf("\"seconds\":%.6f,\"commits\":%" PRIu64 ",\"messages\":%" PRIu64
          ",\"commits_per_s\":%.1f,\"messages_per_s\":%.1f,",
          opt.seconds, commits, messages, (double)commits / opt.seconds, (double)messages / opt.seconds);
-  printf("\"p50_us\":%u,\"p95_us\":%u,\"p99_us\":%u,\"max_us\":%u,", percentile(&all, 0.50), percentile(&all, 0.95),
-         percentile(&all, 0.99), percentile(&all, 1.0));
+  printf("\"p50_us\":%u,\"p95_us\":%u,\"p99_us\":%u,\"p999_us\":%u,\"max_us\":%u,", percentile(&all, 0.50),
+         percentile(&all, 0.95), percentile(&all, 0.99), percentile(&all, 0.999), percentile(&all, 1.0));
   printf("\"generator_cpu_s\":%.3f,\"generator_cpu_us_per_message\":%.2f,", generator_cpu,
          messages ? generator_cpu * 1e6 / (double)messages : 0.0);
   printf("\"sent_total\":%" PRIu64 ",\"settled_total\":%" PRIu64 ",\"acked_total\":%" PRIu64 "}\n", sent, settled,

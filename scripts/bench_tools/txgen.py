@@ -97,7 +97,7 @@ class Txgen:
             "--size",
             str(MESSAGE_BYTES),
             "--seconds",
-            str(window.seconds),
+            str(max(window.seconds, row.seconds)),
             "--warmup",
             str(window.warmup),
             "--timeout",
@@ -116,7 +116,8 @@ class Txgen:
             seconds=result["seconds"],
             commits=result["commits"] if row.mode == "tx" else None,
             messages=result["messages"],
-            latencies_us={name: result[f"{name}_us"] for name in ("p50", "p95", "p99", "max")},
+            latencies_us={name: result[f"{name}_us"] for name in ("p50", "p95", "p99", "p999", "max")},
+            queued=found,
             checks=checks,
         )
 
