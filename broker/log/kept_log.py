@@ -56,6 +56,15 @@ class KeptLog:
         self._batches.clear()
         self.bytes = 0
 
+    def drop_oldest(self, count: int) -> bool:
+        """Drop up to ``count`` batches at the front, needed or not: this log is given up. Returns whether any was there."""
+        batches = self._batches
+        there = bool(batches)
+        for _ in range(min(count, len(batches))):
+            self.bytes -= len(batches.popleft().frame)
+            self._dropped += 1
+        return there
+
     @property
     def first(self) -> int | None:
         """Offset of the first record in the window; None when it is empty."""

@@ -37,7 +37,6 @@ class ClientSession(asyncio.Protocol):
         "_driver",
         "_ends",
         "_full",
-        "_generation",
         "_reading",
         "_transport",
         "connection",
@@ -54,7 +53,6 @@ class ClientSession(asyncio.Protocol):
         self._full = False
         self._ends: asyncio.TimerHandle | None = None
         self.woken = False
-        self._generation = driver.garbage.generation
 
     # -- the event loop's side ------------------------------------------------------------------------------------
 
@@ -92,7 +90,7 @@ class ClientSession(asyncio.Protocol):
             self._ends.cancel()
         driver = self._driver
         driver.sessions.discard(self)
-        driver.garbage.ended(self._generation)
+        driver.garbage.ended()
         reason = f"{type(exc).__name__}: {exc}" if exc is not None else "the client closed the socket"
         try:
             self.connection.lost(reason)

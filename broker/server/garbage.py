@@ -1,74 +1,146 @@
-"""GarbageCollector: Python's cycle collector, on our terms.
+"""GarbageCollector: Python's cycle collector, on our terms: no look at what is alive takes longer than 20 ms.
 
-Messages, records and transactions are freed by reference counts, and so are connections and channels, which let go of their
-parts when they end. What needs the collector is rare: a core that was dropped, a link, TLS. Left to itself it runs whenever some
-hundred objects have been made and walks over everything that is alive: with a queue of a million messages, for 0.4 to 1 s at a
-time. Measured with ``scripts/bench`` (three brokers, 32 x 10, CPU of all three a message): 66 us with Python's defaults, 53 with
-thresholds of 50,000, 45 without automatic collection.
+Messages, records, transactions, connections, channels and links form no reference cycles: reference counts free them. Only a
+core that was dropped is a cycle, and the driver takes its messages out first (``core.let_go``). The collector is needed for what
+is not known to be a cycle. Left to itself it walks over everything alive whenever some hundred objects have been made: with a
+queue of a million messages that stops the broker for 0.4 to 1 s, and with it the group.
 
-So it does not run by itself. Every few seconds what was made since the last time is collected, and what survived is *frozen*: set
-aside, and not walked over again. What was frozen with a connection and is left behind by its end (TLS) is garbage that is not
-seen; when connections have ended often enough, or ten minutes have passed, everything is thawed and collected once. A core that
-was dropped has every message of its queues, and the next one has them again: for its sake everything is thawed until it is gone.
+So automatic collection is off, and what is alive is *frozen*: set aside, in constant time, and not walked over again. Reference
+counts free frozen objects as ever; only a cycle among them stays. Three things happen:
+
+* Each ``EVERY_S`` the young objects, made since the last time, are collected, and the survivors are frozen.
+* When ``STEP`` objects were made before that, they are frozen unseen: so many at once are messages.
+* Rarely, and only if few objects are alive, everything is thawed and collected: a *full look*.
+
+Why so, and what it costs: docs/decisions/0029-the-collectors-pauses.md.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
 import time
 import weakref
 from typing import Final
 
-EVERY_S: Final = 5.0
-THAW_EVERY_S: Final = 600.0
-THAW_AT_STALE: Final = 256
-WORTH_IT: Final = 2_000
-"""New objects, alive or not, below which nothing is done."""
+import attrs
+
+EVERY_S: Final = 0.5
+"""Between two young looks. Objects that were freed hide as many new ones from the count, at most what this time makes."""
+STEP: Final = 20_000
+"""New objects that a young look takes 2 to 4 ms for."""
+FULL_EVERY_S: Final = 600.0
+FULL_AT_ENDS: Final = 256
+FORCED_AT_ENDS: Final = 100_000
+"""After so many ends a full look is made however many objects are alive: it bounds what unknown cycles can take."""
+DROPPED_ENDS: Final = 1_000
+"""A dropped core counts as so many ends."""
+FULL_RETRY_S: Final = 5.0
 SHARE: Final = 100
-"""At most one part in so many of the time goes into collecting."""
+"""At most one part in so many of the time goes into full looks."""
+FEW_BLOCKS: Final = 350_000
+"""Memory blocks that are in use: an idle broker has 190,000, a queued message 5. A full look at so many takes 15 ms."""
+
+
+@attrs.frozen(kw_only=True)
+class CollectorStatistics:
+    """What the collector did since the process began.
+
+    ``young_looks``, ``full_looks``: collections. ``unseen_freezes``: how often ``STEP`` objects were frozen without a look.
+    ``found``: objects that were garbage in cycles. ``longest_ms``, ``total_ms``: processor time of looks. ``ends``: connections and
+    cores that ended since the last full look, each of which may have left a cycle. ``blocks``: memory blocks in use.
+    """
+
+    young_looks: int
+    full_looks: int
+    unseen_freezes: int
+    found: int
+    longest_ms: float
+    total_ms: float
+    ends: int
+    blocks: int
 
 
 class GarbageCollector:
     """Made once a process; switches automatic collection off.
 
-    Attributes:
-        generation: how often everything alive was frozen; who is told of an end compares it with that of the beginning.
+    Args:
+        few_blocks: above so many memory blocks in use no full look is made, unless it is forced.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, few_blocks: int = FEW_BLOCKS) -> None:
         gc.disable()
         gc.collect()
         gc.freeze()
-        self.generation = 0
-        self._stale = 0
+        self._few_blocks = few_blocks
+        self._ends = 0
         self._dropped: list[weakref.ref[object]] = []
         self._next_s = 0.0
-        self._thaw_s = THAW_EVERY_S
+        self._may_be_full_s = 0.0
+        self._full_s = FULL_EVERY_S
+        self._young_looks = self._full_looks = self._unseen_freezes = self._found = 0
+        self._longest_s = self._total_s = 0.0
 
-    def ended(self, generation: int) -> None:
-        """Something with cycles, begun in ``generation``, has ended."""
-        if generation < self.generation:
-            self._stale += 1
+    def ended(self) -> None:
+        """A connection has ended: it may have left a cycle that nobody knows of."""
+        self._ends += 1
 
     def dropped(self, core: object) -> None:
-        """``core`` was given up. Clients that have not gone yet may still refer to it for a moment."""
+        """``core``, which is a cycle, was given up. Clients that have not gone yet may still refer to it for a moment."""
         self._dropped.append(weakref.ref(core))
+        self._ends += DROPPED_ENDS
 
     def look(self, now_s: float) -> bool:
-        """Collect if it is time; returns whether it was. Call it about once a second; ``now_s`` begins near 0."""
-        if now_s < self._next_s:
+        """Collect, or freeze, if it is time; returns whether it was. Call it several times a second; ``now_s`` begins near 0."""
+        many = gc.get_count()[0] >= STEP
+        if not many and now_s < self._next_s:
+            return False
+        self._next_s = now_s + EVERY_S
+        if self._is_full_look_due(now_s):
+            self._look_at_all(now_s)
+        elif many:
+            self._unseen_freezes += 1
+        else:
+            self._collect(0)
+            self._young_looks += 1
+        gc.freeze()
+        return True
+
+    def statistics(self) -> CollectorStatistics:
+        return CollectorStatistics(
+            young_looks=self._young_looks,
+            full_looks=self._full_looks,
+            unseen_freezes=self._unseen_freezes,
+            found=self._found,
+            longest_ms=round(self._longest_s * 1_000, 3),
+            total_ms=round(self._total_s * 1_000, 3),
+            ends=self._ends,
+            blocks=sys.getallocatedblocks(),
+        )
+
+    def _is_full_look_due(self, now_s: float) -> bool:
+        if now_s < self._may_be_full_s:
             return False
         self._dropped = [core for core in self._dropped if core() is not None]
-        thaw = bool(self._dropped) or self._stale >= THAW_AT_STALE or (now_s >= self._thaw_s and self._stale > 0)
-        if not thaw and gc.get_count()[0] < WORTH_IT:
+        due = bool(self._dropped) or self._ends >= FULL_AT_ENDS or now_s >= self._full_s
+        if not due:
             return False
-        started = time.perf_counter()
-        if thaw:
-            gc.unfreeze()
-            self._stale = 0
-            self._thaw_s = now_s + THAW_EVERY_S
-        gc.collect()
-        gc.freeze()
-        self.generation += 1
-        self._next_s = now_s + max(EVERY_S, SHARE * (time.perf_counter() - started))
-        return True
+        self._may_be_full_s = now_s + FULL_RETRY_S  # counting the blocks takes 0.2 ms for each million messages
+        return self._ends >= FORCED_AT_ENDS or sys.getallocatedblocks() <= self._few_blocks
+
+    def _look_at_all(self, now_s: float) -> None:
+        gc.unfreeze()
+        took_s = self._collect(2)
+        self._full_looks += 1
+        self._ends = 0
+        self._full_s = now_s + FULL_EVERY_S
+        self._may_be_full_s = now_s + max(FULL_RETRY_S, SHARE * took_s)
+
+    def _collect(self, generation: int) -> float:
+        """Collect; returns the processor time that it took: another process may have had the CPU meanwhile."""
+        started = time.thread_time()
+        self._found += gc.collect(generation)
+        took_s = time.thread_time() - started
+        self._longest_s = max(self._longest_s, took_s)
+        self._total_s += took_s
+        return took_s

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
 import structlog
@@ -27,6 +27,7 @@ import structlog
 from understudy.broker.config import Config, milliseconds
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.expiry_clock import ExpiryClock
+from understudy.broker.core.let_go import let_go_in_slices
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.state import BrokerState
@@ -58,6 +59,7 @@ FAREWELL_S: Final = 1.0
 NO_PROGRESS_S: Final = 1.0
 """A stopping broker gives up what got no nearer to being stable for so long: its backups are gone, or too few."""
 
+_DONE: Final = object()
 _log: Final = structlog.get_logger()
 
 
@@ -364,7 +366,7 @@ class NodeDriver:
             self._housekeeping_at = now_s + HOUSEKEEPING_S
             self.heap.look(now_s)
             self._look_after_journal()
-            self.garbage.look(now_s - self._started)
+        self.garbage.look(now_s - self._started)
 
     def _tell_jump(self) -> None:
         """Warn of a jump of the wall clock, once."""
@@ -435,6 +437,12 @@ class NodeDriver:
         if self.spill is not None:
             self.spill.close()
         self.journal = self.journal_driver = self._port = self._space = self._memory = self.spill = None
+        self._let_go(let_go_in_slices(node.state))
+
+    def _let_go(self, slices: Iterator[None]) -> None:
+        """Free the next slice of what a dropped core held; the loop has other things to do between two of them."""
+        if next(slices, _DONE) is not _DONE:
+            self._loop.call_soon(self._let_go, slices)
 
     async def drained(self, deadline: float) -> bool:
         """Wait until everything that was appended is stable and answered, but not for what does not get on.

@@ -146,6 +146,7 @@ class StatusReport:
             "clients": {"sockets": len(driver.sessions), "open": len(node.broker.connections)},
             "refuses_work": node.broker.work_refused,
             "expiry_clock": _clock(driver.expiry_clock),
+            "collector": attrs.asdict(driver.garbage.statistics()),
             "heap": attrs.asdict(driver.heap.statistics()),
         }
         if driver.journal is not None and driver.journal_driver is not None:

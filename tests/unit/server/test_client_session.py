@@ -30,9 +30,7 @@ class NoJournal:
 
 
 class NoGarbage:
-    generation = 0
-
-    def ended(self, generation: int) -> None:
+    def ended(self) -> None:
         pass
 
 

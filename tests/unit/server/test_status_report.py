@@ -14,6 +14,7 @@ from tests.unit.core.core_kit import Core
 from understudy.broker.config import parse
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.server import status_report
+from understudy.broker.server.garbage import CollectorStatistics
 from understudy.broker.server.heap import Heap
 from understudy.broker.server.http_server import Page
 from understudy.broker.server.node_driver import NodeDriver
@@ -46,12 +47,19 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Core:
     return Core()
 
 
+class NoStatistics:
+    def statistics(self) -> CollectorStatistics:
+        return CollectorStatistics(
+            young_looks=0, full_looks=0, unseen_freezes=0, found=0, longest_ms=0.0, total_ms=0.0, ends=0, blocks=0
+        )
+
+
 def report_of(core: Core | None) -> StatusReport:
     report = StatusReport(parse('[broker]\nid = "b1"'), {"amqp": 1, "http": 2}, [])
     node = core.node if core is not None else None
     driver = SimpleNamespace(node=node, spill=None, cores=1, sessions=[], journal=None, journal_driver=None)
     driver.expiry_clock = core.node.broker.expiry_clock if core is not None else ExpiryClock()
-    driver.heap = Heap(None)
+    driver.garbage, driver.heap = NoStatistics(), Heap(None)
     report.driver = cast("NodeDriver", driver)
     return report
 

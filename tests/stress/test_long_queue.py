@@ -1,0 +1,130 @@
+"""A queue that grows and is emptied: no broker of the group stops for its collector, and memory goes back to the kernel.
+
+``UNDERSTUDY_LONG_QUEUE=1000000`` makes the queue as long as that. ``-s`` shows what held the event loops.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.broker_process import wait_until
+from tests.stress.clients import Finder, connect_to, declare
+from tests.stress.group import WAIT_S, Group, GroupBroker, running_group
+from understudy.broker.amqp.constants import PROTOCOL_HEADER
+from understudy.broker.amqp.encode import publish_frames
+from understudy.broker.amqp.frames import FrameParser
+from understudy.broker.amqp.methods import (
+    CHANNEL_OPEN,
+    CONNECTION_OPEN,
+    CONNECTION_START_OK,
+    CONNECTION_TUNE_OK,
+    QUEUE_DECLARE,
+    QUEUE_DECLARE_OK,
+    encode_method,
+)
+from understudy.broker.amqp.properties import encode_properties
+
+pytestmark = [pytest.mark.stress, pytest.mark.timeout(600)]
+
+LONG = int(os.environ.get("UNDERSTUDY_LONG_QUEUE", "200000"))
+BODY = bytes(1_024)
+AT_ONCE = 500
+PAUSE_MS = 20.0
+"""What a look of the collector may take, in processor time; without the bound it took 160 ms here, and 1.2 s with a million."""
+FREE_AGAIN = 0.5
+"""Of what the messages had taken more than this part must have gone back."""
+PROGRAM = Path(__file__).with_name("probed_broker.py")
+
+
+class ProbedBroker(GroupBroker):
+    def spawn(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([sys.executable, PROGRAM, self.config], stderr=log, cwd=self.folder)
+        return self.process
+
+    def holds(self) -> list[tuple[float, float]]:
+        """(milliseconds, seconds since the start) of the longest holds of the loop since this was asked last."""
+        path = self.data.with_suffix(".holds")
+        path.unlink(missing_ok=True)
+        os.kill(self.pid, signal.SIGUSR2)
+        wait_until(f"{self.name} has told", path.exists, WAIT_S)
+        found: list[tuple[float, float]] = json.loads(path.read_text())
+        return found
+
+    def resident_bytes(self) -> int:
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class ProbedGroup(Group):
+    broker_class = ProbedBroker
+
+    @property
+    def probed(self) -> list[ProbedBroker]:
+        return [broker for broker in self.brokers.values() if isinstance(broker, ProbedBroker)]
+
+
+def publish(port: int, queue: str, count: int) -> None:
+    """As fast as the broker reads; returns when all of it is in the queue."""
+    properties = encode_properties(delivery_mode=2)
+    many = publish_frames(1, "", queue, properties, BODY, 131_072) * AT_ONCE
+    hello = (
+        PROTOCOL_HEADER,
+        encode_method(0, CONNECTION_START_OK, {}, "PLAIN", b"\0guest\0guest", "en_US"),
+        encode_method(0, CONNECTION_TUNE_OK, 2047, 131_072, 0),
+        encode_method(0, CONNECTION_OPEN, "/"),
+        encode_method(1, CHANNEL_OPEN),
+    )
+    with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as client:
+        client.sendall(b"".join(hello))
+        for _ in range(count // AT_ONCE):
+            client.sendall(many)
+        client.sendall(encode_method(1, QUEUE_DECLARE, queue, True, False, False, False, False, {}))
+        parser = FrameParser(0)
+        while not any(event[1] == QUEUE_DECLARE_OK for event in parser.feed(client.recv(65_536))):
+            pass
+
+
+def show(group: ProbedGroup, when: str) -> None:
+    print(f"\n{when}:")
+    for broker in group.probed:
+        row = broker.row()
+        longest = ", ".join(f"{ms:.1f} ms at {at:.1f} s" for ms, at in broker.holds()[:5])
+        print(f"  {broker.name} ({row['role']}): {broker.resident_bytes() >> 20} MiB; loop held {longest}")
+        print(f"     {row['collector']} {row['heap']}")
+
+
+def test_the_collector_and_the_heap_of_a_queue_that_grows_and_is_emptied(tmp_path: Path) -> None:
+    with running_group(tmp_path, group_class=ProbedGroup) as group:
+        assert isinstance(group, ProbedGroup)
+        primary = group.primary()
+        declare(Finder(group.ports), ["long"])
+        publish(primary.port, "long", AT_ONCE)
+        group.agree()
+        empty = {broker.name: broker.resident_bytes() for broker in group.probed}
+        show(group, "at the start")
+
+        publish(primary.port, "long", LONG)
+        assert group.agree()["long"][0] == LONG + AT_ONCE
+        show(group, f"with {LONG} messages")
+        full = {broker.name: broker.resident_bytes() for broker in group.probed}
+        longest = {broker.name: broker.row()["collector"]["longest_ms"] for broker in group.probed}
+        assert max(longest.values()) < PAUSE_MS, longest
+        assert all(size > empty[name] + LONG * len(BODY) for name, size in full.items())
+
+        connection = connect_to(primary.port)
+        connection.channel().queue_purge("long")
+        connection.close()
+        assert group.agree()["long"][0] == 0
+        for broker in group.probed:
+            enough = full[broker.name] - FREE_AGAIN * (full[broker.name] - empty[broker.name])
+            wait_until(f"{broker.name} gives memory back", lambda b=broker, e=enough: b.resident_bytes() < e, WAIT_S)  # type: ignore[misc]
+        show(group, "when it was emptied")
