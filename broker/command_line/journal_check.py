@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame, record
 from understudy.broker.log.frame import BatchHeader
 from understudy.broker.log.journal_recovery import ScanReport, TornTail, scan
 from understudy.broker.log.segment import (
     SEGMENT_HEADER_BYTES,
     JournalDamagedError,
+    NoJournalError,
     SegmentHeader,
     segment_name,
     segment_number,
@@ -29,10 +29,6 @@ from understudy.broker.server.file_storage import FileStorage
 
 SCANS: Final = 5
 """So often a journal is read that looks different each time; then its broker writes faster than it can be read."""
-
-
-class NoJournalError(UnderstudyError):
-    """There is nothing to look at."""
 
 
 class Tally:

@@ -86,6 +86,7 @@ from understudy.broker.log.segment import (
     WrongIdentityError,
     align_up,
     first_nonzero,
+    later_group,
     segment_name,
     segment_number,
 )
@@ -407,7 +408,7 @@ class _Scan:
             return None  # _check_end sees whether there should have been one
         nonzero = first_nonzero(file, position, segment.footer_at)
         if nonzero is not None:
-            later = _later_group(file, segment, position, state.sequence + 1)
+            later = later_group(file, segment, position, state.sequence + 1)
             if later is not None:
                 raise self._damaged(
                     segment.name, position, f"the note of group {state.sequence + 1}; group {later} follows it"
@@ -462,7 +463,7 @@ class _Scan:
             return
         if not newest:
             raise self._damaged(segment.name, position, f"{reason}; a later segment exists")
-        later = _later_group(file, segment, segment.next_group, group.sequence)
+        later = later_group(file, segment, segment.next_group, group.sequence)
         if later is not None:
             raise self._damaged(segment.name, position, f"{reason}; group {later} stands behind it")
         # The block after the good frames is left out: a recovery may have died while it wrote its closing note there.
@@ -500,21 +501,6 @@ class _Scan:
         for each in state.segments:
             each.cut(offset)
         state.last_offset = min(state.last_offset, offset)
-
-
-def _later_group(file: File, segment: Segment, start: int, sequence: int) -> int | None:
-    """The sequence number of a group note beyond `start` that is above `sequence`; None if there is none."""
-    step = segment.alignment
-    per_chunk = max(_CHUNK_BYTES // step, 1) * step
-    for at in range(start, segment.footer_at, per_chunk):
-        data = file.read(at, min(per_chunk, segment.footer_at - at))
-        for offset in range(0, len(data), step):
-            if data[offset : offset + 4] == NOTE_MAGIC:
-                note = data[offset : offset + GROUP_BYTES]
-                group = GroupHeader.decode(note, segment.number, at + offset, segment.salt)
-                if group is not None and group.sequence > sequence:
-                    return group.sequence
-    return None
 
 
 # -- repair -----------------------------------------------------------------------------------------------------------

@@ -119,6 +119,7 @@ Group = tuple[int, tuple[int, ...]]
 """(queue id, replication ids)."""
 
 _TX_TARGET: Final = Struct(">QIQ")
+_TX_ENQUEUE_HEAD: Final = Struct(">QH")
 _TX_TARGETS: Final = [Struct(">BIQH" + "QIQ" * n) for n in range(9)]
 _TARGET: Final = Struct(">QQQ")
 _TARGETS: Final = [Struct(">BIH" + "QQQ" * n) for n in range(9)]
@@ -213,6 +214,14 @@ def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
     return Message(exchange, routing_key, buf[head_end:properties_end], buf[properties_end:end], persistent), head_end
 
 
+def decode_message_head(buf: bytes, at: int) -> tuple[bool, str, str, int]:
+    """(persistent, exchange, routing key, where the body begins) of the message whose head starts at ``at``; nothing is copied."""
+    exchange_end = at + 2 + buf[at + 1]
+    key_end = exchange_end + 1 + buf[exchange_end]
+    exchange, routing_key = _names(buf[at + 1 : key_end])
+    return bool(buf[at]), exchange, routing_key, key_end + 4 + _U32.unpack_from(buf, key_end)[0]
+
+
 _NAMES: dict[bytes, tuple[str, str]] = {}
 
 
@@ -232,6 +241,22 @@ def decode_enqueue(buf: bytes, at: int, end: int) -> tuple[list[Target], Message
     at += 2
     targets = [_TARGET.unpack_from(buf, at)] if n == 1 else _decode_targets(_TARGET, n, buf, at, end)
     return targets, decode_message(buf, at + 24 * n, end)[0]
+
+
+def decode_enqueue_targets(buf: bytes, at: int, end: int) -> tuple[list[Target], int]:
+    """Targets of an ENQUEUE, and where its message begins: for readers that need no message."""
+    n = _U16.unpack_from(buf, at)[0]
+    at += 2
+    targets = [_TARGET.unpack_from(buf, at)] if n == 1 else _decode_targets(_TARGET, n, buf, at, end)
+    return targets, at + 24 * n
+
+
+def decode_tx_enqueue_targets(buf: bytes, at: int, end: int) -> tuple[int, list[Target], int]:
+    """Transaction id and targets of a TX_ENQUEUE, and where its message begins: likewise."""
+    tx_id, n = _TX_ENQUEUE_HEAD.unpack_from(buf, at)
+    at += 10
+    targets = [_TX_TARGET.unpack_from(buf, at)] if n == 1 else _decode_targets(_TX_TARGET, n, buf, at, end)
+    return tx_id, targets, at + 20 * n
 
 
 def decode_tx_enqueue(buf: bytes, at: int, end: int) -> tuple[int, list[Target], Message, int]:

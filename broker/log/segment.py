@@ -44,7 +44,7 @@ import attrs
 
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame as frames
-from understudy.broker.log.frame import KIND_GROUP, NOTE_HEADER_BYTES, CorruptFrameError
+from understudy.broker.log.frame import KIND_GROUP, NOTE_HEADER_BYTES, NOTE_MAGIC, CorruptFrameError
 from understudy.broker.log.storage import File, Storage
 
 SEGMENT_MAGIC: Final = b"USLSEGM\0"
@@ -65,10 +65,15 @@ _ZEROS = bytes(1 << 20)
 GROUP_BYTES: Final = NOTE_HEADER_BYTES + _GROUP.size
 MIN_SEGMENT_BYTES: Final = 4096
 READ_WINDOW_BYTES: Final = 256 << 10
+_SEARCH_BYTES: Final = 1 << 20
 
 
 class JournalError(UnderstudyError):
     """Root of what a journal raises about itself."""
+
+
+class NoJournalError(JournalError):
+    """There is no directory, or no segment in it."""
 
 
 class JournalFormatError(JournalError):
@@ -491,6 +496,12 @@ class FrameReader:
             start = 0
         return self._data[start : start + length]
 
+    def forget(self) -> None:
+        """Let go of what is in the window: the file is being written, and the next read has to see it as it is then."""
+        self._data = b""
+        self._view = memoryview(self._data)
+        self._at = 0
+
     def frame_at(self, position: int, limit: int) -> bytes:
         """The undamaged frame that begins at `position` and ends at or before `limit`.
 
@@ -561,4 +572,19 @@ def first_nonzero(file: File, start: int, end: int) -> int | None:
         if len(data) < length:
             return None
         start += length
+    return None
+
+
+def later_group(file: File, segment: Segment, start: int, sequence: int) -> int | None:
+    """The sequence number of a group note beyond `start` that is above `sequence`; None if there is none."""
+    step = segment.alignment
+    per_chunk = max(_SEARCH_BYTES // step, 1) * step
+    for at in range(start, segment.footer_at, per_chunk):
+        data = file.read(at, min(per_chunk, segment.footer_at - at))
+        for offset in range(0, len(data), step):
+            if data[offset : offset + 4] == NOTE_MAGIC:
+                note = data[offset : offset + GROUP_BYTES]
+                group = GroupHeader.decode(note, segment.number, at + offset, segment.salt)
+                if group is not None and group.sequence > sequence:
+                    return group.sequence
     return None

@@ -1,0 +1,351 @@
+"""JournalTail: reads a journal while its broker writes it, or after it died, and changes nothing.
+
+It takes no lock and works over the storage port, so it reads simulated disks too. What it yields, in file order:
+
+    SegmentBegun   a segment is read from its beginning, or from the place where the tail was told to go on
+    bytes          a whole, undamaged frame (batch or note), group notes excluded
+    SegmentsGone   the journal has dropped segments that were not read yet
+
+`frames` ends where nothing more can be read now; called again later, it goes on there.
+
+**The end of what is there.** A frame that is not whole is waited for: its group is being written, or the broker died over it. When
+that broker starts again, its recovery keeps the whole frames of the torn group, and the note of the next group says where they end
+(`segment`, `previous_end`): the tail goes on behind them, as every later recovery does.
+
+**Damage** is told from an end as `journal_recovery` does: by what stands behind it. A next segment that begins with a later group
+than the one that is due proves at once that something is missing. Within the newest segment `find_damage` looks for a later group;
+that reads the rest of the segment, so the caller asks for it rarely. Each looks twice: the broker may have written what is due
+between the two reads.
+
+**What is read may not be synced yet**: a group is written, then fsynced. A power failure in between may take it away, and another
+group is written there later. `Place.proof` recognises that when a reader goes on: it is the checksum of the group's note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import attrs
+
+from understudy.broker.log import frame as frames
+from understudy.broker.log.frame import FRAME_VERSION, NOTE_HEADER_BYTES
+from understudy.broker.log.segment import (
+    GROUP_BYTES,
+    SEGMENT_HEADER_BYTES,
+    FrameReader,
+    GroupHeader,
+    JournalDamagedError,
+    JournalFormatError,
+    JournalIdentity,
+    NoJournalError,
+    Segment,
+    SegmentHeader,
+    WrongIdentityError,
+    align_up,
+    later_group,
+    segment_name,
+    segment_number,
+)
+from understudy.broker.log.storage import File, Storage
+
+_PROOF_AT: Final = NOTE_HEADER_BYTES - 4
+
+
+class SegmentBegun(NamedTuple):
+    """The frames that follow are of this segment."""
+
+    header: SegmentHeader
+
+
+class SegmentsGone(NamedTuple):
+    """Segments between these two are not there any more: ``last`` was read last (0: none), ``first`` is the first that is kept.
+
+    With ``rewritten`` they are, but hold something else than what was read.
+    """
+
+    last: int
+    first: int
+    rewritten: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """Between two frames of a journal.
+
+    Attributes:
+        segment, salt: number and salt of the segment file.
+        position: byte where the next frame or group begins.
+        group: byte where the last group begins of which something was read; 0 if none was.
+        proof: checksum of that group's note.
+    """
+
+    segment: int
+    salt: int
+    position: int
+    group: int
+    proof: int
+
+
+class JournalTail:
+    """Follows one journal.
+
+    Args:
+        storage: the directory; may be open for reading only.
+        place: where to go on; None: at the first segment that is kept.
+
+    Attributes:
+        identity: whose journal it is; None before a header was read.
+        group: the group of the frame that was yielded last.
+        frame_at: byte where that frame begins.
+    """
+
+    def __init__(self, storage: Storage, place: Place | None = None) -> None:
+        self._storage = storage
+        self._resume = place
+        self.identity: JournalIdentity | None = None
+        self.group: GroupHeader | None = None
+        self.frame_at = 0
+        self._segment: Segment | None = None
+        self._file: File | None = None
+        self._reader: FrameReader | None = None
+        self._sequence = 0
+        self._position = 0
+        self._group_end = 0
+        self._proof = 0
+        self._searched = (0, 0)
+        self._due: list[SegmentBegun | SegmentsGone] = []
+
+    @property
+    def segment(self) -> Segment | None:
+        """The segment that is being read; None before the first."""
+        return self._segment
+
+    def place(self) -> Place | None:
+        """Behind the last frame that was yielded; None before the first segment."""
+        segment, group = self._segment, self.group
+        if segment is None:
+            return self._resume
+        return Place(
+            segment=segment.number,
+            salt=segment.salt,
+            position=self._position,
+            group=group.position if group is not None else 0,
+            proof=self._proof,
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    # -- frames -------------------------------------------------------------------------------------------------------
+
+    def frames(self) -> Iterator[bytes | SegmentBegun | SegmentsGone]:
+        """What can be read now.
+
+        Raises:
+            JournalDamagedError: what stands there was synced once and is not what was written.
+            JournalFormatError: it was written by a newer program.
+            WrongIdentityError: segments of two brokers.
+        """
+        if self._segment is None:
+            self._begin()
+            if self._segment is None:
+                return
+        while True:
+            while self._due:
+                yield self._due.pop(0)
+            yield from self._groups()
+            later = self._later()
+            if not later:
+                return
+            segment = self._segment
+            if self._more():  # its broker has written that after it was looked for
+                continue
+            header = self._header(later[0])
+            if header is None:
+                return
+            if later[0] > segment.number + 1:
+                self._due.append(SegmentsGone(segment.number, later[0]))
+            elif header.first_sequence != self._sequence + 1 or self.torn:
+                raise self._missing(f"the next segment begins with group {header.first_sequence}")
+            self._open(header)
+            self._due.append(SegmentBegun(header))
+
+    def _groups(self) -> Iterator[bytes]:
+        """The frames of the present segment, as far as they are there."""
+        segment, reader = self._segment, self._reader
+        assert segment is not None
+        assert reader is not None
+        while True:
+            while self._position < self._group_end:
+                try:
+                    frame = reader.frame_at(self._position, self._group_end)
+                except frames.FrameVersionError as error:
+                    raise JournalFormatError(error.place, "frame version", error.version, FRAME_VERSION) from error
+                except frames.CorruptFrameError:
+                    break
+                self.frame_at = self._position
+                self._position += len(frame)
+                yield frame
+            group = self._next_group()
+            if group is None:
+                reader.forget()
+                return
+            self._enter(group)
+
+    def _next_group(self) -> GroupHeader | None:
+        """The note of the group that is due behind the last whole frame, read anew; None if it is not there."""
+        segment, file = self._segment, self._file
+        assert segment is not None
+        assert file is not None
+        position = align_up(self._position, segment.alignment)
+        if position >= segment.footer_at:
+            return None
+        note = file.read(position, GROUP_BYTES)
+        group = GroupHeader.decode(note, segment.number, position, segment.salt)
+        if group is None or group.sequence != self._sequence + 1 or group.end > segment.footer_at:
+            return None
+        first = group.sequence == segment.first_sequence
+        if not first and group.previous_end != self._position:
+            return None  # the rest of the group before it is not there yet, though this one is
+        self._proof = int.from_bytes(note[_PROOF_AT:NOTE_HEADER_BYTES], "big")
+        return group
+
+    def _enter(self, group: GroupHeader) -> None:
+        self.group = group
+        self._sequence = group.sequence
+        self._position = group.start
+        self._group_end = group.end
+
+    # -- segments -----------------------------------------------------------------------------------------------------
+
+    def _numbers(self) -> list[int]:
+        return sorted(number for name in self._storage.names() if (number := segment_number(name)) is not None)
+
+    def _begin(self) -> None:
+        numbers = self._numbers()
+        if not numbers:
+            raise NoJournalError(f"there is no journal in {self._storage}: no file is named like {segment_name(1)}")
+        place = self._resume
+        gone = SegmentsGone(0, numbers[0]) if numbers[0] > 1 else None
+        if place is not None:
+            header = self._header(place.segment) if place.segment in numbers else None
+            if header is not None and header.salt == place.salt and self._go_on_at(header, place):
+                self._due = [SegmentBegun(header)]
+                return
+            rewritten = header is not None or place.segment > numbers[-1]
+            gone = SegmentsGone(place.segment, numbers[0], rewritten)
+        header = self._header(numbers[0])
+        if header is None:
+            return
+        self._resume = None
+        self._open(header)
+        self._due = [gone, SegmentBegun(header)] if gone is not None else [SegmentBegun(header)]
+
+    def _go_on_at(self, header: SegmentHeader, place: Place) -> bool:
+        """Open the segment at ``place``; False if the journal there is not the one that was read."""
+        self._open(header)
+        segment, file = self._segment, self._file
+        assert segment is not None
+        assert file is not None
+        if not place.group:
+            return True
+        note = file.read(place.group, GROUP_BYTES)
+        group = GroupHeader.decode(note, segment.number, place.group, segment.salt)
+        proof = int.from_bytes(note[_PROOF_AT:NOTE_HEADER_BYTES], "big")
+        if group is None or proof != place.proof or place.position > group.end:
+            self.close()
+            self._segment = None
+            return False
+        self._enter(group)
+        self._proof = proof
+        self._position = place.position
+        return True
+
+    def _header(self, number: int) -> SegmentHeader | None:
+        """The header of a segment; None if it is not whole yet, or was never written."""
+        name = segment_name(number)
+        try:
+            file = self._storage.open(name)
+        except (FileNotFoundError, KeyError):
+            return None  # dropped since it was listed
+        try:
+            head = file.read(0, SEGMENT_HEADER_BYTES)
+            header = SegmentHeader.decode(head, f"journal {self._storage}: {name}")
+        finally:
+            file.close()
+        if header is None:
+            if number < self._numbers()[-1]:
+                raise JournalDamagedError(self._storage, name, 0, "the segment header is damaged")
+            return None
+        if header.number != number:
+            raise JournalDamagedError(self._storage, name, 0, f"this is segment {header.number} under another name")
+        self._check_identity(header, name)
+        return header
+
+    def _check_identity(self, header: SegmentHeader, name: str) -> None:
+        expected = self.identity = self.identity or header.identity
+        place = f"journal {self._storage}: {name}"
+        if header.identity.group_id != expected.group_id:
+            raise WrongIdentityError(place, "the group", header.identity.group_id, expected.group_id)
+        if header.identity.broker_id != expected.broker_id:
+            raise WrongIdentityError(place, "the broker", header.identity.broker_id, expected.broker_id)
+
+    def _open(self, header: SegmentHeader) -> None:
+        self.close()
+        segment = self._segment = Segment.from_header(header)
+        self._file = self._storage.open(segment.name)
+        self._reader = FrameReader(self._file, segment.name)
+        self._sequence = header.first_sequence - 1
+        self._position = self._group_end = segment.data_start
+        self.group = None
+        self._proof = 0
+
+    def _later(self) -> list[int]:
+        """Numbers of the segments behind the present one."""
+        assert self._segment is not None
+        return [number for number in self._numbers() if number > self._segment.number]
+
+    def _more(self) -> bool:
+        """Whether something follows in the present segment, read anew."""
+        assert self._reader is not None
+        self._reader.forget()
+        if self._next_group() is not None:
+            return True
+        try:
+            self._reader.frame_at(self._position, self._group_end)
+        except frames.CorruptFrameError:
+            return False
+        return True
+
+    def _missing(self, proof: str) -> JournalDamagedError:
+        assert self._segment is not None
+        due = f"the rest of group {self._sequence}" if self.torn else f"group {self._sequence + 1}"
+        return JournalDamagedError(
+            self._storage, self._segment.name, self._position, f"{due} is damaged or missing; {proof}"
+        )
+
+    # -- damage -------------------------------------------------------------------------------------------------------
+
+    def find_damage(self) -> None:
+        """See whether a later group stands behind the place where nothing more could be read; a place is looked at once.
+
+        Raises:
+            JournalDamagedError: it does.
+        """
+        segment, file = self._segment, self._file
+        if segment is None or file is None or self._searched == (segment.number, self._position):
+            return
+        later = later_group(file, segment, align_up(self._position, segment.alignment), self._sequence + 1)
+        if later is None:
+            self._searched = (segment.number, self._position)
+        elif not self._more():
+            raise self._missing(f"group {later} stands behind it")
+
+    @property
+    def torn(self) -> bool:
+        """Whether the last group that was begun is not whole: it is being written, or its broker died over it."""
+        return self._position < self._group_end

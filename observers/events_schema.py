@@ -1,0 +1,676 @@
+"""The event schema: what the feed says, one flat struct an event. `docs/feed.md` is made from this file.
+
+**Flat.** Each event is one row of one table: all fields are numbers, texts or truth values, and a field has the same type
+in every event that has it. A record that concerns several queues becomes several events. JSON leaves out fields that have
+their default.
+
+**Numbered streams.** ``seq`` counts the events of one *incarnation* of a broker's feed from 1, without holes, so a reader
+sees what is missing. Events of the journal have one incarnation a segment file, ``j<number>-<salt>``: number and salt
+stand in the file's header, so whoever reads the file, and however often it is interrupted, counts the same. The first
+event of a segment is `Segment`, which states how many events the segment before it has. Facts that are in no journal have
+one incarnation a process of the broker, ``p<start>-<pid>``.
+
+**Times.** ``at_ms`` is the wall clock of this broker when it wrote the group of frames that holds the record; 0 if that
+segment is of a format without times. ``primary_ms`` is the wall clock of the primary that decided, out of the record; it
+is the same on every broker.
+
+**Transactions.** ``tx`` is ``<founding>/<epoch>.<number>``, unique over foundings of a group of this name;
+``<epoch>.<number>`` of a broker without a group. ``name`` is the client's own name of the transaction.
+
+This module imports nothing of ours: the pipeline imports it, and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+SCHEMA_VERSION: Final = 1
+"""Raised when a field changes its meaning or goes; a new event or a new field with a default leaves it as it is."""
+
+_CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def event_name(class_name: str) -> str:
+    """``DtxPrepare`` -> ``dtx_prepare``."""
+    return _CAPITAL.sub("_", class_name).lower()
+
+
+class Event(msgspec.Struct, gc=False, omit_defaults=True, tag_field="event", tag=event_name):
+    """What every event has. An event is never changed.
+
+    Attributes:
+        schema: version of this schema.
+        group: id of the HA group.
+        founding: of the group, in hexadecimal; "" before the broker has met one, or without HA.
+        broker: whose feed this is.
+        incarnation: names the numbered stream; see the head of this file.
+        seq: 1, 2, 3, ... within the incarnation.
+        epoch: of the record; of a fact that is no record, the newest epoch in this broker's log.
+        offset: of the record in the log; of another fact, the end of this broker's log.
+        at_ms: wall clock of this broker; 0 if it is not known.
+    """
+
+    schema: int
+    group: str
+    founding: str
+    broker: str
+    incarnation: str
+    seq: int
+    epoch: int
+    offset: int
+    at_ms: int
+
+
+# -- the journal itself -----------------------------------------------------------------------------------------------
+
+
+class Segment(Event):
+    """A segment of the journal begins. First event of its incarnation.
+
+    Attributes:
+        segment: its number.
+        previous: incarnation of the segment before it; "" if the reader has not read that.
+        previous_events: how many events that one has.
+    """
+
+    segment: int
+    previous: str = ""
+    previous_events: int = 0
+
+
+class Append(Event):
+    """A batch is in this broker's journal, fsynced with its group. ``offset`` is the last of its records.
+
+    Attributes:
+        first_offset: of the batch.
+        count: how many places of the log it takes.
+        stable: how far the primary knew the log to be stable when it closed the batch.
+        sync: number of the group that was fsynced as one.
+    """
+
+    first_offset: int
+    count: int
+    stable: int
+    sync: int
+
+
+class Hole(Event):
+    """Transient records, which no journal keeps. ``offset`` is that of the last.
+
+    Attributes:
+        count: how many.
+    """
+
+    count: int
+
+
+class Apply(Event):
+    """This broker knows the log to be stable so far, and has applied it.
+
+    There is one event for the position, and before it one for each transaction that was applied on the way; the ``offset`` of
+    that is its PREPARE's. The journal states the stable position with the next batch, so the event may come later than the fact.
+
+    Attributes:
+        stable: the stable position that made it possible.
+        applied_before: of the event for the position.
+        tx: the transaction that was applied, in one step with all its queues; "" of the event for the position.
+        csn: of the transaction.
+        decided_at: offset of the COMMIT by which this broker knew the decision.
+    """
+
+    stable: int
+    applied_before: int = 0
+    tx: str = ""
+    csn: int = 0
+    decided_at: int = 0
+
+
+class Cut(Event):
+    """This broker's log lost its tail: what was appended after ``offset`` is no part of the group's log.
+
+    Attributes:
+        end_before: the end of the log before.
+        reason: ``rejoin`` (the primary's log goes on after ``offset``) or ``catch_up`` (the log begins anew, a base follows).
+    """
+
+    end_before: int
+    reason: str
+
+
+class Piece(Event):
+    """Something that a catch-up brought. A transaction's piece is followed by its records, as events with their own offsets.
+
+    Attributes:
+        what: ``base`` (the log goes on after ``offset``), ``drop`` (ids that the queue does not hold any more), ``transaction``,
+            ``queue`` (messages of a queue) or ``caught_up``.
+        vhost, queue, queue_id: of a drop or of messages.
+        id: the first of consecutive replication ids.
+        count: so many ids; of a transaction, records; of a base, queues.
+        tx: of a transaction.
+        csn: of a base: the last commit that it contains.
+    """
+
+    what: str
+    vhost: str = ""
+    queue: str = ""
+    queue_id: int = 0
+    id: int = 0
+    count: int = 0
+    tx: str = ""
+    csn: int = 0
+
+
+class Checkpoint(Event):
+    """The broker noted everything that is no message, so older segments may go. ``offset`` is what it had applied.
+
+    Attributes:
+        queues: how many there are.
+        csn: of the last commit that was applied.
+    """
+
+    queues: int
+    csn: int
+
+
+class EpochSeen(Event):
+    """This broker has durably noted an epoch: it takes nothing of a lower one any more. ``epoch`` is that."""
+
+
+class Founding(Event):
+    """This broker was about to found its group."""
+
+
+class Gap(Event):
+    """The feed could not read a part: what stood between two positions is missing in it.
+
+    Attributes:
+        reason: ``dropped`` (the journal has let go of segments that were not read yet), ``rewritten`` (the journal is not what it
+            was where the feed stopped: it lost its tail with a power failure, or the directory was replaced) or ``started`` (the
+            feed began behind the beginning of the log).
+        from_epoch, from_offset: the last record that was read; 0 if none was.
+        from_segment: where it stood.
+        to_segment: where the feed goes on. The position is that of the next event that has one.
+    """
+
+    reason: str
+    from_epoch: int
+    from_offset: int
+    from_segment: int
+    to_segment: int
+
+
+# -- messages and transactions ----------------------------------------------------------------------------------------
+
+
+class Open(Event):
+    """The first record of a transaction."""
+
+    tx: str
+
+
+class Enqueue(Event):
+    """A message comes to a queue: at once if ``tx`` is "", else if that transaction commits.
+
+    Attributes:
+        tx: the transaction; "" for none.
+        vhost, queue: names; "" if the journal does not hold the declaration any more.
+        queue_id: of the queue.
+        id: replication id; 0 in a transaction, whose ids are given by `Assign`.
+        place: within the transaction and queue: the id will be that of `Assign` plus this.
+        size: of the body in bytes.
+        persistent: whether it survives a restart of the whole group.
+        exchange, routing_key: as it was published.
+        deadline_ms: wall clock at which it expires; 0: never.
+    """
+
+    tx: str
+    vhost: str
+    queue: str
+    queue_id: int
+    id: int
+    place: int
+    size: int
+    persistent: bool
+    exchange: str
+    routing_key: str
+    deadline_ms: int = 0
+
+
+class Dequeue(Event):
+    """Messages leave a queue: at once if ``tx`` is "", else if that transaction commits.
+
+    Attributes:
+        id: the first of consecutive replication ids.
+        count: how many.
+        reason: acknowledged, expired, purged or rejected; "" in a transaction.
+    """
+
+    tx: str
+    vhost: str
+    queue: str
+    queue_id: int
+    id: int
+    count: int
+    reason: str = ""
+
+
+class Close(Event):
+    """A transaction is complete: nothing is added to it any more. At the place of its PREPARE or DTX_PREPARE.
+
+    Attributes:
+        events: how many operations it has.
+        digest: over their heads, in hexadecimal; a broker that holds the same has the same digest.
+        durable_events, durable_digest: the same of what a journal keeps.
+    """
+
+    tx: str
+    events: int
+    digest: str
+    durable_events: int
+    durable_digest: str
+
+
+class Prepare(Event):
+    """PREPARE: the transaction commits when this is stable, unless a rollback follows.
+
+    Attributes:
+        csn: commit sequence number.
+        name: the client's.
+        owner: who decided: ``local`` (the broker), ``manager`` (a transaction manager) or ``operator``.
+        queues: to how many it brings messages; so many `Assign` follow.
+        primary_ms: wall clock of the primary.
+    """
+
+    tx: str
+    csn: int
+    name: str
+    owner: str
+    queues: int
+    primary_ms: int
+
+
+class Assign(Event):
+    """The replication ids that a transaction's messages get in one queue.
+
+    Attributes:
+        id: the first.
+        count: how many, consecutive, in the client's order.
+    """
+
+    tx: str
+    csn: int
+    vhost: str
+    queue: str
+    queue_id: int
+    id: int
+    count: int
+
+
+class Commit(Event):
+    """COMMIT: the primary had found PREPARE stable, and had applied the transaction."""
+
+    tx: str
+    csn: int
+    primary_ms: int
+
+
+class Rollback(Event):
+    """A transaction ends without effect.
+
+    Attributes:
+        name: the client's.
+        reason: why; of one that was open when its primary was replaced, this stands at the EPOCH record.
+        primary_ms: wall clock of the primary; 0 if an EPOCH ended it.
+    """
+
+    tx: str
+    name: str = ""
+    reason: str = ""
+    primary_ms: int = 0
+
+
+class DtxPrepare(Event):
+    """A branch of a distributed transaction is prepared: only its transaction manager, or an operator, ends it.
+
+    Attributes:
+        xid: format:global:branch.
+    """
+
+    tx: str
+    vhost: str
+    xid: str
+    primary_ms: int
+
+
+class DtxRollback(Event):
+    """An operator has rolled a prepared branch back, which is remembered."""
+
+    tx: str
+    vhost: str
+    xid: str
+    primary_ms: int
+
+
+class DtxForget(Event):
+    """What an operator did with a branch need not be remembered any more."""
+
+    vhost: str
+    xid: str
+
+
+class Outcome(Event):
+    """A client asked for a name of which no transaction is known: it is barred, a late commit under it is refused."""
+
+    name: str
+    primary_ms: int
+
+
+class OutcomesTrimmed(Event):
+    """Outcomes that were decided at or before an offset are forgotten.
+
+    Attributes:
+        upto: that offset.
+    """
+
+    upto: int
+
+
+# -- topology and epochs ----------------------------------------------------------------------------------------------
+
+
+class Declare(Event):
+    """A queue or an exchange.
+
+    Attributes:
+        what: ``queue`` or ``exchange``.
+        queue, queue_id: of a queue.
+        exchange, type: of an exchange.
+        durable, auto_delete: as declared.
+        messages_logged: False for a queue whose messages are in no log.
+    """
+
+    what: str
+    vhost: str
+    queue: str = ""
+    queue_id: int = 0
+    exchange: str = ""
+    type: str = ""
+    durable: bool = False
+    auto_delete: bool = False
+    messages_logged: bool = True
+
+
+class Delete(Event):
+    """A queue, with all that it holds, or an exchange."""
+
+    what: str
+    vhost: str
+    queue: str = ""
+    queue_id: int = 0
+    exchange: str = ""
+
+
+class Bind(Event):
+    """A queue is bound to an exchange."""
+
+    vhost: str
+    exchange: str
+    queue: str
+    queue_id: int
+    routing_key: str
+
+
+class Unbind(Event):
+    """A queue is not bound to an exchange any more."""
+
+    vhost: str
+    exchange: str
+    queue: str
+    queue_id: int
+    routing_key: str
+
+
+class Epoch(Event):
+    """The reign of a primary begins. What was open is rolled back.
+
+    Attributes:
+        primary: broker id.
+        transients_lost: whether transient messages ended here.
+        primary_ms: wall clock of that primary.
+    """
+
+    primary: str
+    transients_lost: bool
+    primary_ms: int
+
+
+# -- votes, as far as they are durable notes -----------------------------------------------------------------------------
+
+
+class Vote(Event):
+    """This broker's vote on a closed transaction. A refusal is a note of its journal; consent is an acknowledgement past PREPARE.
+
+    Attributes:
+        vote: ``failed`` (refused), ``ended`` (the refusal does not stand any more), ``prepared`` or ``left``.
+        prepare_offset: of the PREPARE or DTX_PREPARE.
+        reason: what this broker lacks.
+        backup: whose vote, if the primary tells it; else this broker's.
+    """
+
+    tx: str
+    vote: str
+    prepare_offset: int
+    reason: str = ""
+    backup: str = ""
+
+
+# -- facts that are no record ----------------------------------------------------------------------------------------
+
+
+class Role(Event):
+    """This broker has another role: ``primary``, ``backup`` or ``standalone``."""
+
+    role: str
+    was: str = ""
+    primary: str = ""
+
+
+class Status(Event):
+    """This broker has another status.
+
+    Attributes:
+        status, was: joining, catchup, ready, recovering, active or standalone.
+        primary: whom it follows, or itself.
+    """
+
+    status: str
+    was: str = ""
+    primary: str = ""
+
+
+class InSync(Event):
+    """The primary has learnt that the stored in-sync set is another one.
+
+    Attributes:
+        members: broker ids, sorted, with commas.
+        min_insync: how many there must be.
+    """
+
+    members: str
+    min_insync: int = 0
+
+
+class Readiness(Event):
+    """A backup is ready, or what keeps it from being ready has changed.
+
+    Attributes:
+        backup: which.
+        ready: whether it may be promoted.
+        listed, linked: whether it is in the in-sync set, and whether it has a link.
+        blockers: how many `Blocker` follow.
+    """
+
+    backup: str
+    ready: bool
+    listed: bool
+    linked: bool
+    blockers: int = 0
+
+
+class Blocker(Event):
+    """One thing that keeps a backup from being ready.
+
+    Attributes:
+        what: ``guard``, ``queue``, ``transaction``, ``link`` or another word of the status page.
+        queue, tx: of what.
+        left: how many ids the backup lacks.
+    """
+
+    backup: str
+    what: str
+    queue: str = ""
+    tx: str = ""
+    left: int = 0
+
+
+class TrackerAdd(Event):
+    """A transaction closed of which a backup lacks a part.
+
+    Attributes:
+        left: how many ids.
+    """
+
+    tx: str
+    backup: str
+    queue: str = ""
+    left: int = 0
+
+
+class TrackerClear(Event):
+    """The backup holds that transaction now."""
+
+    tx: str
+    backup: str
+
+
+class Expel(Event):
+    """A broker is taken out of the in-sync set."""
+
+    backup: str
+    reason: str
+
+
+class Admit(Event):
+    """A broker is put into the in-sync set."""
+
+    backup: str
+
+
+class Promote(Event):
+    """This broker has won an epoch."""
+
+    was: str = ""
+    reason: str = ""
+
+
+class StepDown(Event):
+    """This broker leads no more."""
+
+    reason: str
+
+
+class LinkUp(Event):
+    """A link to another broker is up."""
+
+    peer: str
+
+
+class LinkDown(Event):
+    """A link is gone."""
+
+    peer: str
+    reason: str = ""
+
+
+class WorkRefused(Event):
+    """The primary takes no new work.
+
+    Attributes:
+        cause: ``disk``, ``memory`` or ``min_insync``.
+    """
+
+    cause: str
+    reason: str = ""
+
+
+class WorkTaken(Event):
+    """The primary takes work again."""
+
+    cause: str
+
+
+class Dropped(Event):
+    """The buffer of facts was full.
+
+    Attributes:
+        count: how many facts are missing here; ``seq`` goes on as if they had been told.
+    """
+
+    count: int
+
+
+class Confirm(Event):
+    """A publisher was told that its message is safe. Only at detail "messages"."""
+
+    queue: str
+    id: int
+
+
+class Deliver(Event):
+    """A message was handed to a consumer. Only at detail "messages"."""
+
+    queue: str
+    id: int
+    redelivered: bool = False
+
+
+class Requeue(Event):
+    """A message returned to its place in the queue. Only at detail "messages"."""
+
+    queue: str
+    id: int
+
+
+EVENT_TYPES: Final[tuple[type[Event], ...]] = tuple(Event.__subclasses__())
+"""All of them, in the order of this file."""
+BY_NAME: Final[dict[str, type[Event]]] = {event_name(each.__name__): each for each in EVENT_TYPES}
+FIELDS: Final = {
+    "tx": "the transaction",
+    "csn": "commit sequence number: the place in the order of commits",
+    "name": "the client's own name of the transaction",
+    "vhost": "virtual host",
+    "queue": "the queue's name",
+    "queue_id": "the queue's id, which a queue that is declared anew does not share",
+    "exchange": "the exchange's name",
+    "routing_key": "of the binding",
+    "id": "replication id",
+    "count": "how many",
+    "what": "queue or exchange",
+    "xid": "of the branch, as format:global:branch",
+    "reason": "why",
+    "backup": "broker id of the backup",
+    "peer": "broker id of the other end",
+    "primary": "broker id of the primary",
+    "primary_ms": "wall clock of the primary that decided",
+    "was": "what it was before",
+    "left": "how many ids the backup lacks",
+    "role": "the new one",
+    "cause": "as in `work_refused`",
+    "redelivered": "whether it may have been delivered before",
+    "persistent": "whether it survives a restart of the whole group",
+    "digest": "over the heads of its operations, in hexadecimal",
+}
+"""What a field means wherever its event says nothing else."""

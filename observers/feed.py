@@ -1,0 +1,98 @@
+"""The feed: sources of events, their order, what of them is wanted, and sinks.
+
+    EventSource  ->  merged  ->  Selection  ->  FeedSink
+
+A source is one broker's journal (`feed_reader.FeedReader`), or one broker's facts that are in no journal. A sink is a terminal, a
+file, a topic. Between them nothing is kept: a source says where it can go on, a sink when it has kept what it was given, and the
+command (`feed_command`) stores the cursor of the former after the latter.
+
+**Order.** The events of one source stay in its order. Sources are merged by wall clock, then by position: on one host that is the
+order in which things happened; over hosts it is as good as their clocks.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import attrs
+
+from understudy.observers.events_schema import Append, Event
+
+Key = tuple[int, int, int, str]
+
+
+class EventSource(Protocol):
+    """Yields events of one broker."""
+
+    def events(self) -> Iterator[list[Event]]:
+        """What there is now, in order; called again later, it goes on. A reader may stop behind each list."""
+
+
+class FeedSink(Protocol):
+    """Takes events. `feed_sink` has the terminal's."""
+
+    def take(self, events: list[Event]) -> None:
+        """Take some more, in order. May buffer."""
+
+    def flush(self) -> None:
+        """Return when everything that was taken is kept, as far as this sink keeps things."""
+
+    def close(self) -> None:
+        """No more is coming; what was taken is kept."""
+
+
+def keyed(source: Iterable[list[Event]]) -> Iterator[tuple[Key, list[Event]]]:
+    """The lists of one source, each with its place in the order of all sources."""
+    newest = 0
+    for events in source:
+        first = events[0]
+        for event in events:
+            newest = max(newest, event.at_ms or getattr(event, "primary_ms", 0))
+        yield (newest, first.epoch, first.offset, first.broker), events
+
+
+def merged(sources: Iterable[Iterable[list[Event]]]) -> Iterator[list[Event]]:
+    """The lists of all sources in one order; of each source in its own."""
+    for _, events in heapq.merge(*map(keyed, sources), key=lambda each: each[0]):
+        yield events
+
+
+@attrs.frozen(kw_only=True)
+class Selection:
+    """Which events are wanted; the default is all.
+
+    Args:
+        tx: a transaction, as events name it, or without the founding; "": any.
+        queue: name of a queue, or ``vhost/name``; "": any.
+        since_ms: wall clock of the earliest.
+    """
+
+    tx: str = ""
+    queue: str = ""
+    since_ms: int = 0
+
+    @property
+    def everything(self) -> bool:
+        return not (self.tx or self.queue or self.since_ms)
+
+    def of(self, events: list[Event]) -> list[Event]:
+        """Those of one list that are wanted. With ``tx``, also the `Append` that says that they are on the disk there."""
+        if self.everything:
+            return events
+        since = self.since_ms
+        wanted = [each for each in events if (not since or each.at_ms >= since) and self._concerns(each)]
+        if wanted and self.tx:
+            wanted += [each for each in events if isinstance(each, Append)]
+        return wanted
+
+    def _concerns(self, event: Event) -> bool:
+        if self.tx:
+            tx = getattr(event, "tx", "")
+            if tx != self.tx and not tx.endswith(f"/{self.tx}"):
+                return False
+        if self.queue:
+            queue = getattr(event, "queue", "")
+            return bool(queue) and self.queue in (queue, f"{getattr(event, 'vhost', '')}/{queue}")
+        return True

@@ -1,0 +1,95 @@
+"""One readable line an event, for the terminal.
+
+    12:03:04.567  b2  3/1042  commit          tx 3.17  csn 95
+
+Wall clock of the broker (of the primary, where only that is known), broker, epoch/offset, event, and what it says. Fields that are
+empty are left out; a founding is left out of a transaction's name.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from understudy.observers.events_schema import EVENT_TYPES, Event, event_name
+
+_HEAD: Final = frozenset(Event.__struct_fields__)
+_FIELDS: Final[dict[type[Event], tuple[str, ...]]] = {
+    each: tuple(name for name in each.__struct_fields__ if name not in _HEAD and name != "primary_ms")
+    for each in EVENT_TYPES
+}
+_NAMES: Final = {each: f"{event_name(each.__name__):<14}" for each in EVENT_TYPES}
+_LABELS: Final = {
+    "queue_id": "",
+    "vhost": "",
+    "what": "",
+    "reason": "because",
+    "routing_key": "key",
+    "first_offset": "from",
+    "from_offset": "after",
+    "durable_events": "durable",
+    "place": "#",
+}
+"""Words in front of a value, where the field's name is not it. Without one the field is left out, or stands by itself."""
+_ALONE: Final = frozenset(("what", "vote", "status", "role"))
+_USUAL: Final = frozenset(("persistent", "durable", "messages_logged", "listed", "linked", "ready"))
+"""Truth values that are said only if they are false."""
+_HIDDEN: Final = frozenset(("queue_id", "vhost", "previous", "previous_events", "durable_digest", "from_epoch", "sync"))
+
+
+def event_line(event: Event) -> str:
+    """The line, without its end."""
+    kind = type(event)
+    words = [f"{_clock(event)}  {event.broker}  {event.epoch}/{event.offset}  {_NAMES[kind]}"]
+    for name in _FIELDS[kind]:
+        value = getattr(event, name)
+        if name not in _HIDDEN and (value or value is False):
+            word = _word(event, name, value)
+            if word:
+                words.append(word)
+    return "  ".join(words)
+
+
+def _word(event: Event, name: str, value: Any) -> str:
+    if name == "tx":
+        return f"tx {value.rpartition('/')[2]}"
+    if name == "queue":
+        vhost = getattr(event, "vhost", "/")
+        return f"queue {value}" if vhost in ("", "/") else f"queue {value} in {vhost}"
+    if name == "count":
+        return "" if value == 1 else f"count {value}"
+    if isinstance(value, bool):
+        return _truth(name, value)
+    if name in _ALONE:
+        return "" if getattr(event, value, "") else str(value)
+    if name == "deadline_ms":
+        return f"expires {_time(value)}"
+    label = _LABELS.get(name, name.replace("_", " "))
+    return f"{label} {value}" if label else str(value)
+
+
+def _truth(name: str, value: bool) -> str:  # it is what is to be written
+    usual = name in _USUAL
+    if value is usual:
+        return ""
+    return name.replace("_", " ") if value else f"not {name.replace('_', ' ')}"
+
+
+def _clock(event: Event) -> str:
+    at_ms = event.at_ms or getattr(event, "primary_ms", 0)
+    return _time(at_ms) if at_ms else "           -"
+
+
+def _time(at_ms: int) -> str:
+    moment = datetime.fromtimestamp(at_ms / 1000).astimezone()
+    return f"{moment:%H:%M:%S}.{at_ms % 1000:03d}"
+
+
+def event_json(event: Event) -> bytes:
+    """The same as one line of JSON, without its end."""
+    return _encode(event)
+
+
+_encode: Final = msgspec.json.Encoder().encode
