@@ -10,12 +10,12 @@ Who is who, in the order of one run::
     demonstration     runs it all: brokers up, accounts filled, load and kills, queues read, report
     broker_group      `understudy cluster` as a child: what it prints, who leads, SIGKILL
     session, mover    one client: its connection over three addresses, its transactions
-    client_log        what clients write down, a JSON object a line, flushed
     killer            when the primary dies
     view              what one sees meanwhile
     read_back         the queues as a client finds them, and the digests that the brokers state over HTTP
-    ledger, verdict   pure: logs and queues in, every contradiction between them out
     figures, report   pure: latencies and failover times; all of it as a mapping and as text
+
+What clients write down, and what is concluded from it, is in the room ``client/verdicts``.
 
 Only ``session`` and ``mover`` import aio-pika (extra ``demo``), and only when the command runs.
 """

@@ -16,17 +16,21 @@ from typing import Any, Final
 import attrs
 
 from understudy.client.demo.broker_group import BrokerGroup, GroupError
-from understudy.client.demo.client_log import ClientLog, Coin, read_logs
 from understudy.client.demo.figures import Kill
 from understudy.client.demo.killer import Killer
-from understudy.client.demo.ledger import Ledger
 from understudy.client.demo.mover import Mover
-from understudy.client.demo.read_back import Digests, agree, disagreements, read_accounts, read_digests
+from understudy.client.demo.read_back import READER, agree, read_accounts, read_digests
 from understudy.client.demo.report import Run, make_report
 from understudy.client.demo.session import LostError, RefusedError, Session
 from understudy.client.demo.tally import Tally
-from understudy.client.demo.verdict import judge
 from understudy.client.demo.view import View
+from understudy.client.verdicts.case import Case
+from understudy.client.verdicts.client_log import ClientLog, read_logs
+from understudy.client.verdicts.content import BrokerContent
+from understudy.client.verdicts.differing import differing, miscounted
+from understudy.client.verdicts.history import History
+from understudy.client.verdicts.judging import judge
+from understudy.client.verdicts.violation import Violation
 
 ACCOUNTS: Final = tuple(f"account-{number}" for number in range(8))
 COINS_PER_ACCOUNT: Final = 50
@@ -74,8 +78,9 @@ class Demonstration:
         self._problems: list[str] = []
         self._kills: list[Kill] = []
         self._load_s = 0.0
-        self._digests: Digests | None = None
-        self._queues: dict[str, list[Coin]] = {}
+        self._content = BrokerContent.of(READER, dict.fromkeys(ACCOUNTS, ()))
+        self._brokers: list[BrokerContent] | None = None
+        self._differences: list[Violation] = []
 
     async def run(self) -> dict[str, Any]:
         """Returns the report.
@@ -188,20 +193,22 @@ class Demonstration:
             self._problems.append(str(error))
         until_s = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
-            self._queues, self._digests = {}, None
+            self._content, self._brokers = BrokerContent.of(READER, dict.fromkeys(ACCOUNTS, ())), None
+            self._differences, unread = [], ""
             try:
-                self._queues, wrong = await read_accounts(Session(group.addresses, "reader"), ACCOUNTS)
-                self._digests = await read_digests(group)
-                wrong += disagreements(self._digests, self._queues)
+                self._content = await read_accounts(Session(group.addresses, "reader"), ACCOUNTS)
+                self._brokers = brokers = await read_digests(group)
+                self._differences = differing(brokers) + miscounted(self._content, brokers)
             except (GroupError, LostError, RefusedError) as error:
-                wrong = [str(error)]
-            if not wrong or time.monotonic() > until_s:
+                unread = str(error)
+            if not (unread or self._differences) or time.monotonic() > until_s:
                 break
             await asyncio.sleep(SETTLE_PAUSE_S)  # messages in the hands of a client that was given up go back some time
-        self._problems += wrong
+        if unread:
+            self._problems.append(unread)
 
     def _report(self, total_s: float) -> dict[str, Any]:
-        ledger = Ledger(read_logs(self._folder / "clients"))
+        case = Case(history=History.of(read_logs(self._folder / "clients")), content=self._content)
         run = Run(
             clients=self._wishes.clients,
             accounts=len(ACCOUNTS),
@@ -210,11 +217,13 @@ class Demonstration:
             kills=self._kills,
             kills_wanted=self._wishes.kills,
             transactions_wanted=self._wishes.transactions,
-            digests_equal=agree(self._digests) if self._digests is not None else None,
+            digests_equal=agree(self._brokers) if self._brokers is not None else None,
             problems=self._problems,
         )
-        report = make_report(run, ledger, judge(ledger, self._queues))
-        for name, content in (("queues", self._queues), ("digests", self._digests), ("report", report)):
+        report = make_report(run, case, [*judge(case), *self._differences])
+        queues = {name: queue.messages for name, queue in self._content.queues.items()}
+        digests = [attrs.asdict(broker) for broker in self._brokers or ()]
+        for name, content in (("queues", queues), ("digests", digests), ("report", report)):
             (self._folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         return report
 

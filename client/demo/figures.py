@@ -8,7 +8,7 @@ from statistics import median
 
 import attrs
 
-from understudy.client.demo.ledger import Ledger
+from understudy.client.verdicts.history import History
 
 ALL_READY = "all_ready"
 CATCHING_UP = "catching_up"
@@ -40,21 +40,21 @@ class Failover:
     ms: float | None
 
 
-def failovers(ledger: Ledger, kills: Sequence[Kill]) -> list[Failover]:
+def failovers(history: History, kills: Sequence[Kill]) -> list[Failover]:
     """One for each kill, in their order."""
-    answered = [(tx.begun_s, tx.answered_s) for tx in ledger.transactions.values() if tx.answered_s is not None]
+    answered = [(tx.began_s, tx.answered_s) for tx in history.transactions.values() if tx.answered_s is not None]
     found = []
     for kill in kills:
-        first = min((answer for begun, answer in answered if begun > kill.at_s), default=None)
+        first = min((answer for began, answer in answered if began > kill.at_s), default=None)
         found.append(Failover(kill=kill, ms=None if first is None else round(1000 * (first - kill.at_s), 1)))
     return found
 
 
-def commit_ms(ledger: Ledger) -> list[float]:
+def commit_ms(history: History) -> list[float]:
     """How long each commit took that was answered with commit-ok, sorted."""
     return sorted(
         round(1000 * (tx.answered_s - tx.commit_sent_s), 2)
-        for tx in ledger.transactions.values()
+        for tx in history.transactions.values()
         if tx.answered_s is not None and tx.commit_sent_s is not None
     )
 

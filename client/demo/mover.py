@@ -22,8 +22,8 @@ import aio_pika
 import msgspec
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, DeliveryMode
 
-from understudy.client.demo.client_log import BY_BROKER, BY_CLIENT, BY_LOSS, CONNECTED, LOST, ClientLog, Coin
 from understudy.client.demo.session import LostError, RefusedError, Session, errors_as_ours
+from understudy.client.verdicts.client_log import BY_BROKER, BY_CLIENT, BY_LOSS, ClientLog, Message
 
 TX_HEADER: Final = "x-understudy-tx"
 ROLLED_BACK_CODES: Final = frozenset({406, 506})
@@ -39,7 +39,7 @@ RETRY_S: Final = (0.1, 0.3)
 class _Held(NamedTuple):
     """A coin that was delivered and not acknowledged yet."""
 
-    coin: Coin
+    coin: Message
     tag: int
 
 
@@ -83,7 +83,7 @@ class Mover:
         while not stop.is_set() or self._unknown:
             try:
                 await self._session.connect()
-                self._log.write(CONNECTED, broker=str(self._session.address))
+                self._log.connected(str(self._session.address))
                 if self._unknown:
                     await self._resolve()
                 if not stop.is_set():
@@ -92,7 +92,7 @@ class Mover:
                     await self._rest()
                     await self._move()
             except (LostError, RefusedError) as error:
-                self._log.write(LOST, why=str(error))
+                self._log.lost(str(error))
                 await asyncio.sleep(self._random.uniform(*RETRY_S))
             finally:
                 await self._close()
@@ -146,11 +146,11 @@ class Mover:
         self._arrived.set()
 
     def _hold(self, message: AbstractIncomingMessage) -> None:
-        stamp, amount = msgspec.json.decode(message.body)
+        message_id, amount = msgspec.json.decode(message.body)
         assert message.routing_key is not None
         assert message.delivery_tag is not None
-        coin = Coin(stamp, message.routing_key, amount)
-        self._log.got(coin, fresh=not message.redelivered)
+        coin = Message(message_id, message.routing_key, amount)
+        self._log.received(coin, redelivered=bool(message.redelivered))
         self._held.append(_Held(coin, message.delivery_tag))
 
     async def _take(self) -> list[_Held]:
@@ -209,8 +209,10 @@ class Mover:
         assert self._channel is not None
         tx = f"{self._log.client}-{self._number}"
         self._number += 1
-        coins = [Coin(f"{tx}/{index}", account, amount) for index, (account, amount) in enumerate(makes)]
-        self._log.begun(tx, [held.coin for held in taken], coins, str(self._session.address))
+        coins = [Message(f"{tx}/{index}", account, amount) for index, (account, amount) in enumerate(makes)]
+        self._log.began(tx, broker=str(self._session.address))
+        self._log.sent(coins, tx)
+        self._log.acknowledged([held.coin for held in taken], tx)
         transaction = self._channel.transaction()
         try:
             await self._publish_and_acknowledge(tx, coins, taken)
@@ -239,18 +241,18 @@ class Mover:
             raise
         self._log.committed(tx)
 
-    async def _publish_and_acknowledge(self, tx: str, coins: list[Coin], taken: list[_Held]) -> None:
+    async def _publish_and_acknowledge(self, tx: str, coins: list[Message], taken: list[_Held]) -> None:
         assert self._channel is not None
         exchange = self._channel.default_exchange
         async with errors_as_ours():
             underlying = await self._channel.get_underlay_channel()
             for coin in coins:
                 message = aio_pika.Message(
-                    msgspec.json.encode((coin.stamp, coin.amount)),
+                    msgspec.json.encode((coin.id, coin.amount)),
                     headers={TX_HEADER: tx},
                     delivery_mode=DeliveryMode.PERSISTENT,
                 )
-                await exchange.publish(message, coin.account, mandatory=False)
+                await exchange.publish(message, coin.queue, mandatory=False)
             for held in taken:
                 # Not message.ack(): it may be done once, and after a rollback the coin is to be acknowledged again.
                 await underlying.basic_ack(held.tag)

@@ -5,44 +5,36 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from understudy.client.demo.broker_group import BrokerGroup, GroupError
-from understudy.client.demo.client_log import Coin
 from understudy.client.demo.session import LostError, RefusedError, Session, errors_as_ours
+from understudy.client.verdicts.client_log import Message
+from understudy.client.verdicts.content import BrokerContent, QueueContent
+from understudy.client.verdicts.differing import differing
 
 READ_TIMEOUT_S: Final = 20.0
 AGREE_TIMEOUT_S: Final = 10.0
 DIGEST_PAGE: Final = "/digest"
+READER: Final = "a client"
 
 
-class QueueDigest(NamedTuple):
-    """What one broker states of one queue."""
-
-    messages: int
-    digest: str
-
-
-Digests = Mapping[str, Mapping[str, QueueDigest]]
-"""By broker, by queue."""
-
-
-async def read_accounts(session: Session, accounts: Sequence[str]) -> tuple[dict[str, list[Coin]], list[str]]:
+async def read_accounts(session: Session, accounts: Sequence[str]) -> BrokerContent:
     """Read every account to its end, by basic.get; the messages go back when the connection closes.
 
     Returns:
-        The coins of each account, in queue order; and where the number of messages that queue.declare-ok stated was another.
+        The messages of each account, in queue order, with the count that queue.declare-ok stated.
 
     Raises:
-        LostError: nobody let us read everything in time.
+        LostError: no broker let us read everything in time.
     """
     deadline = time.monotonic() + READ_TIMEOUT_S
     while True:
         try:
             await session.connect()
-            return await _read_all(session, accounts)
+            return BrokerContent(broker=READER, queues=await _read_all(session, accounts))
         except (LostError, RefusedError) as error:
             if time.monotonic() > deadline:
                 raise LostError(f"the accounts could not be read: {error}") from error
@@ -51,24 +43,23 @@ async def read_accounts(session: Session, accounts: Sequence[str]) -> tuple[dict
             await session.disconnect()
 
 
-async def _read_all(session: Session, accounts: Sequence[str]) -> tuple[dict[str, list[Coin]], list[str]]:
+async def _read_all(session: Session, accounts: Sequence[str]) -> dict[str, QueueContent]:
     channel = await session.channel()
-    found: dict[str, list[Coin]] = {}
-    miscounted = []
+    found: dict[str, QueueContent] = {}
     async with errors_as_ours(READ_TIMEOUT_S):
         for account in accounts:
             queue = await channel.declare_queue(account, durable=True, passive=True)
-            coins = found[account] = []
+            coins: list[Message] = []
             while (message := await queue.get(fail=False, timeout=None)) is not None:
-                stamp, amount = msgspec.json.decode(message.body)
-                coins.append(Coin(stamp, account, amount))
+                message_id, amount = msgspec.json.decode(message.body)
+                coins.append(Message(message_id, account, amount))
             stated = queue.declaration_result.message_count
-            if stated != len(coins):
-                miscounted.append(f"{account} holds {len(coins)} messages, queue.declare-ok says {stated}")
-    return found, miscounted
+            assert stated is not None
+            found[account] = QueueContent(count=stated, messages=tuple(coins))
+    return found
 
 
-async def read_digests(group: BrokerGroup) -> Digests:
+async def read_digests(group: BrokerGroup) -> list[BrokerContent]:
     """Ask all brokers, again and again until they agree: a backup hears of the last commits' stability a moment later.
 
     Returns:
@@ -81,46 +72,25 @@ async def read_digests(group: BrokerGroup) -> Digests:
     while True:
         late = time.monotonic() > deadline
         try:
-            digests = {broker: digests_of(await group.page(broker, DIGEST_PAGE)) for broker in sorted(group.views)}
+            brokers = [digests_of(broker, await group.page(broker, DIGEST_PAGE)) for broker in sorted(group.views)]
         except GroupError:
             if late:
                 raise
         else:
-            if late or agree(digests):
-                return digests
+            if late or agree(brokers):
+                return brokers
         await asyncio.sleep(0.2)
 
 
-def digests_of(page: Mapping[str, Any]) -> dict[str, QueueDigest]:
+def digests_of(broker: str, page: Mapping[str, Any]) -> BrokerContent:
     """The page ``/digest``: ``{"queues": [{"vhost": "/", "name": ..., "messages": 12, "digest": "<sha256>"}, ...]}``."""
     try:
-        return {queue["name"]: QueueDigest(queue["messages"], queue["digest"]) for queue in page["queues"]}
+        queues = {each["name"]: QueueContent(count=each["messages"], digest=each["digest"]) for each in page["queues"]}
     except (KeyError, TypeError) as error:
         raise GroupError(f"{DIGEST_PAGE} is not as it should be: {str(page)[:200]}") from error
+    return BrokerContent(broker=broker, queues=queues)
 
 
-def agree(digests: Digests) -> bool:
-    """All brokers state the same of the same queues."""
-    stated = list(digests.values())
-    return bool(stated) and all(each == stated[0] for each in stated)
-
-
-def disagreements(digests: Digests, accounts: Mapping[str, Sequence[Coin]]) -> list[str]:
-    """What the brokers state differently, of each other or of what a client found."""
-    problems = []
-    queues = {queue for stated in digests.values() for queue in stated} | set(accounts)
-    for queue in sorted(queues):
-        stated = {broker: of_broker.get(queue) for broker, of_broker in digests.items()}
-        if len(set(stated.values())) > 1:
-            problems.append(f"digests of {queue} differ: " + ", ".join(f"{b} {_brief(d)}" for b, d in stated.items()))
-        elif queue in accounts:
-            (one,) = set(stated.values())
-            if one is None or one.messages != len(accounts[queue]):
-                problems.append(
-                    f"{queue}: a client finds {len(accounts[queue])} messages, the brokers state {_brief(one)}"
-                )
-    return problems
-
-
-def _brief(digest: QueueDigest | None) -> str:
-    return "nothing" if digest is None else f"{digest.messages} ({digest.digest[:12]})"
+def agree(brokers: Sequence[BrokerContent]) -> bool:
+    """All brokers state the same of the same queues; without a broker there is no agreement."""
+    return bool(brokers) and not differing(brokers)

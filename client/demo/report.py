@@ -1,4 +1,7 @@
-"""The report of a run: a mapping for machines, a text for people. Pure."""
+"""The report of a run: a mapping for machines, a text for people. Pure.
+
+The mapping is what ``understudy demo --json`` prints: README and docs/verdicts.md show how to read it.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,29 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.client.demo.client_log import BY_BROKER, BY_CLIENT, BY_LOSS, COMMITTED, ROLLED_BACK
 from understudy.client.demo.figures import KINDS, Failover, Kill, commit_ms, failovers, median_and_max, percentile
-from understudy.client.demo.ledger import Ledger
-from understudy.client.demo.verdict import Verdict
+from understudy.client.verdicts.altered import minted_and_found
+from understudy.client.verdicts.case import Case
+from understudy.client.verdicts.client_log import BY_BROKER, BY_CLIENT, BY_LOSS
+from understudy.client.verdicts.history import COMMITTED, ROLLED_BACK
+from understudy.client.verdicts.violation import Kind, Violation
 
 EXAMPLES: Final = 5
+SHOWN_VIOLATIONS: Final = 100
 _ROLLERS: Final = (BY_CLIENT, BY_LOSS, BY_BROKER)
 _MEANING: Final = {
-    "lost": "coins that must be in a queue and are not",
-    "doubled": "coins that are there twice, or were taken twice",
-    "partial": "transactions of which a part was done",
-    "contradicted": "transactions that ended otherwise than their client was told",
-    "unresolved": "transactions of which nobody could learn the outcome",
-    "foreign": "coins that nobody made",
-    "altered": "coins of another worth, or in another account, than they were made",
-    "uncommitted": "coins that were delivered though their transaction never committed",
-    "unordered": "coins that stand before an earlier one of the same client",
-    "stale": "coins that were delivered twice with redelivered=0",
+    Kind.LOST: "coins that must be in a queue and are not",
+    Kind.DOUBLED: "coins that are there twice, or were taken twice",
+    Kind.PARTIAL: "transactions of which a part was done",
+    Kind.CONTRADICTED: "transactions that ended otherwise than their client was told",
+    Kind.UNRESOLVED: "transactions of which no client could learn the outcome",
+    Kind.FOREIGN: "coins that no client made",
+    Kind.ALTERED: "coins of another worth, or in another account, than they were made",
+    Kind.UNCOMMITTED: "coins that were seen though their transaction never committed",
+    Kind.UNORDERED: "coins that stand behind a later one of the same client",
+    Kind.STALE: "coins that were delivered twice with redelivered=0",
 }
+"""The other kinds say all in their sentence."""
 
 
 @attrs.frozen(kw_only=True)
@@ -49,14 +56,23 @@ class Run:
     problems: Sequence[str]
 
 
-def make_report(run: Run, ledger: Ledger, verdict: Verdict) -> dict[str, Any]:
-    """Everything, with ``ok`` and the list ``problems`` first."""
-    transactions = list(ledger.transactions.values())
+def make_report(run: Run, case: Case, violations: Sequence[Violation]) -> dict[str, Any]:
+    """Everything, with ``ok`` and the list ``problems`` first.
+
+    Args:
+        run: what happened beside.
+        case: the clients' logs, and the queues as read at the end.
+        violations: of ``case``, and of the brokers among each other.
+    """
+    history = case.history
+    transactions = list(history.transactions.values())
     unknown = [tx for tx in transactions if tx.unknown]
     acknowledged = sum(tx.answered_s is not None for tx in transactions)
-    commits = commit_ms(ledger)
-    taken = failovers(ledger, run.kills)
-    problems = [*_contradictions(verdict), *_shortfalls(run, acknowledged, taken), *run.problems]
+    commits = commit_ms(history)
+    taken = failovers(history, run.kills)
+    subjects = _subjects(violations)
+    minted, found = minted_and_found(case)
+    problems = [*_contradictions(violations), *_shortfalls(run, acknowledged, taken), *run.problems]
     return {
         "ok": not problems,
         "problems": problems,
@@ -66,12 +82,12 @@ def make_report(run: Run, ledger: Ledger, verdict: Verdict) -> dict[str, Any]:
             "rolled_back": sum(bool(tx.rolled_back_by) for tx in transactions),
             **{f"rolled_back_by_{by}": sum(tx.rolled_back_by == by for tx in transactions) for by in _ROLLERS},
             "unknown": len(unknown),
-            "unknown_committed": sum(tx.told == [COMMITTED] for tx in unknown),
-            "unknown_rolled_back": sum(tx.told == [ROLLED_BACK] for tx in unknown),
-            "unresolved": len(verdict.unresolved),
+            "unknown_committed": sum(tx.told == (COMMITTED,) for tx in unknown),
+            "unknown_rolled_back": sum(tx.told == (ROLLED_BACK,) for tx in unknown),
+            "unresolved": len(subjects.get(Kind.UNRESOLVED, ())),
         },
-        **{name: len(getattr(verdict, name)) for name in _MEANING if name != "unresolved"},
-        "money": {"minted": verdict.minted, "found": verdict.found},
+        **{kind.value: len(subjects.get(kind, ())) for kind in _MEANING if kind is not Kind.UNRESOLVED},
+        "money": {"minted": minted, "found": found},
         "digests_equal": run.digests_equal,
         "kills": {"wanted": run.kills_wanted, "total": len(run.kills), **_by_kind(run.kills)},
         "failover_ms": _failover_ms(taken),
@@ -85,18 +101,24 @@ def make_report(run: Run, ledger: Ledger, verdict: Verdict) -> dict[str, Any]:
         "commits_per_s": round(acknowledged / run.load_s, 1) if run.load_s else None,
         "load_s": round(run.load_s, 1),
         "total_s": round(run.total_s, 1),
-        "examples": {name: list(content[:EXAMPLES]) for name, content in verdict.wrong()},
+        "examples": {kind.value: names[:EXAMPLES] for kind, names in subjects.items() if kind in _MEANING},
+        "violations": [attrs.asdict(violation) for violation in violations[:SHOWN_VIOLATIONS]],
     }
 
 
-def _contradictions(verdict: Verdict) -> list[str]:
+def _subjects(violations: Sequence[Violation]) -> dict[Kind, list[str]]:
+    """By kind, what is concerned, each once and sorted; kinds in the order of :class:`Kind`."""
+    subjects = {kind: sorted({each.subject for each in violations if each.kind is kind}) for kind in Kind}
+    return {kind: names for kind, names in subjects.items() if names}
+
+
+def _contradictions(violations: Sequence[Violation]) -> list[str]:
     found = [
-        f"{len(content)} {_MEANING[name]}: {', '.join(content[:EXAMPLES])}{', ...' if len(content) > EXAMPLES else ''}"
-        for name, content in verdict.wrong()
+        f"{len(names)} {_MEANING[kind]}: {', '.join(names[:EXAMPLES])}{', ...' if len(names) > EXAMPLES else ''}"
+        for kind, names in _subjects(violations).items()
+        if kind in _MEANING
     ]
-    if verdict.minted != verdict.found:
-        found.append(f"{verdict.minted} was minted and {verdict.found} is there")
-    return found
+    return found + [violation.text for violation in violations if violation.kind not in _MEANING]
 
 
 def _shortfalls(run: Run, acknowledged: int, taken: Sequence[Failover]) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Final
 
-from understudy.client.demo.client_log import BEGUN, COMMITTED, RESOLVED, ROLLED_BACK, UNKNOWN, Entry
+from understudy.client.verdicts.client_log import Entry, Event
 
 WINDOW_S: Final = 2.0
-OUTCOMES: Final = frozenset({COMMITTED, ROLLED_BACK, UNKNOWN})
+OUTCOMES: Final = frozenset({Event.COMMITTED, Event.ROLLED_BACK, Event.UNKNOWN})
 
 
 class Tally:
@@ -20,23 +20,23 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[Event] = Counter()
         self.served_s: float | None = 0.0
         self._killed_s = 0.0
-        self._begun: dict[str, float] = {}
+        self._began_s: dict[str, float] = {}
         self._recent: deque[float] = deque()
 
     def take(self, entry: Entry) -> None:
-        event, now = entry["event"], entry["t"]
+        event, now_s = entry.event, entry.at_s
         self.counts[event] += 1
-        if event == BEGUN:
-            self._begun[entry["tx"]] = now
+        if event is Event.BEGAN:
+            self._began_s[entry.tx] = now_s
         elif event in OUTCOMES:
-            begun = self._begun.pop(entry["tx"], 0.0)
-            if event == COMMITTED:
-                self._recent.append(now)
-                if self.served_s is None and begun > self._killed_s:
-                    self.served_s = now
+            began_s = self._began_s.pop(entry.tx, 0.0)
+            if event is Event.COMMITTED:
+                self._recent.append(now_s)
+                if self.served_s is None and began_s > self._killed_s:
+                    self.served_s = now_s
 
     def killed(self, at_s: float) -> None:
         self._killed_s, self.served_s = at_s, None
@@ -60,4 +60,4 @@ class Tally:
     @property
     def asking(self) -> int:
         """How many clients are waiting to learn an outcome."""
-        return self.counts[UNKNOWN] - self.counts[RESOLVED]
+        return self.counts[Event.UNKNOWN] - self.counts[Event.RESOLVED]

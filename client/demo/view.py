@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from understudy.client.demo.broker_group import ACTIVE, DOWN, READY, BrokerGroup, BrokerView, GroupError
-from understudy.client.demo.client_log import COMMITTED, ROLLED_BACK, UNKNOWN
 from understudy.client.demo.figures import Kill
 from understudy.client.demo.tally import Tally
+from understudy.client.verdicts.client_log import Event
 
 REFRESH_S: Final = 0.25
 ASK_S: Final = 1.0
@@ -163,7 +163,8 @@ def make_view(console: Console) -> PlainView | LiveView:
 
 def _progress(tally: Tally) -> str:
     counts = tally.counts
+    committed, rolled_back, unknown = (counts[each] for each in (Event.COMMITTED, Event.ROLLED_BACK, Event.UNKNOWN))
     return (
-        f"{tally.rate(time.monotonic()):.0f} commits/s; {counts[COMMITTED]:,} committed, {counts[ROLLED_BACK]:,} rolled back, "
-        f"{counts[UNKNOWN]:,} unknown, {tally.asking} being asked for"
+        f"{tally.rate(time.monotonic()):.0f} commits/s; {committed:,} committed, {rolled_back:,} rolled back, "
+        f"{unknown:,} unknown, {tally.asking} being asked for"
     )

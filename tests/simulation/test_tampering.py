@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 
 import pytest
 
 from tests.simulation.tampering import TAMPERINGS, Tampering, complaints_of
-from tests.simulation.tampering.complaints import SIMULATION
+from tests.simulation.tampering.complaints import ACCOUNTS, SIMULATION
+from understudy.client.verdicts import LOG_VERDICTS
 
 COMPLAINING = (
     *[f"{folder}/{path.stem}" for folder in ("checkers", "workloads") for path in (SIMULATION / folder).glob("*.py")],
@@ -37,5 +39,7 @@ def test_no_complaint_is_overlooked() -> None:
         for path in SIMULATION.rglob("*.py")
         if not path.name.startswith("test_")
     }
+    assert counted[ACCOUNTS] == 1, "it raises what the verdicts return"
+    counted[ACCOUNTS] = sum(inspect.getsource(verdict).count("Violation(") for verdict in LOG_VERDICTS)
     found = {module: len(complaints_of(module)) for module in COMPLAINING}
     assert {module: count for module, count in counted.items() if count != found.get(module, 0)} == {}

@@ -11,6 +11,7 @@ import pytest
 from tests.simulation import checkers
 from tests.simulation.knobs import ALL_FAULTS
 from tests.simulation.mutations import CAMPAIGN
+from tests.simulation.tampering import complaints_of
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
@@ -76,8 +77,8 @@ def test_what_the_simulator_has_is_told() -> None:
 
 @pytest.mark.parametrize("checker", re.findall(r"^``(\w+)``", checkers.__doc__ or "", re.MULTILINE))
 def test_the_promises_of_a_checker_are_those_of_its_complaints(checker: str) -> None:
-    source = (ROOT / "tests" / "simulation" / "checkers" / f"{checker}.py").read_text(encoding="utf-8")
-    promises = ", ".join(sorted(set(re.findall(r'"(G\d)"', source)))) or "-"
+    complaints = complaints_of(f"checkers/{checker}")
+    promises = ", ".join(sorted({each.promise for each in complaints if re.fullmatch(r"G\d", each.promise)})) or "-"
     assert checkers.__doc__ is not None
     assert re.search(rf"^``{checker}`` +{promises}  ", checkers.__doc__, re.MULTILINE)
     assert f"| `{checker}` | {promises} |" in TEXT

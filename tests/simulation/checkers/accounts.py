@@ -1,13 +1,26 @@
-"""Accounts: when everything is over, the clients' own books against what the brokers hold."""
+"""Accounts: when everything is over, the clients' own books against what the log says, by the rules of ``client/verdicts``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from tests.simulation.checkers.reference import BY_RESTART, BY_TRANSACTION, Departed, Fate, Reference
+from tests.simulation.checkers.reference import BY_DELETION, BY_RESTART, BY_TRANSACTION, Departed, Reference
 from tests.simulation.ledger import ClientTransaction, Ledger, Told, Violation
-from understudy.broker.log.record import ACKNOWLEDGED, REJECTED
+from understudy.broker.log.record import REASON_NAMES
 from understudy.broker.transactions.outcome_query import is_own_id, parse_tx_id
+from understudy.client.verdicts import (
+    LOG_VERDICTS,
+    BrokerContent,
+    Case,
+    Departure,
+    History,
+    LogContent,
+    Message,
+    Transaction,
+)
+
+_REASONS: Final = REASON_NAMES | {BY_TRANSACTION: "transaction", BY_RESTART: "restart", BY_DELETION: "deleted"}
 
 
 class Accounts:
@@ -18,78 +31,77 @@ class Accounts:
         self._ledger = ledger
 
     def check(self, kept_queues: Iterable[str]) -> None:
-        """``kept_queues``: durable queues that nobody deletes or purges, for persistent messages without expiry."""
+        """Raise the first violation.
+
+        Args:
+            kept_queues: durable queues that no client deletes or purges, for persistent messages without expiry.
+        """
+        case = self.case(kept_queues)
+        for verdict in LOG_VERDICTS:
+            for violation in verdict(case):
+                raise Violation(violation.promise, violation.text)
+
+    def case(self, kept_queues: Iterable[str]) -> Case:
+        """The books and the log, as verdicts read them."""
         kept = frozenset(kept_queues)
-        spent: dict[str, str] = {}
-        made: dict[str, str] = {}
-        for transaction in self._ledger.transactions.values():
-            self._agrees(transaction)
-            if transaction.told is not Told.COMMITTED:
-                continue
-            made.update(transaction.produced)
-            for stamp in transaction.consumed:
-                if stamp in spent:
-                    raise Violation("G1", f"{stamp} was consumed by {spent[stamp]} and by {transaction.label}")
-                spent[stamp] = transaction.label
-        self._transactions(made, spent, kept)
-        self._plain(kept)
-
-    def _agrees(self, transaction: ClientTransaction) -> None:
-        if transaction.told not in (Told.COMMITTED, Told.ROLLED_BACK):
-            raise Violation("G8", f"{transaction.label} has no outcome")
-        question = transaction.question
-        if not question:
-            return
-        reference = self._reference
-        fate = reference.fates.get(parse_tx_id(question)) if is_own_id(question) else reference.names.get(question)
-        if transaction.told is Told.ROLLED_BACK and fate is Fate.COMMITTED:
-            raise Violation("G8", f"{transaction.label} was told to be rolled back, and is committed")
-        if transaction.told is Told.COMMITTED and fate is not Fate.COMMITTED:
-            raise Violation("G4", f"{transaction.label} was told to be committed, and is {fate}")
-
-    def _transactions(self, made: dict[str, str], spent: dict[str, str], kept: frozenset[str]) -> None:
-        """Of transactions: what was made and not spent is there, once, and nothing else is."""
-        reference = self._reference
-        stolen = sorted(spent.keys() - reference.ever.keys())
-        if stolen:
-            raise Violation("G3", f"consumed, but never committed: {stolen[:5]}")
-        for stamp, queue in made.items():
-            if queue not in kept:
-                continue
-            left = reference.gone.get(stamp, [])
-            if stamp not in reference.ever:
-                raise Violation("G1", f"{stamp} was committed and never came to {queue}")
-            if stamp in spent:
-                if not left:
-                    raise Violation("G1", f"{stamp} was consumed by {spent[stamp]} and is still in {queue}")
-            elif left and stamp not in self._ledger.taken:
-                raise Violation("G1", f"{stamp} was never consumed and left {queue}: {left}")
-        rolled_back = {
-            stamp
-            for transaction in self._ledger.transactions.values()
-            if transaction.told is Told.ROLLED_BACK
-            for stamp in transaction.produced
+        lying = {name: list(self._lying(name)) for name in kept}
+        left = {
+            stamp: [_departure(queue, departed) for queue, departed in departures if queue in kept]
+            for stamp, departures in self._reference.gone.items()
         }
-        for stamp in rolled_back & reference.ever.keys():
-            raise Violation("G3", f"{stamp} is there; its transaction was rolled back")
+        places = {stamp: each[0].queue for stamp, each in left.items() if each}
+        places.update((message.id, name) for name, messages in lying.items() for message in messages)
+        for transaction in self._ledger.transactions.values():
+            places.update(transaction.produced)
+        return Case(
+            history=self._history(places),
+            content=BrokerContent.of("the log", lying),
+            log=LogContent(came=self._reference.ever, left=left, outcomes=self._outcomes()),
+        )
 
-    def _plain(self, kept: frozenset[str]) -> None:
-        """Outside transactions: what was confirmed is there, or somebody took it; what was refused never was there."""
-        reference, ledger = self._reference, self._ledger
-        for stamp in ledger.confirmed:
-            if stamp not in reference.ever:
-                raise Violation("G4", f"{stamp} was confirmed and never was in the log")
-        for stamp in ledger.refused:
-            if stamp in reference.ever:
-                raise Violation("G8", f"{stamp} was refused and is in the log")
-        for stamp, departures in reference.gone.items():
-            for queue, departed in departures:
-                if queue in kept:
-                    self._had_a_reason(stamp, queue, departed)
+    def _lying(self, name: str) -> Iterator[Message]:
+        queue = self._reference.queue_named(name)
+        if queue is not None:
+            for held in queue.entries.values():
+                if held.stamp:
+                    yield Message(held.stamp, name)
 
-    def _had_a_reason(self, stamp: str, queue: str, departed: Departed) -> None:
-        if departed.reason in (ACKNOWLEDGED, REJECTED):
-            if stamp not in self._ledger.taken:
-                raise Violation("G4", f"{stamp} left {queue} at {departed.offset}, and no client took it")
-        elif departed.reason not in (BY_TRANSACTION, BY_RESTART):  # only what no journal keeps goes with a restart
-            raise Violation("G4", f"{stamp} left {queue} at {departed.offset} for reason {departed.reason}")
+    def _history(self, places: dict[str, str]) -> History:
+        """The books, with the queue of every message, which they do not always say."""
+
+        def place(stamp: str) -> tuple[str, str]:
+            return stamp, places.get(stamp, "")
+
+        ledger = self._ledger
+        return History(
+            transactions={each.label: _transaction(each, places) for each in ledger.transactions.values()},
+            confirmed=[place(stamp) for stamp in sorted(ledger.confirmed)],
+            refused=[place(stamp) for stamp in sorted(ledger.refused)],
+            taken={place(stamp) for stamp in ledger.taken},
+        )
+
+    def _outcomes(self) -> dict[str, str]:
+        reference = self._reference
+        fates = {
+            each.question: reference.fates.get(parse_tx_id(each.question))
+            if is_own_id(each.question)
+            else reference.names.get(each.question)
+            for each in self._ledger.transactions.values()
+            if each.question
+        }
+        return {question: fate.value for question, fate in fates.items() if fate is not None}
+
+
+def _transaction(each: ClientTransaction, places: dict[str, str]) -> Transaction:
+    return Transaction(
+        name=each.label,
+        client=each.label.rpartition("-")[0],
+        question=each.question,
+        takes=tuple(Message(stamp, places.get(stamp, "")) for stamp in each.consumed),
+        makes=tuple(Message(stamp, queue) for stamp, queue in each.produced.items()),
+        told=(each.told.value,) if each.told in (Told.COMMITTED, Told.ROLLED_BACK) else (),
+    )
+
+
+def _departure(queue: str, departed: Departed) -> Departure:
+    return Departure(queue=queue, offset=departed.offset, reason=_REASONS[departed.reason])

@@ -69,6 +69,16 @@ def two_have_consumed_the_same(group: Scenario) -> None:
     check(group)
 
 
+@complaint("G1", "lies in {} {} times")
+def the_log_holds_a_message_twice(group: Scenario) -> None:
+    books(group)
+    queue = group.cluster.checkers.reference.queue_named("q")
+    assert queue is not None
+    newest = max(queue.entries)
+    queue.entries[newest + 1] = queue.entries[newest]
+    check(group)
+
+
 @complaint("G3", "consumed, but never committed")
 def one_has_consumed_what_nobody_committed(group: Scenario) -> None:
     books(group).transactions["taker"].consumed.append("#undone/0")

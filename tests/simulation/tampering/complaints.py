@@ -1,25 +1,34 @@
-"""Complaints: each place at which a checker, or a client of a workload, says that a promise is broken. Found in the source."""
+"""Complaints: each place at which a checker, or a client of a workload, says that a promise is broken. Found in the source.
+
+The checker ``accounts`` says what the verdicts say that it asks: their sources are searched in its place.
+"""
 
 from __future__ import annotations
 
 import ast
+import inspect
+import re
+import textwrap
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import attrs
 
+from understudy.client.verdicts import LOG_VERDICTS
+
+ACCOUNTS = "checkers/accounts"
 SIMULATION = Path(__file__).resolve().parents[1]
 
 
 @attrs.frozen(kw_only=True)
 class Complaint:
-    """A statement that raises :class:`Violation`.
+    """A statement that raises :class:`Violation`, or makes one for the statement that does.
 
     Attributes:
         module: its file from ``tests/simulation`` on, without the suffix.
         text: what it says, with ``{}`` for each value.
-        first_line, last_line: of the statement.
+        first_line, last_line: of the statement that raises.
     """
 
     module: str
@@ -28,6 +37,10 @@ class Complaint:
     first_line: int
     last_line: int
 
+    def says(self, text: str) -> bool:
+        """Whether a violation's text is made from this one's."""
+        return re.fullmatch(".*".join(map(re.escape, self.text.split("{}"))), text, re.DOTALL) is not None
+
     def __str__(self) -> str:
         return f"{self.module}:{self.first_line} {self.promise}: {self.text}"
 
@@ -35,25 +48,39 @@ class Complaint:
 @cache
 def complaints_of(module: str) -> tuple[Complaint, ...]:
     """All that the file ``module`` has."""
-    return tuple(_complaints(module))
-
-
-def _complaints(module: str) -> Iterator[Complaint]:
     tree = ast.parse((SIMULATION / f"{module}.py").read_text(encoding="utf-8"))
+    found = []
+    for function, call in _violations(tree):
+        if module == ACCOUNTS:
+            said = list(_of_verdicts())
+        else:
+            promise, text = call.args
+            said = [(_constant(promise), _words(text, function))]
+        first, last = call.lineno, call.end_lineno or call.lineno
+        found += [Complaint(module=module, promise=p, text=t, first_line=first, last_line=last) for p, t in said]
+    return tuple(found)
+
+
+def _of_verdicts() -> Iterator[tuple[str, str]]:
+    """Promise and text of each violation that a verdict of :data:`LOG_VERDICTS` makes."""
+    for verdict in LOG_VERDICTS:
+        for function, call in _violations(ast.parse(textwrap.dedent(inspect.getsource(verdict)))):
+            keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+            yield _constant(keywords["promise"]), _words(keywords["text"], function)
+
+
+def _violations(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef, ast.Call]]:
+    """Each call of ``Violation``, and the function in which it stands."""
     for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
         for node in ast.walk(function):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Violation"):
-                continue
-            promise, text = node.args
-            assert isinstance(promise, ast.Constant)
-            assert isinstance(promise.value, str)
-            yield Complaint(
-                module=module,
-                promise=promise.value,
-                text=_words(text, function),
-                first_line=node.lineno,
-                last_line=node.end_lineno or node.lineno,
-            )
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Violation":
+                yield function, node
+
+
+def _constant(node: ast.expr) -> str:
+    assert isinstance(node, ast.Constant)
+    assert isinstance(node.value, str)
+    return node.value
 
 
 def _words(text: ast.expr, function: ast.FunctionDef) -> str:

@@ -58,6 +58,7 @@ class Tampering:
         assert where.endswith(self.module), f"{where} complains: {error}"
         assert error.promise == self.promise
         assert re.search(".*".join(map(re.escape, self.words.split("{}"))), error.text), error.text
+        assert complaint.says(error.text), error.text
         assert complaint.first_line <= raised.lineno <= complaint.last_line
 
 

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from aiormq.exceptions import ChannelClosed, ChannelInvalidStateError, ChannelPreconditionFailed, ConnectionClosed
 
-from understudy.client.demo.client_log import ClientLog, Coin, read_logs
-from understudy.client.demo.ledger import Ledger
 from understudy.client.demo.mover import Mover, split
 from understudy.client.demo.session import Address, LostError, RefusedError, Session, errors_as_ours
 from understudy.client.demo.tally import Tally
+from understudy.client.verdicts import ClientLog, Entry, Event, History, Message, read_logs
 
 pytestmark = pytest.mark.asyncio
 
@@ -76,10 +75,10 @@ class Client:
         return self.unknown
 
     def events(self) -> list[str]:
-        return [entry["event"] for entry in read_logs(self.folder)]
+        return [entry.event.value for entry in read_logs(self.folder)]
 
     def rolled_back_by(self) -> str:
-        return Ledger(read_logs(self.folder)).transactions["c-0"].rolled_back_by
+        return History.of(read_logs(self.folder)).transactions["c-0"].rolled_back_by
 
 
 @pytest.fixture
@@ -90,10 +89,10 @@ def client(tmp_path: Path) -> Client:
 async def test_committed(client: Client) -> None:
     channel = FakeChannel()
     assert await client.transact(channel) == ""
-    assert client.events() == ["begun", "commit sent", "committed"]
+    assert client.events() == ["began", "sent", "commit_sent", "committed"]
     assert channel.sent == [("a", "c-0", b'["c-0/0",3]'), ("b", "c-0", b'["c-0/1",4]')]
-    transaction = Ledger(read_logs(client.folder)).transactions["c-0"]
-    assert transaction.makes == (Coin("c-0/0", "a", 3), Coin("c-0/1", "b", 4))
+    transaction = History.of(read_logs(client.folder)).transactions["c-0"]
+    assert transaction.makes == (Message("c-0/0", "a", 3), Message("c-0/1", "b", 4))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +101,7 @@ async def test_committed(client: Client) -> None:
 async def test_the_broker_says_rolled_back(client: Client, error: Exception) -> None:
     with pytest.raises(RefusedError):
         await client.transact(FakeChannel(end=error))
-    assert client.events() == ["begun", "commit sent", "rolled back"]
+    assert client.events() == ["began", "sent", "commit_sent", "rolled_back"]
     assert client.rolled_back_by() == "broker"
     assert client.unknown == ""
 
@@ -122,28 +121,28 @@ async def test_the_broker_says_rolled_back(client: Client, error: Exception) -> 
 async def test_no_answer_to_commit_is_unknown(client: Client, error: BaseException) -> None:
     with pytest.raises((LostError, RefusedError)):
         await client.transact(FakeChannel(end=error))
-    assert client.events() == ["begun", "commit sent", "unknown"]
+    assert client.events() == ["began", "sent", "commit_sent", "unknown"]
     assert client.unknown == "c-0"
 
 
 async def test_lost_before_commit_was_sent_is_rolled_back(client: Client) -> None:
     with pytest.raises(LostError):
         await client.transact(FakeChannel(publish=ConnectionClosed(320, "NOT_PRIMARY")))
-    assert client.events() == ["begun", "rolled back"]
+    assert client.events() == ["began", "sent", "rolled_back"]
     assert client.rolled_back_by() == "loss"
     assert client.unknown == ""
 
 
 async def test_rolled_back_on_purpose(client: Client) -> None:
     await client.transact(FakeChannel(), on_purpose=True)
-    assert client.events() == ["begun", "rolled back"]
+    assert client.events() == ["began", "sent", "rolled_back"]
     assert client.rolled_back_by() == "client"
 
 
 async def test_a_rollback_whose_answer_is_lost_is_one_still(client: Client) -> None:
     with pytest.raises(LostError):
         await client.transact(FakeChannel(end=ConnectionClosed(320, "")), on_purpose=True)
-    assert client.events() == ["begun", "rolled back"]
+    assert client.events() == ["began", "sent", "rolled_back"]
     assert client.unknown == ""
 
 
@@ -183,9 +182,9 @@ async def test_split_keeps_the_total(total: int, parts: int) -> None:
 async def test_tally_knows_when_clients_are_served_again() -> None:
     tally = Tally()
 
-    def begin_and_commit(tx: str, begun: float, committed: float) -> None:
-        tally.take({"t": begun, "client": "c", "event": "begun", "tx": tx})
-        tally.take({"t": committed, "client": "c", "event": "committed", "tx": tx})
+    def begin_and_commit(tx: str, began_s: float, committed_s: float) -> None:
+        tally.take(Entry(client="c", number=0, at_s=began_s, event=Event.BEGAN, tx=tx))
+        tally.take(Entry(client="c", number=1, at_s=committed_s, event=Event.COMMITTED, tx=tx))
 
     begin_and_commit("t0", 1.0, 1.1)
     tally.killed(2.0)

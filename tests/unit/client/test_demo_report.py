@@ -7,42 +7,53 @@ from typing import Any
 import attrs
 import pytest
 
-from understudy.client.demo.client_log import BEGUN, COMMIT_SENT, COMMITTED, RESOLVED, ROLLED_BACK, UNKNOWN, Coin
 from understudy.client.demo.figures import ALL_READY, CATCHING_UP, Kill, commit_ms, failovers, percentile
-from understudy.client.demo.ledger import Ledger
 from understudy.client.demo.report import Run, make_report, report_text
-from understudy.client.demo.verdict import judge
+from understudy.client.verdicts import (
+    ROLLED_BACK,
+    BrokerContent,
+    Case,
+    Entry,
+    Event,
+    History,
+    Kind,
+    Message,
+    Violation,
+    judge,
+)
 
 
-def entry(t: float, event: str, tx: str, **facts: Any) -> dict[str, Any]:
-    return {"t": t, "client": "c", "event": event, "tx": tx, **facts}
+def entry(at_s: float, event: Event, tx: str, **facts: Any) -> Entry:
+    return Entry(client="c", number=0, at_s=at_s, event=event, tx=tx, **facts)
 
 
-def begun(t: float, tx: str, *makes: Coin) -> dict[str, Any]:
-    return entry(t, BEGUN, tx, takes=[], makes=[list(coin) for coin in makes])
+def history(log: list[Entry]) -> History:
+    """Of one client, its entries numbered."""
+    return History.of([attrs.evolve(each, number=number) for number, each in enumerate(log)])
 
 
 def kill(at_s: float, kind: str = ALL_READY) -> Kill:
     return Kill(at_s=at_s, kind=kind, broker="b1", pid=7, epoch=1)
 
 
-COIN = Coin("t0/0", "a", 5)
+COIN = Message("t0/0", "a", 5)
 LOG = [
-    begun(1.0, "t0", COIN),
-    entry(1.1, COMMIT_SENT, "t0"),
-    entry(1.102, COMMITTED, "t0"),
-    begun(1.9, "t1"),
-    entry(1.95, COMMIT_SENT, "t1"),
-    entry(2.05, COMMITTED, "t1"),  # begun before the kill, answered after it: says nothing of the failover
-    begun(2.1, "t2"),
-    entry(2.2, COMMIT_SENT, "t2"),
-    entry(2.3, UNKNOWN, "t2", why=""),
-    entry(2.4, RESOLVED, "t2", outcome=ROLLED_BACK, questions=2),
-    begun(2.2, "t3"),
-    entry(2.25, COMMIT_SENT, "t3"),
-    entry(2.31, COMMITTED, "t3"),
-    begun(2.6, "t4"),
-    entry(2.7, ROLLED_BACK, "t4", by="client", why=""),
+    entry(1.0, Event.BEGAN, "t0"),
+    entry(1.0, Event.SENT, "t0", messages=(COIN,)),
+    entry(1.1, Event.COMMIT_SENT, "t0"),
+    entry(1.102, Event.COMMITTED, "t0"),
+    entry(1.9, Event.BEGAN, "t1"),
+    entry(1.95, Event.COMMIT_SENT, "t1"),
+    entry(2.05, Event.COMMITTED, "t1"),  # begun before the kill, answered after it: says nothing of the failover
+    entry(2.1, Event.BEGAN, "t2"),
+    entry(2.2, Event.COMMIT_SENT, "t2"),
+    entry(2.3, Event.UNKNOWN, "t2"),
+    entry(2.4, Event.RESOLVED, "t2", outcome=ROLLED_BACK, questions=2),
+    entry(2.2, Event.BEGAN, "t3"),
+    entry(2.25, Event.COMMIT_SENT, "t3"),
+    entry(2.31, Event.COMMITTED, "t3"),
+    entry(2.6, Event.BEGAN, "t4"),
+    entry(2.7, Event.ROLLED_BACK, "t4", by="client"),
 ]
 RUN = Run(
     clients=2,
@@ -57,22 +68,27 @@ RUN = Run(
 )
 
 
-def report(run: Run = RUN, log: list[dict[str, Any]] = LOG, coins: tuple[Coin, ...] = (COIN,)) -> dict[str, Any]:
-    ledger = Ledger(log)
-    return make_report(run, ledger, judge(ledger, {"a": coins}))
+def report(
+    run: Run = RUN,
+    log: list[Entry] = LOG,
+    coins: tuple[Message, ...] = (COIN,),
+    differences: tuple[Violation, ...] = (),
+) -> dict[str, Any]:
+    case = Case(history=history(log), content=BrokerContent.of("a client", {"a": coins}))
+    return make_report(run, case, [*judge(case), *differences])
 
 
 def test_failover_is_from_the_kill_to_the_first_commit_of_a_transaction_begun_after_it() -> None:
-    (failover,) = failovers(Ledger(LOG), [kill(2.0)])
+    (failover,) = failovers(history(LOG), [kill(2.0)])
     assert failover.ms == pytest.approx(310.0)
 
 
 def test_no_commit_after_a_kill() -> None:
-    assert [each.ms for each in failovers(Ledger(LOG), [kill(2.0), kill(9.0)])] == [pytest.approx(310.0), None]
+    assert [each.ms for each in failovers(history(LOG), [kill(2.0), kill(9.0)])] == [pytest.approx(310.0), None]
 
 
 def test_commit_latencies_are_of_answered_commits() -> None:
-    assert commit_ms(Ledger(LOG)) == [2.0, 60.0, 100.0]
+    assert commit_ms(history(LOG)) == [2.0, 60.0, 100.0]
 
 
 @pytest.mark.parametrize(("percent", "value"), [(0, 1), (50, 2), (51, 3), (99, 4), (100, 4)])
@@ -122,6 +138,11 @@ def test_what_is_lost_is_a_problem_with_examples() -> None:
     assert shown["examples"] == {"lost": ["t0/0"], "contradicted": ["t0"]}
     assert any("t0/0" in problem for problem in shown["problems"])
     assert any("5 was minted and 0 is there" in problem for problem in shown["problems"])
+    assert {each["kind"]: each["message"] for each in shown["violations"]} == {
+        "lost": "t0/0",
+        "contradicted": "",
+        "unbalanced": "",
+    }
     text = report_text(shown)
     assert "WRONG: " in text
     assert text.endswith("FAILED.")
@@ -143,9 +164,17 @@ def test_shortfalls_fail_the_run(run: Run, complaint: str) -> None:
 
 
 def test_an_unresolved_outcome_fails_the_run() -> None:
-    shown = report(log=[one for one in LOG if one["event"] != RESOLVED])
+    shown = report(log=[one for one in LOG if one.event is not Event.RESOLVED])
     assert not shown["ok"]
     assert shown["transactions"]["unresolved"] == 1
+
+
+def test_brokers_that_differ_fail_the_run() -> None:
+    difference = Violation(kind=Kind.DIFFERING, promise="G2", text="brokers differ in a: b1 1, b2 2", queue="a")
+    shown = report(differences=(difference,))
+    assert not shown["ok"]
+    assert shown["problems"] == ["brokers differ in a: b1 1, b2 2"]
+    assert [each["kind"] for each in shown["violations"]] == ["differing"]
 
 
 def test_nothing_done_is_reported_and_not_a_crash() -> None:

@@ -1,0 +1,54 @@
+"""Violation: one contradiction between clients' logs and brokers, or between brokers."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import attrs
+
+
+class Kind(StrEnum):
+    """What is wrong. The value is the word of reports and of the audit."""
+
+    LOST = "lost"
+    DOUBLED = "doubled"
+    PARTIAL = "partial"
+    CONTRADICTED = "contradicted"
+    UNRESOLVED = "unresolved"
+    FOREIGN = "foreign"
+    ALTERED = "altered"
+    UNBALANCED = "unbalanced"
+    UNCOMMITTED = "uncommitted"
+    REFUSED = "refused"
+    UNORDERED = "unordered"
+    STALE = "stale"
+    DIFFERING = "differing"
+    MISCOUNTED = "miscounted"
+
+
+@attrs.frozen(kw_only=True)
+class Violation:
+    """What one verdict found.
+
+    Attributes:
+        kind: the rule that is broken.
+        promise: G1 to G9 of docs/verdicts.md, or "counts".
+        text: all of it as a sentence.
+        transaction, message, queue, broker: what it is about; "" where that says nothing.
+        expected, found: in a few words each.
+    """
+
+    kind: Kind
+    promise: str
+    text: str
+    transaction: str = ""
+    message: str = ""
+    queue: str = ""
+    broker: str = ""
+    expected: str = ""
+    found: str = ""
+
+    @property
+    def subject(self) -> str:
+        """What reports count and name: the message, else the transaction, else the queue."""
+        return self.message or self.transaction or self.queue
