@@ -472,7 +472,10 @@ class Broker:
         idle = 0
         while idle < len(consumers):
             consumer = consumers[0]
-            if not consumer.can_take():
+            consuming = consumer.consuming
+            if not consumer.can_take() or (
+                consuming.shared_limit and not consumer.no_ack and consuming.gives_way(consumer)
+            ):
                 consumers.rotate(-1)
                 idle += 1
                 continue

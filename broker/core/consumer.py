@@ -33,6 +33,10 @@ class Consumer:
         """Whether one more message may be sent to it now."""
         return (self.no_ack or not self.limit or self.unacked < self.limit) and self.consuming.can_deliver(self.no_ack)
 
+    def wants_shared_place(self) -> bool:
+        """Whether it would take a place of its channel's shared prefetch count now: its own has room, and there is a message."""
+        return not self.no_ack and (not self.limit or self.unacked < self.limit) and self.queue.peek() is not None
+
     def deliver(self, entry: Entry) -> None:
         self.consuming.deliver(self, entry)
 

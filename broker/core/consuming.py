@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 class Consuming:
     """The consuming half of a channel.
 
+    ``shared_limit`` is the prefetch count that its consumers share, 0 for none. Its places go round: ``consumers`` stand in the
+    order in which they were served, the one that has waited longest first.
     ``unacked`` counts deliveries of consumers that are not settled for good: a delivery that a transaction has settled
     keeps its prefetch slot until the decision (P-07). ``demarcation`` takes what is settled while it is ``active``: the channel's
     transaction, or the branch on which it works.
@@ -55,7 +57,7 @@ class Consuming:
         self.ledger = DeliveryLedger()
         self.unacked = 0
         self._default_limit = 0
-        self._global_limit = 0
+        self.shared_limit = 0
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -77,7 +79,7 @@ class Consuming:
         if size:
             raise NotImplementedAmqpError(f"prefetch_size != 0 ({size})")
         if is_global:
-            self._global_limit = count
+            self.shared_limit = count
             self.schedule_all()
         else:
             self._default_limit = count
@@ -141,8 +143,22 @@ class Consuming:
             channel.flow_active
             and not self._connection.congested
             and not channel.closing
-            and (no_ack or not self._global_limit or self.unacked < self._global_limit)
+            and (no_ack or not self.shared_limit or self.unacked < self.shared_limit)
         )
+
+    def gives_way(self, consumer: Consumer) -> bool:
+        """Whether a free place of the shared prefetch count is another consumer's, which has waited longer and has a message.
+
+        Then that consumer's queue is to be served before this one is again: other channels may have taken the message by then.
+        """
+        for other in self.consumers.values():
+            if other is consumer:
+                break
+            if other.wants_shared_place():
+                self._broker.schedule(other.queue)
+                self._broker.schedule(consumer.queue)
+                return True
+        return False
 
     def deliver(self, consumer: Consumer, entry: Entry) -> None:
         message = entry.message
@@ -153,6 +169,8 @@ class Consuming:
             tag = self.ledger.add(queue, entry, consumer)
             consumer.unacked += 1
             self.unacked += 1
+            if self.shared_limit:
+                self.consumers[consumer.tag] = self.consumers.pop(consumer.tag)
         connection = self._connection
         connection.write(
             deliver_frames(
@@ -257,8 +275,10 @@ class Consuming:
             return
         consumer.unacked -= 1
         self.unacked -= 1
-        if self._global_limit:
-            self.schedule_all()
+        if self.shared_limit:
+            for each in self.consumers.values():
+                if each.wants_shared_place():
+                    self._broker.schedule(each.queue)
             return
         queue = consumer.queue
         if not queue.scheduled and queue.consumers:

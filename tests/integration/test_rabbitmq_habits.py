@@ -11,6 +11,7 @@ Without ``RABBITMQ_ADDRESS`` every test runs against Understudy alone. Where the
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,10 +19,11 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.integration.broker_process import BrokerProcess
+from tests.integration.broker_process import BrokerProcess, wait_until
 
 pytestmark = pytest.mark.integration
 
+MESSAGES = 60
 IGNORED_ARGUMENTS = [
     ("x-queue-mode", "lazy", "default"),
     ("x-queue-version", 2, 1),
@@ -68,6 +70,54 @@ def queue(connection: Any, request: pytest.FixtureRequest) -> Iterator[str]:
     connection.channel().queue_delete(name)
     yield name
     connection.channel().queue_delete(name)
+
+
+# -- prefetch ---------------------------------------------------------------------------------------------------------
+
+
+def take(connection: Any, channels: list[Any], consumed: list[tuple[int, str]], count: int) -> Counter[int]:
+    """Consume ``(channel index, queue)`` each, acknowledge each delivery; deliveries by consumer after ``count`` of them."""
+    got: Counter[int] = Counter()
+
+    def take_one(number: int, channel: Any, tag: int) -> None:
+        if got.total() < count:
+            got[number] += 1
+            channel.basic_ack(tag)
+
+    for number, (index, name) in enumerate(consumed):
+        channels[index].basic_consume(
+            name, lambda channel, method, _, __, number=number: take_one(number, channel, method.delivery_tag)
+        )
+    wait_until("so many were delivered", lambda: connection.process_data_events(0.01) or got.total() == count)
+    return got
+
+
+def test_a_shared_prefetch_goes_round_the_consumers_of_the_channel(connection: Any, queue: str) -> None:
+    filler, channel = connection.channel(), connection.channel()
+    filler.confirm_delivery()
+    names = [f"{queue}.{number}" for number in range(3)]
+    for name in names:
+        filler.queue_delete(name)
+        filler.queue_declare(name)
+        for _ in range(MESSAGES):
+            filler.basic_publish("", name, b"x")
+    channel.basic_qos(prefetch_count=1, global_qos=True)
+    got = take(connection, [channel], [(0, name) for name in names], MESSAGES)
+    for name in names:
+        filler.queue_delete(name)
+    assert min(got[number] for number in range(3)) >= MESSAGES // 10, f"unfair: {got}"
+
+
+def test_channels_share_a_queue(connection: Any, queue: str) -> None:
+    filler, one, other = (connection.channel() for _ in range(3))
+    filler.confirm_delivery()
+    filler.queue_declare(queue)
+    for _ in range(MESSAGES):
+        filler.basic_publish("", queue, b"x")
+    one.basic_qos(prefetch_count=1, global_qos=True)
+    other.basic_qos(prefetch_count=1, global_qos=True)
+    got = take(connection, [one, other], [(0, queue), (0, queue), (1, queue)], MESSAGES - 10)
+    assert min(got[0] + got[1], got[2]) >= MESSAGES // 10, f"unfair: {got}"
 
 
 # -- what is not there ------------------------------------------------------------------------------------------------
