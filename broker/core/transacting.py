@@ -246,18 +246,28 @@ class Transacting:
             self._channel.consuming.ledger.restore(deliveries)
 
     def _rollback(self, args: tuple[Any, ...]) -> None:
+        """Answered when every queue has let go of it (P-13): that is when ROLLBACK is applied."""
         self._require_active()
         session = self._to_end()
+        offset = 0
         if session is not None:
-            self._abandon(session, "rolled back by the client")
+            offset = self._abandon(session, "rolled back by the client")
             self._tx_id = self._broker.transactions.next_id()
+        if offset:
+            self._channel.answer_when_stable(offset, TX_ROLLBACK, self._tell_rolled_back)
+        else:
+            self._tell_rolled_back()
+
+    def _tell_rolled_back(self) -> None:
         self._channel.send(TX_ROLLBACK_OK)
 
-    def _abandon(self, session: Session, reason: str) -> None:
+    def _abandon(self, session: Session, reason: str) -> int:
+        """Roll it back. Returns the offset of its ROLLBACK; 0 if the log knows nothing of it, and its queues have let go."""
         self._session = None
-        self._broker.transactions.roll_back(session.tx, reason)
+        offset = self._broker.transactions.roll_back(session.tx, reason)
         self._broker.transactions.forget_id(session.tx.tx_id)
         self._return_deliveries(session)
+        return offset
 
     def tick(self) -> None:
         """Roll back a transaction that nobody uses (P-60)."""

@@ -118,21 +118,27 @@ class Transactions:
             observer = tx.observer = self.observers.create(tx)
         return observer
 
-    def roll_back(self, tx: TxBuffer, reason: str) -> None:
-        """End an open transaction; what it held is freed when ROLLBACK is stable."""
+    def roll_back(self, tx: TxBuffer, reason: str) -> int:
+        """End an open transaction; what it held is freed when ROLLBACK is stable.
+
+        Returns:
+            The offset of ROLLBACK; 0 if the log knows nothing of ``tx``, and it is freed.
+        """
         assert tx.closing is None, f"transaction {tx.tx_id} is closed: only its decision ends it"
         tx.decided = None
+        offset = 0
         if tx.logged_events:
             self._broker.close_dequeues()
             if tx.name and self._is_committing(tx.name, tx):
                 tx.name = ""  # its ROLLBACK would stand before that one's PREPARE, and take the name
-            self.recorder.rollback(tx, self._broker.wall_ms, reason)
+            offset = self.recorder.rollback(tx, self._broker.wall_ms, reason)
             tx.observer.rollback(tx)
             tx.observer = None
         else:
             self._state.forget_unlogged(tx)
         self._broker.counters["rolled_back"] += 1
         tx.state = TxState.ROLLED_BACK
+        return offset
 
     # -- branches -------------------------------------------------------------------------------------------------
 

@@ -72,6 +72,10 @@ def queue(connection: Any, request: pytest.FixtureRequest) -> Iterator[str]:
     connection.channel().queue_delete(name)
 
 
+def depth(connection: Any, queue: str) -> int:
+    return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
+
+
 # -- prefetch ---------------------------------------------------------------------------------------------------------
 
 
@@ -178,6 +182,33 @@ def test_types_of_queues(connection: Any, queue: str, kind: str) -> None:
     channel = connection.channel()
     for _ in range(2):
         assert channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind}).method.queue == queue
+
+
+# -- transactions -----------------------------------------------------------------------------------------------------
+
+
+def test_after_rollback_ok_a_delivery_is_as_before(connection: Any, queue: str) -> None:
+    """It is unacknowledged and holds its place of the prefetch; acknowledged again and committed, it is gone."""
+    channel = connection.channel()
+    channel.queue_declare(queue)
+    channel.tx_select()
+    channel.basic_qos(prefetch_count=1)
+    for body in (b"1", b"2"):
+        channel.basic_publish("", queue, body)
+    channel.tx_commit()
+    got: list[tuple[int, bytes]] = []
+    channel.basic_consume(queue, lambda _, method, __, body: got.append((method.delivery_tag, body)))
+    wait_until("the first is delivered", lambda: connection.process_data_events(0.01) or got)
+    channel.basic_ack(got[0][0])
+    channel.basic_publish("", queue, b"3")
+    channel.tx_rollback()
+    assert depth(connection, queue) == 1
+    assert [body for _, body in got] == [b"1"]
+    channel.basic_ack(got[0][0])
+    channel.tx_commit()
+    wait_until("the second is delivered", lambda: connection.process_data_events(0.01) or len(got) == 2)
+    assert got[1][1] == b"2"
+    assert depth(connection, queue) == 0
 
 
 # -- where Understudy differs on purpose (docs/amqp.md) ---------------------------------------------------------------

@@ -77,6 +77,24 @@ def test_rollback(seed: int, brokers: int) -> None:
         assert group.fate("tx") == "rolled back"
 
 
+def test_rollback_ok_waits_until_every_queue_has_let_go() -> None:
+    """A backup does not say that it has the ROLLBACK: neither has the primary let go, nor is the client told."""
+    with scenario(backup_timeout_ms=NEVER_MS) as group:
+        fill(group)
+        hand = move(group)
+        queue = next(q for q in group.primary.node.state.queues.values() if q.name == "b")
+        slow = group.backups[0]
+        group.hold_disk(slow)
+        order = hand.begin(calls.rollback)
+        group.run_ms(1_000)
+        assert not order.over
+        assert queue.uncommitted == 3
+        group.free_disk(slow)
+        group.until("it is told", lambda: order.over)
+        assert order.error is None
+        assert queue.uncommitted == 0
+
+
 @ON_ONE_AND_ON_THREE
 @pytest.mark.parametrize("hard", [False, True])
 def test_the_primary_restarts_in_the_midst(hard: bool, brokers: int) -> None:
