@@ -117,7 +117,9 @@ class SimCluster:
         self.restart = Restart(self.checkers.chosen, self.checkers.reference)
         self.nodes = {name: self._node(name) for name in (f"b{i + 1}" for i in range(self.knobs.brokers))}
         self.nemesis = nemesis(self) if nemesis is not None else None
-        self.run_state = Run(self.world, self.knobs, self.ledger, TRANSACTIONS, self._enough)
+        self.run_state = Run(
+            self.world, self.knobs, self.ledger, TRANSACTIONS, self._enough, self.checkers.answers.forgotten
+        )
         self.clients: list[SimClient] = []
         self.healed_ms = 0
         self.store.on_change = self._store_changed

@@ -161,6 +161,12 @@ class Answers:
         if text == "expired" and not self._may_be_forgotten(question):
             raise Violation("G8", f"{who} answers that the outcome of {question} is forgotten; it must be kept")
 
+    def forgotten(self, question: str) -> Told | None:
+        """What became of it, if that may be forgotten by now; else None."""
+        if not self._may_be_forgotten(question):
+            return None
+        return Told.COMMITTED if self._fate(question) is Fate.COMMITTED else Told.ROLLED_BACK
+
     def _may_be_forgotten(self, question: str) -> bool:
         """Of names that nobody has used some pass for forgotten (`ForgottenNames`), once there are such."""
         reference = self._reference

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from tests.simulation.knobs import Knobs
-from tests.simulation.ledger import Ledger
+from tests.simulation.ledger import Ledger, Told
 from tests.simulation.world import World
 from understudy.broker.amqp.properties import encode_properties
 
@@ -21,15 +21,25 @@ class Run:
         wanted: how many transactions are to be decided.
         enough: whether workloads may end what they are doing and finish.
         over: the cluster has healed and nothing more will come: consumers stop.
+        forgotten: what became of the transaction of that question, if brokers may have forgotten it by now; else None.
         in_flight: questions that may be asked about transactions, newest last.
     """
 
-    def __init__(self, world: World, knobs: Knobs, ledger: Ledger, wanted: int, enough: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        world: World,
+        knobs: Knobs,
+        ledger: Ledger,
+        wanted: int,
+        enough: Callable[[], bool],
+        forgotten: Callable[[str], Told | None],
+    ) -> None:
         self.world = world
         self.knobs = knobs
         self.ledger = ledger
         self.wanted = wanted
         self.enough = enough
+        self.forgotten = forgotten
         self.over = False
         self.in_flight: list[str] = []
 

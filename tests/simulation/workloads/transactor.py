@@ -161,6 +161,8 @@ class Transactor:
                     yield from client.pause(5, 50)
                 elif answer in (Told.COMMITTED.value, Told.ROLLED_BACK.value):
                     self.ledger.told(transaction, Told(answer), asked=True)
+                elif answer == "expired" and (fate := self.run.forgotten(transaction.question)):
+                    self.ledger.told(transaction, fate)  # it was away for so long; for the books the log says it
                 else:
                     raise Violation("G8", f"outcome of {transaction.question}: {answer}")
             except (Lost, Closed):
