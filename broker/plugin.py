@@ -94,8 +94,8 @@ class CoreExtension(Protocol):
     def durable(self) -> None:
         """More of the journal is on disk."""
 
-    def disk_low(self, reason: str) -> None:
-        """The disk is nearly full, and why ("": there is room again). May be said again and again."""
+    def disk_low(self, reason: str, room: int) -> None:
+        """The disk is nearly full; see ``BrokerNode.disk_low``."""
 
     def tick(self, now_ms: int) -> None:
         """Time passes."""

@@ -16,7 +16,7 @@ from understudy.ha.log_format import LogFormat
 from understudy.ha.remote_backup import RemoteBackup
 from understudy.ha.status import BrokerStatus
 from understudy.replicator import wire
-from understudy.replicator.catch_up import CatchUp
+from understudy.replicator.catch_up import CatchUp, bytes_to_bring
 from understudy.replicator.fabric import Link
 from understudy.replicator.log_sender import LogSender
 
@@ -93,6 +93,10 @@ class Admission:
                 backup.acked = min(backup.acked, common)  # what it acknowledged once and has lost is on no disk
                 link.close(f"{backup.broker} has to be removed from the in-sync set before it is caught up")
                 backup.unlinked(self._broker.now_ms)
+        elif sync.low_disk:  # it takes nothing now; it may let go of what it holds, if what the group holds fits then
+            backup.awaiting_ids = True
+            brings = bytes_to_bring(self._broker.state)
+            link.send(wire.encode_catch_up(self._epoch, self._in_sync.group.founding, brings))
         elif continues and not sync.noes and log.whole_after(common):
             # Else a refill would bring transient messages for queues whose declaration it gets with the log, later.
             self._resume(backup, sync, common)

@@ -15,6 +15,7 @@ import attrs
 
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
+from understudy.ha.low_disk import LowDisk
 from understudy.ha.patience import Patience
 from understudy.ha.status import BrokerStatus
 from understudy.replicator import wire
@@ -30,6 +31,9 @@ class BackupHost(Protocol):
 
     def status_changed(self) -> None:
         """Something that readiness shows has changed."""
+
+    def let_go(self, catch_up: bytes, reason: str) -> None:
+        """Let go of everything that this broker holds, as the primary's CATCH_UP allows; this core ends with it."""
 
     @property
     def now_ms(self) -> int:
@@ -71,7 +75,7 @@ class Backup:
         self._campaign_not_before_ms = -1
         self.suspended = False
         self.refused = ""
-        self.low_disk = ""
+        self.disk = LowDisk(config.reconnect_max_ms)
 
     @property
     def campaigning(self) -> bool:
@@ -136,8 +140,9 @@ class Backup:
             return
         self.link = link
         self.told = ""
+        self.disk.linked(asks=self.keeps_away)
         self._replicator.link(link.send)
-        link.send(wire.encode_sync(attrs.evolve(self._replicator.sync(), low_disk=self.low_disk)))
+        link.send(wire.encode_sync(attrs.evolve(self._replicator.sync(), low_disk=self.disk.reason)))
 
     def dial_failed(self, broker: BrokerId, reason: str, gone: bool) -> None:
         """``gone``: the port refuses, so the primary's process is not there."""
@@ -159,6 +164,9 @@ class Backup:
         if kind == wire.STATUS:
             self.told = wire.decode_status(message)
             self._host.status_changed()
+            return
+        if self.keeps_away:
+            self._take_while_low(message)
             return
         was_linked = self._replicator.linked
         self._replicator.take(message)
@@ -188,6 +196,7 @@ class Backup:
         read, would otherwise be made and ended again as fast as the machine can.
         """
         self.link = None
+        self.disk.unlinked(self._host.now_ms)
         now_ms = self._retry_ms = self._host.now_ms
         linked = self._replicator.linked
         lasted = linked and now_ms - self._linked_ms >= self._config.reconnect_max_ms
@@ -199,17 +208,33 @@ class Backup:
         self._replicator.unlink()
         self._host.status_changed()
 
-    def disk_low(self, reason: str) -> None:
+    def disk_low(self, reason: str, room: int) -> None:
         """The disk is nearly full ("": it is not any more): a disk must not hold the group up.
 
-        Unlisted, this broker leaves the primary and does not come back before there is room. Listed, it goes on, out of its
-        reserve, and tells the primary, which removes it from the set or, if it cannot do without, refuses new work.
+        Unlisted, this broker leaves the primary and takes nothing before there is room (see :class:`LowDisk`). Listed, it goes on,
+        out of its reserve, and tells the primary, which removes it from the set or, if it cannot do without, refuses new work.
         """
-        self.low_disk = reason
+        self.disk.looked(reason, room)
         if self.link is not None and (self.listed or not reason):  # the disk may have been full when it linked
             self.link.send(wire.encode_low_disk(reason))
-        elif reason:
+        elif reason and not self.disk.asking:
             self._drop_link(reason)
+
+    @property
+    def keeps_away(self) -> bool:
+        """Whether the group goes on without this broker, and this broker has no room for what the group goes on with."""
+        return bool(self.disk.reason) and not self.listed
+
+    def _take_while_low(self, message: bytes) -> None:
+        """The primary answers a SYNC of a disk that is nearly full: may this broker let go of what it holds, and is it worth it?
+
+        What it holds is no copy that counts: CATCH_UP says that it is not listed, and that its messages will be replaced.
+        """
+        disk = self.disk
+        if message[0] == wire.CATCH_UP and disk.asking and disk.answered(wire.decode_brings(message)):
+            self._host.let_go(message, f"{disk.reason}; what the group holds fits when this broker's log is gone")
+            return
+        self._drop_link(disk.waits_for)
 
     # -- deciding what to do --------------------------------------------------------------------------------------------
 
@@ -225,8 +250,8 @@ class Backup:
             if self._patience.is_over(self._host.now_ms, self._config.coordination_retry_ms):
                 self._read_back()
             return
-        if self.low_disk and not self.listed:
-            self.refused = self.low_disk
+        if self.keeps_away and not self.disk.may_ask(self._host.now_ms):
+            self.refused = self.disk.waits_for
             return
         if self._may_take_over(group):
             self._consider_campaign(group)

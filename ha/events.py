@@ -116,6 +116,15 @@ class LinkRefused:
 
 
 @attrs.frozen(kw_only=True)
+class LogLetGo:
+    """This backup, which is not listed, has let go of its log up to ``end`` and of all its messages; the group holds them."""
+
+    name: ClassVar = "log let go"
+    end: int
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
 class LogFormatRaised:
     """Every broker of the group reads ``record_format`` now: from here on the primary writes it."""
 
@@ -133,5 +142,6 @@ HaEvent = (
     | BackupNotReady
     | TransactionRefused
     | LinkRefused
+    | LogLetGo
     | LogFormatRaised
 )

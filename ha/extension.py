@@ -52,8 +52,8 @@ class HaExtension:
         self.after_turn = self.replicator.apply_told
         self.ha.start()
 
-    def disk_low(self, reason: str) -> None:
-        self.ha.disk_low(reason)
+    def disk_low(self, reason: str, room: int) -> None:
+        self.ha.disk_low(reason, room)
 
     def tick(self, now_ms: int) -> None:
         self.ha.tick(now_ms)

@@ -17,7 +17,7 @@ from understudy.broker.log.record import UnknownExchangeTypeError, UnknownKindEr
 from understudy.ha.backup import Backup
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
-from understudy.ha.events import HaEvent, LinkRefused, StatusChanged
+from understudy.ha.events import HaEvent, LinkRefused, LogLetGo, StatusChanged
 from understudy.ha.primary import Primary
 from understudy.ha.status import BrokerStatus, since_text
 from understudy.replicator.broker_replicator import BrokerReplicator
@@ -248,14 +248,14 @@ class HaBroker:
         if not self.stopped and (group.epoch, group.primary) == (primary.epoch, self.config.broker):
             primary.suspended = False
 
-    def disk_low(self, reason: str) -> None:
+    def disk_low(self, reason: str, room: int) -> None:
         """The disk is nearly full ("": it is not any more). A primary refuses new work; a backup says so, and leaves if it may.
 
-        A backup notes it for the case that it is promoted.
+        A backup notes it for the case that it is promoted. ``room``: see ``BrokerNode.disk_low``.
         """
         if not self.stopped:
             self.broker.refuse_work(DISK, reason)
-            self.backup.disk_low(reason)
+            self.backup.disk_low(reason, room)
 
     def link_accepted(self, link: Link) -> None:
         """Another broker has linked to this one; it says SYNC if it takes this one for the primary."""
@@ -364,8 +364,14 @@ class HaBroker:
                 self.link_message(link, message)
         self.status_changed()
 
+    def let_go(self, catch_up: bytes, reason: str) -> None:
+        """This broker, which is not listed, lets go of all that it holds, to have room for what the group holds."""
+        self.replicator.begin_anew(catch_up)
+        self.happened(LogLetGo(end=self.broker.log.end, reason=reason))
+        self.step_down(reason)
+
     def step_down(self, reason: str) -> None:
-        """This broker must not lead any more. It answers nothing from here on."""
+        """This core must do nothing more; a new one is recovered. It answers nothing from here on."""
         if not self.stopped:
             self.stopped = reason
             self.broker.answering = False
@@ -401,7 +407,10 @@ class HaBroker:
                 ]
             waits = f"primary {backup.primary} is not reached"
             if not backup.listed:
-                waits += f"; not in the in-sync set {{{', '.join(backup.group.members)}}}"
+                unlisted = f"not in the in-sync set {{{', '.join(backup.group.members)}}}"
+                if backup.keeps_away:
+                    return [f"{unlisted}: {backup.disk.waits_for}"]
+                waits += f"; {unlisted}"
             return [waits + (f": {backup.refused}" if backup.refused else "")]
         if backup.told and backup.told != BrokerStatus.READY.value:
             return [backup.told]

@@ -23,6 +23,7 @@ from typing import Final
 
 from understudy.broker.core.meta import Meta
 from understudy.broker.core.queue import Queue
+from understudy.broker.core.recovery import encode_checkpoint
 from understudy.broker.core.state import BrokerState
 from understudy.broker.errors import cut_text
 from understudy.broker.log import frame, journal_gate, record
@@ -235,6 +236,24 @@ class BrokerReplicator:
             assert self._gate is not None
             self.note_group(epoch)
             self._gate.sync_now()
+
+    def begin_anew(self, catch_up: bytes) -> None:
+        """Let go of everything that this broker holds, on the word of the primary, durably. The core must be recovered anew then.
+
+        What is kept are the epoch that it has seen and its group. It is then as after a catch-up that was broken off at its begin.
+
+        Args:
+            catch_up: the CATCH_UP by which the primary says that this broker is not listed.
+
+        Raises:
+            WireError: that primary does not lead this group, or has been replaced. Nothing was let go.
+        """
+        assert self._gate is not None
+        self._accept_epoch(wire.decode_catch_up(catch_up), wire.decode_founding(catch_up))
+        self.part = True
+        self.log_start = 0
+        self.noes.clear()
+        self._gate.begin_anew(encode_checkpoint(BrokerState(0), self.extras()))
 
     def take(self, message: bytes) -> None:
         """One message of the primary.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from understudy.broker.core.meta import Meta
@@ -21,7 +22,7 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
 from understudy.replicator import wire
 from understudy.replicator.id_set import IdSet
-from understudy.replicator.replicating_subscription import ReplicatingSubscription
+from understudy.replicator.replicating_subscription import ReplicatingSubscription, brought_bytes
 from understudy.replicator.tx_replicating_subscription import TxReplicatingSubscription
 
 PIECE_BYTES = 256 << 10
@@ -29,6 +30,8 @@ IN_FLIGHT_BYTES = 8 * PIECE_BYTES
 """No piece is sent while so much is unacknowledged."""
 NOT_SENT = 1 << 62
 """No piece has so high a number."""
+SAMPLED_MESSAGES = 1_000
+"""Of each queue, the oldest so many stand for all in :func:`bytes_to_bring`."""
 
 
 class _InFlight(NamedTuple):
@@ -295,3 +298,14 @@ class CatchUp:
 
 def _is_tx(subscription: ReplicatingSubscription) -> bool:
     return isinstance(subscription, TxReplicatingSubscription)
+
+
+def bytes_to_bring(state: BrokerState) -> int:
+    """About how many bytes the catch-up of a backup that holds nothing would bring. The time it takes is bounded a queue."""
+    total = 0
+    for queue in state.queues.values():
+        count = len(queue.entries)
+        if queue.logged and count:
+            sample = [brought_bytes(entry) for entry in islice(queue.entries.values(), SAMPLED_MESSAGES)]
+            total += sum(sample) * count // len(sample)
+    return total + sum(tx.size_bytes for tx in state.transactions.values())

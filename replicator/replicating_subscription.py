@@ -59,8 +59,13 @@ class ReplicatingSubscription:
                     break
                 transient = is_transient
                 chosen.append(entry)
-                size += entry.message.size + len(entry.message.properties) + 64
+                size += brought_bytes(entry)
             self._next += 1
         if not chosen:
             return None
         return snapshot.encode_queue_piece(wire.QUEUE, self.queue.id, transient, chosen)
+
+
+def brought_bytes(entry: Entry) -> int:
+    """About how many bytes of a piece, and of a backup's journal, one message takes up."""
+    return entry.message.size + len(entry.message.properties) + 64

@@ -10,6 +10,7 @@ sent. Meanwhile and ever after: BATCH, STABLE and STATUS one way, ACK, PIECE_ACK
 
 A message that came after version 1 is sent only where ``Link.wire_version`` says that the other end knows it. What was added at
 the end of SYNC, RESUME and CATCH_UP (the founding, decision 0024) a program that does not know it passes over, and lacking it is 0.
+So it does with the bytes that a catch-up would bring, which end a CATCH_UP to a backup whose disk is nearly full.
 """
 
 from __future__ import annotations
@@ -160,13 +161,26 @@ def decode_resume(buf: bytes) -> tuple[int, int, int]:
     return _RESUME.unpack_from(buf, 1)
 
 
-def encode_catch_up(epoch: int, founding: int = 0) -> bytes:
-    """Your log cannot be continued; say which ids you hold. ``founding``: of the primary's group."""
-    return bytes((CATCH_UP,)) + _U32.pack(epoch) + _U64.pack(founding)
+def encode_catch_up(epoch: int, founding: int = 0, brings: int | None = None) -> bytes:
+    """You are not listed, and your log cannot be continued; say which ids you hold.
+
+    Args:
+        epoch: of the primary.
+        founding: of its group.
+        brings: about how many bytes the catch-up of a backup that holds nothing would bring; None: it is not said.
+    """
+    said = _U64.pack(brings) if brings is not None else b""
+    return bytes((CATCH_UP,)) + _U32.pack(epoch) + _U64.pack(founding) + said
 
 
 def decode_catch_up(buf: bytes) -> int:
     return int(_U32.unpack_from(buf, 1)[0])
+
+
+def decode_brings(buf: bytes) -> int | None:
+    """Of a CATCH_UP: see :func:`encode_catch_up`."""
+    at = 1 + _U32.size + _U64.size
+    return int(_U64.unpack_from(buf, at)[0]) if len(buf) >= at + _U64.size else None
 
 
 def decode_founding(buf: bytes) -> int:

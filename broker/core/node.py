@@ -81,10 +81,13 @@ class BrokerNode:
         if self.extension is not None:
             self.extension.tick(now_ms)
 
-    def disk_low(self, reason: str) -> None:
-        """The disk is nearly full, and why ("": there is room again). May be said again and again."""
+    def disk_low(self, reason: str, room: int = -1) -> None:
+        """The disk is nearly full, and why ("": there is room again). May be said again and again.
+
+        ``room``: for how many bytes of log there would be room if everything that this journal holds were let go.
+        """
         if self.extension is not None:
-            self.extension.disk_low(reason)
+            self.extension.disk_low(reason, room)
         else:
             self.broker.refuse_work(DISK, reason)
 

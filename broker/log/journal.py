@@ -56,6 +56,7 @@ from understudy.broker.log.journal_state import (
 )
 from understudy.broker.log.segment import (
     GROUP_BYTES,
+    MIN_SEGMENT_BYTES,
     SEGMENT_HEADER_BYTES,
     JournalIdentity,
     Segment,
@@ -224,6 +225,9 @@ class Journal:
     def _cut(self, frame: bytes, segment: int, position: int) -> None:
         offset, _ = frames.decode_cut(frame[frames.NOTE_HEADER_BYTES :])
         self._cuts.append(CutMark(segment, position, offset))
+        self._cut_after(offset)
+
+    def _cut_after(self, offset: int) -> None:
         for each in self._segments:
             each.cut(offset)
         self.last_offset = min(self.last_offset, offset)
@@ -244,14 +248,15 @@ class Journal:
                 return self._begin_piece(segment, position, checkpoint, is_new=False)
         return self._roll(length, checkpoint)
 
-    def _roll(self, length: int, checkpoint: bytes | None) -> Piece:
+    def _roll(self, length: int, checkpoint: bytes | None, least_bytes: int | None = None) -> Piece:
         first_sequence = self._sequence + 1 + sum(piece.grouped for piece in self._pieces)
         if self._segments:
             checkpoint = checkpoint or self._take_checkpoint()
             self._seal(self._segments[-1])
         align, interval = self.options.alignment_bytes, self.options.index_interval_bytes
         need = align_up(SEGMENT_HEADER_BYTES, align) + GROUP_BYTES + len(checkpoint or b"") + length + align
-        size = max(self._segment_bytes, align_up(CHECKPOINT_FRACTION * len(checkpoint or b""), align))
+        least_bytes = self._segment_bytes if least_bytes is None else least_bytes
+        size = max(least_bytes, align_up(CHECKPOINT_FRACTION * len(checkpoint or b""), align))
         while size - footer_bytes_for(size, align, interval) < need:
             size = align_up(need + footer_bytes_for(size, align, interval), align)
         footer_bytes = footer_bytes_for(size, align, interval)
@@ -523,6 +528,33 @@ class Journal:
             raise self._failed() from error
         self.finish_drop(job)
         return len(job.numbers)
+
+    def begin_anew(self, checkpoint: bytes) -> None:
+        """Let go of everything that was appended: the journal begins with the note `checkpoint`, durably on return.
+
+        The segment of that note is as small as it can be, since this is asked for where there is little room. The files of
+        the others are removed by `begin_drop`, or by the next recovery. A crash before the return leaves either the whole
+        old journal or the new one: recovery reads no segment below the durable floor.
+
+        Raises:
+            JournalFailedError: a write or a sync failed.
+        """
+        if self._failure is not None or self._closed:
+            raise self._failed()
+        if not self._segments:
+            return
+        self._roll(0, checkpoint, MIN_SEGMENT_BYTES)  # first, for the footer states what the frames say
+        self._cut_after(0)
+        self._floor.wanted = self._segments[-1].number
+        self.sync_now()
+
+    def room_if_begun_anew(self) -> int:
+        """How many bytes of new segments there would be room for after `begin_anew`; negative if there would be too little.
+
+        Beside them there would be the free space that `reserve` wants, the newest segment and the spare. One system call.
+        """
+        held = sum(segment.size_bytes for segment in self._segments)
+        return self._storage.free_bytes() + held - self.reserve.enough_bytes - 2 * self._segment_bytes
 
     # -- read ---------------------------------------------------------------------------------------------------------
 

@@ -57,6 +57,9 @@ class JournalPort(Protocol):
     def sync_now(self) -> None:
         """Everything appended is durable when this returns. For rare things only: it blocks."""
 
+    def begin_anew(self, checkpoint: bytes) -> None:
+        """Everything appended is let go; the journal begins with this frame, durably when this returns."""
+
 
 class JournalGate:
     """Counts frames, so that "that group is on disk" becomes "the log is durable up to here" and "tell me then".
@@ -106,6 +109,15 @@ class JournalGate:
         # Batches of the log that ends here say nothing of the one that begins.
         self._marks = deque((count, 0, then) for count, _, then in self._marks)
         self.durable_offset = 0
+
+    def begin_anew(self, checkpoint: bytes) -> None:
+        """Let go of everything, durably on return: the journal holds the payload ``checkpoint``, of a CHECKPOINT note, alone.
+
+        The core must be recovered anew afterwards: what it holds is not in the journal any more.
+        """
+        self._marks.clear()
+        self.durable_offset = 0
+        self._port.begin_anew(frame.encode_note(CHECKPOINT, checkpoint))
 
     def sync_now(self) -> None:
         """Everything appended so far is durable on return; marks are told."""

@@ -278,9 +278,10 @@ class Reserve:
         segment_bytes: of the newest segment. With less free space than that it is low, too: there must be room for the next one.
         state: ABSENT until `hold`, RELEASED after it was given up, or when there was no room for it.
         low_space: whether new work should be refused. Costs nothing to read; `check_space` brings it up to date.
+        free_bytes: as the last `check_space` found it.
     """
 
-    __slots__ = ("_size_bytes", "_storage", "low_space", "segment_bytes", "state")
+    __slots__ = ("_size_bytes", "_storage", "free_bytes", "low_space", "segment_bytes", "state")
 
     def __init__(self, storage: Storage, size_bytes: int, segment_bytes: int = 0) -> None:
         self._storage = storage
@@ -288,6 +289,7 @@ class Reserve:
         self.segment_bytes = segment_bytes
         self.state = ReserveState.HELD if self._is_there() else ReserveState.ABSENT
         self.low_space = False
+        self.free_bytes = 0
 
     def _is_there(self) -> bool:
         """Whether it is, and whole: whoever made it may have been killed over it, or have wanted less."""
@@ -332,14 +334,19 @@ class Reserve:
         self.state = ReserveState.RELEASED
         self.low_space = True
 
+    @property
+    def enough_bytes(self) -> int:
+        """With so much free space `check_space` says that there is enough."""
+        wanted = max(self._size_bytes, self.segment_bytes) if self._size_bytes else 0
+        return 2 * wanted if self.state is ReserveState.RELEASED else wanted
+
     def check_space(self) -> bool:
         """Look at the free space (one system call) and take the reserve back if there is ample room again."""
         if self._size_bytes:
-            wanted = max(self._size_bytes, self.segment_bytes)
-            free = self._storage.free_bytes()
-            if self.state is ReserveState.RELEASED and free >= 2 * wanted and self.hold():
-                free = self._storage.free_bytes()
-            self.low_space = free < wanted or self.state is ReserveState.RELEASED
+            self.free_bytes = self._storage.free_bytes()
+            if self.state is ReserveState.RELEASED and self.free_bytes >= self.enough_bytes and self.hold():
+                self.free_bytes = self._storage.free_bytes()
+            self.low_space = self.free_bytes < self.enough_bytes or self.state is ReserveState.RELEASED
         else:
             self.low_space = False  # a spare may have found no room, or a reserve of an earlier configuration have gone
         return self.low_space

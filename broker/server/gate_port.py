@@ -43,6 +43,10 @@ class GatePort:
         assert self._driver is not None
         self._driver.sync_now()
 
+    def begin_anew(self, checkpoint: bytes) -> None:
+        assert self._driver is not None
+        self._driver.begin_anew(checkpoint)
+
     def checkpoint(self) -> bytes:
         """The journal asks for a checkpoint: it is the frame that it appends next."""
         assert self._journal is not None

@@ -119,6 +119,18 @@ class JournalDriver:
             self._fail(error)
             raise
 
+    def begin_anew(self, checkpoint: bytes) -> None:
+        """`Journal.begin_anew`. Stops the loop for two or three syncs.
+
+        Raises:
+            JournalFailedError: it failed; `on_failed` has been called as well.
+        """
+        try:
+            self._journal.begin_anew(checkpoint)
+        except JournalFailedError as error:
+            self._fail(error)
+            raise
+
     def drop_before(self, offset: int) -> None:
         """Let the journal forget what ends at or below log offset `offset`; files are removed in the background."""
         if not self._failed and self._journal.request_drop(offset):

@@ -95,6 +95,9 @@ class _NoJournal:
     def sync_now(self) -> None:
         pass
 
+    def begin_anew(self, checkpoint: bytes) -> None:
+        raise AssertionError("a broker without a state has nothing to let go")
+
 
 class NodeDriver:
     """Everything here belongs to the event loop's thread; only recovery runs in another, on a core that nobody else has yet.
@@ -184,7 +187,7 @@ class NodeDriver:
         self.node = node
         self.spill = spill
         self.broker = node.broker
-        self._space = SpaceWatch(str(self._storage), journal.reserve, node.disk_low)
+        self._space = SpaceWatch(str(self._storage), journal, node.disk_low)
         self._memory = MemoryWatch(self._memory_limit, node.memory_full, node.holds_what_goes, self.heap.give_back)
         self.cores += 1
         for plugin in self._plugins:

@@ -10,7 +10,11 @@ from typing import Final
 
 import structlog
 
-from understudy.broker.log.storage import Reserve
+from understudy.broker.log.journal import Journal
+
+MIB: Final = 1 << 20
+TOLD_AGAIN_FRACTION: Final = 16
+"""The free space is stated anew when it has changed by one part in so many of what is needed: clients are told of each change."""
 
 _log: Final = structlog.get_logger()
 
@@ -20,15 +24,19 @@ class SpaceWatch:
 
     Args:
         directory: named in the reason.
-        reserve: knows how much must be free.
-        tell: the core (``BrokerNode.disk_low``): told why at each look while it is low, and "" once when it is over.
+        journal: its reserve knows how much must be free.
+        tell: the core (``BrokerNode.disk_low``): told why, and for how much there would be room without this journal, at each
+            look while it is low, and "" once when it is over.
     """
 
-    def __init__(self, directory: str, reserve: Reserve, tell: Callable[[str], None]) -> None:
-        self._reason = f"disk space in {directory} is below the reserve"
-        self._reserve = reserve
+    def __init__(self, directory: str, journal: Journal, tell: Callable[[str, int], None]) -> None:
+        self._directory = directory
+        self._journal = journal
+        self._reserve = journal.reserve
         self._tell = tell
         self._low = False
+        self._reason = ""
+        self._stated: tuple[int, int] = (0, 0)
 
     @property
     def is_due(self) -> bool:
@@ -36,9 +44,26 @@ class SpaceWatch:
         return self._reserve.low_space and not self._low
 
     def look(self) -> None:
-        """One system call; once a second is plenty, unless it is due."""
+        """A few system calls; once a second is plenty, unless it is due."""
         before, self._low = self._low, self._reserve.check_space()
+        if self._low:
+            self._state(self._reserve.free_bytes, self._reserve.enough_bytes)
         if self._low != before:
             _log.warning("little disk space" if self._low else "enough disk space again", reason=self._reason)
-        if self._low or before:
-            self._tell(self._reason if self._low else "")
+        if self._low:
+            self._tell(self._reason, self._journal.room_if_begun_anew())
+        elif before:
+            self._tell("", -1)
+
+    def _state(self, free: int, enough: int) -> None:
+        stated_free, stated_enough = self._stated
+        if enough != stated_enough or abs(free - stated_free) * TOLD_AGAIN_FRACTION >= enough:
+            self._stated = (free, enough)
+            self._reason = (
+                f"disk space in {self._directory} is below the reserve: {_mib(free)} MiB free, {_mib(enough)} MiB needed "
+                "(journal.reserve_bytes)"
+            )
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / MIB:,.{0 if size_bytes >= 10 * MIB else 1}f}"

@@ -41,6 +41,7 @@ FAULTS_OF_KIND = {
     "lost-answer": 0.08,
     "unheard-add": 0.08,
     "disk-low": 0.16,
+    "disk-filled": 0.16,
     "disk-hang": 0.16,
     "wipe-primary": 0.15,
     "vote-no": 0.11,

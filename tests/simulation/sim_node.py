@@ -46,6 +46,8 @@ SHARED_TURN_US = (20, 600)
 """So long a turn is left open for others to share it."""
 HOUSEKEEPING_TICKS = 5
 WALL_EPOCH_MS = 1_700_000_000_000
+FILLED = "disk space in /data is below the reserve, for its own journal"
+PLENTY_OF_ROOM = 1 << 40
 
 
 class SimNode:
@@ -61,6 +63,8 @@ class SimNode:
         told: what its lives have told its operators.
         release: the program that it runs, from its next start on.
         fatal: why it refuses to run ("" if it does not).
+        low_disk: why others fill its disk ("" if they do not).
+        filled_by: the files of its own that fill its disk, as long as one of them is there.
         stirred: one of its clients' sessions may have something to write, to read on or to end.
     """
 
@@ -106,6 +110,7 @@ class SimNode:
         self.stirred = False
         self.wall_offset_ms = 0
         self.low_disk = ""
+        self.filled_by: frozenset[str] = frozenset()
         self.disk_hangs = False
         self._told_low = ""
         self._deferred: list[Callable[[], None]] = []
@@ -170,6 +175,8 @@ class SimNode:
         self.checkers.opened(self)
         self.publish(BrokerStatus.JOINING, self.node.state.log.end, "starts", since_text(self.wall_ms))
         self.store.watch(self)
+        if self.is_filled:  # others find out a tick later that they fill the disk
+            self._look_at_disk()
         self._end_turn()
 
     def _checkpoint(self) -> bytes:
@@ -246,7 +253,18 @@ class SimNode:
         assert not self.up
         self.storage = MemoryStorage(self.name)
         self.whole_from = 0
+        self.filled_by = frozenset()
         self.wiped = True
+
+    def fill_disk(self) -> None:
+        """What its journal holds now takes up so much that its disk is nearly full, and stays so until all of it is gone."""
+        self.filled_by = frozenset(self.storage.names())
+
+    @property
+    def is_filled(self) -> bool:
+        if self.filled_by.isdisjoint(self.storage.names()):
+            self.filled_by = frozenset()
+        return bool(self.filled_by)
 
     # -- turns ----------------------------------------------------------------------------------------------------------
 
@@ -388,14 +406,21 @@ class SimNode:
         self.run(self._on_tick)
 
     def _on_tick(self) -> None:
-        if (low := self.low_disk) or self._told_low:  # as SpaceWatch tells it
-            self._told_low = low
-            self.node.disk_low(low)
+        self._look_at_disk()
         self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
         self.node.tick(self.world.now_ms, self.wall_ms)
         due = self._ticks % HOUSEKEEPING_TICKS == 0 and self._checkpoint_offset
         if due and self.journal.request_drop(self.node.droppable_before(self._checkpoint_offset)):
             self.whole_from = max(self.whole_from, self.node.state.log.applied)
+
+    def _look_at_disk(self) -> None:
+        """What the SpaceWatch of a broker does."""
+        low, room = self.low_disk, -1
+        if not low and self.is_filled:
+            low, room = FILLED, PLENTY_OF_ROOM
+        if low or self._told_low:
+            self._told_low = low
+            self.node.disk_low(low, room)
 
     # -- what the core asks of its process (HaHost) ---------------------------------------------------------------------
 

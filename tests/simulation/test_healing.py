@@ -90,9 +90,9 @@ def test_a_disk_has_room_again_before_its_primary_may_speak() -> None:
 
 
 def test_a_joiner_whose_disk_was_full_for_a_moment_is_listed() -> None:
-    """Its disk is nearly full when it links, and has room again before the next look."""
+    """Its disk is nearly full when it links, and has room again before its primary has answered."""
     with scenario() as group:
-        primary, joiner = group.primary, group.backups[0]
+        joiner = group.backups[0]
         group.crash(joiner, hard=False)
         group.expelled(joiner)
         joiner.start()
@@ -100,8 +100,6 @@ def test_a_joiner_whose_disk_was_full_for_a_moment_is_listed() -> None:
         assert joiner.ha.backup.link is None
         joiner.run(lambda: joiner.node.disk_low(Scenario.LOW))
         group.until("it has linked", lambda: joiner.ha.backup.link is not None)
-        group.until("taken", lambda: primary.ha.primary is not None and joiner.name in primary.ha.primary.backups)
-        group.run_ms(300)
         joiner.run(lambda: joiner.node.disk_low(""))
         group.ready()
 

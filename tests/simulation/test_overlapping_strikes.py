@@ -7,7 +7,7 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from tests.simulation.nemesis.at_brokers import DiskFull, DiskHang, DiskLow, Pause, PowerAll
+from tests.simulation.nemesis.at_brokers import DiskFilled, DiskFull, DiskHang, DiskLow, Pause, PowerAll
 from tests.simulation.nemesis.at_network import (
     Partition,
     PartitionOneWay,
@@ -186,6 +186,7 @@ def test_of_the_others_there_are_no_two_at_once_or_they_have_no_end() -> None:
             Pause(broker="b2", for_ms=1_000),
             DiskLow(broker="b2", for_ms=1_000),
             DiskHang(broker="b2", for_ms=1_000),
+            DiskFilled(broker="b2", for_ms=1_000),
             SessionLoss(broker="b2", for_ms=1_000),
             UnheardAdd(broker="b2", for_ms=1_000),
         ):
@@ -195,6 +196,6 @@ def test_of_the_others_there_are_no_two_at_once_or_they_have_no_end() -> None:
         group.run_ms(1_100)
         group.heal()
         group.ready()
-    refused = {"pause", "disk-low", "disk-hang", "session-loss", "unheard-add"}
+    refused = {"pause", "disk-low", "disk-filled", "disk-hang", "session-loss", "unheard-add"}
     lasting = {verb for verb, kind in STRIKES.items() if "for_ms" in attrs.fields_dict(kind)}
     assert lasting == {*TWICE, "slow-client"} | refused

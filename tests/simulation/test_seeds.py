@@ -17,7 +17,7 @@ from tests.simulation.knobs import Knobs, least_in_sync
 class Drawn:
     """What the simulator drew when a seed was found. More has been added since, with which it would be another story."""
 
-    faults: frozenset[str] | None = None
+    faults: frozenset[str] | None = frozenset({"unheard-add", "disk-low", "disk-hang", "wipe-primary"})
     """Which of `knobs.LATER_FAULTS` there were; None: all."""
     without: frozenset[str] = frozenset()
     """Workloads that there were not yet."""

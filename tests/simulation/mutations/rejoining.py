@@ -14,6 +14,7 @@ from understudy.broker.log import record
 from understudy.broker.message import Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.ha.admission import Admission
+from understudy.ha.low_disk import LowDisk
 from understudy.ha.remote_backup import RemoteBackup
 from understudy.replicator import snapshot, wire
 from understudy.replicator.broker_replicator import BrokerReplicator
@@ -261,3 +262,16 @@ def a_joiner_ends_a_transaction_twice(bug: Bug) -> None:
     bug.replace(TransactionReplicator, "take_records", take_records)
     bug.replace(BrokerState, "_commit", commit)
     bug.replace(BrokerState, "_discard", discard)
+
+
+@mutation("liveness")
+def what_fills_a_disk_is_never_let_go(bug: Bug) -> None:
+    """A backup whose own journal fills its disk waits for others to make room."""
+    real = LowDisk.may_ask
+
+    def may_ask(self: LowDisk, now_ms: int) -> bool:
+        if real(self, now_ms):
+            bug.strike()
+        return False
+
+    bug.replace(LowDisk, "may_ask", may_ask)

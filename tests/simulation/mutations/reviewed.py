@@ -112,12 +112,12 @@ def room_again_is_not_heard(bug: Bug) -> None:
     """A joiner does not say that its disk has room again, nor does a primary hear it before EPOCH is on its disk."""
     real = Backup.disk_low
 
-    def disk_low(self: Backup, reason: str) -> None:
+    def disk_low(self: Backup, reason: str, room: int) -> None:
         if self.link is not None and not self.listed and not reason:
             bug.strike()
-            self.low_disk = ""
+            self.disk.looked(reason, room)
             return
-        real(self, reason)
+        real(self, reason, room)
 
     def passed_over(self: Primary, link: Link, low_disk: str) -> None:
         bug.strike()

@@ -209,6 +209,28 @@ class DiskLow(Strike):
 
 
 @attrs.frozen(kw_only=True)
+class DiskFilled(Strike):
+    """A broker's own journal fills its disk up to the reserve.
+
+    That lasts until the last of these segments is gone. Only where the group cannot do without the broker it is over in ``for_ms``,
+    as if an operator had made room.
+    """
+
+    verb = "disk-filled"
+    broker: str
+    for_ms: int
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        node = havoc.node(self.broker)
+        if not node.up or node.is_filled:
+            return False
+        havoc.world.fault(self.verb, f"{node.name} {why}".rstrip())
+        node.fill_disk()
+        havoc.world.at(self.for_ms * MS, havoc.make_room, node)
+        return True
+
+
+@attrs.frozen(kw_only=True)
 class DiskHang(Strike):
     """No fsync of a broker ends, for so long; what was begun already does."""
 

@@ -151,6 +151,12 @@ class Havoc:
         else:
             self._heal()
 
+    def make_room(self, node: SimNode) -> None:
+        """On the disk of a listed broker; another one has to make room itself."""
+        group = self.store.group
+        if group is None or node.name in group.members:
+            node.filled_by = frozenset()
+
     def _heal(self) -> None:
         self.world.note("NEMESIS", "everything heals")
         self.network.heal()
@@ -162,6 +168,7 @@ class Havoc:
         for node in self.cluster.nodes.values():
             node.storage.full = False
             node.low_disk = ""
+            self.make_room(node)
             node.disk_goes_on()
             node.resume()
             node.start_if_down()

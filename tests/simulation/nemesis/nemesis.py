@@ -18,6 +18,7 @@ from tests.simulation.nemesis.at_brokers import (
     ClockJump,
     Crash,
     CrashAll,
+    DiskFilled,
     DiskFull,
     DiskHang,
     DiskLow,
@@ -408,6 +409,9 @@ class Nemesis:
 
     def _disk_low(self, rng: Random) -> Strike:
         return DiskLow(broker=rng.choice(list(self.cluster.nodes)), for_ms=rng.choice((300, 2_000, 9_000)))
+
+    def _disk_filled(self, rng: Random) -> Strike:
+        return DiskFilled(broker=rng.choice(list(self.cluster.nodes)), for_ms=rng.choice((2_000, 9_000)))
 
     def _disk_hang(self, rng: Random) -> Strike:
         return self._hang(rng.choice(list(self.cluster.nodes)), rng)

@@ -6,6 +6,7 @@ from tests.simulation.nemesis.at_brokers import (
     ClockJump,
     Crash,
     CrashAll,
+    DiskFilled,
     DiskFull,
     DiskHang,
     DiskLow,
@@ -37,7 +38,7 @@ STRIKES: dict[str, type[Strike]] = {
     kind.verb: kind
     for kind in (
         *(Crash, Power, CrashAll, PowerAll, Pause, ClockJump, VoteNo),
-        *(FsyncError, DiskFull, DiskLow, DiskHang, Wipe, WipePrimary),
+        *(FsyncError, DiskFull, DiskLow, DiskFilled, DiskHang, Wipe, WipePrimary),
         *(Partition, PartitionOneWay, SwizzleClog, LinkReset, SlowNetwork, ClientReset, SlowClient),
         *(SessionLoss, StoreOutage, StaleStore, LostAnswer, UnheardAdd),
     )
