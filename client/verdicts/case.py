@@ -63,10 +63,8 @@ class Case:
         transactions = self.history.transactions.values()
         _take(takers, [tx for tx in transactions if tx.committed])
         others = [tx for tx in transactions if not tx.committed and tx.takes]
-        lying, taken = self.lying, set(takers)
-        _take(
-            takers, [tx for tx in others if any(place in lying or place in taken for place in map(place_of, tx.makes))]
-        )
+        there = self.lying.keys() | takers.keys() | set(self.history.taken)
+        _take(takers, [tx for tx in others if not there.isdisjoint(map(place_of, tx.makes))])
         return takers
 
     def filled(self, place: Place) -> bool:

@@ -178,7 +178,7 @@ class _Reader:
         elif entry.event is Event.SENT:
             self._send(entry)
         elif entry.event is Event.ACKNOWLEDGED:
-            self._taken.update(map(place_of, entry.messages))
+            self._taken.update(map(self._plain_place, entry.messages))
         elif entry.event is Event.CONFIRMED:
             self._confirmed.update(map(place_of, entry.messages))
         elif entry.event is Event.REFUSED:
@@ -226,10 +226,14 @@ class _Reader:
     def _send(self, entry: Entry) -> None:
         self._make(entry)
         for message in entry.messages:
-            if message.amount:
-                raise LogError(f"{entry.client} sent {message.id}, worth {message.amount}, outside of transactions")
-            self._sent[place_of(message)] = Sent(entry.client, self._plain[entry.client], message)
+            self._sent[self._plain_place(message)] = Sent(entry.client, self._plain[entry.client], message)
             self._plain[entry.client] += 1
+
+    @staticmethod
+    def _plain_place(message: Message) -> Place:
+        if message.amount:
+            raise LogError(f"{message.id}, worth {message.amount}, was sent or acknowledged outside of transactions")
+        return place_of(message)
 
 
 def place_of(message: Message) -> Place:
