@@ -95,20 +95,23 @@ class Admission:
                 backup.unlinked(self._broker.now_ms)
         elif sync.low_disk:  # it takes nothing now; it may let go of what it holds, if what the group holds fits then
             backup.awaiting_ids = True
-            brings = bytes_to_bring(self._broker.state)
-            link.send(wire.encode_catch_up(self._epoch, self._in_sync.group.founding, brings))
+            group, brings = self._in_sync.group, bytes_to_bring(self._broker.state)
+            link.send(wire.encode_catch_up(self._epoch, group.founding, group.forced, brings))
         elif continues and not sync.noes and log.whole_after(common):
             # Else a refill would bring transient messages for queues whose declaration it gets with the log, later.
             self._resume(backup, sync, common)
         else:
             backup.awaiting_ids = True
-            link.send(wire.encode_catch_up(self._epoch, self._in_sync.group.founding))
+            group = self._in_sync.group
+            link.send(wire.encode_catch_up(self._epoch, group.founding, group.forced))
         self._host.status_changed()
 
     def _resume(self, backup: RemoteBackup, sync: wire.Sync, common: int) -> None:
         assert backup.link is not None
         backup.acked = 0
-        backup.link.send(wire.encode_resume(self._epoch, common, self._log.stable, self._in_sync.group.founding))
+        backup.resumed_at = self._log.closed_end
+        group = self._in_sync.group
+        backup.link.send(wire.encode_resume(self._epoch, common, self._log.stable, group.founding, group.forced))
         if sync.fresh:
             backup.catch_up = CatchUp(self._broker.state, {}, refill_after=common)
             for message in backup.catch_up.opening():

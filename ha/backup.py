@@ -15,11 +15,12 @@ import attrs
 
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
+from understudy.ha.events import HaEvent, LogLacksRecords
 from understudy.ha.low_disk import LowDisk
 from understudy.ha.patience import Patience
 from understudy.ha.status import BrokerStatus
 from understudy.replicator import wire
-from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.broker_replicator import BrokerReplicator, StableCutError
 from understudy.replicator.fabric import Fabric, Link
 
 
@@ -35,13 +36,22 @@ class BackupHost(Protocol):
     def let_go(self, catch_up: bytes, reason: str) -> None:
         """Let go of everything that this broker holds, as the primary's CATCH_UP allows; this core ends with it."""
 
+    def happened(self, event: HaEvent) -> None:
+        """Something that an operator wants to find in the log has happened."""
+
     @property
     def now_ms(self) -> int:
         """Monotonic time."""
 
 
 class Backup:
-    """The role."""
+    """The role.
+
+    Attributes:
+        doubt: what speaks against this broker's own journal, "" for nothing (`lost_records.own_loss`). As long as it stands, and
+            another listed broker may hold what is missing, this one does not campaign.
+        judged: the journal has been compared with what a former life of this broker has said: no campaign comes before that.
+    """
 
     def __init__(
         self,
@@ -73,6 +83,11 @@ class Backup:
         self._campaign_from: GroupState | None = None
         self._patience = Patience()
         self._campaign_not_before_ms = -1
+        self._mark = 0
+        self._mark_patience = Patience()
+        self._disproof: tuple[int, str] = (0, "")
+        self.doubt = ""
+        self.judged = False
         self.suspended = False
         self.refused = ""
         self.disk = LowDisk(config.reconnect_max_ms)
@@ -112,6 +127,9 @@ class Backup:
             self.act()  # what is shown is older than what is known
             return
         self.group = group
+        self._replicator.forced = max(self._replicator.forced, group.forced)
+        if before is not None and before.damage_of(self._config.broker) and not group.damage_of(self._config.broker):
+            self.doubt = ""  # who leads has seen that this log is whole, or an operator has decided
         if (
             anew
         ):  # the store was lost and made anew: nothing that was seen of the former group says anything of this one
@@ -169,7 +187,11 @@ class Backup:
             self._take_while_low(message)
             return
         was_linked = self._replicator.linked
-        self._replicator.take(message)
+        try:
+            self._replicator.take(message)
+        except StableCutError as error:
+            self._disproved(str(error))
+            raise
         if not was_linked and self._replicator.linked:
             self._linked_ms = self._host.now_ms
             if not self._hurried:
@@ -239,6 +261,8 @@ class Backup:
     # -- deciding what to do --------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
+        if self.doubt and self.status is BrokerStatus.READY and self._replicator.vouched and self.group is not None:
+            self.doubt = self.group.damage_of(self._config.broker)
         self.act()
 
     def act(self) -> None:
@@ -253,6 +277,8 @@ class Backup:
         if self.keeps_away and not self.disk.may_ask(self._host.now_ms):
             self.refused = self.disk.waits_for
             return
+        if self._is_to_be_marked(group):
+            self._mark_damaged(group)
         if self._may_take_over(group):
             self._consider_campaign(group)
         elif not self._dialing and self._host.now_ms >= self._retry_ms and group.primary != self._config.broker:
@@ -265,9 +291,9 @@ class Backup:
     def _may_take_over(self, group: GroupState) -> bool:
         if not self.listed or self._replicator.part or self.suspended:
             return False
-        if self.wiped:
+        if self.wiped or not self.judged or self.waits_for_more:
             return False
-        if group.primary == self._config.broker:
+        if group.primary == self._config.broker or group.damage_of(group.primary) or self._disproof[0] == group.epoch:
             return True
         info = self.brokers.get(group.primary)
         if info is not None and (not info.alive or self._holds_nothing(info)):
@@ -278,6 +304,50 @@ class Backup:
     def wiped(self) -> bool:
         """Listed, and with an empty data directory: this broker holds nothing of what it is listed for, and must not lead."""
         return self.listed and self._replicator.epoch_seen == 0 and self.group is not None and self.group.epoch > 0
+
+    @property
+    def unfit(self) -> str:
+        """What this broker's log lacks, or may lack, of what the group has acknowledged; "" if nothing is known."""
+        return (self.group.damage_of(self._config.broker) if self.group is not None else "") or self.doubt
+
+    @property
+    def waits_for_more(self) -> bool:
+        """It is listed and must not lead: another listed broker may hold what its log lacks."""
+        return bool(self.unfit) and self.listed and self.group is not None and self._others_may_hold_more(self.group)
+
+    def _others_may_hold_more(self, group: GroupState) -> bool:
+        """Whether another listed broker may hold what this one lacks: any that does not run with an empty data directory."""
+        others = [self.brokers.get(member) for member in group.members if member != self._config.broker]
+        return any(info is None or not info.alive or not self._holds_nothing(info) for info in others)
+
+    def _is_to_be_marked(self, group: GroupState) -> bool:
+        """Whether the store has to learn of the doubt: this process may die, and the next one find nothing odd."""
+        if not self.doubt or not self.listed or self.suspended or group.damage_of(self._config.broker):
+            return False
+        waits = self._mark and not self._mark_patience.is_over(self._host.now_ms, self._config.coordination_retry_ms)
+        return not waits and self._others_may_hold_more(group)
+
+    def _mark_damaged(self, group: GroupState) -> None:
+        me = self._config.broker
+        if not self._mark:
+            self._mark_patience.begin(self._host.now_ms)
+            others = ", ".join(member for member in group.members if member != me)
+            then = f"does not lead, and is marked as damaged in the store: another of {{{others}}} has to take over"
+            self._host.happened(LogLacksRecords(damaged=me, lacks=self.doubt, then=then))
+        else:
+            self._mark_patience.asked_again(self._host.now_ms)
+        self._mark = self._next_request()
+        wanted = attrs.evolve(group, damaged=group.with_damage(me, self.doubt), version=group.version + 1)
+        self._coordination.replace(self._mark, group, wanted)
+
+    def _disproved(self, lacks: str) -> None:
+        """The primary would have this broker drop what is stable. Its program is too old to have seen that by itself."""
+        group = self.group
+        if group is None or self._disproof[0] == group.epoch:
+            return
+        self._disproof = (group.epoch, lacks)
+        then = "takes over" if self.listed else "keeps what it holds, and does not join: an operator decides"
+        self._host.happened(LogLacksRecords(damaged=group.primary, lacks=lacks, then=f"{self._config.broker} {then}"))
 
     @staticmethod
     def _holds_nothing(primary: BrokerInfo) -> bool:
@@ -296,12 +366,18 @@ class Backup:
 
     def _begin_campaign(self, group: GroupState) -> None:
         """Promotion, steps 1 to 3. Step 2, no acknowledgement of the old epoch, is that there is no link."""
-        members = group.members
+        me, members, damaged = self._config.broker, group.members, group.damaged
+        if self._disproof[0] == group.epoch:
+            damaged = group.with_damage(group.primary, self._disproof[1])
+        if self.unfit:  # no other broker may hold more: what is lost is lost
+            damaged = attrs.evolve(group, damaged=damaged).with_damage(me, "")
+            then = f"leads, since no other broker of {{{', '.join(members)}}} holds more: these records are lost"
+            self._host.happened(LogLacksRecords(damaged=me, lacks=self.unfit, then=then))
         without = tuple(member for member in members if member != group.primary)
-        if group.primary != self._config.broker and len(without) >= group.min_insync:
+        if group.primary != me and len(without) >= group.min_insync:
             members = without
         wanted = attrs.evolve(
-            group, epoch=group.epoch + 1, primary=self._config.broker, members=members, version=group.version + 1
+            group, epoch=group.epoch + 1, primary=me, members=members, version=group.version + 1, damaged=damaged
         )
         self._campaign = self._next_request()
         self._campaign_from = group
@@ -314,7 +390,12 @@ class Backup:
         self._coordination.read(self._campaign)
 
     def answered(self, request: int, answer: Answer, group: GroupState | None) -> None:
-        """The answer to a campaign, or to reading it back."""
+        """The answer to a campaign, or to reading it back; or to marking this broker as damaged."""
+        if self._mark and request == self._mark:
+            if answer is not Answer.LOST and group is not None:
+                self._mark = 0
+                self.group_changed(group, self._known_besides(group))
+            return
         if not self._campaign or request != self._campaign:
             return
         if answer is Answer.LOST or group is None:

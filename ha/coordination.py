@@ -11,7 +11,22 @@ from typing import Protocol
 
 import attrs
 
+from understudy.replicator.disk_claim import DiskClaim
+
 BrokerId = str
+
+
+@attrs.frozen
+class Damage:
+    """A broker must not lead: its log lacks, or may lack, records that the group has acknowledged.
+
+    Attributes:
+        broker: which.
+        lacks: what is missing and how that is known, for operators.
+    """
+
+    broker: BrokerId
+    lacks: str
 
 
 @attrs.frozen(kw_only=True)
@@ -26,6 +41,10 @@ class GroupState:
         min_insync: the smallest set under which work is confirmed.
         founding: a random number, 1 to 2**63 - 1, drawn when the group was founded; two groups of one name differ in it. Epochs
             do not tell them apart: both begin with 1.
+        forced: the newest epoch that an operator has forced (``promote --unclean``), 0 for none. What was stable before it and is
+            not in the log of its base is lost by that decision.
+        damaged: the brokers that must not lead, by id. No campaign of one of them is tried; whoever leads clears the entry of a
+            broker that holds the whole log again.
     """
 
     epoch: int
@@ -34,6 +53,17 @@ class GroupState:
     version: int
     min_insync: int
     founding: int = 0
+    forced: int = 0
+    damaged: tuple[Damage, ...] = ()
+
+    def damage_of(self, broker: BrokerId) -> str:
+        """What the log of ``broker`` lacks as far as the store knows, "" for nothing."""
+        return next((each.lacks for each in self.damaged if each.broker == broker), "")
+
+    def with_damage(self, broker: BrokerId, lacks: str) -> tuple[Damage, ...]:
+        """:attr:`damaged` with this entry for ``broker``; without an entry for it if ``lacks`` is ""."""
+        others = [each for each in self.damaged if each.broker != broker]
+        return tuple(sorted([*others, Damage(broker, lacks)] if lacks else others, key=lambda each: each.broker))
 
 
 @attrs.frozen(kw_only=True)
@@ -44,6 +74,8 @@ class BrokerInfo:
         link: where its backups connect.
         blockers: what keeps it from being ready or active, and since when it has had this status.
         alive: its session or lease holds.
+        claim: what its disk holds. The store keeps the last one when the broker's session ends, and when it publishes None: its
+            next process has to read what this one has said.
     """
 
     broker: BrokerId
@@ -55,6 +87,7 @@ class BrokerInfo:
     pid: int = 0
     blockers: str = ""
     alive: bool = True
+    claim: DiskClaim | None = None
 
 
 class Answer(Enum):

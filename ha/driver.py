@@ -32,6 +32,7 @@ from understudy.ha.local import FileCoordination
 from understudy.ha.status import BrokerStatus, explained
 from understudy.replicator.direct.driver import DirectFabric, LinkSettings
 from understudy.replicator.direct.unix_socket import SOCKET_NAME
+from understudy.replicator.disk_claim import DiskClaim
 from understudy.replicator.fabric import Link
 
 __all__ = ["EdgeHost", "HaDriver", "LinkPortError"]
@@ -257,7 +258,9 @@ class HaDriver:
     def refuse_to_run(self, reason: str) -> None:
         self._host.refuse_to_run(reason)
 
-    def publish(self, status: BrokerStatus, position: int, blockers: str, since: str) -> None:
+    def publish(
+        self, status: BrokerStatus, position: int, blockers: str, since: str, claim: DiskClaim | None = None
+    ) -> None:
         endpoints = self._host.endpoints
         assert self._coordination is not None
         assert self._fabric is not None
@@ -272,11 +275,13 @@ class HaDriver:
                 position=position,
                 pid=os.getpid(),
                 blockers=explained(blockers, since),
+                claim=claim,
             )
         )
 
     def happened(self, event: HaEvent) -> None:
-        _log.info(event.name, broker=self._config.broker.id, **attrs.asdict(event))
+        tell = _log.error if getattr(event, "level", "") == "error" else _log.info
+        tell(event.name, broker=self._config.broker.id, **attrs.asdict(event))
 
     # -- showing --------------------------------------------------------------------------------------------------------
 
@@ -297,6 +302,7 @@ class HaDriver:
             "since": ha.since or None,
             "coordination": "lost" if self._lost else "connected",
             "known_brokers": self._known_brokers(),
+            "damaged": {each.broker: each.lacks for each in group.damaged} if group is not None else {},
             "lag": {},
         }
         if ha.primary is not None:

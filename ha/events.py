@@ -133,6 +133,46 @@ class LogFormatRaised:
     record_format: int
 
 
+@attrs.frozen(kw_only=True)
+class LogLacksRecords:
+    """The log of ``damaged`` lacks, or may lack, records that the group has acknowledged.
+
+    Attributes:
+        lacks: which, and how that is known.
+        then: what this broker does about it, and what an operator can do.
+    """
+
+    name: ClassVar = "log lacks records"
+    level: ClassVar = "error"
+    damaged: str
+    lacks: str
+    then: str
+
+
+@attrs.frozen(kw_only=True)
+class LeadHandedOver:
+    """This broker has restarted, and ``to`` holds more of the same log: that one leads instead.
+
+    Attributes:
+        end: this broker's log ended here when its epoch began.
+        held: the last offset that ``to`` holds.
+    """
+
+    name: ClassVar = "lead handed over"
+    to: str
+    end: int
+    held: int
+
+
+@attrs.frozen(kw_only=True)
+class LogMended:
+    """``broker`` holds the whole log again: it may lead."""
+
+    name: ClassVar = "log mended"
+    broker: str
+    lacked: str
+
+
 HaEvent = (
     StatusChanged
     | SetChanged
@@ -144,4 +184,7 @@ HaEvent = (
     | LinkRefused
     | LogLetGo
     | LogFormatRaised
+    | LogLacksRecords
+    | LeadHandedOver
+    | LogMended
 )

@@ -18,9 +18,11 @@ from understudy.ha.backup import Backup
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
 from understudy.ha.events import HaEvent, LinkRefused, LogLetGo, StatusChanged
+from understudy.ha.lost_records import own_loss
 from understudy.ha.primary import Primary
 from understudy.ha.status import BrokerStatus, since_text
 from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.disk_claim import DiskClaim
 from understudy.replicator.fabric import Fabric, Link
 from understudy.replicator.wire import UnknownMessageError
 
@@ -39,7 +41,9 @@ class HaHost(Protocol):
     def refuse_to_run(self, reason: str) -> None:
         """The data and the store contradict each other: end the process with this message."""
 
-    def publish(self, status: BrokerStatus, position: int, blockers: str, since: str) -> None:
+    def publish(
+        self, status: BrokerStatus, position: int, blockers: str, since: str, claim: DiskClaim | None = None
+    ) -> None:
         """Show the broker's status, and since when it has it, in the coordination store and elsewhere."""
 
     def happened(self, event: HaEvent) -> None:
@@ -76,8 +80,12 @@ class HaBroker:
         self._retry_ms = 0
         self._second_look = self._second_look_ms = 0
         self._shown: tuple[BrokerStatus, str] | None = None
-        self._shown_position = 0
+        self._shown_position: tuple[int, DiskClaim | None] = (0, None)
         self._shown_ms = 0
+        self._former: BrokerInfo | None = None
+        self._seen_brokers = False
+        log = broker.log
+        self._recovered = (replicator.epoch_seen, replicator.log_start, log.end)
         self.since = ""
         self._early: dict[Link, list[bytes]] = {}
         self.stopped = ""
@@ -107,6 +115,9 @@ class HaBroker:
         """The store as it is, or was a moment ago."""
         if self.stopped:
             return
+        if not self._seen_brokers:  # before this core has published anything there: what the one before it has said
+            self._seen_brokers = True
+            self._former = brokers.get(self.config.broker)
         if group is None or self._first_read or self._found_request:
             self.backup.brokers = brokers  # until store and journal are known to belong together, nothing is done
             return
@@ -116,6 +127,7 @@ class HaBroker:
             self.backup.brokers = brokers
             self.primary.group_changed(group, brokers)
         else:
+            self._judge_journal(group)
             self.backup.group_changed(group, brokers)
             self._show_refusal()
 
@@ -189,7 +201,18 @@ class HaBroker:
             self.backup.group = group
             self.promoted(group)
         else:
+            if self._seen_brokers:
+                self._judge_journal(group)
             self.backup.group_changed(group, self.backup.brokers)
+
+    def _judge_journal(self, group: GroupState) -> None:
+        """Once: does the recovered journal hold what it should? Only of a listed broker others believe that it does."""
+        backup = self.backup
+        if not backup.judged:
+            backup.judged = True
+            if self.config.broker in group.members and not self.replicator.part and self.replicator.epoch_seen:
+                claim = self._former.claim if self._former is not None else None
+                backup.doubt = own_loss(self._gate.doubt, claim, *self._recovered)
 
     @property
     def _way_out(self) -> str:
@@ -347,14 +370,17 @@ class HaBroker:
     def promoted(self, group: GroupState) -> None:
         """The store holds this broker as the primary of ``group.epoch``."""
         replicator = self.replicator
+        replicator.group_founding = group.founding
+        # Durable with the EPOCH record, before anything is said under it; and before the log is cut: see `DiskClaim`.
+        replicator.note_group(group.epoch)
         replicator.cut_refused()
         noes = replicator.standing_noes()
         transients_lost = replicator.lacks_transients
         replicator.unlink()
         self.broker.state.on_prepare = None
-        replicator.group_founding = group.founding
-        replicator.note_group(group.epoch)  # durable with the EPOCH record, before anything is said under it
-        self.primary = Primary(self.config, self.broker, self._coordination, group, self, self._next_request)
+        self.primary = Primary(
+            self.config, self.broker, self._coordination, group, self, self._next_request, replicator.vouched
+        )
         self.primary.suspended = self.backup.suspended
         self.primary.absent.known(self.backup.brokers, self.now_ms)
         self.primary.begin(noes, transients_lost)
@@ -398,23 +424,32 @@ class HaBroker:
         if backup.group is None:
             return ["no group has been founded, or the store cannot be read"]
         if not self.replicator.linked:
-            if backup.wiped and backup.primary == self.config.broker:
-                return [
-                    (
-                        f"its data directory is empty, and the store has it as primary of epoch {backup.group.epoch}: "
-                        f"another of {{{', '.join(backup.group.members)}}} has to take over"
-                    )
-                ]
-            waits = f"primary {backup.primary} is not reached"
-            if not backup.listed:
-                unlisted = f"not in the in-sync set {{{', '.join(backup.group.members)}}}"
-                if backup.keeps_away:
-                    return [f"{unlisted}: {backup.disk.waits_for}"]
-                waits += f"; {unlisted}"
-            return [waits + (f": {backup.refused}" if backup.refused else "")]
+            return [self._unlinked_because(backup, backup.group)]
         if backup.told and backup.told != BrokerStatus.READY.value:
             return [backup.told]
         return ["catching up" if self.replicator.part else "waits to be added to the in-sync set"]
+
+    def _unlinked_because(self, backup: Backup, group: GroupState) -> str:
+        """Why this broker neither leads nor has a primary."""
+        me, members = self.config.broker, ", ".join(group.members)
+        if backup.wiped and backup.primary == me:
+            return (
+                f"its data directory is empty, and the store has it as primary of epoch {group.epoch}: "
+                f"another of {{{members}}} has to take over"
+            )
+        if backup.waits_for_more and (backup.primary == me or group.damage_of(backup.primary)):
+            others = ", ".join(member for member in group.members if member != me)
+            return (
+                f"{backup.unfit}: it does not lead, and waits for one of {{{others}}} to take over; if none of them comes "
+                "back, understudy promote --unclean makes this broker the base, without these records"
+            )
+        waits = f"primary {backup.primary} is not reached"
+        if not backup.listed:
+            unlisted = f"not in the in-sync set {{{members}}}"
+            if backup.keeps_away:
+                return f"{unlisted}: {backup.disk.waits_for}"
+            waits += f"; {unlisted}"
+        return waits + (f": {backup.refused}" if backup.refused else "")
 
     @staticmethod
     def _primary_blockers(primary: Primary) -> list[str]:
@@ -430,7 +465,8 @@ class HaBroker:
         """Show status and blockers if they are not what was shown last, and from time to time a position that is not."""
         blockers = "; ".join(self.blockers())
         shown = (self.status, blockers)
-        position = self.broker.log.end
+        end, claim = self.broker.log.end, self._claim
+        position = (end, claim)
         moved = position != self._shown_position and self.now_ms - self._shown_ms >= POSITION_EVERY_MS
         if self._shown is None or shown[0] is not self._shown[0]:
             self.since = since_text(self.broker.wall_ms)
@@ -439,9 +475,23 @@ class HaBroker:
             self._shown = shown
             self._shown_position = position
             self._shown_ms = self.now_ms
-            self._host.publish(self.status, position, blockers, self.since)
+            self._host.publish(self.status, end, blockers, self.since, claim)
         if self.primary is None:
             self._show_refusal()
+
+    @property
+    def _claim(self) -> DiskClaim | None:
+        """What this broker's disk holds for certain, for a later life to be compared with."""
+        primary = self.primary
+        if primary is not None:
+            durable = self.broker.log.durable
+            return (
+                DiskClaim(primary.epoch, self.replicator.log_start, durable)
+                if durable >= primary.epoch_offset
+                else None
+            )
+        self.replicator.look_at_claim()
+        return self.replicator.claim
 
     def _tell_status(self, blockers: str) -> None:
         group = self.group

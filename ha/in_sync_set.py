@@ -16,7 +16,7 @@ from understudy.ha.patience import Patience
 
 @attrs.frozen
 class Change:
-    """A change under way: ``broker`` joins or leaves."""
+    """A change under way: ``broker`` joins (or is listed and mended), or leaves."""
 
     broker: BrokerId
     joins: bool
@@ -64,12 +64,23 @@ class InSyncSet:
         members = set(self.group.members)
         members.symmetric_difference_update({broker})
         assert (broker in members) is joins
-        self.change = Change(broker, joins)
+        # Who joins has been brought up from this primary's log, whatever it had lost before.
+        damaged = self.group.with_damage(broker, "") if joins else self.group.damaged
+        self._ask(
+            Change(broker, joins), attrs.evolve(self.group, members=tuple(sorted(members)), damaged=damaged), now_ms
+        )
+
+    def request_mended(self, broker: BrokerId, now_ms: int) -> None:
+        """Ask the store to forget that ``broker``, which is listed and stays so, was damaged."""
+        assert self.change is None
+        self._ask(Change(broker, True), attrs.evolve(self.group, damaged=self.group.with_damage(broker, "")), now_ms)
+
+    def _ask(self, change: Change, wanted: GroupState, now_ms: int) -> None:
+        self.change = change
         self._request = self._next_request()
         self._reading = False
         self._patience.begin(now_ms)
-        wanted = attrs.evolve(self.group, members=tuple(sorted(members)), version=self.group.version + 1)
-        self._coordination.replace(self._request, self.group, wanted)
+        self._coordination.replace(self._request, self.group, attrs.evolve(wanted, version=self.group.version + 1))
 
     def answered(self, request: int, answer: Answer, group: GroupState | None) -> bool:
         """Take an answer; True if the set is settled now and ``group`` is what the store holds.

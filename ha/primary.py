@@ -26,9 +26,11 @@ from understudy.ha.events import (
     HaEvent,
     LinkRefused,
     LogFormatRaised,
+    LogMended,
     SetChanged,
     TransactionRefused,
 )
+from understudy.ha.fitness import Fitness
 from understudy.ha.in_sync_set import InSyncSet
 from understudy.ha.log_format import LogFormat
 from understudy.ha.queue_guard import QueueGuard
@@ -75,6 +77,7 @@ class Primary:
         group: GroupState,
         host: PrimaryHost,
         next_request: Callable[[], int],
+        vouched: bool,
     ) -> None:
         self._config = config
         self._broker = broker
@@ -89,6 +92,7 @@ class Primary:
         self.absent = AbsentBackups(config.broker)
         self.log_format = LogFormat(broker.log, config.newest_record_format)
         self._admission = Admission(config, broker, group.epoch, self.in_sync, self.log_format, self.backups, host)
+        self._fitness = Fitness(config, broker.log, self.in_sync, coordination, next_request, vouched, host)
         self._stable = broker.log.applied
         self._foreign: dict[BrokerId, int] = {}  # by broker, the founding for which it was refused
         self._waiting_syncs: list[tuple[Link, wire.Sync]] = []
@@ -168,7 +172,7 @@ class Primary:
         if self._waiting_syncs and self._log.durable >= self.epoch_offset:
             waiting, self._waiting_syncs = self._waiting_syncs, []
             for link, sync in waiting:
-                self._admission.synchronize(link, sync)
+                self._admit(link, sync)
         untold = False
         closed_end = self._log.closed_end
         for backup in list(self.backups.values()):  # who has fallen too far behind is dropped meanwhile
@@ -275,6 +279,10 @@ class Primary:
         elif self._log.durable < self.epoch_offset:
             self._waiting_syncs.append((link, sync))  # nothing is sent under an epoch before EPOCH is fsynced
         else:
+            self._admit(link, sync)
+
+    def _admit(self, link: Link, sync: wire.Sync) -> None:
+        if self._fitness.stands(link, sync, recovering=self.status is BrokerStatus.RECOVERING):
             self._admission.synchronize(link, sync)
 
     def _low_disk_of_waiting(self, link: Link, low_disk: str) -> None:
@@ -377,6 +385,7 @@ class Primary:
                 limit_ms = max(limit_ms, self._config.expected_timeout_ms)
             if backup.listed:
                 self._consider_expelling(backup, silent_ms, limit_ms)
+                self._consider_mended(backup)
             elif silent_ms >= limit_ms and backup.link is not None:
                 self._drop_link(backup, f"no progress for {silent_ms} ms")
             elif backup.link is not None and now_ms >= self._explain_ms:
@@ -406,6 +415,14 @@ class Primary:
         may_leave = backup.lost_data or self.in_sync.may_shrink()
         if backup.leaving and may_leave and not self.in_sync.busy and not self.suspended:
             self.in_sync.request_change(backup.broker, False, self._broker.now_ms)
+
+    def _consider_mended(self, backup: RemoteBackup) -> None:
+        """A listed backup that was damaged holds all again that this log did when it linked: it may lead."""
+        lacked = self.in_sync.group.damage_of(backup.broker)
+        whole = lacked and backup.link is not None and backup.acked >= backup.resumed_at > 0
+        if whole and not backup.must_leave and not self.in_sync.busy and not self.suspended:
+            self._host.happened(LogMended(broker=backup.broker, lacked=lacked))
+            self.in_sync.request_mended(backup.broker, self._broker.now_ms)
 
     # -- the store answers -----------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ class RemoteBackup:
         guard: set on a joiner that has been sent everything: completions wait for it from there on.
         must_leave: why it cannot stay in the set, whatever it does ("" if it can).
         leaving: why it is to be expelled as things stand; silence is a reason that may pass.
+        resumed_at: where the primary's log ended when it resumed on this link; 0 if it did not.
         newest_record_format: the newest that it reads, as it has said on this link; 0 without one.
         lost_data: it is listed and lacks stable records: its disk was lost or replaced.
         since_ms: monotonic time of its present link, or of losing it; without either, of this primary's beginning to know it.
@@ -53,6 +54,7 @@ class RemoteBackup:
         self.low_disk = ""
         self.told = ""
         self.newest_record_format = 0
+        self.resumed_at = 0
         self.progress_ms = now_ms
         self.since_ms = now_ms
         self.ever_linked = False
@@ -86,6 +88,7 @@ class RemoteBackup:
         self.trackers = TxTrackers()
         self.low_disk = self.told = ""
         self.newest_record_format = 0
+        self.resumed_at = 0
         if not self.listed:
             self.acked = 0
 

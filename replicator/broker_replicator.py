@@ -33,6 +33,7 @@ from understudy.broker.log.log import journal_form
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.replicator import snapshot, wire
+from understudy.replicator.disk_claim import DiskClaim
 from understudy.replicator.queue_replicator import QueueReplicator
 from understudy.replicator.transaction_replicator import TransactionReplicator, Vote
 from understudy.replicator.tx_queue import tx_queue_name
@@ -49,6 +50,10 @@ EXTRAS_FORMAT: Final = 2
 """Of the bytes that :meth:`BrokerReplicator.extras` makes, their first; and of the notes that name a founding: in format 1 none."""
 
 
+class StableCutError(wire.WireError):
+    """The primary wants this log cut, or replaced, below what is known here to be stable: the primary has lost records."""
+
+
 class BrokerReplicator:
     """Holds what a broker knows as a backup, over links and restarts.
 
@@ -63,6 +68,10 @@ class BrokerReplicator:
         group_founding: of the group in the store; it is noted with the first epoch that is.
         of_a_group: its journal was written with this plugin; otherwise its epochs are those of a broker that ran alone.
         noes: standing noes: transaction id to (offset of its PREPARE, reason).
+        forced: the newest epoch that an operator has forced, as store and primaries have said.
+        vouched: since it was recovered this log has held all that some primary's did when its epoch began: what was on the disk
+            at the start is known to be enough.
+        claim: what this broker may say of its own disk, None as long as no epoch tells what it is to be compared with.
     """
 
     def __init__(self, state: BrokerState) -> None:
@@ -80,6 +89,9 @@ class BrokerReplicator:
         self.group_founding = 0
         self.of_a_group = False
         self.noes: dict[int, tuple[int, str]] = {}
+        self.forced = 0
+        self.vouched = False
+        self.claim: DiskClaim | None = None
         self._link_epoch = 0
         self._link_number = 0
         self._acked = -1
@@ -175,7 +187,14 @@ class BrokerReplicator:
             part=self.part,
             noes=tuple((tx_id, offset) for tx_id, (offset, _) in self.noes.items()),
             founding=self.founding if self.epoch_seen else 0,
+            stable=self.held_stable,
         )
+
+    @property
+    def held_stable(self) -> int:
+        """How far this log is known to be stable: whatever was answered stands at or before that, and is here."""
+        log = self._state.log
+        return min(log.stable, log.end)
 
     def link(self, send: Callable[[bytes], None]) -> None:
         """A link to the primary is up; what is said goes to ``send``."""
@@ -190,8 +209,16 @@ class BrokerReplicator:
     def unlink(self) -> None:
         """The link is gone: nothing is acknowledged any more."""
         self.apply_told()
+        self.look_at_claim()
         self._send = None
         self._link_epoch = 0
+
+    def look_at_claim(self) -> None:
+        """Bring :attr:`claim` and :attr:`vouched` up to date with what was acknowledged on this link."""
+        if self.linked and self._acked > 0 and not self.part and self._pieces_synced == self._pieces_noted:
+            self.claim = DiskClaim(self._link_epoch, self.log_start, self._acked)
+            epoch, first = self._state.log.epochs.starts()[-1]
+            self.vouched = self.vouched or (epoch == self._link_epoch and self._acked >= first)
 
     @property
     def linked(self) -> bool:
@@ -273,8 +300,10 @@ class BrokerReplicator:
         self.apply_told()  # all others look at what is applied
         if kind == wire.RESUME:
             epoch, common, _ = wire.decode_resume(message)
+            self.forced = max(self.forced, wire.decode_forced(message))
             self._resume(epoch, common, wire.decode_founding(message))
         elif kind == wire.CATCH_UP:
+            self.forced = max(self.forced, wire.decode_forced(message))
             self._begin_catch_up(wire.decode_catch_up(message), wire.decode_founding(message))
         elif kind in (wire.BASE, wire.DROP, wire.TRANSACTION, wire.QUEUE, wire.CAUGHT_UP):
             self._require_link()
@@ -308,6 +337,7 @@ class BrokerReplicator:
         log = self._state.log
         if not self.log_start <= common <= log.end:
             raise wire.WireError(f"the primary resumes after {common}, this log holds {self.log_start}..{log.end}")
+        self._check_stable(common)
         if common < log.applied:  # an unclean promotion: what was confirmed once is not in the group's log any more
             self.part = True
             raise wire.WireError(
@@ -325,6 +355,18 @@ class BrokerReplicator:
         for tx_id, (offset, reason) in self.noes.items():
             self._say(wire.encode_no(tx_id, offset, reason))
         self.durable()  # what was synced here is told by nobody else
+
+    def _check_stable(self, common: int) -> None:
+        """The last line of defence: a broker never drops what it knows to be stable, unless an operator has forced a base.
+
+        A primary of this version sees the same in SYNC and sends nothing.
+        """
+        held, log = self.held_stable, self._state.log
+        if common < held and log.epochs.newest >= self.forced:
+            raise StableCutError(
+                f"the primary's log ends, or differs from this one, after {common}; {common + 1} to {held} are stable here: the "
+                "primary has lost what was acknowledged, and this broker drops nothing of it"
+            )
 
     def _forget_transients(self) -> None:
         """A refill comes: begin it as a broker that has restarted.
@@ -505,6 +547,11 @@ class BrokerReplicator:
             # elsewhere first: with one in its journal that cannot be taken this broker could not start again.
             meta, at = Meta.decode(message, 2)
             meta.install(BrokerState())
+            # How far the primary's log goes on behind the base is not said here; that it differs from this one before it is.
+            log = self._state.log
+            common = log.epochs.common_offset(log.end, list(meta.starts), meta.offset)
+            if common < meta.offset:
+                self._check_stable(common)
             self._check_kept(message, at)
             self.part = True  # says a checkpoint that comes between the two
             self._gate.append_restart(self._state.log.stable)

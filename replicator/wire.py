@@ -9,7 +9,8 @@ QUEUE pieces beside the log, then CAUGHT_UP. BASE comes again, further on, if th
 sent. Meanwhile and ever after: BATCH, STABLE and STATUS one way, ACK, PIECE_ACK, NO and LOW_DISK the other.
 
 A message that came after version 1 is sent only where ``Link.wire_version`` says that the other end knows it. What was added at
-the end of SYNC, RESUME and CATCH_UP (the founding, decision 0024) a program that does not know it passes over, and lacking it is 0.
+the end of SYNC, RESUME and CATCH_UP (the founding, decision 0024; what is stable, and the forced epoch, decision 0028) a program
+that does not know it passes over, and lacking it is 0.
 So it does with the bytes that a catch-up would bring, which end a CATCH_UP to a backup whose disk is nearly full.
 """
 
@@ -103,6 +104,7 @@ class Sync:
         noes: (transaction id, offset of the PREPARE it says no to).
         low_disk: why it has no room for more, "" if it has.
         founding: of the group that its log belongs to, 0 if it holds nothing or does not say.
+        stable: how far of what its log holds it knows to be stable; 0 if it does not say.
     """
 
     epoch_seen: int
@@ -114,6 +116,12 @@ class Sync:
     noes: tuple[tuple[int, int], ...]
     low_disk: str = ""
     founding: int = 0
+    stable: int = 0
+
+    @property
+    def newest(self) -> int:
+        """The epoch of its last record, 0 for an empty log."""
+        return self.starts[-1][0] if self.starts else 0
 
 
 def encode_sync(sync: Sync) -> bytes:
@@ -126,11 +134,13 @@ def encode_sync(sync: Sync) -> bytes:
             *[_NO.pack(*no) for no in sync.noes],
             short(cut_text(sync.low_disk, REASON_BYTES)),
             _U64.pack(sync.founding),
+            _U64.pack(sync.stable),
         ]
     )
 
 
-def _founding_at(buf: bytes, at: int) -> int:
+def _number_at(buf: bytes, at: int) -> int:
+    """What was added to a message in later versions; 0 if it is not there."""
     return int(_U64.unpack_from(buf, at)[0]) if len(buf) >= at + _U64.size else 0
 
 
@@ -148,29 +158,31 @@ def decode_sync(buf: bytes) -> Sync:
         part=bool(flags & PART),
         noes=tuple(_NO.unpack_from(buf, noes_at + _NO.size * i) for i in range(noes)),
         low_disk=low_disk,
-        founding=_founding_at(buf, founding_at),
+        founding=_number_at(buf, founding_at),
+        stable=_number_at(buf, founding_at + _U64.size),
     )
 
 
-def encode_resume(epoch: int, common: int, stable: int, founding: int = 0) -> bytes:
-    """Keep your log up to ``common``; what follows is sent. ``founding``: of the primary's group."""
-    return bytes((RESUME,)) + _RESUME.pack(epoch, common, stable) + _U64.pack(founding)
+def encode_resume(epoch: int, common: int, stable: int, founding: int = 0, forced: int = 0) -> bytes:
+    """Keep your log up to ``common``; what follows is sent. ``founding``, ``forced``: of the primary's group."""
+    return bytes((RESUME,)) + _RESUME.pack(epoch, common, stable) + _U64.pack(founding) + _U64.pack(forced)
 
 
 def decode_resume(buf: bytes) -> tuple[int, int, int]:
     return _RESUME.unpack_from(buf, 1)
 
 
-def encode_catch_up(epoch: int, founding: int = 0, brings: int | None = None) -> bytes:
+def encode_catch_up(epoch: int, founding: int = 0, forced: int = 0, brings: int | None = None) -> bytes:
     """You are not listed, and your log cannot be continued; say which ids you hold.
 
     Args:
         epoch: of the primary.
         founding: of its group.
+        forced: the newest epoch of the group that an operator has forced.
         brings: about how many bytes the catch-up of a backup that holds nothing would bring; None: it is not said.
     """
     said = _U64.pack(brings) if brings is not None else b""
-    return bytes((CATCH_UP,)) + _U32.pack(epoch) + _U64.pack(founding) + said
+    return bytes((CATCH_UP,)) + _U32.pack(epoch) + _U64.pack(founding) + _U64.pack(forced) + said
 
 
 def decode_catch_up(buf: bytes) -> int:
@@ -179,13 +191,22 @@ def decode_catch_up(buf: bytes) -> int:
 
 def decode_brings(buf: bytes) -> int | None:
     """Of a CATCH_UP: see :func:`encode_catch_up`."""
-    at = 1 + _U32.size + _U64.size
+    at = 1 + _U32.size + 2 * _U64.size
     return int(_U64.unpack_from(buf, at)[0]) if len(buf) >= at + _U64.size else None
 
 
 def decode_founding(buf: bytes) -> int:
     """Of a RESUME or CATCH_UP: 0 if it does not say."""
-    return _founding_at(buf, 1 + (_RESUME.size if buf[0] == RESUME else _U32.size))
+    return _number_at(buf, _founding_position(buf))
+
+
+def decode_forced(buf: bytes) -> int:
+    """Of a RESUME or CATCH_UP: the newest epoch that an operator has forced, 0 if there is none or it does not say."""
+    return _number_at(buf, _founding_position(buf) + _U64.size)
+
+
+def _founding_position(buf: bytes) -> int:
+    return 1 + (_RESUME.size if buf[0] == RESUME else _U32.size)
 
 
 def encode_ids(held: Sequence[tuple[int, IdSet]]) -> bytes:

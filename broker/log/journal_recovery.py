@@ -137,6 +137,7 @@ class ScanReport:
         last_offset: of the last live batch, or of a cut behind it.
         torn: the tail that is no part of the journal; None if it ends cleanly.
         warnings: oddities that lost nothing, for the log.
+        doubt: why files behind the last one may be missing, "" if that is not so: a crash at one moment looks like that, too.
     """
 
     segments: int
@@ -148,6 +149,7 @@ class ScanReport:
     last_offset: int
     torn: TornTail | None
     warnings: tuple[str, ...]
+    doubt: str = ""
 
 
 class Recovered(NamedTuple):
@@ -239,6 +241,7 @@ class _Scan:
         self.dropped: list[str] = []
         self.torn: TornTail | None = None
         self.tail_group: int | None = None
+        self.doubt = ""
         self._warnings: list[str] = []
         self._groups = self._batches = self._notes = 0
 
@@ -274,6 +277,7 @@ class _Scan:
             last_offset=self.state.last_offset,
             torn=self.torn,
             warnings=tuple(self._warnings),
+            doubt=self.doubt,
         )
 
     def _damaged(self, name: str, position: int, reason: str) -> JournalDamagedError:
@@ -338,6 +342,8 @@ class _Scan:
             segment.durable_end = segment.end
             if not newest:
                 self._check_end(file, segment, following_sequence)
+            if following_sequence is None and self.torn is None:
+                self._look_for_successor(file, segment)
         finally:
             file.close()
 
@@ -363,6 +369,14 @@ class _Scan:
             segment.index = None
         else:
             self._warnings.append(f"{segment.name}: no good footer; its index stays in memory")
+
+    def _look_for_successor(self, file: File, segment: Segment) -> None:
+        """The last segment that holds something: a footer says that it is full, and that the next one was begun, or about to be."""
+        footer = Footer.read(file, segment.footer_at)
+        # Without its end: an earlier recovery has perhaps added an empty group.
+        if footer is not None and footer[:3] == segment.footer()[:3]:
+            there = "holds nothing" if self.void else "is not there"
+            self.doubt = f"{segment.name} is sealed, and {segment_name(segment.number + 1)} {there}"
 
     # -- group --------------------------------------------------------------------------------------------------------
 

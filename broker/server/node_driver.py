@@ -173,7 +173,7 @@ class NodeDriver:
         )
         port = GatePort(node)
         try:
-            journal = await asyncio.to_thread(self._recover, node, port)
+            journal, doubt = await asyncio.to_thread(self._recover, node, port)
         except JournalFailedError as error:
             self._disk_failed(error)
         self.journal = journal
@@ -181,7 +181,7 @@ class NodeDriver:
         port.connect(journal, self.journal_driver)
         self._port = port
         try:
-            node.open(port, _now_ms(), _wall_ms())
+            node.open(port, _now_ms(), _wall_ms(), doubt)
         except Exception as error:  # noqa: BLE001  # our own mistake: the journal was read and believed
             self.crashed("opening the recovered core", error)
         self.node = node
@@ -194,7 +194,8 @@ class NodeDriver:
             plugin.opened()
         self._look_at_space()  # it may have had no room for the reserve: the first client hears of it
 
-    def _recover(self, node: BrokerNode, port: GatePort) -> Journal:
+    def _recover(self, node: BrokerNode, port: GatePort) -> tuple[Journal, str]:
+        """The journal, and what is doubtful about its end."""
         config = self._config
         started = time.perf_counter()
         journal, report = recover(
@@ -215,7 +216,10 @@ class NodeDriver:
         for warning in report.warnings:
             _log.warning("journal", warning=warning)
         if report.torn is not None:
-            _log.warning("journal: torn tail cut, nothing of it was ever answered", torn=str(report.torn))
+            # Of a crash nothing of it was ever answered. Of a disk that has lost what was synced this is not known here.
+            _log.warning("journal: torn tail cut", torn=str(report.torn), log_ends_at=report.last_offset)
+        if report.doubt:
+            _log.warning("journal: files may be missing at its end", doubt=report.doubt, log_ends_at=report.last_offset)
         _log.info(
             "recovered",
             batches=report.batches,
@@ -223,7 +227,7 @@ class NodeDriver:
             last_offset=report.last_offset,
             seconds=round(time.perf_counter() - started, 3),
         )
-        return journal
+        return journal, report.doubt
 
     # -- the turn -------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,8 @@ import attrs
 
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.server.file_storage import make_directory
-from understudy.ha.coordination import BrokerId, BrokerInfo, GroupState
+from understudy.ha.coordination import BrokerId, BrokerInfo, Damage, GroupState
+from understudy.replicator.disk_claim import DiskClaim
 
 SCHEMA_VERSION: Final = 2
 APPLICATION_ID: Final = 0x55535459  # "USTY"
@@ -86,6 +87,23 @@ _SCHEMA: Final = (
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 _TABLES: Final = frozenset({"groups", "brokers", "forced_epochs"})
+_LATER: Final = {
+    "damaged": """CREATE TABLE IF NOT EXISTS damaged (
+        group_name TEXT NOT NULL,
+        broker TEXT NOT NULL,
+        lacks TEXT NOT NULL,
+        PRIMARY KEY (group_name, broker)
+    ) WITHOUT ROWID""",
+    "claims": """CREATE TABLE IF NOT EXISTS claims (
+        group_name TEXT NOT NULL,
+        broker TEXT NOT NULL,
+        epoch INTEGER NOT NULL,
+        log_start INTEGER NOT NULL,
+        durable INTEGER NOT NULL,
+        PRIMARY KEY (group_name, broker)
+    ) WITHOUT ROWID""",
+}
+"""Tables that older programs of this schema version do not know, and leave alone. Made by the first one that may write."""
 _NEW: Final = (0, 0, frozenset[str]())
 
 
@@ -148,6 +166,7 @@ class CoordinationStore:
         self._busy_ms = busy_ms
         self._durable = True
         self._commits = 0
+        self._has_later = False
         self._look_for_file(create=create)
         mode = "ro" if read_only else "rwc" if create else "rw"
         with self._translated():
@@ -222,7 +241,29 @@ class CoordinationStore:
             version=version,
             min_insync=min_insync,
             founding=founding,
+            forced=self._forced(group),
+            damaged=self._damaged(group),
         )
+
+    def _forced(self, group: str) -> int:
+        row = self._connection.execute("SELECT MAX(epoch) FROM forced_epochs WHERE group_name = ?", (group,)).fetchone()
+        return int(row[0] or 0)
+
+    def _damaged(self, group: str) -> tuple[Damage, ...]:
+        if not self._has_later:
+            return ()
+        rows = self._connection.execute(
+            "SELECT broker, lacks FROM damaged WHERE group_name = ? ORDER BY broker", (group,)
+        )
+        return tuple(Damage(broker, lacks) for broker, lacks in rows)
+
+    def _claims(self, group: str) -> dict[BrokerId, DiskClaim]:
+        if not self._has_later:
+            return {}
+        rows = self._connection.execute(
+            "SELECT broker, epoch, log_start, durable FROM claims WHERE group_name = ?", (group,)
+        )
+        return {broker: DiskClaim(epoch, log_start, durable) for broker, epoch, log_start, durable in rows}
 
     def _brokers(self, group: str) -> dict[BrokerId, BrokerRow]:
         rows = self._connection.execute(
@@ -231,6 +272,7 @@ class CoordinationStore:
             (group,),
         )
         found = {}
+        claims = self._claims(group)
         for broker, link, amqp, http, status, position, blockers, pid, started, boot, namespace, until_ms in rows:
             info = BrokerInfo(
                 broker=broker,
@@ -241,6 +283,7 @@ class CoordinationStore:
                 position=position,
                 pid=pid,
                 blockers=blockers,
+                claim=claims.get(broker),
             )
             process = Process(pid=pid, started=started, boot=boot, pid_namespace=namespace)
             found[broker] = BrokerRow(info=info, process=process, lease_until_ms=until_ms)
@@ -299,6 +342,9 @@ class CoordinationStore:
                 min_insync=min_insync or (held.min_insync if held is not None else 1),
                 founding=founding,
             )
+            state = attrs.evolve(
+                state, forced=state.epoch
+            )  # what any broker lacks of earlier ones is lost by that, too
             self._connection.execute(
                 "INSERT INTO forced_epochs VALUES (?, ?, ?, ?, ?, ?)",
                 (group, state.epoch, broker, json.dumps(members), str(held), wall_ms),
@@ -327,6 +373,10 @@ class CoordinationStore:
                 state.founding,
             ),
         )
+        self._connection.execute("DELETE FROM damaged WHERE group_name = ?", (group,))
+        self._connection.executemany(
+            "INSERT INTO damaged VALUES (?, ?, ?)", [(group, each.broker, each.lacks) for each in state.damaged]
+        )
 
     # -- brokers: gone with a reboot ----------------------------------------------------------------------------------------
 
@@ -342,6 +392,11 @@ class CoordinationStore:
                 "INSERT OR REPLACE INTO brokers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (group, info.broker, *shown, *lease),
             )
+            if info.claim is not None:
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?)",
+                    (group, info.broker, info.claim.epoch, info.claim.log_start, info.claim.durable),
+                )
 
     def renew(self, group: str, broker: BrokerId, process: Process, lease_until_ms: int) -> bool:
         """Write a lease alone; False if ``process`` is not the one that has published itself as ``broker``."""
@@ -415,6 +470,7 @@ class CoordinationStore:
         if not tables >= _TABLES:
             missing = ", ".join(sorted(_TABLES - tables))
             raise StoreError(f"coordination file {self.path} is damaged: it lacks the tables {missing}")
+        self._has_later = tables >= _LATER.keys()
 
     def _make(self) -> None:
         """Write the schema, unless another broker is quicker."""
@@ -445,6 +501,11 @@ class CoordinationStore:
             )
         self._connection.execute("PRAGMA wal_autocheckpoint = 0")
         self._connection.execute("PRAGMA synchronous = FULL")
+        if not self._has_later:
+            with self._transaction(durable=True):
+                for statement in _LATER.values():
+                    self._connection.execute(statement)
+            self._has_later = True
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -36,6 +36,7 @@ from understudy.ha.events import BackupNotReady, HaEvent, TransactionRefused
 from understudy.ha.extension import HaExtension
 from understudy.ha.ha_broker import HaBroker
 from understudy.ha.status import BrokerStatus, explained, since_text
+from understudy.replicator.disk_claim import DiskClaim
 
 if TYPE_CHECKING:
     from tests.simulation.checkers import Checkers
@@ -170,7 +171,7 @@ class SimNode:
         recovered = recover(self.storage, identity, self.knobs.journal, self.node.recovery, checkpoint=self._checkpoint)
         self.journal = recovered.journal
         self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
-        self.node.open(self.journal, self.world.now_ms, self.wall_ms)
+        self.node.open(self.journal, self.world.now_ms, self.wall_ms, recovered.report.doubt)
         self._open = True
         self.checkers.opened(self)
         self.publish(BrokerStatus.JOINING, self.node.state.log.end, "starts", since_text(self.wall_ms))
@@ -452,7 +453,9 @@ class SimNode:
         self.fatal = reason
         self.world.note(self.name, f"refuses to run: {reason}")
 
-    def publish(self, status: BrokerStatus, position: int, blockers: str, since: str) -> None:
+    def publish(
+        self, status: BrokerStatus, position: int, blockers: str, since: str, claim: DiskClaim | None = None
+    ) -> None:
         info = BrokerInfo(
             broker=self.name,
             link=self.name,
@@ -460,6 +463,7 @@ class SimNode:
             status=status.value,
             position=position,
             blockers=explained(blockers, since),
+            claim=claim,
         )
         SimCoordination(self.store, self).publish(info)
         self.world.note(self.name, f"is {status.value} {blockers}".rstrip())

@@ -179,6 +179,8 @@ class SimCoordination:
 
     def publish(self, info: BrokerInfo) -> None:
         before = self._store.infos.get(info.broker)
+        if info.claim is None and before is not None:
+            info = attrs.evolve(info, claim=before.claim)
         self._store.infos[info.broker] = info
         if before is None or before.status != info.status:
             self._store.fire_watches()

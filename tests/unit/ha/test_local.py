@@ -1021,7 +1021,8 @@ def test_the_store_of_dead_brokers_can_be_read_and_forced(path: Path) -> None:
     assert state == FIRST
     assert (brokers["b1"].link, brokers["b1"].alive) == ("l", False)
     forced = force_epoch(path, "g", "b2", ("b3", "b2"), seen_epoch=7, expected=FIRST, founding=5)
-    assert forced == GroupState(epoch=1_007, primary="b2", members=("b2", "b3"), version=2, min_insync=1, founding=5)
+    wanted = GroupState(epoch=1_007, primary="b2", members=("b2", "b3"), version=2, min_insync=1, founding=5)
+    assert forced == attrs.evolve(wanted, forced=1_007)
     assert read_store(path, "g")[0] == forced
     again = force_epoch(path, "g", "b2", ("b2",), expected=forced, min_insync=2)
     assert (again.epoch, again.min_insync) == (2_007, 2)
@@ -1042,7 +1043,7 @@ def test_two_stores_that_know_nothing_of_each_other_are_forced_to_different_epoc
 def test_a_store_that_is_lost_can_be_made_anew(path: Path) -> None:
     made = force_epoch(path, "g", "b1", ("b1",), seen_epoch=4, founding=(1 << 63) - 1)
     assert made == GroupState(
-        epoch=1_004, primary="b1", members=("b1",), version=1, min_insync=1, founding=(1 << 63) - 1
+        epoch=1_004, primary="b1", members=("b1",), version=1, min_insync=1, founding=(1 << 63) - 1, forced=1_004
     )
     assert read_store(path, "g")[0] == made
 
