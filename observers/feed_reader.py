@@ -110,6 +110,7 @@ class FeedReader:
                 group = tail.group
                 assert group is not None
                 translation.sync = group.sequence
+                translation.at_ms = group.wall_ms
                 if each[3] == frames.BATCH_MAGIC[3]:
                     translation.batch(each)
                 else:

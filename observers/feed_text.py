@@ -9,6 +9,7 @@ empty are left out; a founding is left out of a transaction's name.
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -83,8 +84,12 @@ def _clock(event: Event) -> str:
 
 
 def _time(at_ms: int) -> str:
-    moment = datetime.fromtimestamp(at_ms / 1000).astimezone()
-    return f"{moment:%H:%M:%S}.{at_ms % 1000:03d}"
+    return f"{_second(at_ms // 1000)}.{at_ms % 1000:03d}"
+
+
+@lru_cache(maxsize=64)
+def _second(at_s: int) -> str:
+    return f"{datetime.fromtimestamp(at_s).astimezone():%H:%M:%S}"
 
 
 def event_json(event: Event) -> bytes:

@@ -2,7 +2,7 @@
 
 One function a kind of record or note. Record kinds that this program does not know raise, as everywhere: a feed that passed over
 them would be believed. Enqueues and dequeues are most of what there is, so their bodies are never copied and their events are made
-without detours; measure with ``python -m understudy.observers.feed_speed``.
+without detours; measure with ``python -m tests.unit.observers.feed_speed``.
 """
 
 from __future__ import annotations

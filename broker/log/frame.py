@@ -25,8 +25,8 @@ A NOTE frame is a fact of this broker alone (an epoch seen, a cut, a no vote, a 
            12  u32 crc32 of bytes 0..11 and the payload
            16      payload
 
-All integers are big-endian. Kinds 0 to 15 belong to the journal itself: GROUP (written by the journal, see
-`segment`) and CUT (written by its owner, but the journal must understand it to know which batches are still alive).
+All integers are big-endian. Kinds 0 to 15 belong to the journal itself: GROUP and TIMED_GROUP (written by the journal,
+see `segment`) and CUT (written by its owner, but the journal must understand it to know which batches are still alive).
 Kinds from `FIRST_OWNER_KIND` on are the owner's; the journal carries them unread. Those from `FIRST_BOUND_KIND` on are *bound*:
 records before such a note may take back what it says, so it is never kept without what stands before it.
 
@@ -62,6 +62,7 @@ MAX_FRAME_BYTES: Final = 1 << 30
 
 KIND_GROUP: Final = 1
 KIND_CUT: Final = 2
+KIND_TIMED_GROUP: Final = 3
 FIRST_OWNER_KIND: Final = 16
 FIRST_BOUND_KIND: Final = 128
 LAST_KIND: Final = 255

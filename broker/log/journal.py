@@ -53,6 +53,8 @@ from understudy.broker.log.journal_state import (
     JournalStatistics,
     OffsetNotKeptError,
     Piece,
+    WallClock,
+    no_clock,
 )
 from understudy.broker.log.segment import (
     GROUP_BYTES,
@@ -103,6 +105,7 @@ class Journal:
         checkpoint: asked, inside `append`, for the NOTE frame that begins a new segment: everything the owner must
             still know when all frames before it are gone. None if there is nothing. It must not call the journal.
         state: from recovery.
+        wall_ms: tells the wall clock, which each group states; None: none is known.
 
     Attributes:
         checkpoint: as above; may be set later, before the first roll.
@@ -125,7 +128,9 @@ class Journal:
         *,
         checkpoint: CheckpointSource | None = None,
         state: JournalState | None = None,
+        wall_ms: WallClock | None = None,
     ) -> None:
+        self._wall_ms = wall_ms or no_clock
         self.identity = identity
         self.options = options
         self.checkpoint = checkpoint
@@ -349,6 +354,7 @@ class Journal:
             start, end = piece.start, piece.end
             position = start - GROUP_BYTES
             note = encode_group(
+                segment.format,
                 sequence,
                 segment.number,
                 position,
@@ -356,6 +362,7 @@ class Journal:
                 0 if sequence == segment.first_sequence else self._previous_end,
                 self._floor.wanted,
                 segment.salt,
+                self._wall_ms(),
             )
             padding = -end % segment.alignment
             writes.append((position, [note, *piece.frames, bytes(padding)]))

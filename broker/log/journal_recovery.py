@@ -62,7 +62,7 @@ from typing import Final, NamedTuple, Protocol
 import attrs
 
 from understudy.broker.log import frame as frames
-from understudy.broker.log.frame import FRAME_VERSION, KIND_CUT, KIND_GROUP, NOTE_MAGIC, BatchHeader
+from understudy.broker.log.frame import FRAME_VERSION, KIND_CUT, KIND_GROUP, KIND_TIMED_GROUP, NOTE_MAGIC, BatchHeader
 from understudy.broker.log.journal import (
     CheckpointSource,
     CutMark,
@@ -71,6 +71,7 @@ from understudy.broker.log.journal import (
     JournalOptions,
     JournalState,
 )
+from understudy.broker.log.journal_state import WallClock, no_clock
 from understudy.broker.log.segment import (
     GROUP_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -184,6 +185,7 @@ def recover(
     visitor: FrameVisitor,
     *,
     checkpoint: CheckpointSource | None = None,
+    wall_ms: WallClock | None = None,
 ) -> Recovered:
     """Read the whole journal, repair its tail, and return it ready for appending. An empty directory is an empty journal.
 
@@ -196,6 +198,7 @@ def recover(
         options: for what will be written; what is there may have been written with others.
         visitor: shown every frame; memory stays bounded by the largest frame.
         checkpoint: see `Journal`.
+        wall_ms: likewise.
 
     Raises:
         JournalDamagedError: something that was once synced is not there.
@@ -210,11 +213,12 @@ def recover(
     try:
         _remove(storage, [found.void, SPARE_NAME])
         if state.segments:
-            _repair(storage, state, found)
+            _repair(storage, state, found, wall_ms or no_clock)
         _remove(storage, found.dropped)  # now the group that lets go of them is on the disk for certain
     except OSError as error:
         raise JournalFailedError(f"{storage}: the tail could not be repaired: {error}") from error
-    return Recovered(Journal(storage, identity, options, checkpoint=checkpoint, state=state), found.report())
+    journal = Journal(storage, identity, options, checkpoint=checkpoint, state=state, wall_ms=wall_ms)
+    return Recovered(journal, found.report())
 
 
 class _Scan:
@@ -452,7 +456,7 @@ class _Scan:
             try:
                 frame = reader.frame_at(position, group_end)
                 is_note = frame.startswith(NOTE_MAGIC)
-                if is_note and frame[5] == KIND_GROUP:
+                if is_note and frame[5] in (KIND_GROUP, KIND_TIMED_GROUP):
                     raise frames.CorruptFrameError(Place(segment.name, position), "a group note inside a group")
             except frames.FrameVersionError as error:
                 raise JournalFormatError(error.place, "frame version", error.version, FRAME_VERSION) from error
@@ -532,7 +536,7 @@ def _remove(storage: Storage, leftovers: Iterable[str | None]) -> None:
             storage.sync_directory()
 
 
-def _repair(storage: Storage, state: JournalState, found: _Scan) -> None:
+def _repair(storage: Storage, state: JournalState, found: _Scan, wall_ms: WallClock) -> None:
     """Make the last segment end where the scan ended, durably, and open it for appending."""
     segment = state.segments[-1]
     file = segment.file = storage.open(segment.name)
@@ -554,8 +558,9 @@ def _repair(storage: Storage, state: JournalState, found: _Scan) -> None:
         previous_end=state.previous_end,
         floor=state.floor,
         salt=segment.salt,
+        wall_ms=wall_ms(),
     )
-    file.write([closing.encode().ljust(segment.alignment, b"\0")], closing.position)
+    file.write([closing.encode(segment.format).ljust(segment.alignment, b"\0")], closing.position)
     file.sync()
     state.previous_end = segment.end = segment.durable_end = closing.end
     state.proven = True

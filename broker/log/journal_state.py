@@ -14,6 +14,14 @@ from understudy.broker.log.storage import ReserveState, SegmentWrite
 CheckpointSource = Callable[[], bytes | None]
 """Gives the NOTE frame that begins a new segment; see :class:`~understudy.broker.log.journal.Journal`."""
 
+WallClock = Callable[[], int]
+"""Tells the wall clock in milliseconds since 1970."""
+
+
+def no_clock() -> int:
+    """The wall clock of who has none."""
+    return 0
+
 
 class JournalFailedError(JournalError):
     """A write or a sync failed, or the journal is closed. What was not durable before may or may not be on the disk."""

@@ -14,17 +14,22 @@ one made durable, whatever the drive's true sector size; and since whole pages a
 read a page from the disk in order to change half of it (measured with a cold page cache, per sync of 10 KB: 45 us of
 CPU and 95 us in all, against 69 and 150 unaligned).
 
-The GROUP note's payload, which `journal_recovery` reasons with:
+The payload of a group's note, which `journal_recovery` reasons with:
 
     sequence      u64  1, 2, 3, ... over the whole life of the journal
-    segment       u64  number of the segment that it was written for ...
-    position      u64  ... and where in it: a journal file that somebody sends as a message body cannot imitate a group
+    segment       u32  number of the segment that it was written for ...
+    sector        u32  ... and where in it, in sectors of 512 bytes: a journal file that somebody sends as a message body cannot
+                       imitate a group
+    wall_ms       u64  wall clock when the group was closed; 0 if nobody knew it. Nothing hangs on it: it is for the event feed
     length        u64  bytes of frames that follow the note
     previous_end  u64  where the frames of the group before it in this segment end (0: it is the first): earlier than
                        that group said if a recovery cut it, and then this note is the proof that it was cut on
                        purpose
     floor         u64  segments below this number may be missing; set, and synced, before any of them is removed
     salt          u64  the segment header's: bytes that a client can make up do not contain it
+
+That is a TIMED_GROUP, of segments of format 2. In segments of format 1 the note is a GROUP: segment and position (in bytes)
+are u64, and there is no time. A segment keeps its format for as long as it is written to.
 
 Format versions: magic, version and the header's checksum stay where they are in every later format, so that a program
 can always say which number it met. Refused: an index file of its own (one more file whose creation can be torn);
@@ -44,11 +49,18 @@ import attrs
 
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame as frames
-from understudy.broker.log.frame import KIND_GROUP, NOTE_HEADER_BYTES, NOTE_MAGIC, CorruptFrameError
+from understudy.broker.log.frame import (
+    KIND_GROUP,
+    KIND_TIMED_GROUP,
+    NOTE_HEADER_BYTES,
+    NOTE_MAGIC,
+    CorruptFrameError,
+)
 from understudy.broker.log.storage import File, Storage
 
 SEGMENT_MAGIC: Final = b"USLSEGM\0"
-SEGMENT_FORMAT: Final = 1
+SEGMENT_FORMAT: Final = 2
+"""Of new segments: their groups state a time."""
 SEGMENT_HEADER_BYTES: Final = 512
 SEGMENT_SUFFIX: Final = ".journal"
 MAX_ID_BYTES: Final = 200
@@ -56,9 +68,10 @@ CHECK_COMMAND: Final = "understudy journal check"
 
 _HEADER = struct.Struct(">8sHHIIQQQQHH")
 _GROUP = struct.Struct(">QQQQQQQ")
+_TIMED_GROUP = struct.Struct(">QIIQQQQQ")
+_SECTOR_BYTES = 512
 _FOOTER = struct.Struct(">4sBBHIQQQQ")
 _U32 = struct.Struct(">I")
-_new_tuple = tuple.__new__
 _FOOTER_MAGIC = b"USLF"
 _FOOTER_ENTRY_BYTES = 16
 _ZEROS = bytes(1 << 20)
@@ -177,6 +190,7 @@ class SegmentHeader:
         first_sequence: sequence number of the first group in this segment.
         salt: repeated in each of its groups.
         identity: whose journal it is.
+        format: version; it says how the groups are written.
     """
 
     number: int
@@ -186,12 +200,13 @@ class SegmentHeader:
     first_sequence: int
     salt: int
     identity: JournalIdentity
+    format: int = SEGMENT_FORMAT
 
     def encode(self) -> bytes:
         group, broker = self.identity.group_id.encode(), self.identity.broker_id.encode()
         body = _HEADER.pack(
             SEGMENT_MAGIC,
-            SEGMENT_FORMAT,
+            self.format,
             0,
             self.alignment,
             self.footer_bytes,
@@ -247,11 +262,12 @@ class SegmentHeader:
             identity=JournalIdentity(
                 names[:group_length].decode(), names[group_length : group_length + broker_length].decode()
             ),
+            format=version,
         )
 
 
 class GroupHeader(NamedTuple):
-    """Payload of a GROUP note; fields as at the head of this file."""
+    """Payload of a group's note; fields as at the head of this file, the position in bytes."""
 
     sequence: int
     segment: int
@@ -260,6 +276,7 @@ class GroupHeader(NamedTuple):
     previous_end: int
     floor: int
     salt: int
+    wall_ms: int = 0
 
     @property
     def start(self) -> int:
@@ -271,8 +288,8 @@ class GroupHeader(NamedTuple):
         """Where its frames end, unless it was cut."""
         return self.position + GROUP_BYTES + self.length
 
-    def encode(self) -> bytes:
-        return encode_group(*self)
+    def encode(self, segment_format: int = SEGMENT_FORMAT) -> bytes:
+        return encode_group(segment_format, *self)
 
     @classmethod
     def decode(cls, buf: bytes, segment: int, position: int, salt: int | None) -> GroupHeader | None:
@@ -284,27 +301,54 @@ class GroupHeader(NamedTuple):
             position: where in it.
             salt: of the segment; None when its header cannot be read.
         """
-        if not buf.startswith(_GROUP_HEAD) or len(buf) != GROUP_BYTES:
+        if len(buf) != GROUP_BYTES:
             return None
-        if zlib.crc32(buf[NOTE_HEADER_BYTES:], _GROUP_HEAD_CRC) != _U32.unpack_from(buf, NOTE_HEADER_BYTES - 4)[0]:
+        timed = buf.startswith(_TIMED_HEAD)
+        if not timed and not buf.startswith(_GROUP_HEAD):
             return None
-        group = _new_tuple(cls, _GROUP.unpack_from(buf, NOTE_HEADER_BYTES))
+        head_crc = _TIMED_HEAD_CRC if timed else _GROUP_HEAD_CRC
+        if zlib.crc32(buf[NOTE_HEADER_BYTES:], head_crc) != _U32.unpack_from(buf, NOTE_HEADER_BYTES - 4)[0]:
+            return None
+        if timed:
+            sequence, number, sector, wall_ms, length, previous_end, floor, stated = _TIMED_GROUP.unpack_from(
+                buf, NOTE_HEADER_BYTES
+            )
+            group = cls(sequence, number, sector * _SECTOR_BYTES, length, previous_end, floor, stated, wall_ms)
+        else:
+            group = cls(*_GROUP.unpack_from(buf, NOTE_HEADER_BYTES))
         if group.segment != segment or group.position != position or (salt is not None and salt != group.salt):
             return None
         return group
 
 
 _GROUP_HEAD: Final = frames.encode_note(KIND_GROUP, bytes(_GROUP.size))[: NOTE_HEADER_BYTES - 4]
-"""Magic, version, kind and length, which are the same in every group."""
+_TIMED_HEAD: Final = frames.encode_note(KIND_TIMED_GROUP, bytes(_TIMED_GROUP.size))[: NOTE_HEADER_BYTES - 4]
+"""Magic, version, kind and length, which are the same in every group of a format."""
 _GROUP_HEAD_CRC: Final = zlib.crc32(_GROUP_HEAD)
+_TIMED_HEAD_CRC: Final = zlib.crc32(_TIMED_HEAD)
 
 
 def encode_group(
-    sequence: int, segment: int, position: int, length: int, previous_end: int, floor: int, salt: int
+    segment_format: int,
+    sequence: int,
+    segment: int,
+    position: int,
+    length: int,
+    previous_end: int,
+    floor: int,
+    salt: int,
+    wall_ms: int,
 ) -> bytes:
-    """The GROUP note of these fields. What comes before them is the same in every group: its checksum is taken once."""
-    payload = _GROUP.pack(sequence, segment, position, length, previous_end, floor, salt)
-    return b"".join((_GROUP_HEAD, _U32.pack(zlib.crc32(payload, _GROUP_HEAD_CRC)), payload))
+    """The note of a group of these fields. What comes before them is the same in every group: its checksum is taken once.
+
+    ``segment_format`` is that of the segment for which it is; in format 1 there is no time.
+    """
+    if segment_format == 1:
+        payload = _GROUP.pack(sequence, segment, position, length, previous_end, floor, salt)
+        return b"".join((_GROUP_HEAD, _U32.pack(zlib.crc32(payload, _GROUP_HEAD_CRC)), payload))
+    sector = position // _SECTOR_BYTES
+    payload = _TIMED_GROUP.pack(sequence, segment, sector, wall_ms, length, previous_end, floor, salt)
+    return b"".join((_TIMED_HEAD, _U32.pack(zlib.crc32(payload, _TIMED_HEAD_CRC)), payload))
 
 
 class Footer(NamedTuple):
@@ -359,6 +403,7 @@ class Segment:
         end: byte after the last frame that was laid out.
         durable_end: byte after the last frame that was synced; `data_start` at least.
         first_sequence: sequence number of its first group.
+        format: version; it says how its groups are written.
         index: (first_offset, position) of a batch every `index_interval` bytes, in file order; None: it stands in
             the footer.
         file: open while it is the active one and exists.
@@ -377,6 +422,7 @@ class Segment:
         "first_offset",
         "first_sequence",
         "footer_at",
+        "format",
         "frame_count",
         "index",
         "index_capacity",
@@ -389,9 +435,17 @@ class Segment:
     )
 
     def __init__(
-        self, number: int, size_bytes: int, alignment: int, footer_bytes: int, first_sequence: int, salt: int
+        self,
+        number: int,
+        size_bytes: int,
+        alignment: int,
+        footer_bytes: int,
+        first_sequence: int,
+        salt: int,
+        segment_format: int = SEGMENT_FORMAT,
     ) -> None:
         self.number = number
+        self.format = segment_format
         self.name = segment_name(number)
         self.size_bytes = size_bytes
         self.alignment = alignment
@@ -420,6 +474,7 @@ class Segment:
             header.footer_bytes,
             header.first_sequence,
             header.salt,
+            header.format,
         )
 
     def header(self, identity: JournalIdentity) -> SegmentHeader:
@@ -431,6 +486,7 @@ class Segment:
             first_sequence=self.first_sequence,
             salt=self.salt,
             identity=identity,
+            format=self.format,
         )
 
     @property

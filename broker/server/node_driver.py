@@ -208,6 +208,7 @@ class NodeDriver:
             ),
             node.recovery,
             checkpoint=port.checkpoint,
+            wall_ms=_wall_ms,
         )
         try:
             journal.reserve.hold()

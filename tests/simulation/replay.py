@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from tests.simulation.campaign import run_mutated
 from tests.simulation.cluster import SimCluster
@@ -11,20 +12,27 @@ from tests.simulation.mutations import MUTATIONS
 from tests.simulation.seed_run import SeedResult, run_cluster
 from tests.simulation.shrinking import Script
 from tests.simulation.shrinking.strike_text import show_strike
+from tests.simulation.sim_feed import FeedFiles, SimFeed
 from understudy.broker.transactions.outcome_query import tx_id_text
 
 
 def replay(
-    seed: int, *, mutation: str = "", fixed: Fixed | None = None, trace: bool = False
+    seed: int, *, mutation: str = "", fixed: Fixed | None = None, trace: bool = False, feed: Path | None = None
 ) -> tuple[SeedResult, list[str]]:
-    """Run ``seed`` and tell about it; ``trace`` tells everything; of a mutated run nothing is ``fixed``."""
+    """Run ``seed`` and tell about it; ``trace`` tells everything; of a mutated run nothing is ``fixed``.
+
+    ``feed``: a directory for the event feed, a file a broker; not of a mutated run.
+    """
     if mutation:
         result, strikes, cluster = run_mutated(mutation, seed, keep_story=trace)
         heading = [f"with {mutation} ({MUTATIONS[mutation].breaks}), which struck {strikes} times"]
     else:
         drawn = Knobs.draw(seed)
         cluster = SimCluster(seed, knobs=drawn.fixed(fixed) if fixed is not None else drawn, keep_story=trace)
+        written = SimFeed(cluster, FeedFiles(feed).take) if feed is not None else None
         result = run_cluster(cluster)
+        if written is not None:
+            written.finish()
         heading = []
     knobs = cluster.knobs
     chance = (

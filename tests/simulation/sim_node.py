@@ -103,6 +103,7 @@ class SimNode:
         self.whole_from = 0
         self.on_death: Callable[[SimNode], None] = lambda _: None
         self.on_step_down: Callable[[SimNode], None] = lambda _: None
+        self.before_loss: Callable[[SimNode], None] = lambda _: None
         self.fatal = ""
         self.told: list[HaEvent] = []
         self.release: Release = THIS
@@ -168,7 +169,14 @@ class SimNode:
         self.release.install(self.node.state)
         self.watched = self.node.state.live = WatchedLive(self)
         identity = JournalIdentity(group_id=self.config.group, broker_id=self.name)
-        recovered = recover(self.storage, identity, self.knobs.journal, self.node.recovery, checkpoint=self._checkpoint)
+        recovered = recover(
+            self.storage,
+            identity,
+            self.knobs.journal,
+            self.node.recovery,
+            checkpoint=self._checkpoint,
+            wall_ms=lambda: self.wall_ms,
+        )
         self.journal = recovered.journal
         self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
         self.node.open(self.journal, self.world.now_ms, self.wall_ms, recovered.report.doubt)
@@ -252,6 +260,7 @@ class SimNode:
     def wipe(self) -> None:
         """The data directory is lost (only while down)."""
         assert not self.up
+        self.before_loss(self)
         self.storage = MemoryStorage(self.name)
         self.whole_from = 0
         self.filled_by = frozenset()
@@ -386,6 +395,7 @@ class SimNode:
     def _drop_segments(self) -> None:
         drop = self.journal.begin_drop()
         if drop is not None:
+            self.before_loss(self)
             drop.run()
             self.journal.finish_drop(drop)
             self.world.happened["dropped segment"] += len(drop.numbers)

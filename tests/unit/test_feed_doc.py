@@ -101,7 +101,8 @@ def test_the_page_is_what_the_schema_says() -> None:
 
 
 def test_every_field_is_explained() -> None:
-    for kind in (Event, *EVENT_TYPES):
+    kinds: list[type[Event]] = [Event, *EVENT_TYPES]
+    for kind in kinds:
         explained = {name for names in attributes(kind.__doc__ or "")[1] for name in names.split(", ")}
         assert explained <= set(kind.__struct_fields__), kind
         own = set(kind.__struct_fields__) - (set() if kind is Event else set(Event.__struct_fields__))

@@ -19,7 +19,7 @@ from tests.unit.log.test_journal_kit import (
     note,
     open_journal,
 )
-from understudy.broker.log.frame import FrameTooLargeError, encode_note
+from understudy.broker.log.frame import KIND_GROUP, KIND_TIMED_GROUP, FrameTooLargeError, encode_note
 from understudy.broker.log.journal import JournalOptions
 from understudy.broker.log.journal_recovery import recover, scan
 from understudy.broker.log.segment import (
@@ -65,7 +65,7 @@ def test_golden_segment_header() -> None:
     encoded = header.encode()
     assert encoded[:8] == b"USLSEGM\0"
     assert encoded[8:64] == (
-        bytes.fromhex("0001 0000 00000200 00000400")
+        bytes.fromhex("0002 0000 00000200 00000400")
         + bytes.fromhex("0000000000000002 0000000000002000 0000000000000009 0000000000000007")
         + bytes.fromhex("0007 0001")
         + "grüppe".encode()
@@ -76,9 +76,22 @@ def test_golden_segment_header() -> None:
     assert SegmentHeader.decode(encoded, "here") == header
 
 
-def test_golden_group_note() -> None:
-    group = GroupHeader(1, 2, 3, 4, 5, 6, 7)
+def test_golden_timed_group_note() -> None:
+    group = GroupHeader(1, 2, 1536, 4, 5, 6, 7, 8)
     encoded = group.encode()
+    assert len(encoded) == 72
+    assert encoded[:12] == bytes.fromhex("55534c4e 01 03 0000 00000038")
+    assert encoded[16:] == bytes.fromhex("0000000000000001 00000002 00000003 0000000000000008") + b"".join(
+        number.to_bytes(8, "big") for number in range(4, 8)
+    )
+    assert GroupHeader.decode(encoded, 2, 1536, 7) == GroupHeader.decode(encoded, 2, 1536, None) == group
+    for other in ((1, 1536, 7), (2, 1024, 7), (2, 1536, 6)):
+        assert GroupHeader.decode(encoded, *other) is None
+
+
+def test_golden_group_note_of_format_1() -> None:
+    group = GroupHeader(1, 2, 3, 4, 5, 6, 7)
+    encoded = group.encode(1)
     assert len(encoded) == 72
     assert encoded[:12] == bytes.fromhex("55534c4e 01 01 0000 00000038")
     assert encoded[16:] == b"".join(number.to_bytes(8, "big") for number in range(1, 8))
@@ -129,6 +142,49 @@ def test_groups_begin_on_the_alignment_and_count_on() -> None:
     fill(journal, 2, size=100)
     content = storage.content(ONE)
     assert GroupHeader.decode(content[1024:1096], 1, 1024, 7) == GroupHeader(2, 1, 1024, 140, 584 + 140, 1, 7)
+
+
+def test_a_group_states_the_time() -> None:
+    storage = MemoryStorage()
+    journal = recover(storage, IDENTITY, SMALL, Recorder(), wall_ms=lambda: 1_700_000_000_123).journal
+    fill(journal, 1)
+    group = GroupHeader.decode(storage.content(ONE)[512:584], 1, 512, 7)
+    assert group is not None
+    assert group.wall_ms == 1_700_000_000_123
+
+
+def test_a_segment_of_format_1_is_written_to_its_end_in_that_format() -> None:
+    """An upgraded broker goes on in the segment that the older program began."""
+    storage = MemoryStorage()
+    header = SegmentHeader(
+        number=1,
+        size_bytes=8192,
+        alignment=512,
+        footer_bytes=512,
+        first_sequence=1,
+        salt=7,
+        identity=IDENTITY,
+        format=1,
+    )
+    first = batch(1, size=100)
+    group = GroupHeader(1, 1, 512, len(first), 0, 1, 7)
+    file = storage.create(ONE, 8192)
+    file.write([header.encode()], 0)
+    file.write([group.encode(1) + first], 512)
+    file.sync()
+    storage.sync_directory()
+    recorder = Recorder()
+    journal = recover(storage, IDENTITY, SMALL, recorder, wall_ms=lambda: 5).journal
+    assert recorder.frames == [first]
+    fill(journal, 20, first=2)
+    content = storage.content(ONE)
+    kinds = {content[at + 5] for at in range(512, 7168, 512) if content[at : at + 4] == b"USLN"}
+    assert kinds == {KIND_GROUP}
+    second = storage.content(segment_name(2))
+    assert second[512 + 5] == KIND_TIMED_GROUP
+    assert second[9] == 2
+    recorder, _ = open_journal(storage)
+    assert len(recorder.batches) == 21
 
 
 # -- roll -------------------------------------------------------------------------------------------------------------
@@ -278,12 +334,12 @@ def test_a_newer_format_loses_nothing(number: int, checksum: str) -> None:
     storage = written()
     name = segment_name(number)
     header = bytearray(storage.content(name)[:512])
-    header[9] = 2
+    header[9] = 3
     storage.open(name).write([resealed(bytes(header)) if checksum == "right" else bytes(header)], 0)
     before = storage.clone()
-    with pytest.raises(JournalFormatError, match=r"journal format 2; this program reads versions 1 to 1") as caught:
+    with pytest.raises(JournalFormatError, match=r"journal format 3; this program reads versions 1 to 2") as caught:
         open_journal(storage)
-    assert (caught.value.found, caught.value.supported) == (2, 1)
+    assert (caught.value.found, caught.value.supported) == (3, 2)
     assert_same(storage, before)
 
 
