@@ -1,16 +1,17 @@
 """GarbageCollector: Python's cycle collector, on our terms: no look at what is alive takes longer than 20 ms.
 
 Messages, records, transactions, connections, channels and links form no reference cycles: reference counts free them. Only a
-core that was dropped is a cycle, and the driver takes its messages out first (``core.let_go``). The collector is needed for what
-is not known to be a cycle. Left to itself it walks over everything alive whenever some hundred objects have been made: with a
+core that was dropped is a cycle, and the driver takes its messages out first (``core.let_go``). The collector is needed for
+cycles that nobody knows of. Left to itself it walks over everything alive whenever some hundred objects have been made: with a
 queue of a million messages that stops the broker for 0.4 to 1 s, and with it the group.
 
 So automatic collection is off, and what is alive is *frozen*: set aside, in constant time, and not walked over again. Reference
-counts free frozen objects as ever; only a cycle among them stays. Three things happen:
+counts free frozen objects as ever; only a cycle among them stays. While few objects are alive, the young ones, made since the
+last time, are collected before they are frozen, and rarely everything is thawed and collected: a *full look*. While many are
+alive, they are frozen unseen.
 
-* Each ``EVERY_S`` the young objects, made since the last time, are collected, and the survivors are frozen.
-* When ``STEP`` objects were made before that, they are frozen unseen: so many at once are messages.
-* Rarely, and only if few objects are alive, everything is thawed and collected: a *full look*.
+The count of young objects bounds no look: it is one of allocations less deallocations, so that an old message that goes
+hides a new one, and one young tuple may name a million ids. What bounds both kinds of look is how much is alive at all.
 
 Why so, and what it costs: docs/decisions/0029-the-collectors-pauses.md.
 """
@@ -26,9 +27,9 @@ from typing import Final
 import attrs
 
 EVERY_S: Final = 0.5
-"""Between two young looks. Objects that were freed hide as many new ones from the count, at most what this time makes."""
+"""Between two looks, or freezes."""
 STEP: Final = 20_000
-"""New objects that a young look takes 2 to 4 ms for."""
+"""So many young objects at once are messages, and frozen unseen before that time."""
 FULL_EVERY_S: Final = 600.0
 FULL_AT_ENDS: Final = 256
 FORCED_AT_ENDS: Final = 100_000
@@ -46,7 +47,7 @@ FEW_BLOCKS: Final = 350_000
 class CollectorStatistics:
     """What the collector did since the process began.
 
-    ``young_looks``, ``full_looks``: collections. ``unseen_freezes``: how often ``STEP`` objects were frozen without a look.
+    ``young_looks``, ``full_looks``: collections. ``unseen_freezes``: how often young objects were frozen without a look.
     ``found``: objects that were garbage in cycles. ``longest_ms``, ``total_ms``: processor time of looks. ``ends``: connections and
     cores that ended since the last full look, each of which may have left a cycle. ``blocks``: memory blocks in use.
     """
@@ -65,7 +66,7 @@ class GarbageCollector:
     """Made once a process; switches automatic collection off.
 
     Args:
-        few_blocks: above so many memory blocks in use no full look is made, unless it is forced.
+        few_blocks: above so many memory blocks in use no look is made, unless a full one is forced.
     """
 
     def __init__(self, few_blocks: int = FEW_BLOCKS) -> None:
@@ -92,17 +93,18 @@ class GarbageCollector:
 
     def look(self, now_s: float) -> bool:
         """Collect, or freeze, if it is time; returns whether it was. Call it several times a second; ``now_s`` begins near 0."""
-        many = gc.get_count()[0] >= STEP
-        if not many and now_s < self._next_s:
+        many_young = gc.get_count()[0] >= STEP
+        if not many_young and now_s < self._next_s:
             return False
         self._next_s = now_s + EVERY_S
-        if self._is_full_look_due(now_s):
+        few = sys.getallocatedblocks() <= self._few_blocks  # takes 0.2 ms for a million messages
+        if self._is_full_look_due(now_s) and (few or self._ends >= FORCED_AT_ENDS):
             self._look_at_all(now_s)
-        elif many:
-            self._unseen_freezes += 1
-        else:
+        elif few and not many_young:
             self._collect(0)
             self._young_looks += 1
+        else:
+            self._unseen_freezes += 1
         gc.freeze()
         return True
 
@@ -122,11 +124,7 @@ class GarbageCollector:
         if now_s < self._may_be_full_s:
             return False
         self._dropped = [core for core in self._dropped if core() is not None]
-        due = bool(self._dropped) or self._ends >= FULL_AT_ENDS or now_s >= self._full_s
-        if not due:
-            return False
-        self._may_be_full_s = now_s + FULL_RETRY_S  # counting the blocks takes 0.2 ms for each million messages
-        return self._ends >= FORCED_AT_ENDS or sys.getallocatedblocks() <= self._few_blocks
+        return bool(self._dropped) or self._ends >= FULL_AT_ENDS or now_s >= self._full_s
 
     def _look_at_all(self, now_s: float) -> None:
         gc.unfreeze()

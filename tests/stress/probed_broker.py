@@ -2,13 +2,16 @@
 
     python probed_broker.py CONFIG
 
-A timer is due every 2 ms. What processor time the loop's thread has used between two calls of it is how long something held the
-loop, in a turn that had nothing else to do: an upper bound in one that had. Other processes that want the CPU do not count.
+Two things are measured, in processor time of the loop's thread, since other processes that want the CPU do not count: how long
+each collection of cycles takes, whoever asks for it; and how long the loop is held by whatever it is. For that a timer is due
+every 2 ms. What the thread has used between two calls of it is how long something held the loop, in a turn that had nothing
+else to do; an upper bound in one that had.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import signal
 import sys
@@ -25,7 +28,7 @@ WORST = 10
 
 
 class Probe:
-    """The longest holds since the last report: seconds since the start, milliseconds."""
+    """The longest holds since the last report, as (milliseconds, seconds since the start); the longest collection."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, report: Path) -> None:
         self._loop = loop
@@ -33,6 +36,8 @@ class Probe:
         self._started = time.monotonic()
         self._used = time.thread_time()
         self._holds: list[tuple[float, float]] = []
+        self._collecting = self._longest_collection = 0.0
+        gc.callbacks.append(self._collects)
         loop.add_signal_handler(signal.SIGUSR2, self.write)
         self._beat()
 
@@ -44,15 +49,23 @@ class Probe:
         self._used = used
         self._loop.call_later(BEAT_S, self._beat)
 
+    def _collects(self, phase: str, _: dict[str, int]) -> None:
+        now = time.thread_time()
+        if phase == "stop":
+            self._longest_collection = max(self._longest_collection, (now - self._collecting) * 1_000)
+        self._collecting = now
+
     def _cut(self) -> None:
         self._holds = sorted(self._holds, reverse=True)[:WORST]
 
     def write(self) -> None:
         self._cut()
         temporary = self._report.with_suffix(".probing")
-        temporary.write_text(json.dumps(self._holds), encoding="utf-8")
+        report = {"holds": self._holds, "longest_collection_ms": self._longest_collection}
+        temporary.write_text(json.dumps(report), encoding="utf-8")
         temporary.replace(self._report)
         self._holds = []
+        self._longest_collection = 0.0
 
 
 def main() -> int:
