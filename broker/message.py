@@ -8,6 +8,9 @@ MESSAGE_BYTES: Final = 256
 """What a message takes at least, besides its properties, its routing key and its body."""
 
 
+_IN_MEMORY: Final = (bytes, bytearray, memoryview)
+
+
 class SpilledBody(Protocol):
     """A body that is not in memory. It ends with the last reference to it."""
 
@@ -26,7 +29,8 @@ class Message:
     """One published message, shared by every queue it was routed to. Its bytes never change.
 
     ``properties`` are the raw bytes of the AMQP content header after the body size (flags and list), forwarded as they
-    came. ``body`` may have been spilled: :meth:`content` reads it; ``size`` is its length in bytes. ``offset`` is that of the log
+    came. ``body`` may have been spilled: :meth:`content` reads it; a large one is no ``bytes`` (``broker.chunks``), but has
+    their methods, or those of a ``memoryview``; ``size`` is its length in bytes. ``offset`` is that of the log
     record that carries the body; 0 for a message that was never logged.
     """
 
@@ -44,9 +48,9 @@ class Message:
     def content(self) -> bytes:
         """The body."""
         body = self.body
-        return body if isinstance(body, bytes) else body.read()
+        return body if isinstance(body, _IN_MEMORY) else body.read()
 
     def spill(self, spill: Spill) -> None:
         """Let the body go from memory, if it is there and ``spill`` has room. An empty one takes none."""
-        if self.size and isinstance(self.body, bytes):
+        if self.size and isinstance(self.body, _IN_MEMORY):
             self.body = spill.put(self.body) or self.body

@@ -383,6 +383,7 @@ class Primary:
             limit_ms = self._config.backup_timeout_ms
             if not backup.ever_linked:
                 limit_ms = max(limit_ms, self._config.expected_timeout_ms)
+            limit_ms += backup.allowance_ms
             if backup.listed:
                 self._consider_expelling(backup, silent_ms, limit_ms)
                 self._consider_mended(backup)

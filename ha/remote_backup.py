@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log.log import Log
 from understudy.broker.transactions.outcome_query import tx_id_text
@@ -13,6 +15,9 @@ from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.fabric import Link
 from understudy.replicator.log_sender import LogSender
 from understudy.replicator.tx_queue import tx_queue_name
+
+OUTSIZE_BYTES_PER_MS: Final = 16 << 10
+"""16 MiB a second: a backup that takes a batch of `OUTSIZE_BYTES` more slowly, its disk included, does not get on."""
 
 
 class RemoteBackup:
@@ -124,6 +129,11 @@ class RemoteBackup:
         if self.acked >= log.closed_end and (self.link is None or self.caught_up):
             self.progress_ms = now_ms
         return now_ms - self.progress_ms
+
+    @property
+    def allowance_ms(self) -> int:
+        """So much longer than others it may be silent: a batch of 64 MiB or more is on its way, and is acknowledged as a whole."""
+        return self.sender.outsize_bytes // OUTSIZE_BYTES_PER_MS if self.sender is not None else 0
 
     @property
     def opening(self) -> bool:

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
+from understudy.broker.chunks import as_large, named_bytes
 from understudy.broker.core.meta import Meta
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.recovery import encode_checkpoint
@@ -291,7 +292,13 @@ class BrokerReplicator:
         """
         kind = message[0]
         if kind == wire.BATCH:
-            self._take_batch(wire.decode_number(message), message[9:])
+            stable = wire.decode_number(message)
+            large = as_large(message)
+            if large is not None:
+                view = memoryview(large).toreadonly()[9:]
+                self._take_batch(stable, named_bytes(view), frame.verify_large_batch(view, large.crc, place="link"))
+            else:
+                self._take_batch(stable, data := message[9:], frame.verify_batch(data, place="link"))
             return
         if kind == wire.STABLE:
             self._require_link()
@@ -390,9 +397,8 @@ class BrokerReplicator:
 
     # -- the log ----------------------------------------------------------------------------------------------------
 
-    def _take_batch(self, stable: int, data: bytes) -> None:
+    def _take_batch(self, stable: int, data: bytes, header: frame.BatchHeader) -> None:
         self._require_link()
-        header = frame.verify_batch(data, place="link")
         if header.epoch > self.epoch_seen:
             raise wire.WireError(f"batch of epoch {header.epoch} on a link of epoch {self._link_epoch}")
         log = self._state.log

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from understudy.broker.log.log import Log
 from understudy.replicator import wire
+
+OUTSIZE_BYTES: Final = 64 << 20
+"""Of a batch that only a large message makes: what else waits to be stable is less."""
 
 
 class LogSender:
@@ -72,6 +77,11 @@ class LogSender:
             done += 1
         if done:
             del outstanding[:done]
+
+    @property
+    def outsize_bytes(self) -> int:
+        """Octets of batches of ``OUTSIZE_BYTES`` or more that are sent and not acknowledged: each is acknowledged as a whole."""
+        return sum(size for _, size in self._unacknowledged if size >= OUTSIZE_BYTES)
 
     @property
     def at_end(self) -> bool:

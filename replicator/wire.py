@@ -22,6 +22,7 @@ from typing import Final
 
 import attrs
 
+from understudy.broker.chunks import joined_to
 from understudy.broker.errors import UnderstudyError, cut_text
 from understudy.broker.log.record import read_short, short
 from understudy.replicator.id_set import IdSet
@@ -264,7 +265,9 @@ def decode_drop(buf: bytes) -> tuple[int, IdSet]:
 
 
 def encode_batch(stable: int, frame: bytes) -> bytes:
-    return bytes((BATCH,)) + _U64.pack(stable) + frame
+    """A large frame is not copied (``broker.chunks``)."""
+    head = bytes((BATCH,)) + _U64.pack(stable)
+    return head + frame if frame.__class__ is bytes else joined_to(head, frame)
 
 
 def encode_stable(stable: int) -> bytes:

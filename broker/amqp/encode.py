@@ -2,7 +2,7 @@
 
 Each function returns the octets of whole frames, ready to be sent: a method with content as method frame, header frame
 and as many body frames as the peer's `frame_max` asks for. They lie in one `bytes`, because one join of six parts is
-cheaper than what an event loop spends on six buffers; whoever sends bodies of megabytes pays one copy.
+cheaper than what an event loop spends on six buffers. `with_large_body` gives those of a large body without a copy of it.
 
 `properties` are the octets of a content header after the body size, as `FrameParser` hands them out and `properties.py`
 makes them. `frame_max` counts the 8 bytes around a payload; 0 is no limit. Only bodies can be split: a header whose
@@ -36,6 +36,7 @@ from understudy.broker.amqp.methods import (
     BASIC_RETURN,
 )
 from understudy.broker.amqp.shortstr import encode_shortstr
+from understudy.broker.chunks import Chunks, named_bytes
 
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
@@ -164,6 +165,23 @@ def return_frames(
     arguments = _u16(reply_code) + encode_shortstr(reply_text) + _route(exchange, routing_key)
     method = (_method_head(FRAME_METHOD, channel, len(arguments) + 4, BASIC_RETURN), arguments)
     return _with_content(method, channel, properties, body, frame_max)
+
+
+def with_large_body(frames: bytes, channel: int, properties: bytes, body: bytes, frame_max: int) -> bytes:
+    """Return ``frames``, those of a message with ``properties`` and no body, with a large ``body``, which is not copied."""
+    size = len(body)
+    method = frames[: -(len(properties) + 20)]
+    header = _to_header(FRAME_END, FRAME_HEADER, channel, len(properties) + 12, BASIC_CLASS, 0, size)[1:]
+    between = b"".join((method, header, properties, FRAME_END_BYTES))
+    whole = memoryview(body)
+    most = frame_max - FRAME_OVERHEAD if frame_max else size
+    parts: list[bytes | memoryview] = []
+    for start in range(0, size, most):
+        piece = whole[start : start + most]
+        parts += (between + _body_head(FRAME_BODY, channel, len(piece)), piece)
+        between = FRAME_END_BYTES
+    parts.append(between)
+    return named_bytes(Chunks(parts))
 
 
 def ack_frame(channel: int, delivery_tag: int, multiple: bool = False) -> bytes:

@@ -9,7 +9,8 @@ per message would cost more than the parsing:
     (channel, TOO_LARGE, (size, most))       basic.publish whose header announces more than ``max_body``
 
 `properties` are the octets of the content header after the body size, flags and list, unread: most messages are routed,
-stored and delivered without a look at them (`properties.py` reads single ones).
+stored and delivered without a look at them (`properties.py` reads single ones). `body` is `bytes`, or a `LargeBuffer` if it is
+large and came in several frames (`broker.chunks`).
 
 Two ways lead through a buffer. `_take_frame` reads one frame of any kind, knows all the rules and finds all the errors.
 `_parse` tries first whether the next frame is one of the few hot methods and, for content, whether method, header and
@@ -21,8 +22,8 @@ Errors are values. What came before a wrong frame was said correctly and is retu
 read any more, for nobody knows where the next frame would begin. Frames on channel 0 or on channels that are not open
 are not judged here, except content: which channels exist is the core's knowledge.
 
-Cost of memory: what is incomplete is copied once while more arrives and once when it is complete, however small the
-pieces are (no re-slicing); a declared body size allocates nothing. `buffered_bytes` tells how much is held.
+Cost of memory: what is incomplete is copied once while more arrives and, unless it is large, once when it is complete, however
+small the pieces are (no re-slicing); a declared body size allocates nothing. `buffered_bytes` tells how much is held.
 
 A message that is too large is no error of the stream: its event comes with its header, before an octet of the body is
 kept, and the body's frames are dropped as they come. A method on its channel ends it: a client that is told
@@ -65,6 +66,7 @@ from understudy.broker.amqp.methods import (
     decode_method,
     method_name,
 )
+from understudy.broker.chunks import LARGE_BYTES, LargeBuffer, named_bytes
 
 MethodEvent: TypeAlias = tuple[int, int, tuple[Any, ...]]
 ContentEvent: TypeAlias = tuple[int, int, tuple[Any, ...], bytes, bytes]
@@ -376,6 +378,8 @@ class FrameParser:
                 key,
             )
         content.properties = buf[start + 12 : stop]
+        if content.body_size >= LARGE_BYTES:
+            content.body = LargeBuffer()
         if content.body_size == 0:
             return self._complete(channel, content, b"")
         self._gather(content, stop - start)
@@ -399,9 +403,14 @@ class FrameParser:
             )
         if stop - start == content.body_size:
             return self._complete(channel, content, buf[start:stop])
-        content.body += memoryview(buf)[start:stop]
+        gathered = content.body
+        if isinstance(gathered, LargeBuffer):
+            gathered.take(memoryview(buf)[start:stop])
+        else:
+            gathered += memoryview(buf)[start:stop]
         if stop - start == missing:
-            return self._complete(channel, content, bytes(content.body))
+            body = named_bytes(gathered) if isinstance(gathered, LargeBuffer) else bytes(gathered)
+            return self._complete(channel, content, body)
         self._gather(content, stop - start)
         return None
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.amqp.field_table import encode_table
+from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.alone import AloneStability
 from understudy.broker.core.dtx_manager import DtxManager
 from understudy.broker.core.entry import ACQUIRED, GONE, READY, Entry
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 OPEN_BYTES = 128 << 10
 """An open batch of that many message bytes is closed though nobody waits for it."""
-LARGE_BYTES = 64 << 10
+MANY_READS_BYTES = 64 << 10
 """Of a message that counts as large: it came in several reads, so what ends in one turn may be more than was read in it."""
 LARGE_BATCH_BYTES = 256 << 20
 """With so much of large messages a batch is closed within a turn: one may be 512 MiB, and a batch takes a gigabyte."""
@@ -286,8 +287,10 @@ class Broker:
         return held
 
     def note_large(self, size_bytes: int) -> None:
-        """A message of `LARGE_BYTES` or more has been appended."""
+        """A message of `MANY_READS_BYTES` or more has been appended."""
         self._large_bytes += size_bytes
+        if size_bytes >= LARGE_BYTES:
+            self.log.holds_large = True
         if self._large_bytes >= LARGE_BATCH_BYTES:
             self._close_batch()
 

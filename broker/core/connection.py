@@ -36,7 +36,8 @@ from understudy.broker.amqp.methods import (
     encode_method,
     method_name,
 )
-from understudy.broker.core.broker import LARGE_BYTES
+from understudy.broker.chunks import LARGE_BYTES, flat
+from understudy.broker.core.broker import MANY_READS_BYTES
 from understudy.broker.core.channel import CLOSE_PATIENCE_MS, Channel
 from understudy.broker.core.login import Login
 from understudy.broker.errors import (
@@ -224,11 +225,13 @@ class Connection:
     def take_output(self) -> list[bytes]:
         """What is to be written now, in order; the driver writes it at the end of the turn."""
         output = self._output
-        if output:
-            self._output = []
-            self._output_bytes = 0
-            self._sent_ms = self.broker.now_ms
-        return output
+        if not output:
+            return []
+        large = self._output_bytes >= LARGE_BYTES
+        self._output = []
+        self._output_bytes = 0
+        self._sent_ms = self.broker.now_ms
+        return flat(output) if large else output
 
     def send(self, channel: int, key: int, *args: Any) -> None:
         self.write(encode_method(channel, key, *args))
@@ -414,7 +417,7 @@ class Connection:
         if not self._turn_bytes:
             self.broker.publishers.append(self)
         self._turn_bytes += size_bytes
-        if size_bytes >= LARGE_BYTES:
+        if size_bytes >= MANY_READS_BYTES:
             self.broker.note_large(size_bytes)
 
     def turn_ended(self, offset: int) -> None:

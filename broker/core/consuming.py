@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker.amqp.encode import deliver_frames, get_ok_frames
+from understudy.broker.amqp.encode import deliver_frames, get_ok_frames, with_large_body
 from understudy.broker.amqp.methods import (
     BASIC_ACK,
     BASIC_CANCEL,
@@ -21,6 +21,7 @@ from understudy.broker.amqp.methods import (
     BASIC_RECOVER_OK,
     BASIC_REJECT,
 )
+from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.consumer import Consumer
 from understudy.broker.core.delivery_ledger import Delivery, DeliveryLedger
 from understudy.broker.core.entry import ACQUIRED, Entry
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from understudy.broker.core.association import Association
     from understudy.broker.core.channel import Channel, Handler
     from understudy.broker.core.transacting import Transacting
+    from understudy.broker.message import Message
 
 
 class Consuming:
@@ -172,24 +174,29 @@ class Consuming:
             if self.shared_limit:
                 self.consumers[consumer.tag] = self.consumers.pop(consumer.tag)
         connection = self._connection
-        connection.write(
-            deliver_frames(
-                self._channel.number,
-                consumer.tag_octets,
-                tag,
-                entry.redelivered,
-                message.exchange,
-                message.routing_key,
-                message.properties,
-                message.content(),
-                connection.frame_max,
-            )
+        large = message.size >= LARGE_BYTES
+        frames = deliver_frames(
+            self._channel.number,
+            consumer.tag_octets,
+            tag,
+            entry.redelivered,
+            message.exchange,
+            message.routing_key,
+            message.properties,
+            b"" if large else message.content(),
+            connection.frame_max,
         )
+        connection.write(self._with_body(frames, message) if large else frames)
         broker = self._broker
         if broker.on_delivered is not None:
             broker.on_delivered(queue, entry, entry.redelivered)
         if consumer.no_ack:
             broker.dequeue(queue, entry, record.ACKNOWLEDGED)
+
+    def _with_body(self, frames: bytes, message: Message) -> bytes:
+        """``frames``, which are those of ``message`` without its large body, with it."""
+        frame_max = self._connection.frame_max
+        return with_large_body(frames, self._channel.number, message.properties, message.content(), frame_max)
 
     def _get(self, args: tuple[Any, ...]) -> None:
         self._channel.after_own_publishes(BASIC_GET, self._get_from, *args)
@@ -209,19 +216,19 @@ class Consuming:
             return
         tag = self.ledger.skip_tag() if no_ack else self.ledger.add(queue, entry, None)
         message = entry.message
-        self._connection.write(
-            get_ok_frames(
-                self._channel.number,
-                tag,
-                entry.redelivered,
-                message.exchange,
-                message.routing_key,
-                queue.depth,
-                message.properties,
-                message.content(),
-                self._connection.frame_max,
-            )
+        large = message.size >= LARGE_BYTES
+        frames = get_ok_frames(
+            self._channel.number,
+            tag,
+            entry.redelivered,
+            message.exchange,
+            message.routing_key,
+            queue.depth,
+            message.properties,
+            b"" if large else message.content(),
+            self._connection.frame_max,
         )
+        self._connection.write(self._with_body(frames, message) if large else frames)
         if broker.on_delivered is not None:
             broker.on_delivered(queue, entry, entry.redelivered)
         if no_ack:

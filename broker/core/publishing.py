@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker.amqp.encode import ack_frame, nack_frame, return_frames
+from understudy.broker.amqp.encode import ack_frame, nack_frame, return_frames, with_large_body
 from understudy.broker.amqp.methods import BASIC_PUBLISH, CONFIRM_SELECT, CONFIRM_SELECT_OK
 from understudy.broker.amqp.properties import check_properties, expiration, headers, is_persistent, user_id
+from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.queue_arguments import MAX_MS
 from understudy.broker.errors import AccessRefusedError, NotFoundError, PreconditionFailedError, ResourceErrorSoft
 from understudy.broker.log.record import MAX_TARGETS
@@ -158,18 +159,13 @@ class Publishing:
             if not queues:
                 code, text = NO_CONSUMERS, "NO_CONSUMERS"
         if code:
-            self._connection.write(
-                return_frames(
-                    self._channel.number,
-                    code,
-                    text,
-                    message.exchange,
-                    message.routing_key,
-                    message.properties,
-                    message.content(),
-                    self._connection.frame_max,
-                )
-            )
+            channel, properties, body = self._channel.number, message.properties, message.content()
+            frame_max = self._connection.frame_max
+            large = message.size >= LARGE_BYTES
+            shown = b"" if large else body
+            names = (message.exchange, message.routing_key)
+            frames = return_frames(channel, code, text, *names, properties, shown, frame_max)
+            self._connection.write(with_large_body(frames, channel, properties, body, frame_max) if large else frames)
         if self.confirming and not queues:
             self._broker.provable()  # that it goes nowhere; what is enqueued has a record of its own
         return queues

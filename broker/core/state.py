@@ -17,6 +17,7 @@ from typing import Any
 
 from understudy.broker.amqp.errors import MalformedFrameError
 from understudy.broker.amqp.field_table import FieldTable, decode_table
+from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.registry import Registry, TopologyImage
@@ -131,6 +132,7 @@ class BrokerState:
         log = self.log
         at = frame.BATCH_HEADER_BYTES
         size = len(data)
+        is_bytes = data.__class__ is bytes
         takers = self._takers
         head = record.HEAD.unpack_from
         while at < size:
@@ -141,8 +143,12 @@ class BrokerState:
                 self.holes = True
                 log.note_hole(offset - 1)
             else:
-                if offset > held:
+                if offset <= held:
+                    pass
+                elif is_bytes:
                     takers[kind & 0x7F](data, at, end, offset, kind > 0x7F)
+                else:
+                    takers[kind & 0x7F](_separate(data[at:end]), 0, end - at, offset, kind > 0x7F)
                 offset += 1
             at = end
 
@@ -737,6 +743,11 @@ class BrokerState:
         opened = [tx.first_offset or tx.closing_offset for tx in self.transactions.values()]
         opened = [offset for offset in opened if offset]
         return min(oldest, *opened) if opened else oldest
+
+
+def _separate(raw: bytes) -> bytes:
+    """One record of a large batch, by itself: a large one is not copied."""
+    return bytes(raw) if len(raw) < LARGE_BYTES else record.LargeRecord.of(memoryview(raw))
 
 
 def _check_readable(raw: bytes) -> None:

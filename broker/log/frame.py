@@ -45,6 +45,7 @@ import struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from understudy.broker.chunks import LARGE_BYTES, Chunks, as_large, crc32_combine, named_bytes
 from understudy.broker.errors import UnderstudyError
 
 Buffer = bytes | bytearray | memoryview
@@ -177,6 +178,36 @@ def encode_batch(
     return b"".join((unsigned, _U32.pack(crc32(payload, crc32(unsigned))), payload))
 
 
+def encode_large_batch(
+    epoch: int, first_offset: int, count: int, stable: int, payload_chunks: list[bytes], flags: int = 0
+) -> bytes:
+    """The same octets as `encode_batch`, without a copy of what is large: its checksum is there already.
+
+    Raises:
+        FrameTooLargeError: the frame would exceed `MAX_FRAME_BYTES`.
+        struct.error: a number does not fit its field.
+    """
+    length = sum(map(len, payload_chunks))
+    if length > MAX_FRAME_BYTES - BATCH_HEADER_BYTES:
+        raise FrameTooLargeError(length + BATCH_HEADER_BYTES, MAX_FRAME_BYTES)
+    unsigned = _BATCH_UNSIGNED.pack(BATCH_MAGIC, FRAME_VERSION, flags, 0, epoch, first_offset, count, stable, length)
+    crc = crc32(unsigned)
+    buffers: list[bytes] = []
+    small: list[bytes] = []
+    for chunk in payload_chunks:
+        if len(chunk) < LARGE_BYTES:
+            small.append(chunk)
+            crc = crc32(chunk, crc)
+            continue
+        buffers += (b"".join(small), chunk)
+        small.clear()
+        large = as_large(chunk)
+        crc = crc32_combine(crc, large.crc, len(large)) if large is not None else crc32(chunk, crc)
+    buffers.append(b"".join(small))
+    buffers[0] = b"".join((unsigned, _U32.pack(crc), buffers[0]))
+    return named_bytes(Chunks([buffer for buffer in buffers if buffer]))
+
+
 def decode_batch_header(
     buf: Buffer, at: int = 0, *, place: object = "batch", max_frame_bytes: int = MAX_FRAME_BYTES
 ) -> BatchHeader:
@@ -221,6 +252,21 @@ def verify_batch(buf: Buffer, *, place: object = "batch") -> BatchHeader:
             return header
     verify_frame(buf, place=place)
     return decode_batch_header(buf, place=place, max_frame_bytes=there)
+
+
+def verify_large_batch(buf: memoryview, payload_crc: int, *, place: object = "batch") -> BatchHeader:
+    """`verify_batch` for one whose payload has been read through as it came: ``payload_crc`` is its checksum.
+
+    Raises:
+        CorruptFrameError, FrameVersionError: as for `verify_batch`.
+    """
+    header = decode_batch_header(buf, place=place, max_frame_bytes=len(buf))
+    if header.frame_length != len(buf):
+        raise CorruptFrameError(place, f"frame says {header.frame_length} bytes, {len(buf)} are there")
+    computed = crc32_combine(crc32(buf[:_BATCH_CRC_AT]), payload_crc, header.payload_length)
+    if computed != header.crc:
+        raise CorruptFrameError(place, "checksum differs", header.crc, computed)
+    return header
 
 
 def sound_frame_end(buf: bytes, view: memoryview, at: int) -> int:

@@ -40,6 +40,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from understudy.broker.chunks import as_chunks, flat
 from understudy.broker.log import frame as frames
 from understudy.broker.log.frame import KIND_CUT, FrameTooLargeError
 from understudy.broker.log.journal_reader import BATCH_BYTE, BATCH_SPAN, BATCH_SPAN_AT, JournalReader
@@ -192,7 +193,8 @@ class Journal:
         if frame[3] != BATCH_BYTE:
             self._append_note(frame, length)
             return
-        first, count = BATCH_SPAN.unpack_from(frame, BATCH_SPAN_AT)
+        chunks = as_chunks(frame)
+        first, count = BATCH_SPAN.unpack_from(frame if chunks is None else chunks.head, BATCH_SPAN_AT)
         last = first + count - 1
         if (last <= self.last_offset or first > self.last_offset + 1) and (self.last_offset or not count):
             raise JournalOrderError(
@@ -338,7 +340,12 @@ class Journal:
 
     def _new_segment(self, segment: Segment) -> NewSegment:
         from_spare = self._spare.take(segment.size_bytes)
-        return NewSegment(segment.header(self.identity).encode(), segment.size_bytes, from_spare=from_spare)
+        return NewSegment(
+            segment.header(self.identity).encode(),
+            segment.size_bytes,
+            from_spare=from_spare,
+            zeroed=segment.size_bytes <= self._segment_bytes,
+        )
 
     def _lay_out(self, piece: Piece) -> int:
         """Say what is to be written for `piece`; returns how many bytes that is."""
@@ -365,7 +372,7 @@ class Journal:
                 self._wall_ms(),
             )
             padding = -end % segment.alignment
-            writes.append((position, [note, *piece.frames, bytes(padding)]))
+            writes.append((position, [note, *flat(piece.frames), bytes(padding)]))
             size = end + padding - position
             self._previous_end = end
             self._proven = not piece.frames

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from understudy.broker.chunks import as_chunks
 from understudy.broker.log import frame, record
 from understudy.broker.log.kept_log import Batch, KeptLog
 from understudy.broker.log.position import EpochHistory, Position
@@ -32,6 +33,7 @@ class Log:
         end: the last offset.
         closed_end: the last offset of the last closed batch.
         durable, stable, applied: up to where it is so.
+        holds_large: something large may stand in the open batch: its octets are not joined.
         newest_kind: of records that may be appended: see :meth:`confine`.
 
     Invariant: ``applied <= stable <= end`` and ``applied <= durable <= end``, except that a backup may be told of a
@@ -51,6 +53,7 @@ class Log:
         self._chunks: list[bytes] = []
         self.closed_end = 0
         self._transient = False
+        self.holds_large = False
         self._last_hole = 0
         self._holes_ended: list[int] = []
         self.newest_kind = record.NEWEST_KINDS[record.FORMAT_VERSION]
@@ -95,8 +98,10 @@ class Log:
             return None
         first = self.closed_end + 1
         flags = TRANSIENT_BATCH if self._transient else 0
-        data = frame.encode_batch(self.epoch, first, self.end - self.closed_end, self.stable, self._chunks, flags)
+        encode = frame.encode_large_batch if self.holds_large else frame.encode_batch
+        data = encode(self.epoch, first, self.end - self.closed_end, self.stable, self._chunks, flags)
         self._chunks = []
+        self.holds_large = False
         self._transient = False
         self.closed_end = self.end
         batch = Batch(first, self.end, self.epoch, data)
@@ -209,8 +214,15 @@ class Log:
 
 def journal_form(batch: Batch) -> bytes:
     """The bytes a journal writes for ``batch``: the same, unless it holds transient records."""
-    if not batch.frame[frame.BATCH_FLAGS_AT] & TRANSIENT_BATCH:
-        return batch.frame
-    header = frame.decode_batch_header(batch.frame, 0)
-    payload = record.without_transients(batch.frame[frame.BATCH_HEADER_BYTES :])
-    return frame.encode_batch(header.epoch, header.first_offset, header.count, header.stable, [payload], 0)
+    data = batch.frame
+    if not data[frame.BATCH_FLAGS_AT] & TRANSIENT_BATCH:
+        return data
+    chunks = as_chunks(data)
+    if chunks is not None:
+        header = frame.decode_batch_header(chunks.head, 0)
+        payload = record.large_without_transients([chunks.head[frame.BATCH_HEADER_BYTES :], *chunks.chunks[1:]])
+        place = (header.epoch, header.first_offset, header.count, header.stable)
+        return frame.encode_large_batch(*place, payload)
+    header = frame.decode_batch_header(data, 0)
+    kept = record.without_transients(data[frame.BATCH_HEADER_BYTES :])
+    return frame.encode_batch(header.epoch, header.first_offset, header.count, header.stable, [kept], 0)

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
+from understudy.broker.chunks import named_bytes
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.message import Message
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
@@ -211,7 +212,13 @@ def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
     properties_end = head_end + _U32.unpack_from(buf, key_end)[0]
     if properties_end > end:
         raise RecordError(f"message at byte {at}: properties end at {properties_end}, the record at {end}")
-    return Message(exchange, routing_key, buf[head_end:properties_end], buf[properties_end:end], persistent), head_end
+    if buf.__class__ is bytes:
+        properties, body = buf[head_end:properties_end], buf[properties_end:end]
+    else:
+        assert isinstance(buf, LargeRecord)
+        properties = bytes(buf.whole[head_end:properties_end])
+        body = named_bytes(buf.whole[properties_end:end])
+    return Message(exchange, routing_key, properties, body, persistent), head_end
 
 
 def decode_message_head(buf: bytes, at: int) -> tuple[bool, str, str, int]:
@@ -221,6 +228,21 @@ def decode_message_head(buf: bytes, at: int) -> tuple[bool, str, str, int]:
     exchange, routing_key = _names(buf[at + 1 : key_end])
     return bool(buf[at]), exchange, routing_key, key_end + 4 + _U32.unpack_from(buf, key_end)[0]
 
+
+class LargeRecord(bytes):
+    """The beginning of a record, ids and names; ``whole`` is all of it. Its body is a part of ``whole`` that is not copied."""
+
+    whole: memoryview
+
+    @classmethod
+    def of(cls, whole: memoryview) -> LargeRecord:
+        beginning = cls(whole[:HEAD_OF_LARGE_BYTES])
+        beginning.whole = whole
+        return beginning
+
+
+HEAD_OF_LARGE_BYTES: Final = 2 << 20
+"""More than the ids of `MAX_TARGETS` queues and the names take."""
 
 _NAMES: dict[bytes, tuple[str, str]] = {}
 
@@ -631,3 +653,35 @@ def without_transients(payload: bytes) -> bytes:
     if holes:
         chunks.append(encode_holes(holes))
     return b"".join(chunks)
+
+
+def large_without_transients(payload: Sequence[bytes | memoryview]) -> list[bytes]:
+    """As :func:`without_transients`, of a payload in several buffers; nothing large is copied.
+
+    A record begins in one buffer, which holds at least its head, and ends in it or in a later one.
+    """
+    kept: list[Any] = []
+    holes = 0
+    missing = 0  # of a record that an earlier buffer has begun
+    keeps = False
+    for buffer in payload:
+        at = min(missing, len(buffer))
+        missing -= at
+        if keeps and at:
+            kept.append(buffer if at == len(buffer) else buffer[:at])
+        while at < len(buffer):
+            kind, length = HEAD.unpack_from(buffer, at)
+            end = min(at + 5 + length, len(buffer))
+            missing = at + 5 + length - end
+            keeps = not kind & TRANSIENT
+            if not keeps:
+                holes += 1
+            else:
+                if holes:
+                    kept.append(encode_holes(holes))
+                    holes = 0
+                kept.append(buffer[at:end])
+            at = end
+    if holes:
+        kept.append(encode_holes(holes))
+    return kept

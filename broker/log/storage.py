@@ -19,6 +19,7 @@ be taken for a frame.
 made in the background, and as fast as the journal grows (`SpareSegment`): a small piece for each piece that was used, past the
 page cache and without a sync of its own, but for one at the end. A roll then costs a rename and two extra syncs. Without a
 spare (a disk that cannot keep up, or a frame larger than a segment) the SyncJob makes the segment itself: slower, never wrong.
+A segment for one frame that is larger than other segments is not filled: it is written in one go, and reads as zeros before.
 """
 
 from __future__ import annotations
@@ -116,11 +117,15 @@ class Storage(Protocol):
 
 
 class NewSegment:
-    """How a SyncJob obtains the segment file that a group goes to, if it does not exist yet."""
+    """How a SyncJob obtains the segment file that a group goes to, if it does not exist yet.
 
-    __slots__ = ("from_spare", "header", "size_bytes")
+    ``zeroed``: fill it with zeros. That is worth it only if its blocks are written one small group at a time.
+    """
 
-    def __init__(self, header: bytes, size_bytes: int, *, from_spare: bool) -> None:
+    __slots__ = ("from_spare", "header", "size_bytes", "zeroed")
+
+    def __init__(self, header: bytes, size_bytes: int, *, from_spare: bool, zeroed: bool = True) -> None:
+        self.zeroed = zeroed
         self.header = header
         self.size_bytes = size_bytes
         self.from_spare = from_spare
@@ -234,17 +239,17 @@ class SyncJob:
             storage.rename(SPARE_NAME, name)
             file = storage.open(name)
         else:
-            file = self._create(name, new.size_bytes)
+            file = self._create(name, new.size_bytes, zeroed=new.zeroed)
         file.write([new.header], 0)
         file.sync()
         storage.sync_directory()
         self.syncs += 2
         return file
 
-    def _create(self, name: str, size_bytes: int) -> File:
+    def _create(self, name: str, size_bytes: int, *, zeroed: bool) -> File:
         storage = self._storage
         try:
-            return storage.create(name, size_bytes)
+            return storage.create(name, size_bytes, zeroed=zeroed)
         except StorageFullError:
             if not self._can_release:
                 raise
@@ -252,7 +257,7 @@ class SyncJob:
             storage.remove(RESERVE_NAME)
             storage.sync_directory()
         self.released_reserve = True
-        return storage.create(name, size_bytes)
+        return storage.create(name, size_bytes, zeroed=zeroed)
 
 
 class ReserveState(enum.Enum):

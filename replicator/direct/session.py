@@ -29,10 +29,18 @@ from typing import ClassVar, Final
 
 import attrs
 
+from understudy.broker.chunks import as_chunks, flat
 from understudy.broker.log.frame import MAX_FRAME_BYTES
 from understudy.broker.log.record import FORMAT_VERSION, OLDEST_FORMAT_VERSION, OLDEST_WRITTEN_VERSION
 from understudy.replicator.direct import handshake
-from understudy.replicator.direct.framing import HEAD_BYTES, MESSAGE, FrameReader, FramingError, frame_head
+from understudy.replicator.direct.framing import (
+    HEAD_BYTES,
+    MESSAGE,
+    FrameReader,
+    FramingError,
+    frame_head,
+    large_frame_head,
+)
 from understudy.replicator.direct.handshake import HandshakeError, Hello, shown_text
 from understudy.replicator.wire import OLDEST_WIRE_VERSION, WIRE_VERSION
 
@@ -206,7 +214,11 @@ class LinkSession:
             self.close(f"a message of {len(message)} bytes was to be sent, at most {self._max_message_bytes} may be")
             return
         self._messages_sent += 1
-        self._output += (frame_head(MESSAGE, message), message) if message else (frame_head(MESSAGE, message),)
+        chunks = as_chunks(message)
+        if chunks is not None:
+            self._output += (large_frame_head(chunks), *flat([message]))
+        else:
+            self._output += (frame_head(MESSAGE, message), message) if message else (frame_head(MESSAGE, message),)
         self.output_bytes += HEAD_BYTES + len(message)
         self._spoke = True
 

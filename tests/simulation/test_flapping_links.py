@@ -10,7 +10,7 @@ import pytest
 from tests.simulation import calls
 from tests.simulation.scenario import Scenario, publish_confirmed, scenario
 from tests.simulation.sim_node import SimNode
-from understudy.broker.log.frame import CorruptFrameError
+from understudy.broker.log.frame import BatchHeader, CorruptFrameError
 
 TIMEOUT_MS = 5_000
 
@@ -30,7 +30,7 @@ def test_whose_links_are_ended_by_each_batch_is_removed(seed: int) -> None:
         flapping = group.backups[0]
         replicator = flapping.extension.replicator
 
-        def refuse(stable: int, data: bytes) -> None:
+        def refuse(stable: int, data: bytes, header: BatchHeader) -> None:
             raise CorruptFrameError("link", "checksum does not agree")
 
         replicator._take_batch = refuse  # type: ignore[method-assign]

@@ -18,7 +18,7 @@ BODY = bytes(3_000)
 def test_more_than_a_batch_may_hold_can_end_in_one_turn(begin: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ended the broker, and the next primary when its clients tried again: two of half a gigabyte each are enough."""
     monkeypatch.setattr(frame, "MAX_FRAME_BYTES", 12_000)
-    monkeypatch.setattr(connection, "LARGE_BYTES", 1_000)
+    monkeypatch.setattr(connection, "MANY_READS_BYTES", 1_000)
     monkeypatch.setattr(broker, "LARGE_BATCH_BYTES", 6_000)
     core = Core()
     clients = [core.client() for _ in range(3)]

@@ -11,7 +11,8 @@ from understudy.broker.log import record
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.ha.queue_guard import QueueGuard
-from understudy.ha.remote_backup import RemoteBackup
+from understudy.ha.remote_backup import OUTSIZE_BYTES_PER_MS, RemoteBackup
+from understudy.replicator import log_sender
 from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.log_sender import LogSender
 
@@ -116,3 +117,19 @@ def test_a_new_link_forgets_the_trackers_of_the_old_one() -> None:
     assert not backup.may_be_guarded()
     assert not backup.may_be_listed()
     assert backup.acked == 0
+
+
+def test_a_batch_of_outsize_has_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is acknowledged as a whole, and a backup that was still receiving it was expelled for silence."""
+    monkeypatch.setattr(log_sender, "OUTSIZE_BYTES", 200_000)
+    state = primary_state()
+    backup = RemoteBackup("b2", True, 0)
+    assert backup.allowance_ms == 0
+    backup.sender = LogSender(state.log, state.log.closed_end, CREDIT_BYTES)
+    for size in (1_000, OUTSIZE_BYTES_PER_MS * 20, 150_000):
+        state.log.append(b"\x11" + bytes(size))
+        state.log.close_batch()
+    backup.sender.messages(False)
+    assert backup.allowance_ms == 20
+    backup.acknowledged(state.log.closed_end - 1, 1)
+    assert backup.allowance_ms == 0
