@@ -50,12 +50,15 @@ async def _read_all(session: Session, accounts: Sequence[str]) -> dict[str, Queu
         for account in accounts:
             queue = await channel.declare_queue(account, durable=True, passive=True)
             coins: list[Message] = []
+            fresh: set[str] = set()
             while (message := await queue.get(fail=False, timeout=None)) is not None:
                 message_id, amount = msgspec.json.decode(message.body)
                 coins.append(Message(message_id, account, amount))
+                if not message.redelivered:
+                    fresh.add(message_id)
             stated = queue.declaration_result.message_count
             assert stated is not None
-            found[account] = QueueContent(count=stated, messages=tuple(coins))
+            found[account] = QueueContent(count=stated, messages=tuple(coins), fresh=fresh)
     return found
 
 

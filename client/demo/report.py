@@ -30,7 +30,7 @@ _MEANING: Final = {
     Kind.ALTERED: "coins of another worth, or in another account, than they were made",
     Kind.UNCOMMITTED: "coins that were seen though their transaction never committed",
     Kind.UNORDERED: "coins that stand behind a later one of the same client",
-    Kind.STALE: "coins that were delivered twice with redelivered=0",
+    Kind.STALE: "coins that were delivered with redelivered=0 after they were delivered before",
 }
 """The other kinds say all in their sentence."""
 

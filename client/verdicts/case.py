@@ -63,7 +63,7 @@ class Case:
         transactions = self.history.transactions.values()
         _take(takers, [tx for tx in transactions if tx.committed])
         others = [tx for tx in transactions if not tx.committed and tx.takes]
-        there = self.lying.keys() | takers.keys() | set(self.history.taken)
+        there = self.lying.keys() | takers.keys() | self.history.taken
         _take(takers, [tx for tx in others if not there.isdisjoint(map(place_of, tx.makes))])
         return takers
 

@@ -17,11 +17,13 @@ class QueueContent:
         count: of the messages, as the broker states it.
         messages: in queue order; None if only a digest is known.
         digest: "" if the broker stated none.
+        fresh: ids of the messages that this reading was given with redelivered=0.
     """
 
     count: int
     messages: tuple[Message, ...] | None = None
     digest: str = ""
+    fresh: Collection[str] = ()
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> QueueContent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import attrs
@@ -61,8 +62,9 @@ class Transaction:
 
 @attrs.frozen
 class Receipt:
-    """A delivery."""
+    """A delivery to ``client``."""
 
+    client: str
     message: Message
     redelivered: bool
 
@@ -82,7 +84,7 @@ class History:
 
     Attributes:
         transactions: by name.
-        received: every delivery.
+        received: every delivery; those of one client in their order.
         sent: by place, what was published outside of transactions.
         confirmed, refused: places of those messages of which the broker said so.
         taken: places of what clients acknowledged outside of transactions. No broker answers that, so it may not have arrived.
@@ -93,7 +95,7 @@ class History:
     sent: Mapping[Place, Sent] = attrs.field(factory=dict)
     confirmed: Collection[Place] = frozenset()
     refused: Collection[Place] = frozenset()
-    taken: Collection[Place] = frozenset()
+    taken: AbstractSet[Place] = frozenset()
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> History:
@@ -170,7 +172,7 @@ class _Reader:
 
     def _take(self, entry: Entry) -> None:
         if entry.event is Event.RECEIVED:
-            self._received += [Receipt(message, entry.redelivered) for message in entry.messages]
+            self._received += [Receipt(entry.client, message, entry.redelivered) for message in entry.messages]
         elif entry.event is Event.BEGAN:
             self._begin(entry)
         elif entry.tx:

@@ -16,6 +16,8 @@ import pika
 import pika.exceptions
 from pika.adapters.utils.connection_workflow import AMQPConnectorException, AMQPConnectorStackTimeout
 
+from understudy.client.verdicts import Message, QueueContent
+
 logging.getLogger("pika").setLevel(logging.CRITICAL)  # it tells each broken connection in twenty lines
 
 PERSISTENT = 2
@@ -204,6 +206,15 @@ def read_queue(finder: Finder, queue: str, timeout_s: float = 60.0) -> list[Foun
     )
     connection.close()
     return found
+
+
+def content_of(queue: str, found: Sequence[Found]) -> QueueContent:
+    """As the verdicts read it."""
+    return QueueContent(
+        count=len(found),
+        messages=tuple(Message(each.stamp, queue) for each in found),
+        fresh={each.stamp for each in found if not each.redelivered},
+    )
 
 
 # -- several at once -------------------------------------------------------------------------------------------------

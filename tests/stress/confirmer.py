@@ -11,7 +11,9 @@ import pika
 import pika.exceptions
 
 from tests.integration.broker_process import wait_until
-from tests.stress.clients import PERSISTENT, End, Found, end_of
+from tests.stress.clients import PERSISTENT, End, Found, content_of, end_of
+from understudy.client.verdicts import BrokerContent, Case, History, Message, Sent, judge
+from understudy.client.verdicts.history import place_of
 
 
 class Confirmer:
@@ -150,10 +152,16 @@ class Confirmer:
 
     def check(self, found: Sequence[Found]) -> None:
         """Everything that was confirmed is there, once and in order; what was not may be; nothing that was never sent is."""
-        numbers = [int(each.stamp.split(".")[1]) for each in found if each.stamp.startswith(self.worker + ".")]
-        assert numbers == sorted(set(numbers)), f"{self.queue}: out of order, or doubled: {numbers[:50]}"
-        missing = self.confirmed - set(numbers)
-        assert not missing, f"{self.queue}: {len(missing)} confirmed messages are gone, of which {sorted(missing)[:10]}"
-        assert not numbers or numbers[-1] < self.sent
-        there = self.nacked & set(numbers)
-        assert not there, f"{self.queue}: nacked, and there: {sorted(there)[:10]}"
+        own = [each for each in found if each.stamp.startswith(self.worker + ".")]
+        sent = [Sent(self.worker, number, Message(self._stamp(number), self.queue)) for number in range(self.sent)]
+        history = History(
+            sent={place_of(each.message): each for each in sent},
+            confirmed={(self._stamp(number), self.queue) for number in self.confirmed},
+            refused={(self._stamp(number), self.queue) for number in self.nacked},
+        )
+        content = BrokerContent(broker="a client", queues={self.queue: content_of(self.queue, own)})
+        violations = judge(Case(history=history, content=content))
+        assert not violations, f"{len(violations)} problems: " + "\n".join(each.text for each in violations[:20])
+
+    def _stamp(self, number: int) -> str:
+        return f"{self.worker}.{number}.0"

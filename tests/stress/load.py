@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from tests.integration.broker_process import wait_until
-from tests.stress.clients import End, Finder, Found, declare, outcomes, read_queue
+from tests.stress.clients import End, Finder, Found, content_of, declare, outcomes, read_queue
 from tests.stress.group import Group
 from tests.stress.mover import Mover, Told, Transaction
+from understudy.client.verdicts import BrokerContent, Case, History, judge
 
 MAX_ASKED = 400
 """Of the transactions whose end is known, how many are asked for too."""
@@ -140,60 +141,25 @@ class Books:
                 assert tx.outcome == expected, f"the client was told {tx.told.value}, the outcome query says {tx}"
         return Counter(tx.outcome for tx in unknown)
 
-    def due(self) -> dict[str, Counter[str]]:
-        """By queue: what must be in it."""
-        due: dict[str, Counter[str]] = {queue: Counter() for load in self.loads for queue in load.queues}
-        for tx in self.transactions:
-            if tx.done:
-                for queue, stamp in tx.puts:
-                    due[queue][stamp] += 1
-        for tx in self.transactions:
-            if tx.done:
-                for queue, stamp in tx.takes:
-                    due[queue][stamp] -= 1
-        for queue, stamps in due.items():
-            wrong = {stamp: count for stamp, count in stamps.items() if count not in (0, 1)}
-            assert not wrong, f"{queue}: put and taken by committed transactions do not balance: {wrong}"
-            due[queue] = +stamps
-        return due
+    def history(self) -> History:
+        """The books, as the verdicts read them."""
+        movers = [mover for load in self.loads for mover in load.movers]
+        transactions = [
+            tx.for_verdicts(each.worker, number) for each in movers for number, tx in enumerate(each.transactions)
+        ]
+        return History(
+            transactions={tx.name: tx for tx in transactions},
+            received=[receipt for mover in movers for receipt in mover.received],
+        )
 
     def read(self, finder: Finder) -> dict[str, list[Found]]:
-        return {queue: read_queue(finder, queue) for queue in self.due()}
+        return {queue: read_queue(finder, queue) for load in self.loads for queue in load.queues}
 
     def check(self, found: Mapping[str, Sequence[Found]]) -> None:
         """The queues hold exactly what they must, each client's messages in its order, none for the first time twice."""
-        by_stamp = {stamp: tx for tx in self.transactions for _, stamp in [*tx.puts, *tx.takes]}
-        problems: list[str] = []
-        for queue, due in self.due().items():
-            here = Counter(each.stamp for each in found[queue])
-            problems += [
-                f"{queue}: {stamp} is there {here[stamp]} times, must be {due[stamp]}: {by_stamp[stamp]}"
-                for stamp in (due - here).keys() | (here - due).keys()
-            ]
-            problems += disorder(queue, found[queue])
-        seen = {stamp for load in self.loads for mover in load.movers for stamp in mover.seen}
-        for queue, messages in found.items():
-            problems += [
-                f"{queue}: {each.stamp} was delivered before and says redelivered=0"
-                for each in messages
-                if each.stamp in seen and not each.redelivered
-            ]
-        again = [stamp for load in self.loads for mover in load.movers for stamp in mover.again]
-        problems += [f"{stamp} was handed to the same client twice, and said redelivered=0" for stamp in again]
-        assert not problems, f"{len(problems)} problems: " + "\n".join(problems[:20])
-
-
-def disorder(queue: str, messages: Sequence[Found]) -> list[str]:
-    """Where a client's messages stand in another order than it sent them."""
-    last: dict[str, tuple[int, int]] = defaultdict(lambda: (-1, -1))
-    problems = []
-    for each in messages:
-        worker, number, place = each.stamp.strip().split(".")
-        stands = (int(number), int(place))
-        if stands <= last[worker]:
-            problems.append(f"{queue}: {each.stamp} stands after {worker}.{last[worker]}")
-        last[worker] = stands
-    return problems
+        content = BrokerContent(broker="a client", queues={queue: content_of(queue, found[queue]) for queue in found})
+        violations = judge(Case(history=self.history(), content=content))
+        assert not violations, f"{len(violations)} problems: " + "\n".join(each.text for each in violations[:20])
 
 
 @contextlib.contextmanager

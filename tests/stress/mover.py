@@ -19,6 +19,8 @@ import pika
 import pika.exceptions
 
 from tests.stress.clients import ERRORS, NAME_HEADER, PERSISTENT, End, Finder, ask, end_of
+from understudy.client import verdicts
+from understudy.client.verdicts import COMMITTED, ROLLED_BACK, Message, Receipt
 
 
 class Told(Enum):
@@ -59,10 +61,22 @@ class Transaction:
         """What may be asked for: its name, once a message has carried it, and its id."""
         return [*([self.name] if self.puts else []), *([self.own_id] if self.own_id else [])]
 
-    @property
-    def done(self) -> bool:
-        """Whether its effects must be there: its client was told so, or found out."""
-        return self.told is Told.COMMITTED or (self.told is Told.UNKNOWN and self.outcome == "committed")
+    def for_verdicts(self, client: str, number: int) -> verdicts.Transaction:
+        """As the verdicts read it; an outcome that was asked for counts as told."""
+        told = (
+            []
+            if self.told in (Told.OPEN, Told.UNKNOWN)
+            else [COMMITTED if self.told is Told.COMMITTED else ROLLED_BACK]
+        )
+        return verdicts.Transaction(
+            name=self.name,
+            client=client,
+            number=number,
+            takes=tuple(Message(stamp, queue) for queue, stamp in self.takes),
+            makes=tuple(Message(stamp, queue) for queue, stamp in self.puts),
+            told=(*told, *([self.outcome] if self.outcome else [])),
+            unknown=self.told is Told.UNKNOWN,
+        )
 
 
 class Mover:
@@ -75,7 +89,7 @@ class Mover:
         pace_s: a pause after each transaction.
 
     Attributes:
-        seen: stamps that it was ever handed: nobody may be handed one of them with redelivered=0 again.
+        received: every message that it was handed.
         fault: what it did not expect.
     """
 
@@ -93,8 +107,7 @@ class Mover:
     ) -> None:
         self.worker = worker
         self.transactions: list[Transaction] = []
-        self.seen: set[str] = set()
-        self.again: list[str] = []
+        self.received: list[Receipt] = []
         self.ends: list[End] = []
         self.fault: BaseException | None = None
         self._finder = finder
@@ -198,9 +211,7 @@ class Mover:
             if method is None:
                 continue
             stamp = body.decode()
-            if stamp in self.seen and not method.redelivered:
-                self.again.append(stamp)
-            self.seen.add(stamp)
+            self.received.append(Receipt(self.worker, Message(stamp, queue), method.redelivered))
             tx.takes.append((queue, stamp))
             channel.basic_ack(method.delivery_tag)
         properties = pika.BasicProperties(delivery_mode=PERSISTENT, headers={NAME_HEADER: tx.name})

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from understudy.client.verdicts import BrokerContent, Case, History, Kind, Message, judge, read_logs
+
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(180)]
 
 PROGRAM = Path(sys.executable).with_name("understudy")
@@ -38,6 +40,20 @@ def test_five_kills_lose_nothing(tmp_path: Path) -> None:
     assert report["transactions"]["acknowledged"] >= 150
     assert len(list((kept / "clients").glob("*.jsonl"))) == 17
     assert json.loads((kept / "report.json").read_text()) == report
+    assert report["violations"] == []
+    assert what_is_kept_is_wrong_in(kept) == set()
+    assert what_is_kept_is_wrong_in(kept, without_the_first_of="account-0") >= {Kind.LOST, Kind.UNBALANCED}
+
+
+def what_is_kept_is_wrong_in(kept: Path, without_the_first_of: str = "") -> set[Kind]:
+    """Judge again, from the files of a run that was kept."""
+    queues = {
+        name: [Message(*each) for each in messages][name == without_the_first_of :]
+        for name, messages in json.loads((kept / "queues.json").read_text()).items()
+    }
+    history = History.of(read_logs(kept / "clients"))
+    case = Case(history=history, content=BrokerContent.of("queues.json", queues))
+    return {violation.kind for violation in judge(case)}
 
 
 def test_less_than_asked_for_is_a_failure() -> None:

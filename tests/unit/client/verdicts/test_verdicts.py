@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from tests.unit.client.verdicts.logs import RESOLVED, UNKNOWN, A, B, Judged, Logs, coin, plain, with_a_transfer
-from understudy.client.verdicts import COMMITTED, ROLLED_BACK, Event, Kind, LogError
+from understudy.client.verdicts import (
+    COMMITTED,
+    ROLLED_BACK,
+    BrokerContent,
+    Case,
+    Event,
+    Kind,
+    LogError,
+    QueueContent,
+)
 
 
 @pytest.fixture
@@ -169,6 +179,28 @@ def test_delivered_as_new_twice(logs: Logs) -> None:
     assert logs.against(**rest).holds
     logs.got(coin("m/1"), client="d")
     assert wrong(logs.against(**rest)) == {"stale": ("m/1",)}
+
+
+def test_delivered_as_new_after_any_delivery_to_the_same_client(logs: Logs) -> None:
+    rest = {"account_0": [coin("m/1")], "account_1": [coin("t/0", B, 4), coin("t/1", B, 6)]}
+    logs.got(coin("m/1"), client="d")
+    logs.got(coin("t/1", B, 6), fresh=False, client="d")
+    assert logs.against(**rest).holds, "another client may have had it before"
+    logs.got(coin("t/1", B, 6), client="d")
+    assert wrong(logs.against(**rest)) == {"stale": ("t/1",)}
+
+
+def test_read_as_new_at_the_end_after_any_delivery(logs: Logs) -> None:
+    logs.got(coin("m/1"), fresh=False, client="d")
+    first = QueueContent(count=1, messages=(coin("m/1"),))
+    second = QueueContent.of([coin("t/0", B, 4), coin("t/1", B, 6)])
+
+    def judged(*fresh: str, second_fresh: tuple[str, ...] = ()) -> Judged:
+        queues = {A: attrs.evolve(first, fresh=fresh), B: attrs.evolve(second, fresh=second_fresh)}
+        return Judged(Case(history=logs.history, content=BrokerContent(broker="a client", queues=queues)))
+
+    assert judged(second_fresh=("t/0", "t/1")).holds, "no client has had these"
+    assert wrong(judged("m/1")) == {"stale": ("m/1",)}
 
 
 def test_out_of_order_within_a_transaction(logs: Logs) -> None:
