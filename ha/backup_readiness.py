@@ -10,6 +10,8 @@ from understudy.ha.status import since_text
 
 NAMED_AT_MOST: Final = 3
 """So many queues, and so many transactions, are named."""
+SHOWN_AT_MOST: Final = 100
+"""So many queues of a catch-up are on the status page."""
 
 
 @attrs.frozen(kw_only=True)
@@ -53,7 +55,8 @@ class BackupReadiness:
             "linked": self.linked,
             "running": self.running,
             "catching_up": self.catching_up,
-            "queues": [{"queue": name, "left": left} for name, left in self.queues],
+            "queues": [{"queue": name, "left": left} for name, left in self.queues[:SHOWN_AT_MOST]],
+            "queues_left_out": max(0, len(self.queues) - SHOWN_AT_MOST),
             "transactions": [
                 {"tx": tx, "queue": name, "left": left} for tx, name, left in (*self.transactions, *self.tx_queues)
             ],

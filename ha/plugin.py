@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import attrs
 
 from understudy.broker.config import Config
+from understudy.broker.pages import Pages, RunsInSlices
 from understudy.ha.driver import EdgeHost, HaDriver
 from understudy.ha.extension import HaExtension
 from understudy.ha.local import StoreError, read_store
@@ -53,6 +54,9 @@ class HaPlugin:
 
     def status(self) -> Mapping[str, Any]:
         return self.driver.status()
+
+    def pages(self, slices: RunsInSlices) -> Pages:
+        return {}
 
     async def stop(self) -> None:
         if self._driver is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from understudy.broker.plugin import find_plugins
 from understudy.broker.server.ports_file import PORTS_NAME, read_ports
 
 HTTP_TIMEOUT_S: Final = 1.0
+OK: Final = 200
 DOWN: Final = "down"
 UNRESPONSIVE: Final = "unresponsive"
 
@@ -123,6 +124,24 @@ def ask_page(host: str, port: object, path: str, timeout_s: float = HTTP_TIMEOUT
     return (response.status, page) if isinstance(page, dict) else None
 
 
+def with_all_queues(row: Row, ask: Callable[[str], tuple[int, Row] | None]) -> Row:
+    """Add the queues that a page had no room for; those that cannot be had stay in ``queues_left_out``.
+
+    Args:
+        row: a ``/status``.
+        ask: for another page of the same broker.
+    """
+    while link := row.get("queues_next"):
+        found = ask(str(link))
+        if found is None or found[0] != OK:
+            break
+        queues = found[1]["queues"]
+        row["queues"] += queues
+        row["queues_left_out"] = max(0, row["queues_left_out"] - len(queues))
+        row["queues_next"] = found[1]["queues_next"]
+    return row
+
+
 def _known_in(directory: Path) -> Iterable[KnownBroker]:
     ports = read_ports(directory)
     if ports is not None:
@@ -202,9 +221,9 @@ def _is_broker_process(pid: int) -> bool:
 
 
 def _ask(host: str, port: object) -> Row | None:
-    """``/status`` of whoever listens there; None if nobody does or the answer is not ours."""
+    """``/status`` of whoever listens there, with all queues; None if nobody does or the answer is not ours."""
     found = ask_page(host, port, "/status")
-    return found[1] if found is not None else None
+    return with_all_queues(found[1], lambda path: ask_page(host, port, path)) if found is not None else None
 
 
 def _store_of(known: list[KnownBroker]) -> Mapping[str, Any]:
@@ -244,4 +263,5 @@ __all__ = [
     "place_of",
     "rows_of_directory",
     "rows_of_url",
+    "with_all_queues",
 ]

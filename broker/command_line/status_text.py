@@ -27,7 +27,7 @@ def status_text(group: Mapping[str, Any]) -> str:
     ]
     leading = [row for row in group["brokers"] if row.get("role") in ("primary", "standalone") and row.get("queues")]
     for row in leading:
-        lines += ["", f"queues on {row['broker']}:", *_queue_lines(row["queues"])]
+        lines += ["", f"queues on {row['broker']}:", *_queue_lines(row["queues"], row.get("queues_left_out") or 0)]
     lines += _in_doubt(group["brokers"])
     blocked = _blocked(group["brokers"])
     if blocked:
@@ -78,8 +78,6 @@ def _explained(who: str, row: Mapping[str, Any]) -> list[str]:
 
 
 def _broker_cells(row: Mapping[str, Any]) -> list[str]:
-    queues = row.get("queues") or []
-    messages = sum(queue["ready"] + queue["acquired"] for queue in queues) if row.get("log") else None
     lag = ", ".join(f"{backup} {_lag(behind)}" for backup, behind in sorted((row.get("lag") or {}).items()))
     return [
         str(row["broker"]),
@@ -89,16 +87,25 @@ def _broker_cells(row: Mapping[str, Any]) -> list[str]:
         _or_dash(row["port"]),
         _or_dash(row["pid"]),
         (row.get("log") or {}).get("position", "-"),
-        _or_dash(messages),
+        _or_dash(_messages(row)),
         lag or "-",
     ]
+
+
+def _messages(row: Mapping[str, Any]) -> int | None:
+    """How many a broker holds; None if it does not say. An older version has no sums on its page, and all of its queues."""
+    if not row.get("log"):
+        return None
+    sums = [row["queue_totals"]] if "queue_totals" in row else row.get("queues") or []
+    messages: int = sum(each["ready"] + each["acquired"] for each in sums)
+    return messages
 
 
 def _lag(behind: Any) -> str:
     return f"{behind.get('records', '?')} records" if isinstance(behind, Mapping) else str(behind)
 
 
-def _queue_lines(queues: Sequence[Mapping[str, Any]]) -> list[str]:
+def _queue_lines(queues: Sequence[Mapping[str, Any]], left_out: int) -> list[str]:
     deepest = sorted(queues, key=lambda queue: (-queue["ready"] - queue["acquired"], queue["vhost"], queue["name"]))
     shown = [
         [
@@ -112,8 +119,9 @@ def _queue_lines(queues: Sequence[Mapping[str, Any]]) -> list[str]:
         for queue in deepest[:MAX_QUEUES]
     ]
     lines = table(["VHOST", "QUEUE", "READY", "UNACKED", "UNCOMMITTED", "CONSUMERS"], shown)
-    if len(deepest) > MAX_QUEUES:
-        lines.append(f"  and {len(deepest) - MAX_QUEUES} more")
+    more = max(0, len(deepest) - MAX_QUEUES) + left_out
+    if more:
+        lines.append(f"  and {more} more")
     return lines
 
 

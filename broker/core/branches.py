@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from understudy.broker.core.state import BrokerState
+from understudy.broker.transactions.dtx_branch import BranchName, Completion
 from understudy.broker.transactions.in_doubt import COMMITTED, MAX_QUEUES, PREPARED, ROLLED_BACK, InDoubt
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
 
-def branches_in_doubt(state: BrokerState) -> list[InDoubt]:
-    """Prepared branches, and those that an operator has completed and nobody has forgotten; by vhost and xid."""
-    rows = [_prepared(state, tx) for tx in state.prepared_branches()]
-    rows += [
-        InDoubt(
-            vhost=vhost,
-            xid=xid,
-            state=COMMITTED if each.committed else ROLLED_BACK,
-            since_ms=each.time_ms,
-            enqueues=0,
-            dequeues=0,
-            queues=(),
-            queues_left_out=0,
-        )
-        for (vhost, xid), each in state.completions.items()
-    ]
-    return sorted(rows, key=lambda row: (row.vhost, row.xid))
+def branches_in_doubt(state: BrokerState) -> Iterator[InDoubt]:
+    """Prepared branches, and those that an operator has completed and nobody has forgotten.
+
+    Which these are is settled by the first step; each row is made when it is asked for.
+    """
+    prepared = state.prepared_branches()
+    completed = list(state.completions.items())
+    for tx in prepared:
+        yield _prepared(state, tx)
+    for name, completion in completed:
+        yield _completed(name, completion)
+
+
+def _completed(name: BranchName, completion: Completion) -> InDoubt:
+    vhost, xid = name
+    return InDoubt(
+        vhost=vhost,
+        xid=xid,
+        state=COMMITTED if completion.committed else ROLLED_BACK,
+        since_ms=completion.time_ms,
+        enqueues=0,
+        dequeues=0,
+        queues=(),
+        queues_left_out=0,
+    )
 
 
 def _prepared(state: BrokerState, tx: TxBuffer) -> InDoubt:

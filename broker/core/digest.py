@@ -17,6 +17,9 @@ from understudy.broker.message import MESSAGE_BYTES
 SLICE_BYTES: Final = 1 << 20
 """How much is digested at once: some milliseconds, of which a part goes to reading spilled bodies."""
 
+QUEUE_BYTES: Final = 8192
+"""An empty queue is as much work."""
+
 _ENTRY: Final = Struct(">QQIIBB")
 _Held = tuple[str, str, list[Entry]]
 
@@ -75,6 +78,10 @@ def digests_in_slices(state: BrokerState) -> Generator[None, None, list[QueueDig
             if in_slice >= SLICE_BYTES:  # of messages without a body
                 in_slice = 0
                 yield
+        in_slice += QUEUE_BYTES
+        if in_slice >= SLICE_BYTES:  # of queues without a message
+            in_slice = 0
+            yield
         digests.append(QueueDigest(vhost=vhost, name=name, messages=len(entries), digest=digest.hexdigest()))
     return digests
 

@@ -63,6 +63,9 @@ class Registry:
         for vhost in self.vhosts.values():
             yield from vhost.queues.values()
 
+    def count_queues(self) -> int:
+        return sum(len(vhost.queues) for vhost in self.vhosts.values())
+
     def add_queue(self, queue: Queue) -> None:
         self.version += 1
         self.vhost(queue.vhost).queues[queue.name] = queue

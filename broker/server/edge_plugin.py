@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 import attrs
 
 from understudy.broker.config import Config
+from understudy.broker.pages import Pages, RunsInSlices
 from understudy.broker.plugin import CoreExtension, PluginError, find_plugins
 
 
@@ -81,6 +82,13 @@ class EdgePlugin(Protocol):
 
     def status(self) -> Mapping[str, Any]:
         """What it adds to ``/status``; may set role, status, epoch, primary, in_sync, min_insync, blockers, lag."""
+
+    def pages(self, slices: RunsInSlices) -> Pages:
+        """Pages that it adds to the HTTP port, by path. Asked once, after :meth:`start`.
+
+        Args:
+            slices: what a page that grows is made by.
+        """
 
     async def stop(self) -> None:
         """Close everything. Called once, after the last :meth:`dropped`; also if :meth:`start` failed."""

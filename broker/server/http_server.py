@@ -1,4 +1,4 @@
-"""A GET-only HTTP/1.0 responder: ``/status``, ``/livez``, ``/readyz``, ``/digest``, ``/dtx``.
+"""A GET-only HTTP/1.0 responder for the pages of ``status_report`` and of plugins.
 
 One request a connection, nothing read but its first line.
 
@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, NamedTuple, cast
+from collections.abc import Callable
+from typing import Final, cast
+from urllib.parse import parse_qsl
+
+from understudy.broker.pages import BadQueryError, Making, Page, Pages, Query
 
 MAX_REQUEST_BYTES: Final = 8192
 REQUEST_TIMEOUT_S: Final = 5.0
@@ -27,19 +30,6 @@ _REASONS: Final = {
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
-
-
-class Page(NamedTuple):
-    """An answer: JSON, whatever it says."""
-
-    status: int
-    body: Mapping[str, Any]
-
-
-Making = Coroutine[Any, Any, Page]
-"""A page that takes long, and lets others have their turns meanwhile."""
-
-Pages = Mapping[str, Callable[[], Page | Making]]
 
 
 class HttpSession(asyncio.Protocol):
@@ -95,14 +85,16 @@ class HttpSession(asyncio.Protocol):
         if len(words) < 2 or not words[1].startswith("/"):
             self._send(Page(400, {"error": "not an HTTP request"}), head_only=False)
             return
-        method, path = words[0], words[1].partition("?")[0]
+        method = words[0]
+        path, _, asked = words[1].partition("?")
         page = self._pages.get(path)
         if method not in ("GET", "HEAD"):
             answer = Page(405, {"error": f"{method} is not allowed, GET is"})
         elif page is None:
             answer = Page(404, {"error": f"no page {path}; there are {', '.join(self._pages)}"})
         else:
-            made = self._made(page)
+            query = dict(parse_qsl(asked, keep_blank_values=True, errors="surrogateescape"))
+            made = self._made(page, query)
             if not isinstance(made, Page):
                 self._limit(MAKING_TIMEOUT_S)
                 self._making = asyncio.get_running_loop().create_task(self._send_when_made(made, method == "HEAD"))
@@ -113,9 +105,9 @@ class HttpSession(asyncio.Protocol):
         self._send(answer, head_only=method == "HEAD")
 
     @staticmethod
-    def _made(page: Callable[[], Page | Making]) -> Page | Making:
+    def _made(page: Callable[[Query], Page | Making], query: Query) -> Page | Making:
         try:
-            return page()
+            return page(query)
         except Exception as error:  # noqa: BLE001  # looking at a broker must not end it
             return _broken(error)
 
@@ -130,10 +122,10 @@ class HttpSession(asyncio.Protocol):
 
     def _send(self, page: Page, *, head_only: bool) -> None:
         assert self._transport is not None
-        body = json.dumps(page.body, default=str).encode() + b"\n"
+        body = page.body if isinstance(page.body, bytes) else json.dumps(page.body, default=str).encode() + b"\n"
         head = (
             f"HTTP/1.0 {page.status} {_REASONS[page.status]}\r\n"
-            "Content-Type: application/json\r\n"
+            f"Content-Type: {page.content_type}\r\n"
             f"Content-Length: {len(body)}\r\n"
             "Cache-Control: no-store\r\n"
             "Connection: close\r\n"
@@ -144,4 +136,6 @@ class HttpSession(asyncio.Protocol):
 
 
 def _broken(error: Exception) -> Page:
+    if isinstance(error, BadQueryError):
+        return Page(400, {"error": str(error)})
     return Page(500, {"error": f"{type(error).__name__}: {error}"})

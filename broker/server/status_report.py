@@ -1,12 +1,20 @@
-"""What ``/status`` and the other pages of the HTTP port say, and the line that a supervisor is told when it changes."""
+"""What ``/status`` and the other pages of the HTTP port say, and the line that a supervisor is told when it changes.
+
+Pages whose length depends on what the broker holds are made in slices (`slices`), and show a bounded part of it: ``/status`` has
+the first queues by vhost and name, and sums over all of them; ``/queues`` has the others, page by page.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, Final
+from urllib.parse import urlencode
+from weakref import WeakKeyDictionary
 
 import attrs
 
@@ -16,19 +24,31 @@ from understudy.broker.core.broker import Broker
 from understudy.broker.core.digest import digests_in_slices
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.node import BrokerNode
+from understudy.broker.core.queue import QueueStatistics
+from understudy.broker.core.state import BrokerState
+from understudy.broker.pages import BadQueryError, Making, Page, Pages, Query, Steps
 from understudy.broker.server.edge_plugin import EdgePlugin
-from understudy.broker.server.http_server import Page, Pages
 from understudy.broker.server.node_driver import NodeDriver
 from understudy.broker.server.ports_file import READY_STATUSES
+from understudy.broker.server.queue_survey import FIRST, QueueName, QueueSurvey, Survey
+from understudy.broker.server.slices import Slices, sorted_in_steps
 from understudy.broker.server.time_text import time_text
 from understudy.broker.transactions.in_doubt import InDoubt
 
-MAX_QUEUES: Final = 10_000
+STATUS_QUEUES: Final = 100
+"""So many queues are on ``/status``."""
+MAX_QUEUES: Final = 1_000
+"""So many are on one page of ``/queues``."""
 MAX_BRANCHES: Final = 10_000
 MAX_DIGESTS: Final = 16
 """So many may be asked for at a time: each waits for those before it, and holds a connection."""
 
+_ROW_KEYS: Final = tuple(field.name for field in attrs.fields(QueueStatistics))
+_row_values: Final = attrgetter(*_ROW_KEYS)
 _BRIEF: Final = ("broker", "pid", "port", "role", "status", "epoch", "primary", "in_sync", "blockers")
+
+
+_RECOVERING: Final = Page(503, {"error": "the core is being recovered"})
 
 
 class StatusReport:
@@ -39,6 +59,7 @@ class StatusReport:
         ports: as in ``ports.json``.
 
     Attributes:
+        slices: what pages that grow are made by; plugins' pages too.
         driver: None until the data directory is open.
         stopping: "" while the broker runs; ``stopping``, then ``stopped`` when nothing more will be answered.
     """
@@ -50,18 +71,24 @@ class StatusReport:
         self._started = time.monotonic()
         self._digesting = asyncio.Lock()
         self._digests = 0
+        self._surveys: WeakKeyDictionary[BrokerNode, QueueSurvey] = WeakKeyDictionary()
+        self.slices = Slices()
         self.driver: NodeDriver | None = None
         self.stopping = ""
 
     def pages(self) -> Pages:
         """What the HTTP port serves, by path."""
-        return {
+        pages: dict[str, Callable[[Query], Page | Making]] = {
             "/status": self.status,
+            "/queues": self.queues,
             "/livez": self.livez,
             "/readyz": self.readyz,
             "/digest": self.digest,
             "/dtx": self.dtx,
         }
+        for plugin in self._plugins:
+            pages |= plugin.pages(self.slices)
+        return pages
 
     def row(self) -> dict[str, Any]:
         """What a broker is, without what it holds: cheap."""
@@ -105,20 +132,72 @@ class StatusReport:
         row = self.row()
         return {key: row[key] for key in _BRIEF}
 
-    def status(self) -> Page:
-        """Everything."""
+    async def status(self, _: Query) -> Page:
+        """Everything, and the first queues."""
+        driver = self.driver
+        node = driver.node if driver is not None else None
+        return Page(200, await self.slices.run(self._status(driver, node)))
+
+    def _status(self, driver: NodeDriver | None, node: BrokerNode | None) -> Steps[bytes]:
+        held: dict[str, Any] = {}
+        rows: list[str] = []
+        if driver is not None and node is not None:
+            survey = yield from self._survey(node).newest()
+            shown = survey.after(FIRST, STATUS_QUEUES)
+            rows = yield from _queue_rows(node, shown)
+            held = {
+                "queues_left_out": len(survey.names) - len(shown),
+                "queues_next": _next_page(shown, survey, MAX_QUEUES),
+                "queue_totals": {"queues": len(survey.names), **survey.totals},
+                "transactions": (yield from _transactions(node.state)),
+                **self._core(driver, node),
+            }
+            yield
         page = self.row()
         page["uptime_s"] = round(time.monotonic() - self._started, 1)
         page["ports"] = dict(self._ports)
+        yield
+        return _with_rows(page | held, "queues", rows)
+
+    def _survey(self, node: BrokerNode) -> QueueSurvey:
+        survey = self._surveys.get(node)
+        if survey is None:
+            survey = self._surveys[node] = QueueSurvey(node.state.registry)
+        return survey
+
+    async def queues(self, query: Query) -> Page:
+        """The queues behind one of them, in order of vhost and name: parameters ``vhost``, ``after`` and ``limit``.
+
+        Raises:
+            BadQueryError: a parameter is none of these, or its value will not do.
+        """
+        unknown = query.keys() - {"vhost", "after", "limit"}
+        if unknown:
+            raise BadQueryError(f"no parameter {min(unknown)!r}; there are vhost, after and limit")
+        limit = query.get("limit", str(MAX_QUEUES))
+        if not limit.isdecimal() or not 1 <= int(limit) <= MAX_QUEUES:
+            raise BadQueryError(f"limit is a number from 1 to {MAX_QUEUES}, not {limit!r}")
         driver = self.driver
         node = driver.node if driver is not None else None
-        if driver is not None and node is not None:
-            page |= self._core(driver, node)
-        return Page(200, page)
+        if node is None:
+            return _RECOVERING
+        last = (query.get("vhost", FIRST[0]), query.get("after", FIRST[1]))
+        return Page(200, await self.slices.run(self._queues(node, last, int(limit))))
+
+    def _queues(self, node: BrokerNode, last: QueueName, limit: int) -> Steps[bytes]:
+        survey = yield from self._survey(node).newest()
+        shown = survey.after(last, limit)
+        rows = yield from _queue_rows(node, shown)
+        head = {
+            "broker": self._config.broker.id,
+            "queue_totals": {"queues": len(survey.names), **survey.totals},
+            "queues_next": _next_page(shown, survey, limit),
+        }
+        return _with_rows(head, "queues", rows)
 
     def _core(self, driver: NodeDriver, node: BrokerNode) -> dict[str, Any]:
+        """What of the page does not."""
         log = node.state.log
-        queues = list(node.state.registry.queues())
         core: dict[str, Any] = {
             "log": {
                 "position": str(log.position),
@@ -129,14 +208,6 @@ class StatusReport:
                 "kept_bytes": log.kept.bytes,
             },
             "spilled_bytes": driver.spill.live_bytes if driver.spill is not None else 0,
-            "queues": [attrs.asdict(queue.statistics()) for queue in queues[:MAX_QUEUES]],
-            "queues_left_out": max(0, len(queues) - MAX_QUEUES),
-            "transactions": {
-                "open": sum(tx.closing is None for tx in node.state.transactions.values()),
-                "undecided": sum(tx.prepare is not None for tx in node.state.transactions.values()),
-                "in_doubt": len(node.state.prepared_branches()),
-                "completed": len(node.state.completions),
-            },
             "outcomes": {
                 "kept": len(node.state.outcomes),
                 "names_forgotten": len(node.state.outcomes.forgotten),
@@ -156,11 +227,11 @@ class StatusReport:
             }
         return core
 
-    def livez(self) -> Page:
+    def livez(self, _: Query) -> Page:
         """The loop turns; nothing else is asked."""
         return Page(200, {"status": "alive", "broker": self._config.broker.id, "pid": os.getpid()})
 
-    async def digest(self) -> Page:
+    async def digest(self, _: Query) -> Page:
         """A digest of each replicated queue's content: equal on all brokers that have applied the same log.
 
         What is digested is of one moment; the clients, the log and the links have their turns meanwhile. One at a time: two would
@@ -179,42 +250,89 @@ class StatusReport:
             driver = self.driver
             node = driver.node if driver is not None else None
             if node is None:
-                return Page(503, {"error": "the core is being recovered"})
-            applied = node.state.log.applied
-            slices = digests_in_slices(node.state)
-            while True:
-                try:
-                    next(slices)
-                except StopIteration as done:
-                    queues = [attrs.asdict(digest) for digest in done.value]
-                    return Page(200, {"broker": self._config.broker.id, "applied": applied, "queues": queues})
-                await asyncio.sleep(0)
+                return _RECOVERING
+            return Page(200, await self.slices.run(self._digested(node), resting=False))
 
-    def dtx(self) -> Page:
+    def _digested(self, node: BrokerNode) -> Steps[bytes]:
+        head = {"broker": self._config.broker.id, "applied": node.state.log.applied}
+        digests = yield from digests_in_slices(node.state)
+        rows = []
+        for digest in digests:
+            rows.append(json.dumps(attrs.asdict(digest)))
+            yield
+        return _with_rows(head, "queues", rows)
+
+    async def dtx(self, _: Query) -> Page:
         """Branches of distributed transactions that are in doubt here, and what an operator has completed, by vhost and xid."""
         driver = self.driver
         node = driver.node if driver is not None else None
         if node is None:
-            return Page(503, {"error": "the core is being recovered"})
-        branches = branches_in_doubt(node.state)
-        row = self.row()
-        now_ms = time.time_ns() // 1_000_000
-        return Page(
-            200,
-            {
-                "broker": row["broker"],
-                "status": row["status"],
-                "primary": row["primary"],
-                "in_doubt": [_branch(branch, now_ms) for branch in branches[:MAX_BRANCHES]],
-                "left_out": max(0, len(branches) - MAX_BRANCHES),
-            },
-        )
+            return _RECOVERING
+        return Page(200, await self.slices.run(self._in_doubt(node)))
 
-    def readyz(self) -> Page:
+    def _in_doubt(self, node: BrokerNode) -> Steps[bytes]:
+        branches = []
+        for branch in branches_in_doubt(node.state):
+            branches.append(branch)
+            yield
+        ordered = yield from sorted_in_steps(branches, _branch_order)
+        now_ms = time.time_ns() // 1_000_000
+        rows = []
+        for branch in ordered[:MAX_BRANCHES]:
+            rows.append(json.dumps(_branch(branch, now_ms)))
+            yield
+        row = self.row()
+        head = {key: row[key] for key in ("broker", "status", "primary")}
+        return _with_rows(head | {"left_out": len(ordered) - len(rows)}, "in_doubt", rows)
+
+    def readyz(self, _: Query) -> Page:
         """200 if a client, or a promotion, finds what it needs here; else 503 and why not."""
         row = self.row()
         page = {"broker": row["broker"], "status": row["status"], "blockers": row["blockers"]}
         return Page(200 if row["status"] in READY_STATUSES else 503, page)
+
+
+def _queue_rows(node: BrokerNode, names: list[QueueName]) -> Steps[list[str]]:
+    """The rows of these queues, as JSON; a queue that has gone since its name was noted has none."""
+    rows = []
+    for vhost, name in names:
+        queue = node.state.registry.vhosts[vhost].queues.get(name)
+        if queue is not None:
+            rows.append(json.dumps(dict(zip(_ROW_KEYS, _row_values(queue.statistics()), strict=True))))
+        yield
+    return rows
+
+
+def _next_page(shown: list[QueueName], survey: Survey, limit: int) -> str | None:
+    """Where the queues behind those that are shown are to be had; None if there are none."""
+    if not shown or shown[-1] == survey.names[-1]:
+        return None
+    vhost, name = shown[-1]
+    asked = urlencode({"vhost": vhost, "after": name, "limit": limit}, errors="surrogateescape")
+    return f"/queues?{asked}"
+
+
+def _transactions(state: BrokerState) -> Steps[dict[str, int]]:
+    open_ones = undecided = in_doubt = 0
+    applied = state.log.applied
+    for number, tx in enumerate(list(state.transactions.values()), 1):
+        open_ones += tx.closing is None
+        undecided += tx.prepare is not None
+        in_doubt += tx.branch is not None and tx.branch.offset <= applied
+        if number % 100 == 0:
+            yield
+    return {"open": open_ones, "undecided": undecided, "in_doubt": in_doubt, "completed": len(state.completions)}
+
+
+def _with_rows(head: Mapping[str, Any], key: str, rows: list[str]) -> bytes:
+    """The JSON object ``head`` with a list ``key`` of what is JSON already: to encode thousands of rows takes too long."""
+    return f"{json.dumps(head, default=str)[:-1]}, {json.dumps(key)}: [{', '.join(rows)}]}}\n".encode()
+
+
+def _branch_order(branch: InDoubt) -> tuple[str, int, bytes, bytes]:
+    """As vhost and xid; an xid itself takes long to compare."""
+    xid = branch.xid
+    return branch.vhost, xid.format_id, xid.global_id, xid.branch_id
 
 
 def _clock(clock: ExpiryClock) -> dict[str, Any]:

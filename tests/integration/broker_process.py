@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from understudy.broker.command_line.broker_rows import with_all_queues
+
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 20.0
 PROGRAM = Path(sys.executable).with_name("understudy")
@@ -112,7 +114,7 @@ class BrokerProcess:
         return get(self.ports["http"], path, timeout_s)
 
     def status(self) -> dict[str, Any]:
-        return self.page("/status")[1]
+        return with_all_queues(self.page("/status")[1], self.page)
 
     def log_text(self) -> str:
         return self.log.read_text() if self.log.exists() else ""

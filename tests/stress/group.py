@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.integration.broker_process import PROGRAM, BrokerProcess, wait_until
 from tests.integration.cluster_process import free_ports
+from understudy.broker.command_line.broker_rows import with_all_queues
 from understudy.broker.server.supervisor import SupervisedBroker
 from understudy.ha.cluster_command import lay_out
 
@@ -59,7 +60,7 @@ class GroupBroker(BrokerProcess):
         if self.up and self.ports.get("pid") == self.pid:
             code, page = self.page("/status")
             if code == 200:
-                return page
+                return with_all_queues(page, self.page)
         return {"broker": self.name, "status": "down", "role": None, "primary": None, "in_sync": []}
 
     def pause(self) -> None:

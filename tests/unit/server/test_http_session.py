@@ -9,17 +9,29 @@ import json
 import pytest
 
 from tests.unit.server.fakes import FakeTransport
+from understudy.broker.pages import BadQueryError, Page, Pages, Query
 from understudy.broker.server import http_server
-from understudy.broker.server.http_server import MAX_REQUEST_BYTES, HttpSession, Page
+from understudy.broker.server.http_server import MAX_REQUEST_BYTES, HttpSession
 
 pytestmark = pytest.mark.asyncio
 
 
-def broken() -> Page:
+def broken(_: Query) -> Page:
     raise KeyError("nobody")
 
 
-PAGES = {"/status": lambda: Page(200, {"a": 1}), "/readyz": lambda: Page(503, {"why": "x"}), "/broken": broken}
+def picky(_: Query) -> Page:
+    raise BadQueryError("limit is a number")
+
+
+PAGES: Pages = {
+    "/status": lambda query: Page(200, {"a": 1}),
+    "/readyz": lambda query: Page(503, {"why": "x"}),
+    "/broken": broken,
+    "/asked": lambda query: Page(200, dict(query)),
+    "/picky": picky,
+    "/text": lambda query: Page(200, b"up 1\n", "text/plain"),
+}
 
 
 async def ask(*pieces: bytes) -> tuple[int, dict[str, object], FakeTransport]:
@@ -37,6 +49,20 @@ async def ask(*pieces: bytes) -> tuple[int, dict[str, object], FakeTransport]:
 async def test_a_page() -> None:
     status, page, transport = await ask(b"GET /status?x HTTP/1.1\r\nHost: h\r\n\r\n")
     assert (status, page, transport.done) == (200, {"a": 1}, ["close"])
+
+
+async def test_the_parameters_of_a_request_reach_its_page() -> None:
+    _, page, _ = await ask(b"GET /asked?vhost=%2F&after=a%20b+c&empty= HTTP/1.0\r\n\r\n")
+    assert page == {"vhost": "/", "after": "a b c", "empty": ""}
+
+
+async def test_a_page_may_be_something_else_than_json() -> None:
+    session, transport = HttpSession(PAGES), FakeTransport()
+    session.connection_made(transport)
+    session.data_received(b"GET /text HTTP/1.0\r\n\r\n")
+    session.connection_lost(None)
+    assert b"\r\nContent-Type: text/plain\r\n" in transport.written[0]
+    assert transport.written[0].endswith(b"\r\n\r\nup 1\n")
 
 
 async def test_a_head_in_pieces_is_answered_once() -> None:
@@ -59,6 +85,7 @@ async def test_head_has_no_body() -> None:
         (b"GET http://x/ HTTP/1.0\r\n\r\n", 400),
         (b"x" * (MAX_REQUEST_BYTES + 1), 400),
         (b"GET /broken HTTP/1.0\r\n\r\n", 500),
+        (b"GET /picky?limit=x HTTP/1.0\r\n\r\n", 400),
     ],
 )
 async def test_what_is_not_answered_says_why(request_: bytes, expected: int) -> None:
@@ -93,7 +120,7 @@ async def test_a_page_that_takes_long_keeps_nobody_waiting(monkeypatch: pytest.M
     monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 0.02)
     done = asyncio.Event()
 
-    async def slow() -> Page:
+    async def slow(_: Query) -> Page:
         await done.wait()
         return Page(200, {"slow": 1})
 
@@ -121,7 +148,7 @@ async def test_nobody_waits_for_a_page_that_takes_long(turns: int) -> None:
     """Whoever asked has gone, before it was begun or after: it is not made any further."""
     heard: list[str] = []
 
-    async def slow() -> Page:
+    async def slow(_: Query) -> Page:
         heard.append("begun")
         try:
             await asyncio.sleep(3600)
@@ -143,7 +170,7 @@ async def test_nobody_waits_for_a_page_that_takes_long(turns: int) -> None:
 
 
 async def test_a_page_that_takes_long_may_fail() -> None:
-    async def slow() -> Page:
+    async def slow(_: Query) -> Page:
         await asyncio.sleep(0)
         raise KeyError("nobody")
 
@@ -161,7 +188,7 @@ async def test_who_has_said_all_may_still_wait() -> None:
     """``nc -N`` was answered with nothing."""
     done = asyncio.Event()
 
-    async def slow() -> Page:
+    async def slow(_: Query) -> Page:
         await done.wait()
         return Page(200, {})
 
@@ -184,7 +211,7 @@ async def test_who_has_said_all_may_still_wait() -> None:
 async def test_a_page_is_not_made_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "MAKING_TIMEOUT_S", 0.0)
 
-    async def endless() -> Page:
+    async def endless(_: Query) -> Page:
         await asyncio.Event().wait()
         return Page(200, {})
 

@@ -13,15 +13,16 @@ import pytest
 from tests.unit.core.core_kit import Core
 from understudy.broker.config import parse
 from understudy.broker.core.expiry_clock import ExpiryClock
+from understudy.broker.pages import Making, Page
 from understudy.broker.server import status_report
 from understudy.broker.server.garbage import CollectorStatistics
 from understudy.broker.server.heap import Heap
-from understudy.broker.server.http_server import Page
 from understudy.broker.server.node_driver import NodeDriver
 from understudy.broker.server.status_report import StatusReport
 from understudy.broker.server.time_text import time_text
-from understudy.broker.transactions.dtx_branch import Completion
+from understudy.broker.transactions.dtx_branch import Completion, DtxBranch
 from understudy.broker.transactions.in_doubt import COMMITTED, PREPARED, InDoubt
+from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.broker.transactions.xid import Xid
 
 NOW_MS = 1_795_000_000_000
@@ -74,35 +75,28 @@ def fill(core: Core) -> None:
 
 
 def put(core: Core, monkeypatch: pytest.MonkeyPatch, *branches: InDoubt) -> None:
-    monkeypatch.setattr("understudy.broker.server.status_report.branches_in_doubt", lambda state: list(branches))
+    monkeypatch.setattr("understudy.broker.server.status_report.branches_in_doubt", lambda state: iter(branches))
+
+
+def shown(making: Page | Making) -> Any:
+    """The object of a page that is made in slices."""
+
+    async def made() -> Page:
+        assert not isinstance(making, Page)
+        return await making
+
+    body = asyncio.run(made()).body
+    return json.loads(body) if isinstance(body, bytes) else body
 
 
 def test_branches_in_doubt(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     completed = branch(b"h", state=COMMITTED, since_ms=NOW_MS + 5, enqueues=0, dequeues=0, queues=(), queues_left_out=0)
     put(core, monkeypatch, branch(b"order 17"), completed)
-    answer = report_of(core).pages()["/dtx"]()
-    assert isinstance(answer, Page)
-    status, page = answer
-    assert status == 200
-    assert json.loads(json.dumps(page)) == {
+    assert shown(report_of(core).pages()["/dtx"]({})) == {
         "broker": "b1",
         "status": "standalone",
         "primary": "b1",
         "in_doubt": [
-            {
-                "vhost": "/",
-                "xid": "7:order%2017:%FF%00",
-                "format_id": 7,
-                "global_id_hex": "6f72646572203137",
-                "branch_id_hex": "ff00",
-                "state": "prepared",
-                "since": "2026-11-18T11:05:38.500Z",
-                "age_s": 61.5,
-                "enqueues": 2,
-                "dequeues": 1,
-                "queues": ["a", "b"],
-                "queues_left_out": 3,
-            },
             {
                 "vhost": "/",
                 "xid": "7:h:%FF%00",
@@ -117,6 +111,20 @@ def test_branches_in_doubt(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
                 "queues": [],
                 "queues_left_out": 0,
             },
+            {
+                "vhost": "/",
+                "xid": "7:order%2017:%FF%00",
+                "format_id": 7,
+                "global_id_hex": "6f72646572203137",
+                "branch_id_hex": "ff00",
+                "state": "prepared",
+                "since": "2026-11-18T11:05:38.500Z",
+                "age_s": 61.5,
+                "enqueues": 2,
+                "dequeues": 1,
+                "queues": ["a", "b"],
+                "queues_left_out": 3,
+            },
         ],
         "left_out": 0,
     }
@@ -125,38 +133,46 @@ def test_branches_in_doubt(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_more_than_a_page_holds(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status_report, "MAX_BRANCHES", 2)
     put(core, monkeypatch, *(branch(bytes((number,))) for number in range(1, 6)))
-    page = report_of(core).dtx().body
+    page = shown(report_of(core).dtx({}))
     assert [row["global_id_hex"] for row in page["in_doubt"]] == ["01", "02"]
     assert page["left_out"] == 3
 
 
 def test_while_the_core_is_recovered_nobody_knows() -> None:
     report = report_of(None)
-    assert report.dtx() == (503, {"error": "the core is being recovered"})
+    assert shown(report.dtx({})) == shown(report.queues({})) == {"error": "the core is being recovered"}
     report.driver = None
-    assert report.dtx().status == 503
+    assert shown(report.dtx({})) == {"error": "the core is being recovered"}
+    assert shown(report.status({}))["blockers"] == ["the journal is being read"]
 
 
-def test_the_status_counts_them(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_status_counts_them(core: Core) -> None:
     state = core.node.state
-    assert report_of(core).status().body["transactions"] == {"open": 0, "undecided": 0, "in_doubt": 0, "completed": 0}
-    monkeypatch.setattr(state, "prepared_branches", lambda: [None, None])
+    assert shown(report_of(core).status({}))["transactions"] == {
+        "open": 0,
+        "undecided": 0,
+        "in_doubt": 0,
+        "completed": 0,
+    }
+    for tx_id in (1, 2):
+        tx = state.transactions[tx_id] = TxBuffer(tx_id)
+        tx.branch = cast("DtxBranch", SimpleNamespace(offset=0))
     state.completions["/", Xid(1, b"g", b"b")] = Completion(committed=True, offset=1, time_ms=1)
-    counts = report_of(core).status().body["transactions"]
-    assert (counts["in_doubt"], counts["completed"]) == (2, 1)
+    counts = shown(report_of(core).status({}))["transactions"]
+    assert (counts["open"], counts["in_doubt"], counts["completed"]) == (0, 2, 1)
 
 
 def test_the_status_shows_a_jump_of_the_wall_clock(core: Core) -> None:
     broker = core.broker
-    quiet = report_of(core).status().body["expiry_clock"]
+    quiet = shown(report_of(core).status({}))["expiry_clock"]
     assert quiet == {"behind_wall_clock_s": 0, "jumps": 0, "latest_jump": None}
     expected_ms = broker.wall_ms + 1_000
     core.node.tick(broker.now_ms + 1_000, expected_ms + 7_200_000)
-    shown = report_of(core).status().body["expiry_clock"]
-    assert shown["latest_jump"] == {"old": time_text(expected_ms), "new": time_text(expected_ms + 7_200_000)}
-    assert (shown["jumps"], shown["behind_wall_clock_s"]) == (1, 7_199)
+    jumped = shown(report_of(core).status({}))["expiry_clock"]
+    assert jumped["latest_jump"] == {"old": time_text(expected_ms), "new": time_text(expected_ms + 7_200_000)}
+    assert (jumped["jumps"], jumped["behind_wall_clock_s"]) == (1, 7_199)
     core.pass_ms(7_200_000)
-    assert report_of(core).status().body["expiry_clock"]["behind_wall_clock_s"] == 0
+    assert shown(report_of(core).status({}))["expiry_clock"]["behind_wall_clock_s"] == 0
 
 
 @pytest.mark.parametrize("wrong", [{"state": "committed by hand"}, {"queues": tuple(map(str, range(21)))}])
@@ -170,7 +186,7 @@ async def test_while_queues_are_digested_others_have_their_turns(core: Core) -> 
     """Each pass over two gigabytes kept the loop for ten seconds: links were lost, and one broker after the other took over."""
     fill(core)
     report = report_of(core)
-    first, second = (asyncio.create_task(report.digest()) for _ in range(2))
+    first, second = (asyncio.create_task(report.digest({})) for _ in range(2))
     turns = 0
     while not first.done():
         await asyncio.sleep(0)
@@ -178,14 +194,17 @@ async def test_while_queues_are_digested_others_have_their_turns(core: Core) -> 
     assert turns >= 4
     assert not second.done(), "one at a time"
     assert await first == await second
-    status, page = first.result()
+    status, body, _ = first.result()
+    assert isinstance(body, bytes)
+    page = json.loads(body)
     assert (status, page["broker"], page["applied"]) == (200, "b1", core.node.state.log.applied)
     assert [(queue["name"], queue["messages"]) for queue in page["queues"]] == [("q", 40)]
 
 
 @pytest.mark.asyncio
 async def test_while_the_core_is_recovered_nothing_is_digested() -> None:
-    assert await report_of(None).digest() == (503, {"error": "the core is being recovered"})
+    page = await report_of(None).digest({})
+    assert (page.status, page.body) == (503, {"error": "the core is being recovered"})
 
 
 @pytest.mark.asyncio
@@ -193,7 +212,7 @@ async def test_so_many_wait_for_a_digest_and_no_more(core: Core, monkeypatch: py
     monkeypatch.setattr(status_report, "MAX_DIGESTS", 2)
     fill(core)
     report = report_of(core)
-    pages = await asyncio.gather(*(report.digest() for _ in range(4)))
+    pages = await asyncio.gather(*(report.digest({}) for _ in range(4)))
     assert [page.status for page in pages] == [200, 200, 503, 503]
     assert pages[3].body == {"error": "2 others wait for a digest"}
-    assert (await report.digest()).status == 200
+    assert (await report.digest({})).status == 200
