@@ -102,10 +102,13 @@ class LinkConfig:
 
 @frozen(kw_only=True)
 class JournalConfig:
-    """[journal]: `reserve_bytes` are kept preallocated, so that decisions can be written when the disk is full (DESIGN 9)."""
+    """[journal]: `reserve_bytes` are kept preallocated, so that decisions can be written when the disk is full (DESIGN 9).
+
+    None: as the disk is large (`server.disk_size`).
+    """
 
     segment_bytes: Annotated[int, size(64 * KIB, 4 * GIB)] = 64 * MIB
-    reserve_bytes: Annotated[int, size(0)] = 256 * MIB
+    reserve_bytes: Annotated[int | None, size(0)] = None
 
 
 @frozen(kw_only=True)

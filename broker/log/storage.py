@@ -297,24 +297,28 @@ class Reserve:
         self.free_bytes = 0
 
     def _is_there(self) -> bool:
-        """Whether it is, and whole: whoever made it may have been killed over it, or have wanted less."""
+        """Whether it is, and of that size: whoever made it may have been killed over it, or have wanted another."""
         if RESERVE_NAME not in self._storage.names():
             return False
         file = self._storage.open(RESERVE_NAME)
         try:
-            return file.size >= self._size_bytes
+            return file.size == self._size_bytes
         finally:
             file.close()
 
     def hold(self) -> bool:
         """Make the file if it is wanted and not there; waits for the disk. Returns whether nothing is missing.
 
-        If there is no room it counts as given up: `check_space` makes it when there is.
+        One of another size goes first: an operator who wants a smaller one needs the room. If there is no room the file counts as
+        given up: `check_space` makes it when there is.
         """
-        if self._size_bytes and self.state is not ReserveState.HELD:
+        if self.state is not ReserveState.HELD:
             storage = self._storage
             if RESERVE_NAME in storage.names():
                 storage.remove(RESERVE_NAME)
+                storage.sync_directory()
+            if not self._size_bytes:
+                return True
             try:
                 # Whoever allocates more than there is takes, for a moment, all that there is from everybody.
                 if storage.free_bytes() < self._size_bytes:

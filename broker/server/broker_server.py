@@ -25,6 +25,7 @@ from understudy.broker.config import Config
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.server import fatal
 from understudy.broker.server.client_session import ClientSession
+from understudy.broker.server.disk_size import check_disk
 from understudy.broker.server.edge_plugin import EdgePlugin, Endpoints, make_plugins
 from understudy.broker.server.exit_codes import ExitCode
 from understudy.broker.server.file_storage import FileStorage
@@ -111,6 +112,7 @@ class BrokerServer:
         stack.callback(http.close)
         storage = FileStorage(config.broker.data)
         stack.callback(storage.close)
+        check_disk(storage, config.journal)
         self._plugins = make_plugins(config)
         for plugin in self._plugins:
             stack.push_async_callback(plugin.stop)

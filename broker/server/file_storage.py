@@ -277,6 +277,15 @@ class FileStorage:
         stat = os.fstatvfs(self._fd)
         return stat.f_bavail * stat.f_frsize
 
+    def capacity_bytes(self) -> int:
+        """How much this process could allocate on this disk if nobody else had anything there."""
+        stat = os.fstatvfs(self._fd)
+        return (stat.f_blocks - stat.f_bfree + stat.f_bavail) * stat.f_frsize
+
+    def used_bytes(self) -> int:
+        """The length of all files of this directory."""
+        return sum(os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size for name in self.names())
+
     def lock(self) -> AbstractContextManager[Any]:
         return threading.Lock()
 

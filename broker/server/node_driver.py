@@ -38,6 +38,7 @@ from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.security import UserDirectory
 from understudy.broker.server import fatal
 from understudy.broker.server.client_session import ClientSession
+from understudy.broker.server.disk_size import reserve_bytes
 from understudy.broker.server.edge_plugin import EdgePlugin
 from understudy.broker.server.file_spill import FileSpill
 from understudy.broker.server.file_storage import DirectoryGoneError, FileStorage
@@ -203,7 +204,7 @@ class NodeDriver:
             JournalIdentity(config.broker.group, config.broker.id),
             JournalOptions(
                 segment_bytes=config.journal.segment_bytes,
-                reserve_bytes=config.journal.reserve_bytes,
+                reserve_bytes=reserve_bytes(config.journal, self._storage.capacity_bytes()),
                 salt=int.from_bytes(os.urandom(8), "big"),
             ),
             node.recovery,

@@ -122,7 +122,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert (config.amqp.heartbeat_s, config.amqp.frame_max, config.amqp.channel_max) == (60, 131_072, 2_047)
     assert (config.link.heartbeat_s, config.link.dead_after_s, config.link.secret) == (1, 5, None)
     assert config.link.unix
-    assert (config.journal.segment_bytes, config.journal.reserve_bytes) == (64 << 20, 256 << 20)
+    assert (config.journal.segment_bytes, config.journal.reserve_bytes) == (64 << 20, None)
     assert (config.ha.backup_timeout_s, config.ha.expected_timeout_s) == (5, 10)
     assert (config.ha.reconnect_min_s, config.ha.reconnect_max_s) == (0.1, 2)
     assert (config.ha.min_insync, config.ha.found) == (None, False)
