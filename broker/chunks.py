@@ -96,6 +96,34 @@ def joined_to(head: bytes, octets: bytes) -> bytes:
     return named_bytes(Chunks((head, *(chunks.chunks if chunks is not None else (octets,)))))
 
 
+def merged(parts: Sequence[bytes]) -> list[bytes]:
+    """The same octets in as few buffers as can be without a copy of a large one."""
+    buffers: list[bytes] = []
+    small: list[bytes] = []
+    for part in parts:
+        if len(part) < LARGE_BYTES:
+            small.append(part)
+        else:
+            buffers += (b"".join(small), part)
+            small.clear()
+    buffers.append(b"".join(small))
+    return [buffer for buffer in buffers if buffer]
+
+
+def joined(parts: Sequence[bytes]) -> bytes:
+    """All of ``parts``: as ``bytes``, or in several buffers if some are large."""
+    buffers = merged(parts)
+    return buffers[0] if len(buffers) == 1 else named_bytes(Chunks(buffers))
+
+
+def crc32_of(buffers: Sequence[bytes | memoryview], crc: int) -> int:
+    """The checksum ``crc``, continued over ``buffers``; one that was gathered is not read again."""
+    for buffer in buffers:
+        large = as_large(buffer)
+        crc = crc32(buffer, crc) if large is None or large.skip else crc32_combine(crc, large.crc, len(large))
+    return crc
+
+
 def flat(buffers: Sequence[bytes]) -> list[bytes]:
     """The buffers of all of these, in order."""
     flattened: list[Any] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from understudy.broker.chunks import joined
 from understudy.broker.core.entry import Entry
 from understudy.broker.log import record
 from understudy.broker.log.record import decode_message
@@ -20,20 +21,21 @@ _EVENT: Final = Struct(">QI")
 _U32: Final = Struct(">I")
 
 
-def encode_message(message: Message) -> bytes:
-    """A message by itself, as in a record."""
-    head = bytes((message.persistent,)) + record.short(message.exchange) + record.short(message.routing_key)
-    return b"".join([head, _U32.pack(len(message.properties)), message.properties, message.content()])
+def encode_message(message: Message) -> list[bytes]:
+    """A message by itself, as in a record, in pieces."""
+    names = record.short(message.exchange) + record.short(message.routing_key)
+    head = bytes((message.persistent,)) + names + _U32.pack(len(message.properties))
+    return [head, message.properties, message.content()]
 
 
 def encode_queue_piece(kind: int, queue_id: int, transient: bool, entries: list[Entry]) -> bytes:
-    """Messages of one queue. ``transient`` pieces are not journaled."""
+    """Messages of one queue. ``transient`` pieces are not journaled. A large body is not copied."""
     parts = [bytes((kind,)), _PIECE.pack(queue_id, transient, len(entries))]
     for entry in entries:
         raw = encode_message(entry.message)
-        parts.append(_ENTRY.pack(entry.id, entry.deadline_ms, entry.redelivered, len(raw)))
-        parts.append(raw)
-    return b"".join(parts)
+        parts.append(_ENTRY.pack(entry.id, entry.deadline_ms, entry.redelivered, sum(map(len, raw))))
+        parts += raw
+    return joined(parts)
 
 
 def decode_queue_piece(buf: bytes) -> tuple[int, bool, list[tuple[int, int, bool, Message]]]:

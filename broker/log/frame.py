@@ -45,7 +45,7 @@ import struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from understudy.broker.chunks import LARGE_BYTES, Chunks, as_large, crc32_combine, named_bytes
+from understudy.broker.chunks import Chunks, crc32_combine, crc32_of, merged, named_bytes
 from understudy.broker.errors import UnderstudyError
 
 Buffer = bytes | bytearray | memoryview
@@ -191,21 +191,9 @@ def encode_large_batch(
     if length > MAX_FRAME_BYTES - BATCH_HEADER_BYTES:
         raise FrameTooLargeError(length + BATCH_HEADER_BYTES, MAX_FRAME_BYTES)
     unsigned = _BATCH_UNSIGNED.pack(BATCH_MAGIC, FRAME_VERSION, flags, 0, epoch, first_offset, count, stable, length)
-    crc = crc32(unsigned)
-    buffers: list[bytes] = []
-    small: list[bytes] = []
-    for chunk in payload_chunks:
-        if len(chunk) < LARGE_BYTES:
-            small.append(chunk)
-            crc = crc32(chunk, crc)
-            continue
-        buffers += (b"".join(small), chunk)
-        small.clear()
-        large = as_large(chunk)
-        crc = crc32_combine(crc, large.crc, len(large)) if large is not None else crc32(chunk, crc)
-    buffers.append(b"".join(small))
-    buffers[0] = b"".join((unsigned, _U32.pack(crc), buffers[0]))
-    return named_bytes(Chunks([buffer for buffer in buffers if buffer]))
+    buffers = merged(payload_chunks)
+    header = unsigned + _U32.pack(crc32_of(buffers, crc32(unsigned)))
+    return named_bytes(Chunks((header + buffers[0], *buffers[1:])))
 
 
 def decode_batch_header(

@@ -20,7 +20,7 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
-from understudy.broker.chunks import LARGE_BYTES, Chunks, LargeBuffer, named_bytes
+from understudy.broker.chunks import LARGE_BYTES, Chunks, LargeBuffer, crc32_of, named_bytes
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.frame import BATCH_HEADER_BYTES
 from understudy.replicator import wire
@@ -47,12 +47,12 @@ def frame_head(kind: int, body: bytes) -> bytes:
 
 
 def large_frame_head(message: Chunks) -> bytes:
-    """The same for a BATCH message in several buffers."""
-    assert message.head[:1] == _BATCH, "all other messages are one buffer"
+    """The same for a message in several buffers."""
     length = len(message)
-    return HEAD.pack(
-        length, crc32(message.head[:_BATCH_HEAD_BYTES], crc32(_CHECKED_HEAD.pack(length, MESSAGE))), MESSAGE
-    )
+    crc = crc32(_CHECKED_HEAD.pack(length, MESSAGE))
+    is_batch = message.head[:1] == _BATCH
+    crc = crc32(message.head[:_BATCH_HEAD_BYTES], crc) if is_batch else crc32_of(message.chunks, crc)
+    return HEAD.pack(length, crc, MESSAGE)
 
 
 def _damaged(kind: int, body: bytes) -> FramingError:

@@ -348,7 +348,7 @@ class SimCluster:
             for queue in state.queues.values()
             # What was removed unseen, after a promotion, is passed over when its turn to be handed out comes.
             for entry in (*queue.entries.values(), *queue.ready, *(entry for _, entry in queue.returned))
-            if not isinstance(entry.message.body, bytes)
+            if not isinstance(entry.message.body, bytes | bytearray | memoryview)
         }
         if node.spill.live != len(spilled):
             held["spilled bodies"] = f"{node.spill.live}, of which queues hold {len(spilled)}"

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.story import describe_message
 from tests.simulation.world import MS, World
+from understudy.broker.chunks import LargeBuffer, as_chunks, named_bytes
+from understudy.broker.log.frame import BATCH_HEADER_BYTES
+from understudy.replicator import wire
 from understudy.replicator.direct.handshake import HandshakeError, check_agreement
 
 if TYPE_CHECKING:
@@ -114,6 +117,19 @@ class Network:
             node.event(lambda ha: ha.dial_failed(target.name, reason, gone))
 
 
+def _as_it_arrives(message: bytes) -> bytes:
+    """What a large message is when it has been read from a socket (``replicator.direct.framing``)."""
+    chunks = as_chunks(message)
+    if chunks is None:
+        return message
+    if message[0] != wire.BATCH:
+        return bytes(message)
+    gathered = LargeBuffer(9 + BATCH_HEADER_BYTES)
+    for chunk in chunks.chunks:
+        gathered.take(chunk)
+    return named_bytes(gathered)
+
+
 class LinkEnd:
     """One broker's end of a link: implements ``replicator.fabric.Link``."""
 
@@ -140,9 +156,10 @@ class LinkEnd:
     def send(self, message: bytes) -> None:
         if self._pair.broken:
             return
+        message = _as_it_arrives(message)
         on_sent = self._pair.network.on_sent
         if on_sent is not None:
-            on_sent(self.owner, self.peer_node, message)
+            on_sent(self.owner, self.peer_node, bytes(message))
         if not self._outgoing:
             self.owner.dirty_links.append(self)
         self._outgoing.append(message)
@@ -183,10 +200,10 @@ class LinkEnd:
         world = network.world
         other.heard_ms = world.now_ms
         if message:
-            world.note_bytes(self._to_peer, message, describe_message)
+            world.note_bytes(self._to_peer, bytes(message), describe_message)
             target.run(other._receive, message)
             if network.on_arrived is not None:
-                network.on_arrived(self.owner, target, message)
+                network.on_arrived(self.owner, target, bytes(message))
 
     def _receive(self, message: bytes) -> None:
         self.owner.extension.ha.link_message(self, message)

@@ -20,7 +20,7 @@ import pytest
 from tests.integration.broker_process import BrokerProcess
 from tests.integration.test_garbage import HANDSHAKE, method
 from tests.stress.clients import Finder, declare
-from tests.stress.group import running_group
+from tests.stress.group import Group, running_group
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.frames import FrameParser
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_QOS_OK
@@ -158,8 +158,20 @@ def test_a_broker_alone(tmp_path: Path) -> None:
         assert broker.stop() == 0
 
 
+class UnlikeGroup(Group):
+    """The backups would admit no such message from a client; what the primary has admitted they take."""
+
+    def __init__(self, folder: Path, extra: str = "", *, brokers: int = 3) -> None:
+        super().__init__(folder, extra, brokers=brokers)
+        for broker in list(self.brokers.values())[1:]:
+            text = broker.config.read_text(encoding="utf-8")
+            broker.config.write_text(
+                text.replace('message_bytes = "512MiB"', 'message_bytes = "1MiB"'), encoding="utf-8"
+            )
+
+
 def test_a_group(tmp_path: Path) -> None:
-    with running_group(tmp_path, EXTRA) as group:
+    with running_group(tmp_path, EXTRA, group_class=UnlikeGroup) as group:
         declare(Finder(group.ports), ["large", "small"])
         loop_s, confirm_s = waits_beside_a_large_message(
             group.primary().port, "three brokers", lambda: group.agree(["large"])

@@ -15,13 +15,14 @@ from understudy.broker.amqp.encode import deliver_frames, get_ok_frames, publish
 from understudy.broker.amqp.frames import FrameParser
 from understudy.broker.amqp.methods import BASIC_GET, BASIC_PUBLISH
 from understudy.broker.chunks import LARGE_BYTES, Chunks, LargeBuffer, as_chunks, as_large, crc32_combine, flat
+from understudy.broker.core.entry import Entry
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, record
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.log import TRANSIENT_BATCH, journal_form
 from understudy.broker.message import Message
-from understudy.replicator import wire
+from understudy.replicator import snapshot, wire
 from understudy.replicator.direct.framing import MESSAGE, FrameReader, FramingError, frame_head, large_frame_head
 
 BODY = random.Random(1).randbytes(LARGE_BYTES + 12_345)
@@ -199,3 +200,15 @@ def test_a_large_message_through_a_broker() -> None:
     client.core.sync()
     (event,) = client.events()
     assert event[-1] == BODY
+
+
+def test_a_large_message_in_a_piece_of_a_catch_up() -> None:
+    """It travels beside the log, under the checksum of its link."""
+    message = Message("e", "k", PERSISTENT, gathered(BODY), True)  # type: ignore[arg-type]
+    entries = [Entry(7, message, 0, False), Entry(8, Message("e", "k", PERSISTENT, b"small", True), 0, False)]
+    piece = snapshot.encode_queue_piece(wire.QUEUE, 3, False, entries)
+    assert as_chunks(piece) is not None
+    octets = bytes(piece)
+    assert on_the_wire(piece) == frame_head(MESSAGE, octets) + octets
+    ((_, taken),) = read(on_the_wire(piece), 65_536)
+    assert [each[3].content() for each in snapshot.decode_queue_piece(taken)[2]] == [BODY, b"small"]

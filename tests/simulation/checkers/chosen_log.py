@@ -87,7 +87,7 @@ class ChosenLog:
         kept = node.node.state.log.kept
         reference = self.reference
         for batch in kept.since(kept.cursor(after)):
-            data = batch.frame
+            data = bytes(batch.frame)
             offset = batch.first
             at = frame.BATCH_HEADER_BYTES
             while at < len(data) and offset <= upto:

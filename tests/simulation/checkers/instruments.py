@@ -97,13 +97,16 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
         batch = close_batch()
         if batch is not None:
             checkers.reference.writes_at(broker.epoch, node.fair_time.ms)
-            checkers.chosen.batch(node, batch.frame)
+            checkers.chosen.batch(node, bytes(batch.frame))
         return batch
 
     def received(data: bytes) -> None:
-        checkers.chosen.batch(node, data)
+        octets = bytes(data)
+        checkers.chosen.batch(node, octets)
         receive_batch(data)
-        if state.holes and any(kind == record.HOLE for kind, _, _ in record.records_of(data, frame.BATCH_HEADER_BYTES)):
+        if state.holes and any(
+            kind == record.HOLE for kind, _, _ in record.records_of(octets, frame.BATCH_HEADER_BYTES)
+        ):
             node.watched.hole_at = log.end
 
     def leads(epoch: int, name: str, transients_lost: bool) -> int:

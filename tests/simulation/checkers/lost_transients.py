@@ -23,7 +23,7 @@ def fell_into_a_hole(node: SimNode, reference: Reference, stamp: str) -> bool:
     if not stamp or reference.epoch <= node.node.broker.epoch:
         return False
     for batch in log.kept.since(log.kept.cursor(0)):
-        data, offset, at = batch.frame, batch.first, frame.BATCH_HEADER_BYTES
+        data, offset, at = bytes(batch.frame), batch.first, frame.BATCH_HEADER_BYTES
         while at < len(data) and offset <= log.stable:
             kind, length = record.HEAD.unpack_from(data, at)
             end = at + record.HEAD.size + length

@@ -211,7 +211,7 @@ def a_catch_up_takes_the_routing_key_for_the_exchange(bug: Bug) -> None:
     """What a message was published to comes out of a catch-up the wrong way round."""
     real = snapshot.encode_message
 
-    def encode_message(message: Message) -> bytes:
+    def encode_message(message: Message) -> list[bytes]:
         if message.exchange != message.routing_key:
             bug.strike()
         return real(

@@ -1,0 +1,27 @@
+"""What is large goes in pieces: here every message is large, so that histories with all faults go that way."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.seed_run import run_seed
+from understudy.broker import chunks
+from understudy.broker.core import broker, connection, consuming, publishing, state
+from understudy.broker.log import record
+
+SEEDS = range(3_000, 3_020)
+LARGE_BYTES = 12
+
+
+@pytest.fixture(autouse=True)
+def _every_message_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (broker, connection, consuming, publishing, state, chunks):
+        monkeypatch.setattr(module, "LARGE_BYTES", LARGE_BYTES)
+    monkeypatch.setattr(connection, "MANY_READS_BYTES", 1)
+    monkeypatch.setattr(record, "HEAD_OF_LARGE_BYTES", 600)
+
+
+def test_every_promise_holds() -> None:
+    for seed in SEEDS:
+        result = run_seed(seed)
+        assert result.held, f"seed {seed}: {result.promise}: {result.text} {result.where}\n{result.traceback}"
