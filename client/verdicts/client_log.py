@@ -74,7 +74,7 @@ class Entry:
         number: the place in its client's log, from 0, without a gap.
         at_s: monotonic seconds of the client's host: for latencies. No verdict reads it.
         tx: the transaction's name; "" for what is outside of transactions.
-        question: of ``began``: what the outcome query calls the transaction, if that is not ``tx``.
+        question: of ``began``: what the outcome query calls the transaction. None: as ``tx``; "": no broker was told a name.
         messages: of ``sent``, ``received``, ``acknowledged``, ``confirmed`` and ``refused``.
         redelivered: of ``received``: the flag of basic.deliver or basic.get-ok.
         outcome: of ``resolved``: the answer of the outcome query, ``committed``, ``rolled back`` or what else it says.
@@ -89,7 +89,7 @@ class Entry:
     event: Event
     at_s: float = 0.0
     tx: str = ""
-    question: str = ""
+    question: str | None = None
     messages: tuple[Message, ...] = ()
     redelivered: bool = False
     outcome: str = ""
@@ -116,7 +116,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_o
     event: Event
     at_s: float = 0.0
     tx: str = ""
-    question: str = ""
+    question: str | None = None
     messages: tuple[_MessageLine, ...] = ()
     redelivered: bool | None = None
     outcome: str = ""
@@ -184,7 +184,7 @@ class ClientLog:
 
     # -- written before the client does it ------------------------------------------------------------------------------
 
-    def began(self, tx: str, *, broker: str = "", question: str = "") -> None:
+    def began(self, tx: str, *, broker: str = "", question: str | None = None) -> None:
         self._write(Event.BEGAN, tx=tx, broker=broker, question=question)
 
     def sent(self, messages: Sequence[Message], tx: str = "") -> None:

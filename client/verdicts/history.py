@@ -127,7 +127,7 @@ class _Draft:
             name=began.tx,
             client=began.client,
             number=self.number,
-            question=began.question or began.tx,
+            question=began.tx if began.question is None else began.question,
             takes=tuple(self.takes),
             makes=tuple(self.makes),
             told=tuple(self.told),

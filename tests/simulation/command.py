@@ -5,6 +5,7 @@
     scripts/simulate --seed 117                    run one seed again
     scripts/simulate --seed 117 --trace            ... and tell its story
     scripts/simulate --seed 117 --feed DIR         ... and write its event feed, a file of JSON lines a broker
+    scripts/simulate --seed 117 --clients DIR      ... and its clients' logs (docs/verdicts.md)
     scripts/simulate --mutations                   put known bugs in, one after the other; the sweep must find each
     scripts/simulate --seed 21 --mutation NAME --trace
     scripts/simulate --shrink --seed N             make a short scenario of a seed that fails (with --mutation: then)
@@ -72,6 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--feed", type=Path, metavar="DIR", help="write the event feed of --seed there, a file a broker"
     )
+    parser.add_argument(
+        "--clients", type=Path, metavar="DIR", help="write the clients' logs of --seed there, a file a client"
+    )
     parser.add_argument("--shrink", action="store_true", help="shrink the failure of --seed to a scenario")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the scenario there (default: see --shrink)")
     parser.add_argument(
@@ -119,8 +123,8 @@ def _check_together(parser: argparse.ArgumentParser, options: argparse.Namespace
     """Ends the program where options contradict each other."""
     if options.trace and options.seed is None and options.scenario is None:
         parser.error("--trace needs --seed or --scenario")
-    if options.feed is not None and (options.seed is None or options.mutation):
-        parser.error("--feed needs --seed, without a mutation")
+    if (options.feed is not None or options.clients is not None) and (options.seed is None or options.mutation):
+        parser.error("--feed and --clients need --seed, without a mutation")
     if options.seed is not None and options.seeds is not None:
         parser.error("--seed or --seeds, not both")
     if options.scenario is not None and (options.seed is not None or options.mutation or options.shrink):
@@ -200,7 +204,12 @@ def _end_sweep(options: argparse.Namespace, found: Sweep, took_s: float) -> int:
 
 def _one(options: argparse.Namespace) -> int:
     result, story = replay(
-        options.seed, mutation=options.mutation or "", fixed=_fixed(options), trace=options.trace, feed=options.feed
+        options.seed,
+        mutation=options.mutation or "",
+        fixed=_fixed(options),
+        trace=options.trace,
+        feed=options.feed,
+        clients=options.clients,
     )
     print("\n".join(story))
     found = Sweep(results=[result], factor=0.0 if options.mutation else options.minima)

@@ -12,16 +12,23 @@ from tests.simulation.mutations import MUTATIONS
 from tests.simulation.seed_run import SeedResult, run_cluster
 from tests.simulation.shrinking import Script
 from tests.simulation.shrinking.strike_text import show_strike
+from tests.simulation.sim_client_logs import write_client_logs
 from tests.simulation.sim_feed import FeedFiles, SimFeed
 from understudy.broker.transactions.outcome_query import tx_id_text
 
 
 def replay(
-    seed: int, *, mutation: str = "", fixed: Fixed | None = None, trace: bool = False, feed: Path | None = None
+    seed: int,
+    *,
+    mutation: str = "",
+    fixed: Fixed | None = None,
+    trace: bool = False,
+    feed: Path | None = None,
+    clients: Path | None = None,
 ) -> tuple[SeedResult, list[str]]:
     """Run ``seed`` and tell about it; ``trace`` tells everything; of a mutated run nothing is ``fixed``.
 
-    ``feed``: a directory for the event feed, a file a broker; not of a mutated run.
+    ``feed``: a directory for the event feed, a file a broker; ``clients``: one for the clients' logs. Not of a mutated run.
     """
     if mutation:
         result, strikes, cluster = run_mutated(mutation, seed, keep_story=trace)
@@ -33,6 +40,8 @@ def replay(
         result = run_cluster(cluster)
         if written is not None:
             written.finish()
+        if clients is not None:
+            write_client_logs(cluster, clients)
         heading = []
     knobs = cluster.knobs
     chance = (
