@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from understudy.broker.server.exit_codes import ExitCode
+from understudy.broker.server.stranger_log import StrangerLog
 
 _log: Final = structlog.get_logger()
 
@@ -58,13 +59,16 @@ def _end(code: ExitCode) -> NoReturn:
 
 def watch_loop(loop: asyncio.AbstractEventLoop) -> None:
     """What nobody caught in a callback is a mistake of ours, unless it is the network's."""
-    loop.set_exception_handler(_loop_exception)
+    strangers = StrangerLog(_log)
+    loop.set_exception_handler(lambda _, context: _loop_exception(strangers, context))
 
 
-def _loop_exception(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _loop_exception(strangers: StrangerLog, context: dict[str, Any]) -> None:
     error = context.get("exception")
     message = str(context.get("message", "in a callback"))
     if error is None or isinstance(error, OSError | EOFError):  # ssl.SSLError is an OSError: a peer's broken handshake
-        _log.warning(message, error=f"{type(error).__name__}: {error}" if error else "")
+        strangers.warning(
+            "a connection failed", where=message, error=f"{type(error).__name__}: {error}" if error else ""
+        )
         return
     crashed(message, error)

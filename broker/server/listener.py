@@ -21,6 +21,7 @@ import structlog
 from understudy.broker.config import TlsConfig
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.server.bound_sockets import bound_sockets
+from understudy.broker.server.stranger_log import StrangerLog
 from understudy.broker.server.tls_door import TlsDoor
 
 BACKLOG: Final = 1024
@@ -86,6 +87,7 @@ class Listener:
         self._servers: list[asyncio.Server | TlsDoor] = []
         self._what = what
         self._full = False
+        self._strangers = StrangerLog(_log)
         try:
             self._sockets = bound_sockets(host, port, BACKLOG)
         except OSError as error:
@@ -131,7 +133,7 @@ class Listener:
             os.close(number)
         full = limit != resource.RLIM_INFINITY and number >= limit - kept
         if full and not self._full:
-            _log.warning(
+            self._strangers.warning(
                 f"{self._what} turns connections away: file descriptors run short", open=number, limit=limit, kept=kept
             )
         self._full = full

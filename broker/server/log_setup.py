@@ -1,4 +1,9 @@
-"""The log of a broker process: structlog to stderr, for people or as JSON, a line per event of the broker and none per message."""
+"""The log of a broker process: structlog to stderr, for people or as JSON, a line per event of the broker and none per message.
+
+Much of what stands in a line was said by a peer: a user's name, a reason, a client's text. Here, where lines are made, and nowhere
+else, it is made harmless: in the text log no character of an event or of a value is one that a terminal obeys, or that begins a new
+line; JSON escapes them anyway.
+"""
 
 from __future__ import annotations
 
@@ -58,12 +63,26 @@ def configure_logging(log_format: LogFormat, level: str, **always: Any) -> None:
 
 def _render_text(_: Any, __: str, event: structlog.typing.EventDict) -> str:
     """``time level event key=value ...``; what has several lines follows. structlog's own renderer looks for a terminal."""
-    blocks = [str(event.pop(key)).rstrip() for key in _REPORT_KEYS if key in event]
-    head = f"{event.pop('timestamp')} {event.pop('level'):7} {event.pop('event')}"
+    blocks = [_lines(str(event.pop(key)).rstrip()) for key in _REPORT_KEYS if key in event]
+    head = f"{event.pop('timestamp')} {event.pop('level'):7} {escaped(str(event.pop('event')))}"
     values = [f"{key}={_shown(value)}" for key, value in event.items()]
     return "\n".join([" ".join([head, *values]), *blocks])
 
 
 def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else repr(value)
-    return repr(text) if " " in text or "\n" in text or not text else text
+    return repr(text) if " " in text or not text or not text.isprintable() else text
+
+
+def _lines(text: str) -> str:
+    """A text of several lines, each indented, so that none of them can be taken for another line of the log."""
+    return "\n".join([f"    {escaped(line)}" for line in text.split("\n")])
+
+
+def escaped(text: str) -> str:
+    """``text``, with each character that does not print (controls, and what turns the direction of writing) as Python writes it."""
+    return text if text.isprintable() else "".join([c if c.isprintable() else _escape(c) for c in text])
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "backslashreplace").decode("ascii")

@@ -19,6 +19,7 @@ import structlog
 from understudy.broker.core.login import Answer
 from understudy.broker.errors import AccessRefusedError, AmqpError, ResourceErrorHard
 from understudy.broker.security import LoginAttempt, User, UserDirectory
+from understudy.broker.server.stranger_log import StrangerLog
 
 MAX_AT_ONCE: Final = 2
 MAX_WAITING: Final = 256
@@ -45,6 +46,7 @@ class Logins:
         self._waiting: dict[_Question, list[_Waiting]] = {}
         self._verifying: dict[_Question, list[_Waiting]] = {}
         self._closed = False
+        self._strangers = StrangerLog(_log)
 
     def check(
         self, name: str, password: str, peer_is_loopback: bool, answer: Answer, wanted: Callable[[], bool]
@@ -119,7 +121,6 @@ class Logins:
         except AccessRefusedError as refused:
             return self._refused(attempt.name, refused)
 
-    @staticmethod
-    def _refused(name: str, refused: AccessRefusedError) -> AccessRefusedError:
-        _log.warning("login refused", user=name[:64], reason=str(refused))
+    def _refused(self, name: str, refused: AccessRefusedError) -> AccessRefusedError:
+        self._strangers.warning("login refused", user=name[:64], reason=str(refused))
         return refused

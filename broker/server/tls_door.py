@@ -16,6 +16,8 @@ from typing import Final
 
 import structlog
 
+from understudy.broker.server.stranger_log import StrangerLog
+
 ACCEPTED_AT_ONCE: Final = 128
 """Then the loop goes on with others."""
 PAUSE_S: Final = 0.1
@@ -58,6 +60,7 @@ class TlsDoor:
         self._loop = asyncio.get_running_loop()
         self._shaking: dict[asyncio.Task[None], socket.socket] = {}  # the oldest first
         self._pause: asyncio.TimerHandle | None = None
+        self._strangers = StrangerLog(_log)
         self._listen()
 
     def close(self) -> None:
@@ -108,11 +111,22 @@ class TlsDoor:
             await self._loop.connect_accepted_socket(
                 self._protocol, accepted, ssl=self._tls, ssl_handshake_timeout=self._handshake_timeout_s
             )
-        except OSError:  # ssl.SSLError is one: no TLS, no certificate that counts, too slow, gone
+        except OSError as error:  # ssl.SSLError is one: no TLS, no certificate that counts, too slow, gone
+            self._strangers.warning(
+                "TLS handshake failed", error=f"{type(error).__name__}: {error}", peer=_peer_of(accepted)
+            )
             accepted.close()
         except Exception:  # noqa: BLE001  # whatever else comes of what a stranger says, it must end nobody
             accepted.close()
-            _log.warning("a TLS handshake ended as none should", exc_info=True)
+            self._strangers.warning("a TLS handshake ended as none should", exc_info=True)
         except BaseException:
             accepted.close()
             raise
+
+
+def _peer_of(accepted: socket.socket) -> str:
+    try:
+        host, port, *_ = accepted.getpeername()
+    except (OSError, ValueError):
+        return "gone"
+    return f"{host}:{port}"

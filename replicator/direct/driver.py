@@ -30,6 +30,7 @@ import attrs
 import structlog
 
 from understudy.broker.server.bound_sockets import bound_sockets
+from understudy.broker.server.stranger_log import StrangerLog
 from understudy.broker.server.tls_door import TlsDoor
 from understudy.replicator.direct import unix_socket
 from understudy.replicator.direct.link import DirectLink, LinkListener
@@ -163,6 +164,7 @@ class DirectFabric:
         self._dirty: list[DirectLink] = []
         self._dialing: set[asyncio.Task[None]] = set()
         self._refusals: dict[tuple[str, str], None] = {}
+        self._strangers = StrangerLog(_log)
         self._emptied = asyncio.Event()
         self._dials = self._dials_failed = self._accepted = self._refused = self._lost = 0
 
@@ -421,7 +423,7 @@ class DirectFabric:
         if len(self._refusals) >= MAX_REFUSALS_KNOWN:
             del self._refusals[next(iter(self._refusals))]
         self._refusals[refusal] = None
-        _log.warning(event, broker=self.settings.broker, remote=link.remote, reason=reason)
+        self._strangers.warning(event, broker=self.settings.broker, remote=link.remote, reason=reason)
 
 
 class _Connection(DirectLink, asyncio.Protocol):
