@@ -35,7 +35,10 @@ class TransactionObserver(Protocol):
     """Sees one transaction on the primary, in the order of the client's operations (H-09)."""
 
     def publish(self, tx: TxBuffer, queues: list[Queue], deadlines_ms: list[int], message: Message) -> None:
-        """The transaction enqueues ``message`` on ``queues``, all of them replicated."""
+        """The transaction enqueues ``message`` on ``queues``, all of them replicated.
+
+        ``deadlines_ms``: one a queue, as ``record.Target`` has them.
+        """
 
     def accept(self, tx: TxBuffer, groups: list[Group]) -> None:
         """The transaction dequeues these replication ids (already translated from delivery tags, H-10)."""

@@ -223,7 +223,8 @@ class Enqueue(Event):
         size: of the body in bytes.
         persistent: whether it survives a restart of the whole group.
         exchange, routing_key: as it was published.
-        deadline_ms: wall clock at which it expires; 0: never.
+        deadline_ms: wall clock at which it expires; 0: never, or see ``ttl_ms``.
+        ttl_ms: in a transaction, how long it lives from the commit on: beyond ``primary_ms`` of `Prepare`; -1: not said so.
     """
 
     tx: str
@@ -237,6 +238,7 @@ class Enqueue(Event):
     exchange: str
     routing_key: str
     deadline_ms: int = 0
+    ttl_ms: int = -1
 
 
 class Dequeue(Event):

@@ -65,6 +65,8 @@ def _word(event: Event, name: str, value: Any) -> str:
         return _truth(name, value)
     if name in _ALONE:
         return "" if getattr(event, value, "") else str(value)
+    if name == "ttl_ms":
+        return "" if value < 0 else f"lives {value} ms from its commit on"
     if name == "deadline_ms":
         return f"expires {_time(value)}"
     label = _LABELS.get(name, name.replace("_", " "))

@@ -67,6 +67,7 @@ class FeedTranslation:
             record.ENQUEUE: self._enqueue,
             record.DEQUEUE: self._dequeue,
             record.TX_ENQUEUE: self._tx_enqueue,
+            record.TX_ENQUEUE_TIMED: self._tx_enqueue,
             record.TX_DEQUEUE: self._tx_dequeue,
             record.PREPARE: self._prepare,
             record.COMMIT: self._commit,
@@ -251,6 +252,9 @@ class FeedTranslation:
         for queue_id, place, deadline_ms in targets:
             vhost, queue, _ = context.queues.get(queue_id, NO_QUEUE)
             seq += 1
+            ttl_ms = -1
+            if deadline_ms >= record.FROM_COMMIT:
+                ttl_ms, deadline_ms = deadline_ms - record.FROM_COMMIT, 0  # noqa: PLW2901
             self._out.append(
                 schema.Enqueue(
                     SCHEMA_VERSION,
@@ -273,6 +277,7 @@ class FeedTranslation:
                     exchange,
                     routing_key,
                     deadline_ms,
+                    ttl_ms,
                 )
             )
         self.seq = seq

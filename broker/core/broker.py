@@ -360,9 +360,7 @@ class Broker:
 
     def deadline(self, queue: Queue, expiration_ms: int | None) -> int:
         """``expiry_ms`` beyond which a message published now has expired in ``queue``; 0 for never."""
-        ttl = queue.ttl_ms
-        if expiration_ms is not None and (ttl is None or expiration_ms < ttl):
-            ttl = expiration_ms
+        ttl = queue.time_to_live(expiration_ms)
         return 0 if ttl is None else max(1, self.expiry_ms + ttl)
 
     def publish(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> int:

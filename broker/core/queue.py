@@ -216,6 +216,12 @@ class Queue:
         """Messages that may be handed out now."""
         return len(self.entries) - self.acquired
 
+    def time_to_live(self, expiration_ms: int | None) -> int | None:
+        """How long a message lives here whose own time to live is ``expiration_ms``: the shorter of both, None for no end."""
+        if expiration_ms is None or (self.ttl_ms is not None and self.ttl_ms < expiration_ms):
+            return self.ttl_ms
+        return expiration_ms
+
     def next_id(self) -> int:
         self.newest_id += 1
         return self.newest_id

@@ -159,7 +159,7 @@ class Recovery:
             plain = kind & ~record.TRANSIENT
             if plain == record.ENQUEUE:
                 self._hold_places(record.decode_enqueue(data, at, end)[0])
-            elif plain == record.TX_ENQUEUE:
+            elif plain in (record.TX_ENQUEUE, record.TX_ENQUEUE_TIMED):
                 self._hold_places(record.decode_tx_enqueue(data, at, end)[1])
             elif plain in record.TOPOLOGY or plain in _UNDOING:
                 self._behind_gap.append((offset, bytes((plain,)) + data[at - 4 : end]))

@@ -27,7 +27,7 @@ from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.log import Log
 from understudy.broker.log.position import ID_EPOCH_SHIFT
-from understudy.broker.log.record import Group, Prepare, Target
+from understudy.broker.log.record import Group, Prepare, Target, deadline_at
 from understudy.broker.message import Message, Spill
 from understudy.broker.transactions.dtx_branch import BranchName, Completion, DtxBranch
 from understudy.broker.transactions.outcomes import Outcomes
@@ -92,6 +92,7 @@ class BrokerState:
             record.ENQUEUE: self._take_enqueue,
             record.DEQUEUE: self._take_dequeue,
             record.TX_ENQUEUE: self._take_tx_enqueue,
+            record.TX_ENQUEUE_TIMED: self._take_tx_enqueue,
             record.TX_DEQUEUE: self._take_tx_dequeue,
             record.PREPARE: self._take_prepare,
             record.COMMIT: self._take_commit,
@@ -236,6 +237,7 @@ class BrokerState:
         tx_id, targets, message, head_end = record.decode_tx_enqueue(buf, at + 5, end)
         message.offset = offset
         tx = self.transaction(tx_id)
+        tx.timed = tx.timed or buf[at] & 0x7F == record.TX_ENQUEUE_TIMED
         tx.note_counts(targets)
         self.add_tx_enqueue(tx, offset, message, targets, buf[at:head_end], transient)
 
@@ -456,12 +458,13 @@ class BrokerState:
                     for entry_id in ids:
                         queue.remove(entry_id)
                 continue
-            for queue_id, place, deadline_ms in content:
+            for queue_id, place, limit_ms in content:
                 queue = queues.get(queue_id)
                 if queue is None:  # deleted while the transaction had work on it: the rest is committed (P-45)
                     self.dropped_by_delete += 1
                     continue
                 queue.uncommitted -= 1
+                deadline_ms = limit_ms and deadline_at(limit_ms, prepare.time_ms)
                 first = first_ids.get(queue_id)
                 if first is not None:
                     queue.enqueue(first[0] + place, message, deadline_ms)
@@ -710,7 +713,12 @@ class BrokerState:
 
     @property
     def record_format(self) -> int:
-        """The format of the log in which what is held here can be told to others: a branch, or that one was completed, takes 2."""
+        """The format of the log in which what is held here can be told to others.
+
+        A branch, or that one was completed, takes 2; a message in a transaction that lives from its commit on takes 3.
+        """
+        if any(tx.timed for tx in self.transactions.values()):
+            return record.TIMED_VERSION
         branches = self.completions or any(tx.branch is not None for tx in self.transactions.values())
         return record.BRANCHES_VERSION if branches else record.OLDEST_FORMAT_VERSION
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from understudy.broker.core.alone import PersistingObserverFactory
 from understudy.broker.core.entry import Entry
 from understudy.broker.core.queue import Queue
+from understudy.broker.log import record
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.message import Message
 from understudy.broker.plugin import TransactionObserver, TransactionObserverFactory
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     from understudy.broker.core.broker import Broker
 
 NO_DEADLINE: Final = [0]
+
+
+def _from_commit(queue: Queue, expiration_ms: int | None) -> int:
+    """The deadline of a message in a transaction: its time to live counts from the commit, whenever that is; 0 for never."""
+    ttl = queue.time_to_live(expiration_ms)
+    return 0 if ttl is None else record.FROM_COMMIT | ttl
 
 
 class Transactions:
@@ -92,10 +99,14 @@ class Transactions:
             return
         logged = [queue for queue in queues if queue.logged]
         if logged:
-            deadlines = [broker.deadline(queue, expiration_ms) for queue in logged]
+            if broker.log.may_hold(record.TX_ENQUEUE_TIMED):
+                deadlines = [_from_commit(queue, expiration_ms) for queue in logged]
+                tx.timed = tx.timed or any(deadlines)
+            else:  # a broker of the group reads only deadlines that are fixed by now
+                deadlines = [broker.deadline(queue, expiration_ms) for queue in logged]
             self._observer(tx).publish(tx, logged, deadlines, message)
         if len(logged) < len(queues):
-            local = [(q.id, 0, broker.deadline(q, expiration_ms)) for q in queues if not q.logged]
+            local = [(q.id, 0, _from_commit(q, expiration_ms)) for q in queues if not q.logged]
             for queue_id, _, _ in local:
                 self._state.queues[queue_id].uncommitted += 1
             tx.add_unlogged(message, local)
@@ -170,7 +181,7 @@ class Transactions:
             self._observer(tx)  # its primary was another broker
         if tx.observer is not None:
             tx.observer.prepare(tx)
-        offset = self.recorder.prepare(tx, self._state.csn + 1, broker.wall_ms)
+        offset = self.recorder.prepare(tx, self._state.csn + 1, broker.expiry_ms)
         broker.complete(offset, self._decided, tx)
 
     def commit_ordered(self, tx: TxBuffer) -> None:

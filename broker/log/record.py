@@ -25,7 +25,7 @@ from understudy.broker.message import Message
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
 from understudy.broker.transactions.xid import Xid
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 """The newest that this code reads, and writes."""
 OLDEST_FORMAT_VERSION: Final = 1
 """The oldest that it reads."""
@@ -33,6 +33,8 @@ OLDEST_WRITTEN_VERSION: Final = 1
 """The oldest to which it can confine itself when it leads: see :data:`NEWEST_KINDS`."""
 BRANCHES_VERSION: Final = 2
 """The one with which branches of distributed transactions came."""
+TIMED_VERSION: Final = 3
+"""The one with which times to live came that a commit begins."""
 
 HOLE: Final = 0
 EPOCH: Final = 1
@@ -56,9 +58,10 @@ DTX_PREPARE: Final = 18
 DTX_ROLLBACK: Final = 19
 DTX_FORGET: Final = 20
 MOVE: Final = 21
+TX_ENQUEUE_TIMED: Final = 22
 TRANSIENT: Final = 0x80
 
-NEWEST_KINDS: Final[dict[int, int]] = {1: BARRIER, 2: DTX_FORGET}
+NEWEST_KINDS: Final[dict[int, int]] = {1: BARRIER, 2: DTX_FORGET, 3: TX_ENQUEUE_TIMED}
 """Format to the newest kind of record that a log of it may hold.
 
 Kinds are numbered in the order in which they came, and the bytes of a kind never change: what changes gets a new one. So a number
@@ -88,6 +91,7 @@ KIND_NAMES: Final = {
     DTX_ROLLBACK: "dtx-rollback",
     DTX_FORGET: "dtx-forget",
     MOVE: "move",
+    TX_ENQUEUE_TIMED: "tx-enqueue-timed",
 }
 
 # Why a message left its queue.
@@ -115,7 +119,12 @@ _OUTCOME: Final = Struct(">BQ")
 _DTX_PREPARE: Final = Struct(">QQIIII")
 
 Target = tuple[int, int, int]
-"""ENQUEUE: (queue id, replication id, deadline ms). TX_ENQUEUE: (queue id, place within the transaction, deadline ms)."""
+"""ENQUEUE: (queue id, replication id, deadline ms). TX_ENQUEUE: (queue id, place within the transaction, deadline ms).
+
+TX_ENQUEUE_TIMED is TX_ENQUEUE with `FROM_COMMIT` and a time to live in ms instead of each deadline; 0 is for never, in all of them.
+"""
+FROM_COMMIT: Final = 1 << 63
+"""Of a number that stands for a deadline: the rest is a time to live, in ms, which the commit begins (:func:`deadline_at`)."""
 Group = tuple[int, tuple[int, ...]]
 """(queue id, replication ids)."""
 
@@ -191,15 +200,23 @@ def encode_enqueue(targets: Sequence[Target], message: Message, transient: bool)
 
 
 def encode_tx_enqueue(tx_id: int, targets: Sequence[Target], message: Message, transient: bool) -> bytes:
-    """The head of a TX_ENQUEUE; properties and body follow as in :func:`encode_enqueue`."""
+    """The head of a TX_ENQUEUE or TX_ENQUEUE_TIMED; properties and body follow as in :func:`encode_enqueue`."""
     tail = _message_head(message)
     n = len(targets)
     layout = _TX_TARGETS[n] if n < 9 else Struct(">BIQH" + "QIQ" * n)
     length = layout.size - 5 + len(tail) + len(message.properties) + message.size
-    kind = TX_ENQUEUE | TRANSIENT if transient else TX_ENQUEUE
+    timed = targets[0][2] >= FROM_COMMIT if n == 1 else any(target[2] >= FROM_COMMIT for target in targets)
+    kind = TX_ENQUEUE_TIMED if timed else TX_ENQUEUE
+    if transient:
+        kind |= TRANSIENT
     if n == 1:
         return layout.pack(kind, length, tx_id, 1, *targets[0]) + tail
     return layout.pack(kind, length, tx_id, n, *[number for target in targets for number in target]) + tail
+
+
+def deadline_at(deadline_ms: int, commit_ms: int) -> int:
+    """What ``deadline_ms``, of a target of a transaction, is when that commits at ``commit_ms``."""
+    return deadline_ms if deadline_ms < FROM_COMMIT else max(1, commit_ms + deadline_ms - FROM_COMMIT)
 
 
 def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
@@ -342,9 +359,10 @@ class Prepare:
 
     ``completes`` names the branch if that is OPERATOR: it is remembered, also by a broker whose journal has dropped DTX_PREPARE.
 
-    ``first_ids`` maps queue id to (first replication id, how many); the event with place ``i`` of that queue gets
-    first + i. ``events`` and ``digest`` speak of all events of the tx-queue, ``durable_events`` and ``durable_digest`` of
-    those that a journal keeps: what a broker that restarted in the middle of the transaction can still hold.
+    ``time_ms`` is when it commits: times to live that are `FROM_COMMIT` count from there. ``first_ids`` maps queue id to
+    (first replication id, how many); the event with place ``i`` of that queue gets first + i. ``events`` and ``digest``
+    speak of all events of the tx-queue, ``durable_events`` and ``durable_digest`` of those that a journal keeps: what a
+    broker that restarted in the middle of the transaction can still hold.
     """
 
     __slots__ = (

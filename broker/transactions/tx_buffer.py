@@ -44,7 +44,8 @@ class TxBuffer:
     ``outcome_offset`` is the offset of the COMMIT or ROLLBACK record that this log holds, 0 for none: a cut may take it
     away again. ``transient_at`` holds the offsets of transient events: whether an event is one is judged once, when it is recorded,
     by the queues that are there then. ``unlogged_queues`` are those outside the log to which it brings something. ``branch`` is
-    there from its DTX_PREPARE on, if it has one; ``owner`` is who says commit.
+    there from its DTX_PREPARE on, if it has one; ``owner`` is who says commit. ``timed``: it had an event of the kind
+    TX_ENQUEUE_TIMED.
     """
 
     __slots__ = (
@@ -69,6 +70,7 @@ class TxBuffer:
         "reason",
         "size_bytes",
         "state",
+        "timed",
         "transient_at",
         "tx_id",
         "unlogged_queues",
@@ -98,6 +100,7 @@ class TxBuffer:
         self.observer: Any = None
         self.decided: Callable[[TxBuffer], None] | None = None
         self.unlogged_queues = _NO_QUEUES
+        self.timed = False
         self._counts: dict[int, int] = {}
         self._marks: list[tuple[int, int, int, int, int]] | None = [] if may_be_cut else None
 

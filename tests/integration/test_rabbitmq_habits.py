@@ -11,6 +11,7 @@ Without ``RABBITMQ_ADDRESS`` every test runs against Understudy alone. Where the
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +24,9 @@ from tests.integration.broker_process import BrokerProcess, wait_until
 
 pytestmark = pytest.mark.integration
 
+TTL_MS = 1_000
+OPEN_S = 1.5
+"""So long a transaction stays open: longer than its messages live."""
 MESSAGES = 60
 IGNORED_ARGUMENTS = [
     ("x-queue-mode", "lazy", "default"),
@@ -74,6 +78,25 @@ def queue(connection: Any, request: pytest.FixtureRequest) -> Iterator[str]:
 
 def depth(connection: Any, queue: str) -> int:
     return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
+
+
+# -- time to live -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked_by", ["queue", "message"])
+def test_a_time_to_live_counts_from_the_commit(connection: Any, queue: str, asked_by: str) -> None:
+    arguments = {"x-message-ttl": TTL_MS} if asked_by == "queue" else {}
+    expiration = str(TTL_MS) if asked_by == "message" else None
+    channel = connection.channel()
+    channel.queue_declare(queue, durable=True, arguments=arguments)
+    channel.tx_select()
+    channel.basic_publish("", queue, b"x", pika.BasicProperties(delivery_mode=2, expiration=expiration))
+    time.sleep(OPEN_S)
+    channel.tx_commit()
+    committed = time.monotonic()
+    assert depth(connection, queue) == 1
+    wait_until("it expires", lambda: depth(connection, queue) == 0)
+    assert time.monotonic() - committed >= 0.9 * TTL_MS / 1_000
 
 
 # -- prefetch ---------------------------------------------------------------------------------------------------------

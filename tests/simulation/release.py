@@ -16,7 +16,7 @@ from understudy.replicator.direct.handshake import MIN_NONCE_BYTES, Hello
 from understudy.replicator.direct.session import RECORD_FORMATS, WIRE_VERSIONS
 
 FUTURE_KIND: Final = 99
-"""The kind of record that format 3 brings."""
+"""The kind of record that format 4 brings."""
 
 
 def future_record(number: int) -> bytes:
@@ -54,13 +54,18 @@ class Release:
         )
 
     def install(self, state: BrokerState) -> None:
-        """Let ``state`` take what this release knows."""
+        """Let ``state`` take what this release knows, and nothing else."""
+        newest = record.NEWEST_KINDS.get(self.record_formats[1], FUTURE_KIND)
+        for kind in [kind for kind in state._takers if kind > newest]:
+            del state._takers[kind]
         for kind in self.kinds:
             state._takers[kind] = lambda buf, at, end, offset, transient: None
 
 
 THIS: Final = Release(name="this")
-NEXT: Final = Release(name="next", wire_versions=(1, 2), record_formats=(1, 3, 1), kinds=(FUTURE_KIND,))
+BEFORE: Final = Release(name="before", record_formats=(1, 2, 1))
+"""Knows no time to live that a commit begins."""
+NEXT: Final = Release(name="next", wire_versions=(1, 2), record_formats=(1, 4, 1), kinds=(FUTURE_KIND,))
 """Speaks with :data:`THIS`, and knows more."""
-AFTER_NEXT: Final = Release(name="after next", wire_versions=(2, 3), record_formats=(3, 4, 3), kinds=(FUTURE_KIND,))
+AFTER_NEXT: Final = Release(name="after next", wire_versions=(2, 3), record_formats=(4, 5, 4), kinds=(FUTURE_KIND,))
 """Does not speak with :data:`THIS` any more."""

@@ -106,6 +106,7 @@ _RECORD_TELLERS: dict[int, Callable[[bytes, int, int], str]] = {
         f"({record.REASON_NAMES[record.decode_dequeue(buf, at)[0]]}) " + _ids(record.decode_dequeue(buf, at)[1])
     ),
     record.TX_ENQUEUE: _tx_enqueue,
+    record.TX_ENQUEUE_TIMED: _tx_enqueue,
     record.TX_DEQUEUE: _tx_dequeue,
     record.PREPARE: _prepare,
     record.COMMIT: lambda buf, at, end: f"tx {tx_id_text(record.decode_commit(buf, at)[0])}",

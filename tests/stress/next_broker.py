@@ -1,8 +1,8 @@
-"""``understudy serve`` of the next minor version, which is made up: wire versions 1 to 2, record formats 1 to 3.
+"""``understudy serve`` of the next minor version, which is made up: wire versions 1 to 2, record formats 1 to 4.
 
     python next_broker.py CONFIG
 
-Format 3 brings one kind of record, which changes nothing and which the program of this tree does not know. A primary of this
+Format 4 brings one kind of record, which changes nothing and which the program of this tree does not know. A primary of this
 program writes one every quarter of a second, whenever all its group can read it: that is its new feature.
 """
 
@@ -19,8 +19,8 @@ from understudy.replicator import wire
 FUTURE_KIND = 99
 EVERY_MS = 250
 
-record.FORMAT_VERSION = 3  # type: ignore[misc]
-record.NEWEST_KINDS[3] = FUTURE_KIND
+record.FORMAT_VERSION = 4  # type: ignore[misc]
+record.NEWEST_KINDS[4] = FUTURE_KIND
 wire.WIRE_VERSION = 2  # type: ignore[misc]
 
 from understudy.broker.core.broker import Broker

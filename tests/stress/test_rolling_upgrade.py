@@ -45,7 +45,7 @@ def upgrade(group: Group, broker: GroupBroker) -> None:
 
 def raised(group: Group) -> list[str]:
     """The lines in which a primary says that it goes on to the newer program's record format."""
-    return [line for line in group.logs().splitlines() if "log format" in line and "record_format=3" in line]
+    return [line for line in group.logs().splitlines() if "log format" in line and "record_format=4" in line]
 
 
 def test_backups_first_then_the_primary(tmp_path: Path) -> None:
@@ -60,12 +60,12 @@ def test_backups_first_then_the_primary(tmp_path: Path) -> None:
                 load.wait_committed(30)
                 assert group.primary() is first
                 assert not raised(group), "the primary is of the older program"
-                assert first.row()["record_format"] == 2
+                assert first.row()["record_format"] == 3
             upgrade(group, first)
             assert group.primary() is not first
             wait_until("the newer format is written", lambda: raised(group))
             load.wait_committed(60)
-            assert group.primary().row()["record_format"] == 3
+            assert group.primary().row()["record_format"] == 4
         group.settled()
         group.agree()
         books = Books(load)

@@ -187,6 +187,7 @@ class Reference:
             record.ENQUEUE: (record.decode_enqueue, self._enqueue),
             record.DEQUEUE: (lambda b, at, end: record.decode_dequeue(b, at), self._dequeue),
             record.TX_ENQUEUE: (record.decode_tx_enqueue, self._tx_enqueue),
+            record.TX_ENQUEUE_TIMED: (record.decode_tx_enqueue, self._tx_enqueue),
             record.TX_DEQUEUE: (lambda b, at, end: record.decode_tx_dequeue(b, at), self._tx_dequeue),
             record.COMMIT: (lambda b, at, end: record.decode_commit(b, at), self._commit),
             record.ROLLBACK: (lambda b, at, end: record.decode_rollback(b, at), self._rollback),
@@ -427,10 +428,27 @@ class Reference:
                     for entry_id in ids:  # type: ignore[attr-defined]  # the two kinds of content, told apart by message
                         self._take(offset, queue_id, entry_id, BY_TRANSACTION)
                 continue
-            for queue_id, place, deadline_ms in parts:
+            for queue_id, place, limit_ms in parts:
                 first = prepare.first_ids.get(queue_id)
                 if first is not None:
+                    deadline_ms = limit_ms
+                    if limit_ms >> 63:
+                        deadline_ms = self._from_commit(offset, queue_id, message, limit_ms, prepare.time_ms)
                     self._put(offset, queue_id, first[0] + place, message, deadline_ms)
+
+    def _from_commit(self, offset: int, queue_id: int, message: Message, limit_ms: int, commit_ms: int) -> int:
+        """Its time to live begins with the commit: as long as queue and message ask for, whatever the transaction took."""
+        queue = self.queues.get(queue_id)
+        ttl_ms = limit_ms & ~(1 << 63)
+        if queue is not None:
+            own = expiration(message.properties)
+            spans = [span for span in (queue.ttl_ms, None if own is None else int(own)) if span is not None]
+            if ttl_ms != min(spans, default=-1):
+                raise Violation(
+                    "expiry",
+                    f"the commit at {offset} puts a message into {queue.name} for {ttl_ms} ms; asked for are {spans}",
+                )
+        return max(1, commit_ms + ttl_ms)
 
     def _commit(self, offset: int, content: Any) -> None:
         tx_id = content[0]

@@ -48,9 +48,11 @@ def enqueue(queue: Queue, entry_id: int, body: bytes, deadline_ms: int = 0) -> b
     )
 
 
-def prepare(name: str = "", kind: Owner = Owner.LOCAL) -> bytes:
-    """PREPARE of a transaction without events."""
-    content = Prepare(TX, 1, name, 0, {}, events=0, digest=0, durable_events=0, durable_digest=0, kind=kind)
+def prepare(name: str = "", kind: Owner = Owner.LOCAL, first_ids: dict[int, tuple[int, int]] | None = None) -> bytes:
+    """PREPARE of a transaction without events, as its counts say."""
+    content = Prepare(
+        TX, 1, name, 0, first_ids or {}, events=0, digest=0, durable_events=0, durable_digest=0, kind=kind
+    )
     return record.encode_prepare(content)
 
 
@@ -80,6 +82,15 @@ def an_id_is_given_twice(group: Scenario) -> None:
 def a_message_has_a_deadline_that_nobody_has_asked_for(group: Scenario) -> None:
     queue, used = filled(group)
     choose(group, enqueue(queue, used + 1, b"#2", 1))
+
+
+@complaint("expiry", "for {} ms; asked for are")
+def a_commit_brings_a_message_that_lives_otherwise_than_asked_for(group: Scenario) -> None:
+    queue, used = filled(group)
+    message = Message("", "q", PERSISTENT, b"#2", True)
+    head = record.encode_tx_enqueue(TX, [(queue.id, 0, record.FROM_COMMIT | 5)], message, False)
+    choose(group, head + PERSISTENT + b"#2")
+    choose(group, prepare(first_ids={queue.id: (used + 1, 1)}))
 
 
 @complaint("G1", "twice, the second time by record")

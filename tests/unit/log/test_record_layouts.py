@@ -63,6 +63,27 @@ def test_each_queue_of_a_fan_out_is_named(encode: Encode, width: int) -> None:
     assert decoded(encode(targets)) == targets
 
 
+@pytest.mark.parametrize("transient", [False, True])
+@pytest.mark.parametrize("width", [1, 2, 9, 1_000])
+def test_a_time_to_live_in_a_transaction_makes_a_record_of_its_own_kind(width: int, transient: bool) -> None:
+    """In all else it is the same record: one that has none of them has the kind that any program reads."""
+    untimed = [(i, i, 0) for i in range(width)]
+    timed = [*untimed[:-1], (width - 1, width - 1, record.FROM_COMMIT | 60_000)]
+    bit = record.TRANSIENT if transient else 0
+    for targets, kind in ((untimed, record.TX_ENQUEUE), (timed, record.TX_ENQUEUE_TIMED)):
+        raw = record.encode_tx_enqueue(7, targets, MESSAGE, transient) + MESSAGE.properties + MESSAGE.content()
+        assert raw[0] == kind | bit
+        assert record.decode_tx_enqueue(raw, 5, len(raw))[:2] == (7, targets)
+
+
+@pytest.mark.parametrize(
+    ("said", "deadline_ms"),
+    [(0, 0), (1_234, 1_234), (record.FROM_COMMIT, 5_000), (record.FROM_COMMIT | 700, 5_700)],
+)
+def test_what_a_target_says_becomes_a_deadline_at_the_commit(said: int, deadline_ms: int) -> None:
+    assert record.deadline_at(said, 5_000) == deadline_ms
+
+
 @pytest.mark.parametrize(("encode", "first", "each"), [(enqueue, 7, 24), (tx_enqueue, 15, 20)])
 @pytest.mark.parametrize("width", [1, 2, 9])
 def test_a_record_that_ends_among_its_targets_is_refused(encode: Encode, first: int, each: int, width: int) -> None:

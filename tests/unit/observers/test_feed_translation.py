@@ -77,8 +77,8 @@ def prepare(owner: int = Owner.LOCAL, **more: Any) -> bytes:
     return record.encode_prepare(Prepare(TX, 9, "name", 555, {5: (100, 2)}, 3, 0xAA, 3, 0xBB, owner, **more))
 
 
-def enqueue_in_tx() -> bytes:
-    head = record.encode_tx_enqueue(TX, [(5, 0, 0)], MESSAGE, False)
+def enqueue_in_tx(limit_ms: int = 0) -> bytes:
+    head = record.encode_tx_enqueue(TX, [(5, 0, limit_ms)], MESSAGE, False)
     return head + MESSAGE.properties + MESSAGE.content()
 
 
@@ -179,6 +179,26 @@ RECORDS: list[tuple[bytes, list[dict[str, Any]]]] = [
                 "persistent": True,
                 "exchange": "x",
                 "routing_key": "key",
+            },
+        ],
+    ),
+    (
+        enqueue_in_tx(record.FROM_COMMIT | 60_000),
+        [
+            {"event": "open", "tx": TEXT},
+            {
+                "event": "enqueue",
+                "tx": TEXT,
+                "vhost": "/",
+                "queue": "q",
+                "queue_id": 5,
+                "id": 0,
+                "place": 0,
+                "size": 5,
+                "persistent": True,
+                "exchange": "x",
+                "routing_key": "key",
+                "ttl_ms": 60_000,
             },
         ],
     ),
