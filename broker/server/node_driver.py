@@ -373,8 +373,8 @@ class NodeDriver:
         now_s = time.monotonic()
         if now_s >= self._housekeeping_at:
             self._housekeeping_at = now_s + HOUSEKEEPING_S
-            self.heap.look(now_s)
             self._look_after_journal()
+        self.heap.look(now_s)
         self.garbage.look(now_s - self._started)
 
     def _tell_jump(self) -> None:

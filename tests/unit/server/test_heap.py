@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog.testing
 
-from understudy.broker.server.heap import PORTION, SHARE, Glibc, Heap, glibc
+from understudy.broker.server.heap import EVERY_S, LOOKS_SHARE, PORTION, TRIMS_SHARE, Glibc, Heap, glibc
 from understudy.broker.server.memory_watch import resident_bytes
 
 MIB = 1 << 20
@@ -67,17 +67,40 @@ def test_what_was_taken_again_counts_when_it_is_freed_again(heap: Heap, pages: P
     assert pages.trims == 2
 
 
-def test_the_time_that_it_takes_is_a_small_share(heap: Heap, pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 0.1, 0.0, 0.0])  # one look of 100 ms, one of none
-    monkeypatch.setattr("understudy.broker.server.heap.time.thread_time", lambda: next(clock))
+def times_of(monkeypatch: pytest.MonkeyPatch, *clock: float) -> None:
+    """What the processor clock says at the next calls."""
+    times = iter(clock)
+    monkeypatch.setattr("understudy.broker.server.heap.time.thread_time", lambda: next(times))
+
+
+def test_looks_take_a_small_share_of_the_time(heap: Heap, pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    times_of(monkeypatch, 0.0, 0.005, 0.0, 0.0, 0.0)  # a look of 5 ms, one of none and a trim
+    heap.look(1.0)
+    assert heap.statistics().longest_ms == 5
+    pages.free += PORTION
+    heap.look(0.9 + 0.005 * LOOKS_SHARE)
+    assert pages.trims == 0
+    heap.look(1.1 + 0.005 * LOOKS_SHARE)
+    assert pages.trims == 1
+
+
+def test_trims_take_a_small_share_of_the_time(heap: Heap, pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    times_of(monkeypatch, 0.0, 0.0, 0.1, 0.0, 0.0, 0.0)  # a trim of 100 ms, one of none
     pages.free += PORTION
     heap.look(1.0)
     assert heap.statistics().longest_ms == 100
     pages.free += PORTION
-    heap.look(0.9 + 0.1 * SHARE)
+    heap.look(0.9 + 0.1 * TRIMS_SHARE)
     assert pages.trims == 1
-    heap.look(1.1 + 0.1 * SHARE)
+    heap.look(1.1 + 0.1 * TRIMS_SHARE)
     assert pages.trims == 2
+
+
+def test_looks_are_some_time_apart(heap: Heap, pages: Pages) -> None:
+    heap.look(1.0)
+    pages.free += PORTION
+    heap.look(1.0 + EVERY_S / 2)
+    assert pages.trims == 0
 
 
 def test_another_c_library_is_left_alone_and_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
