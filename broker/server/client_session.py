@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from understudy.broker.config import is_loopback_host
 from understudy.broker.core.connection import Connection
+from understudy.broker.server.paced_transport import PacedTransport, paced
 
 if TYPE_CHECKING:
     from understudy.broker.server.node_driver import NodeDriver
@@ -47,7 +48,7 @@ class ClientSession(asyncio.Protocol):
 
     def __init__(self, driver: NodeDriver) -> None:
         self._driver = driver
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.Transport | PacedTransport | None = None
         self._reading = True
         self._closing = False
         self._full = False
@@ -57,7 +58,7 @@ class ClientSession(asyncio.Protocol):
     # -- the event loop's side ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = stream = cast("asyncio.Transport", transport)
+        self._transport = stream = paced(cast("asyncio.Transport", transport), self)
         driver = self._driver
         stream.set_write_buffer_limits(high=driver.limits.outgoing_bytes_per_client)
         raw: socket.socket | None = stream.get_extra_info("socket")

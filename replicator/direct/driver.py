@@ -30,6 +30,7 @@ import attrs
 import structlog
 
 from understudy.broker.server.bound_sockets import bound_sockets
+from understudy.broker.server.paced_transport import paced
 from understudy.broker.server.stranger_log import StrangerLog
 from understudy.broker.server.tls_door import TlsDoor
 from understudy.replicator.direct import unix_socket
@@ -435,7 +436,7 @@ class _Connection(DirectLink, asyncio.Protocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         name = transport.get_extra_info("peername")
         # A peer that is gone already has no name any more; one on a Unix socket never had one.
-        self.connect(cast("asyncio.Transport", transport), f"{name[0]}:{name[1]}" if name else "unknown:0")
+        self.connect(paced(cast("asyncio.Transport", transport), self), f"{name[0]}:{name[1]}" if name else "unknown:0")
 
 
 def _parse(address: str) -> tuple[str, int]:

@@ -59,8 +59,8 @@ def test_tls(tmp_path: Path) -> None:
         channel = connection.channel()
         channel.queue_declare("q", durable=True)
         channel.confirm_delivery()
-        channel.basic_publish("", "q", b"x" * 300_000, PERSISTENT)
-        assert channel.basic_get("q")[2] == b"x" * 300_000
+        channel.basic_publish("", "q", b"x" * 3_000_000, PERSISTENT)
+        assert channel.basic_get("q")[2] == b"x" * 3_000_000
         # No TLS at all, and a handshake that breaks off: neither disturbs anybody.
         with socket.create_connection(("127.0.0.1", broker.port)) as plain:
             plain.sendall(b"AMQP\0\0\x09\x01" + bytes(100))
