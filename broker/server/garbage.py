@@ -40,7 +40,7 @@ FULL_RETRY_S: Final = 5.0
 SHARE: Final = 100
 """At most one part in so many of the time goes into full looks."""
 FEW_BLOCKS: Final = 300_000
-"""Memory blocks in use: an idle broker has 195,000, a queued message 5 to 7. A full look at so many takes 10 ms on a quiet machine."""
+"""Memory blocks in use: an idle broker has 195,000, a queued message 5 to 7. A full look at so many takes 10 ms."""
 
 
 @attrs.frozen(kw_only=True)
