@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.storage import LOCK_NAME, SPARE_PIECE_BYTES, Chunk, StorageFullError
+from understudy.broker.server.private_files import DIRECTORY_MODE, FILE_MODE
 
 _IOV_MAX: Final = os.sysconf("SC_IOV_MAX") if os.sysconf("SC_IOV_MAX") > 0 else 16
 PAGE_BYTES: Final = 4096
@@ -27,7 +28,6 @@ _NOT_TRIED: Final = -2
 _NONE: Final = -1
 _ZEROS: Final = memoryview(mmap.mmap(-1, SPARE_PIECE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 """Begins with a page, as O_DIRECT wants it."""
-_FILE_MODE: Final = 0o600
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -183,7 +183,7 @@ class FileStorage:
         self._read_only = read_only
         self._lock_fd = -1
         if not read_only:
-            make_directory(self.directory, 0o700)
+            make_directory(self.directory)
         self._fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         if not read_only:
             try:
@@ -209,7 +209,7 @@ class FileStorage:
     def _open(self, name: str, flags: int) -> int:
         """Open or make a file of the directory; what is wrong with it is said of its whole path."""
         try:
-            return os.open(name, flags | os.O_CLOEXEC, _FILE_MODE, dir_fd=self._fd)
+            return os.open(name, flags | os.O_CLOEXEC, FILE_MODE, dir_fd=self._fd)
         except OSError as error:
             error.filename = str(self.directory / name)
             raise
@@ -321,21 +321,19 @@ def _fill_direct(fd: int, direct: int, piece: memoryview, at: int) -> int:
         return os.pwrite(fd, piece, at)  # pages are not what this device wants
 
 
-def make_directory(path: Path, mode: int = 0o777) -> None:
+def make_directory(path: Path) -> None:
     """Make a directory if it is not there, with its parents; the name of each that is made is on the disk then.
 
     Without that a power failure may take away a directory with all that was synced in it.
 
-    Args:
-        path: of the directory.
-        mode: its permissions, less the umask; those of its parents are not narrowed.
+    All that are made are of this user alone; what is there stays as it is.
 
     Raises:
         OSError: it cannot be made, or something else is there.
     """
     if not path.is_dir():
         make_directory(path.parent)
-        path.mkdir(mode, exist_ok=True)  # a broker beside this one may be making it, too
+        path.mkdir(DIRECTORY_MODE, exist_ok=True)  # a broker beside this one may be making it, too
         _sync_directory(path.parent)
 
 

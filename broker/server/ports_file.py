@@ -13,6 +13,8 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+from understudy.broker.server.private_files import FILE_MODE
+
 PORTS_NAME: Final = "ports.json"
 READY_STATUSES: Final = frozenset({"active", "ready", "standalone"})
 """A broker that says one of these has got where it should; stands here because supervisors import no broker."""
@@ -37,6 +39,7 @@ def _replace(directory: Path, ports: dict[str, Any]) -> bool:
     """False if there was no room; then there is no file any more, which may have made some."""
     path, temporary = directory / PORTS_NAME, directory / f"{PORTS_NAME}.{os.getpid()}"
     try:
+        temporary.touch(FILE_MODE)
         temporary.write_text(json.dumps(ports, indent=1) + "\n", encoding="utf-8")
         temporary.replace(path)
     except OSError as error:

@@ -15,8 +15,10 @@ from understudy.broker.plugin import PluginError
 from understudy.broker.server import fatal
 from understudy.broker.server.broker_server import BrokerServer
 from understudy.broker.server.exit_codes import ExitCode
+from understudy.broker.server.exposed_files import warn_of_exposed
 from understudy.broker.server.listener import TlsError, raise_descriptor_limit
 from understudy.broker.server.log_setup import LogFormat, configure_logging
+from understudy.broker.server.private_files import keep_private
 
 SWITCH_INTERVAL_S = 0.0005
 """The sync thread must not wait Python's usual 5 ms for the interpreter to say that a group is on the disk."""
@@ -32,8 +34,10 @@ def serve(path: Path, *, log_format: LogFormat = "text", log_level: str = "info"
         back: they end the process where they happen.
     """
     try:
+        keep_private()
         config = load(path)
         configure_logging(log_format, log_level, broker=config.broker.id)
+        warn_of_exposed(path, config)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         raise_descriptor_limit()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

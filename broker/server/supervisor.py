@@ -25,6 +25,7 @@ import attrs
 
 from understudy.broker.server.exit_codes import ExitCode
 from understudy.broker.server.ports_file import READY_STATUSES
+from understudy.broker.server.private_files import FILE_MODE
 
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
@@ -132,6 +133,7 @@ class Supervisor:
         running.steady = False
         running.not_started = ""
         try:
+            about.log.touch(FILE_MODE)
             with about.log.open("ab") as log:
                 running.process = process = await self._start(about, log)
         except OSError as error:  # no descriptor, memory or room: it may pass, and the others serve meanwhile

@@ -14,8 +14,8 @@ What is written how, and why:
 - Checkpoints are made by :meth:`_checkpoint` alone and in mode TRUNCATE, which keeps writers out. SQLite's own, in mode
   PASSIVE after some commit, run beside writers; before SQLite 3.51.3 that could lose pages ("WAL-reset bug").
 
-The file is never opened by other means than SQLite, not even to look at its first bytes: closing any descriptor of it drops
-all locks that this process holds on it (fcntl).
+Once it is made, the file is never opened by other means than SQLite, not even to look at its first bytes: closing any
+descriptor of it drops all locks that this process holds on it (fcntl).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ import attrs
 
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.server.file_storage import make_directory
+from understudy.broker.server.private_files import FILE_MODE
 from understudy.ha.coordination import BrokerId, BrokerInfo, Damage, GroupState
 from understudy.replicator.disk_claim import DiskClaim
 
@@ -188,7 +189,7 @@ class CoordinationStore:
             raise
 
     def _look_for_file(self, *, create: bool) -> None:
-        """See that there is a file, or, to ``create`` one, a directory for it."""
+        """See that there is a file, or, to ``create`` one, make it: SQLite gives the files beside it the same permissions."""
         path = self.path
         try:
             if create and not path.exists():
@@ -197,6 +198,8 @@ class CoordinationStore:
                 except OSError as error:
                     reason = f"its directory cannot be made: {error.strerror}"
                     raise StoreError(f"coordination file {path}: {reason}") from error
+                with suppress(FileExistsError):  # a broker beside this one may be making it, too
+                    path.touch(FILE_MODE, exist_ok=False)
             elif not path.is_file():
                 raise StoreError(f"coordination file {path} {'is no file' if path.exists() else 'does not exist'}")
         except OSError as error:  # of a directory that may not be entered, or whose disk fails, it cannot be told
