@@ -271,8 +271,11 @@ class _RefusedError(UnderstudyError):
 
 
 def _add_commands_of_plugins() -> None:
+    """The commands of entry points; ``journal.dump`` is a command of ``understudy journal``."""
+    groups = {"": app, "journal": journals}
     for point in entry_points(group=COMMANDS_GROUP):
-        app.command(point.name)(_loaded(point))
+        group, _, name = point.name.rpartition(".")
+        groups[group].command(name)(_loaded(point))
 
 
 def _loaded(point: EntryPoint) -> Callable[..., Any]:
@@ -291,7 +294,7 @@ def _loaded(point: EntryPoint) -> Callable[..., Any]:
 
 def main() -> None:
     """Run the command line; ends the process."""
-    own = {"serve", "status", "user", "journal", "dtx"}
+    own = {"serve", "status", "user", "dtx"}
     if not own.intersection(sys.argv[1:2]):
         _add_commands_of_plugins()
     try:

@@ -6,9 +6,11 @@ their default.
 
 **Numbered streams.** ``seq`` counts the events of one *incarnation* of a broker's feed from 1, without holes, so a reader
 sees what is missing. Events of the journal have one incarnation a segment file, ``j<number>-<salt>``: number and salt
-stand in the file's header, so whoever reads the file, and however often it is interrupted, counts the same. The first
-event of a segment is `Segment`, which states how many events the segment before it has. Facts that are in no journal have
-one incarnation a process of the broker, ``p<start>-<pid>``.
+stand in the file's header, so whoever reads the file, and however often it is interrupted, counts the same. A reader that
+began behind the beginning of the journal adds ``@<number>`` of the segment with which it began: without what it has not
+read it may count otherwise. The first event of a segment is `Segment`, which states how many events the segment before it
+has. A `Gap` has no number: it is a fact of the reader. Facts that are in no journal have one incarnation a process of the
+broker, ``p<start>-<pid>``.
 
 **Times.** ``at_ms`` is the wall clock of this broker when it wrote the group of frames that holds the record; 0 if that
 segment is of a format without times. ``primary_ms`` is the wall clock of the primary that decided, out of the record; it
@@ -184,7 +186,7 @@ class Founding(Event):
 
 
 class Gap(Event):
-    """The feed could not read a part: what stood between two positions is missing in it.
+    """The feed could not read a part: what stood between two positions is missing in it. Its ``seq`` is 0.
 
     Attributes:
         reason: ``dropped`` (the journal has let go of segments that were not read yet), ``rewritten`` (the journal is not what it

@@ -64,33 +64,33 @@ class Selection:
     """Which events are wanted; the default is all.
 
     Args:
-        tx: a transaction, as events name it, or without the founding; "": any.
+        txs: transactions, as events name them, or without the founding; None: all, and what is of none.
         queue: name of a queue, or ``vhost/name``; "": any.
         since_ms: wall clock of the earliest.
     """
 
-    tx: str = ""
+    txs: frozenset[str] | None = None
     queue: str = ""
     since_ms: int = 0
 
     @property
     def everything(self) -> bool:
-        return not (self.tx or self.queue or self.since_ms)
+        return self.txs is None and not (self.queue or self.since_ms)
 
     def of(self, events: list[Event]) -> list[Event]:
-        """Those of one list that are wanted. With ``tx``, also the `Append` that says that they are on the disk there."""
+        """Those of one list that are wanted. With ``txs``, also the `Append` that says that they are on the disk there."""
         if self.everything:
             return events
         since = self.since_ms
         wanted = [each for each in events if (not since or each.at_ms >= since) and self._concerns(each)]
-        if wanted and self.tx:
+        if wanted and self.txs is not None:
             wanted += [each for each in events if isinstance(each, Append)]
         return wanted
 
     def _concerns(self, event: Event) -> bool:
-        if self.tx:
+        if self.txs is not None:
             tx = getattr(event, "tx", "")
-            if tx != self.tx and not tx.endswith(f"/{self.tx}"):
+            if tx not in self.txs and tx.rpartition("/")[2] not in self.txs:
                 return False
         if self.queue:
             queue = getattr(event, "queue", "")

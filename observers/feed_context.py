@@ -59,6 +59,7 @@ class FeedContext(msgspec.Struct):
     """See the head of this file.
 
     Attributes:
+        since: number of the segment with which reading began without a gap; 1: nothing was missed.
         founding: of the group, in hexadecimal; "" if it is not known.
         epoch: of the last batch.
         end, stable, applied: offsets, of this broker's log as its journal shows them.
@@ -68,6 +69,7 @@ class FeedContext(msgspec.Struct):
         over: ids of those that are rolled back.
     """
 
+    since: int = 0
     founding: str = ""
     epoch: int = 0
     end: int = 0

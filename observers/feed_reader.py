@@ -144,6 +144,11 @@ class FeedReader:
         segment = self._tail.segment
         return segment.number if segment is not None else 0
 
+    @property
+    def frame_at(self) -> int:
+        """Byte in that segment where the frame of the last events begins."""
+        return self._tail.frame_at
+
     def cursor(self) -> bytes | None:
         """Where a reader can go on behind the last events that were yielded; None before the first segment."""
         place = self._tail.place()

@@ -30,9 +30,13 @@ _EPOCH_REASON: Final = "its primary was replaced before it was closed"
 _OWNERS: Final = {owner.value: owner.name.lower() for owner in Owner}
 
 
-def incarnation_of(header: SegmentHeader) -> str:
-    """The incarnation of the events of a segment."""
-    return f"j{header.number}-{header.salt:x}"
+def incarnation_of(header: SegmentHeader, since: int) -> str:
+    """The incarnation of the events of a segment, for readers that have read everything from segment ``since`` on.
+
+    What a reader has not read may change how many events a record makes (whether it opens a transaction, for example). So what
+    began later is numbered by itself; all that began at the same segment count the same.
+    """
+    return f"j{header.number}-{header.salt:x}{f'@{since}' if since > 1 else ''}"
 
 
 class FeedTranslation:
@@ -106,21 +110,23 @@ class FeedTranslation:
     def begin_segment(self, header: SegmentHeader) -> None:
         """A segment is read from its beginning, or on: then nothing is said."""
         self.group, self.broker = header.identity.group_id, header.identity.broker_id
-        incarnation = incarnation_of(header)
+        context = self.context
+        context.since = context.since or header.number
+        incarnation = incarnation_of(header, context.since)
         if incarnation == self.incarnation:
             return
         previous, count = self.incarnation, self.seq
         self.incarnation, self.seq = incarnation, 0
-        self._say(schema.Segment, self.context.end, header.number, previous, count)
+        self._say(schema.Segment, context.end, header.number, previous, count)
 
     def gap(self, reason: str, last: int, first: int) -> None:
         """Segments between these two cannot be read. It is this reader's own fact, so it has no number."""
         context = self.context
         position = (context.epoch, context.end)
-        if reason == "rewritten":
-            self.context = context = FeedContext()
-        self.incarnation = ""
         fields = (self.group, context.founding, self.broker, "", 0, *position, self.at_ms)
+        self.context = FeedContext()
+        self.incarnation = ""
+        self.at_ms = 0
         self._out.append(schema.Gap(SCHEMA_VERSION, *fields, reason, *position, last, first))
         self.seq = 0
 

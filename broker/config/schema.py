@@ -197,6 +197,13 @@ class LimitsConfig:
 
 
 @frozen(kw_only=True)
+class FeedConfig:
+    """[feed]: `hold_bytes` of the journal are kept at most for readers of the event feed that are behind; 0: nothing is."""
+
+    hold_bytes: Annotated[int, size(0)] = 256 * MIB
+
+
+@frozen(kw_only=True)
 class ShutdownConfig:
     """[shutdown]: how long a stopping broker flushes and answers before it closes what is left."""
 
@@ -244,6 +251,7 @@ class Config:
     dtx: Annotated[DtxConfig, Table(DtxConfig)] = DtxConfig()
     group: Annotated[GroupConfig, Table(GroupConfig)] = GroupConfig()
     limits: Annotated[LimitsConfig, Table(LimitsConfig)] = LimitsConfig()
+    feed: Annotated[FeedConfig, Table(FeedConfig)] = FeedConfig()
     shutdown: Annotated[ShutdownConfig, Table(ShutdownConfig)] = ShutdownConfig()
     plugins: Annotated[Mapping[str, bool], Named(Flag())] = field(factory=dict)
     users: Annotated[tuple[UserConfig, ...], Tables(UserConfig)] = Factory(

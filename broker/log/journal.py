@@ -47,6 +47,7 @@ from understudy.broker.log.journal_reader import BATCH_BYTE, BATCH_SPAN, BATCH_S
 from understudy.broker.log.journal_state import (
     CheckpointSource,
     CutMark,
+    Hold,
     JournalFailedError,
     JournalOptions,
     JournalOrderError,
@@ -82,6 +83,7 @@ from understudy.broker.log.storage import (
 __all__ = [
     "CheckpointSource",
     "CutMark",
+    "Hold",
     "Journal",
     "JournalFailedError",
     "JournalOptions",
@@ -503,14 +505,14 @@ class Journal:
 
     # -- drop ---------------------------------------------------------------------------------------------------------
 
-    def request_drop(self, offset: int) -> bool:
+    def request_drop(self, offset: int, hold: Hold | None = None) -> bool:
         """Let go of the leading sealed segments all of whose live batches end at or below log offset `offset`.
 
         Nothing is removed yet: the next group carries the new floor, and then `begin_drop` has work. Returns
         whether there will be any. The owner sees to it that notes in those segments are repeated by the checkpoint of
-        a later one, which is always asked for. See `SegmentFloor.request`.
+        a later one, which is always asked for. ``hold`` keeps some for a reader. See `SegmentFloor.request`.
         """
-        return self._floor.request(offset)
+        return self._floor.request(offset, hold)
 
     def begin_drop(self) -> DropJob | None:
         """The job that removes segments below the durable floor; None if there are none, or one is in flight."""
@@ -569,6 +571,11 @@ class Journal:
         """
         held = sum(segment.size_bytes for segment in self._segments)
         return self._storage.free_bytes() + held - self.reserve.enough_bytes - 2 * self._segment_bytes
+
+    @property
+    def first_segment(self) -> int:
+        """Number of the oldest segment that is kept; 0 if there is none."""
+        return self._segments[0].number if self._segments else 0
 
     # -- read ---------------------------------------------------------------------------------------------------------
 

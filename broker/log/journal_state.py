@@ -94,6 +94,13 @@ class JournalStatistics:
     failed: bool
 
 
+class Hold(NamedTuple):
+    """A reader of the journal needs ``segment`` and what follows; no more than ``max_bytes`` are kept for it alone."""
+
+    segment: int
+    max_bytes: int
+
+
 class CutMark(NamedTuple):
     """A CUT note: batches before (segment, position) are dead after log offset `offset`."""
 

@@ -167,12 +167,10 @@ class JournalTail:
             header = self._header(later[0])
             if header is None:
                 return
-            if later[0] > segment.number + 1:
-                self._due.append(SegmentsGone(segment.number, later[0]))
-            elif header.first_sequence != self._sequence + 1 or self.torn:
+            gone = SegmentsGone(segment.number, later[0]) if later[0] > segment.number + 1 else None
+            if gone is None and (header.first_sequence != self._sequence + 1 or self.torn):
                 raise self._missing(f"the next segment begins with group {header.first_sequence}")
-            self._open(header)
-            self._due.append(SegmentBegun(header))
+            self._go_to(header, gone)
 
     def _groups(self) -> Iterator[bytes]:
         """The frames of the present segment, as far as they are there."""
@@ -241,13 +239,13 @@ class JournalTail:
         header = self._header(numbers[0])
         if header is None:
             return
-        self._resume = None
-        self._open(header)
-        self._due = [gone, SegmentBegun(header)] if gone is not None else [SegmentBegun(header)]
+        if self._go_to(header, gone):
+            self._resume = None
 
     def _go_on_at(self, header: SegmentHeader, place: Place) -> bool:
         """Open the segment at ``place``; False if the journal there is not the one that was read."""
-        self._open(header)
+        if not self._open(header):
+            return False
         segment, file = self._segment, self._file
         assert segment is not None
         assert file is not None
@@ -294,15 +292,29 @@ class JournalTail:
         if header.identity.broker_id != expected.broker_id:
             raise WrongIdentityError(place, "the broker", header.identity.broker_id, expected.broker_id)
 
-    def _open(self, header: SegmentHeader) -> None:
+    def _go_to(self, header: SegmentHeader, gone: SegmentsGone | None) -> bool:
+        """Read a segment from its beginning; False, and nothing has changed, if it has been dropped since its header was read."""
+        if not self._open(header):
+            return False
+        if gone is not None:
+            self._due.append(gone)
+        self._due.append(SegmentBegun(header))
+        return True
+
+    def _open(self, header: SegmentHeader) -> bool:
+        try:
+            file = self._storage.open(segment_name(header.number))
+        except (FileNotFoundError, KeyError):
+            return False
         self.close()
+        self._file = file
         segment = self._segment = Segment.from_header(header)
-        self._file = self._storage.open(segment.name)
-        self._reader = FrameReader(self._file, segment.name)
+        self._reader = FrameReader(file, segment.name)
         self._sequence = header.first_sequence - 1
         self._position = self._group_end = segment.data_start
         self.group = None
         self._proof = 0
+        return True
 
     def _later(self) -> list[int]:
         """Numbers of the segments behind the present one."""

@@ -6,7 +6,7 @@ only when that is durable are the files below it removed.
 
 from __future__ import annotations
 
-from understudy.broker.log.journal_state import CutMark
+from understudy.broker.log.journal_state import CutMark, Hold
 from understudy.broker.log.segment import Segment
 from understudy.broker.log.storage import DropJob, Storage
 
@@ -40,12 +40,12 @@ class SegmentFloor:
         self.bound_segment = bound_segment
         self.dropped = 0
 
-    def request(self, offset: int) -> bool:
+    def request(self, offset: int, hold: Hold | None = None) -> bool:
         """Let go of the leading sealed segments all of whose live batches end at or below log offset `offset`.
 
         With offset 0 nothing goes, segments without a live batch neither: after a cut to 0 they may hold what the owner still
-        needs. A bound note goes together with everything before it, or stays with everything before it. Returns whether there is,
-        or will be, anything to remove.
+        needs. A bound note goes together with everything before it, or stays with everything before it. ``hold`` keeps some of
+        them for a reader. Returns whether there is, or will be, anything to remove.
         """
         segments = self._segments
         floor = self.wanted
@@ -53,9 +53,21 @@ class SegmentFloor:
             if not segment.closed or segment.last_offset > offset:
                 break
             floor = segment.number + 1
+        if hold is not None:
+            floor = self._held(floor, hold)
         if floor > self.bound_segment or (segments and segments[0].number > self.bound_segment):
             self.wanted = max(self.wanted, floor)
         return bool(segments) and self.wanted > segments[0].number
+
+    def _held(self, floor: int, hold: Hold) -> int:
+        """``floor``, or less: segments from ``hold.segment`` on stay, the newest first, as long as they fit into the bound."""
+        room = hold.max_bytes
+        for segment in reversed([each for each in self._segments if hold.segment <= each.number < floor]):
+            room -= segment.size_bytes
+            if room < 0:
+                break
+            floor = segment.number
+        return floor
 
     def begin(self) -> DropJob | None:
         """The job that removes segments below the durable floor; None if there are none, or one is in flight."""

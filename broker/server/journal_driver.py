@@ -23,7 +23,7 @@ from typing import Final
 
 import attrs
 
-from understudy.broker.log.journal import Journal, JournalFailedError
+from understudy.broker.log.journal import Hold, Journal, JournalFailedError
 from understudy.broker.log.storage import DropJob, SpareJob, SyncJob
 
 _SpaceJob = SpareJob | DropJob
@@ -131,9 +131,9 @@ class JournalDriver:
             self._fail(error)
             raise
 
-    def drop_before(self, offset: int) -> None:
+    def drop_before(self, offset: int, hold: Hold | None = None) -> None:
         """Let the journal forget what ends at or below log offset `offset`; files are removed in the background."""
-        if not self._failed and self._journal.request_drop(offset):
+        if not self._failed and self._journal.request_drop(offset, hold):
             self.kick()
             self._look_after_space()
 

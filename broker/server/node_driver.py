@@ -40,6 +40,7 @@ from understudy.broker.server import fatal
 from understudy.broker.server.client_session import ClientSession
 from understudy.broker.server.disk_size import reserve_bytes
 from understudy.broker.server.edge_plugin import EdgePlugin
+from understudy.broker.server.feed_hold import FeedHold
 from understudy.broker.server.file_spill import FileSpill
 from understudy.broker.server.file_storage import DirectoryGoneError, FileStorage
 from understudy.broker.server.garbage import GarbageCollector
@@ -141,6 +142,7 @@ class NodeDriver:
         self._port: GatePort | None = None
         self._space: SpaceWatch | None = None
         self._memory: MemoryWatch | None = None
+        self._feed_hold = FeedHold(config.broker.data, config.feed.hold_bytes)
         self._memory_limit = int(config.limits.memory_ratio * ram_bytes())
         self._lazy_s = (config.group.min_wait_ms or config.group.max_wait_ms) / 1000
         self._woken: list[ClientSession] = []
@@ -407,7 +409,9 @@ class NodeDriver:
         except Exception as error:  # noqa: BLE001  # as above
             self.crashed("a look at the memory", error)
         if self._port.checkpoint_offset:
-            self.journal_driver.drop_before(self.node.droppable_before(self._port.checkpoint_offset))
+            assert self.journal is not None
+            hold = self._feed_hold.look(self.journal)
+            self.journal_driver.drop_before(self.node.droppable_before(self._port.checkpoint_offset), hold)
 
     def _look_at_space(self) -> None:
         if self.node is None or self._space is None:

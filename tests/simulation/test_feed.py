@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -17,6 +18,8 @@ from tests.simulation.sim_feed import SimFeed
 from understudy.broker.core.recovery import Recovery
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log.journal_recovery import scan
+from understudy.observers.events_schema import Event
+from understudy.observers.feed_reader import FeedReader
 from understudy.replicator.broker_replicator import BrokerReplicator
 
 SEEDS = (4, 5, 8, 20, 21)
@@ -68,3 +71,21 @@ def test_the_command_writes_a_file_a_broker(tmp_path: Path, capsys: pytest.Captu
         assert {event["broker"] for event in events} == {file.stem}
         assert {"epoch", "prepare", "commit", "append", "apply"} <= {event["event"] for event in events}
         assert all(event["at_ms"] > 1_700_000_000_000 for event in events if event["event"] != "segment")
+
+
+def test_a_feed_that_goes_on_anywhere_is_the_one_that_was_never_interrupted() -> None:
+    """On the disk that a run with catch-ups and cuts leaves behind, at places that a seed draws."""
+    cluster = SimCluster(20)
+    run_cluster(cluster)
+    random = Random(20)
+    for node in cluster.nodes.values():
+        reader = FeedReader(node.storage)
+        lists: list[list[Event]] = []
+        cursors: list[bytes | None] = []
+        for events in reader.events():
+            lists.append(events)
+            cursors.append(reader.cursor())
+        for place in random.sample(range(len(lists)), 12):
+            resumed = FeedReader(node.storage, cursors[place])
+            assert list(resumed.events()) == lists[place + 1 :]
+            assert resumed.cursor() == cursors[-1]

@@ -7,7 +7,7 @@ from random import Random
 import attrs
 import pytest
 
-from tests.simulation.disk import MemoryStorage
+from tests.simulation.disk import MemoryFile, MemoryStorage
 from tests.unit.log.test_journal_kit import SMALL, fill, new_journal, note, open_journal
 from tests.unit.log.test_journal_recovery import overwrite, write_group
 from understudy.broker.log.journal_recovery import scan
@@ -107,6 +107,33 @@ def test_a_segment_that_is_dropped_while_it_is_read_is_read_to_its_end_and_what_
     assert (gone.last, segment_name(gone.first), gone.rewritten) == (1, kept, False)
     late = [each for each in JournalTail(storage).frames() if not isinstance(each, bytes)]
     assert late[0] == SegmentsGone(0, gone.first)
+
+
+class Vanishing(MemoryStorage):
+    """Loses a segment when it is opened for the second time: its header has been read by then."""
+
+    vanishes = ""
+    opened = 0
+
+    def open(self, name: str) -> MemoryFile:
+        self.opened += name == self.vanishes
+        if self.opened == 2 and name == self.vanishes:
+            self.vanishes = ""
+            self.remove(name)
+        return super().open(name)
+
+
+def test_a_segment_that_is_dropped_between_its_header_and_its_first_frame() -> None:
+    storage = Vanishing()
+    fill(new_journal(storage), 60)
+    storage.vanishes = segment_name(2)
+    found = [each for each in JournalTail(storage).frames() if not isinstance(each, bytes)]
+    assert [each if isinstance(each, SegmentsGone) else each.header.number for each in found[:4]] == [
+        1,
+        SegmentsGone(1, 3),
+        3,
+        4,
+    ]
 
 
 def test_a_journal_that_was_replaced_is_told() -> None:

@@ -28,7 +28,7 @@ XID = Xid(0, b"order 17", b"b1")
 MESSAGE = Message("x", "key", b"\0\0", b"body!", persistent=True)
 EMPTY = b"\0\0\0\0"
 HEADER = SegmentHeader(
-    number=3,
+    number=1,
     size_bytes=1 << 16,
     alignment=512,
     footer_bytes=512,
@@ -279,7 +279,7 @@ def test_a_record(raw: bytes, expected: list[dict[str, Any]]) -> None:
             "g",
             "ab",
             "b1",
-            "j3-77",
+            "j1-77",
         ]
         assert [each[name] for name in ("seq", "epoch", "offset", "at_ms")] == [number, EPOCH, 2, 1000]
 

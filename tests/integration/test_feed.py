@@ -1,0 +1,215 @@
+"""``understudy feed`` on real brokers under load: brokers and reader are killed, and no commit is missing or told twice."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from tests.integration.broker_process import PROGRAM, running_broker, wait_until
+from tests.integration.conftest import SMALL_SEGMENTS
+from tests.stress.clients import declare
+from tests.stress.confirmer import Confirmer
+from tests.stress.group import Group, running_group
+from tests.stress.load import Load
+from tests.stress.mover import Told
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+Row = dict[str, Any]
+
+
+class Reader:
+    """``understudy feed --follow --json`` of a group, which may be killed and goes on at its cursor."""
+
+    def __init__(self, group: Group) -> None:
+        self.output = group.folder / "feed.jsonl"
+        self._command = [str(PROGRAM), "feed", "--data", str(group.folder), "--follow", "--json"]
+        self._command += ["--cursor", str(group.folder / "feed.cursor"), "--hold", "test"]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        if self.output.exists():  # the last line may have been cut short by a kill
+            text = self.output.read_bytes()
+            self.output.write_bytes(text[: text.rfind(b"\n") + 1])
+        with self.output.open("ab") as out:
+            self.process = subprocess.Popen(self._command, stdout=out, stderr=subprocess.PIPE)
+
+    def end(self, how: signal.Signals) -> int:
+        assert self.process is not None
+        assert self.process.poll() is None
+        self.process.send_signal(how)
+        code = self.process.wait(30)
+        assert self.process.stderr is not None
+        assert self.process.stderr.read() == b""
+        self.process.stderr.close()
+        return code
+
+    @property
+    def size(self) -> int:
+        return self.output.stat().st_size
+
+    def wait_for_more(self) -> None:
+        size = self.size
+        wait_until("the feed goes on", lambda: self.size > size, 60.0)
+
+    def rows(self) -> Iterator[Row]:
+        for line in self.output.read_bytes().split(b"\n")[:-1]:
+            yield json.loads(line)
+
+
+def told_once(rows: Iterator[Row]) -> dict[str, list[Row]]:
+    """By broker, without what was told twice (a reader that was killed before it had kept its cursor)."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    seen: dict[tuple[str, str, int], Row] = {}
+    for row in rows:
+        key = (row["broker"], row["incarnation"], row["seq"])
+        if key in seen:
+            assert seen[key] == row
+        else:
+            seen[key] = row
+            found[row["broker"]].append(row)
+    return found
+
+
+def fresh(directory: Path) -> list[Row]:
+    done = subprocess.run(
+        [PROGRAM, "feed", "--data", directory, "--json"], capture_output=True, check=True, timeout=120
+    )
+    assert done.stderr == b""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_kill_9_of_brokers_and_of_the_reader(tmp_path: Path) -> None:
+    """Every commit told to a client is on every broker's feed, once; a feed that was killed is the one that was not."""
+    with running_group(tmp_path) as group:
+        load = Load(group.ports, movers=3, pace_s=0.01)
+        load.declare()
+        reader = Reader(group)
+        reader.start()
+        with load.running():
+            load.wait_committed(30)
+            reader.wait_for_more()
+            assert reader.end(signal.SIGKILL) == -signal.SIGKILL
+            backup = group.backups()[0]
+            backup.kill()
+            load.wait_committed(load.committed + 20)
+            reader.start()
+            group.start(backup.name)
+            group.ready()
+            reader.wait_for_more()
+            primary = group.primary()
+            primary.kill()
+            load.wait_committed(load.committed + 20)
+            assert reader.end(signal.SIGKILL) == -signal.SIGKILL
+            group.start(primary.name)
+            group.ready()
+            reader.start()
+            load.wait_committed(load.committed + 20)
+        group.settled()
+        declare(load.finder, ["last"])
+        for number in range(3):  # what comes last is known to be stable when something comes after it
+            stream = Confirmer(f"c{number}", group.primary().port, "last")
+            stream.start()
+            stream.wait_confirmed(3)
+            stream.stop()
+            stream.join()
+        # Its messages carry a transaction's name: one that only takes has none.
+        told = {each.name for each in load.transactions if each.told is Told.COMMITTED and each.puts}
+        assert len(told) > 50
+        wait_until("every commit is on every feed", lambda: not missing(reader, told, group), 60.0)
+        for broker in group.brokers.values():
+            broker.stop()
+        whole: dict[str, list[Row]] = defaultdict(list)
+        for row in fresh(group.folder):
+            whole[row["broker"]].append(row)
+        wait_until("the feed has caught up", lambda: told_once(reader.rows()) == whole, 60.0)
+        assert reader.end(signal.SIGINT) == 0
+        assert whole.keys() == group.brokers.keys()
+        for name, rows in whole.items():
+            assert not [row for row in rows if row["event"] == "gap"]
+            follows_on(rows)
+            once = Counter(row["tx"] for row in rows if row["event"] == "apply" and "tx" in row)
+            assert set(once.values()) == {1}, f"{name} has applied a transaction twice"
+
+
+def missing(reader: Reader, told: set[str], group: Group) -> dict[str, set[str]]:
+    """By broker: names of transactions that clients were told of, and that its feed does not apply."""
+    names: dict[str, str] = {}
+    found: dict[str, set[str]] = {broker: set() for broker in group.brokers}
+    for row in reader.rows():
+        if row["event"] == "prepare":
+            names[row["tx"]] = row["name"]
+        elif row["event"] == "apply" and "tx" in row:
+            found[row["broker"]].add(names[row["tx"]])
+    return {broker: told - each for broker, each in found.items() if told - each}
+
+
+def follows_on(rows: list[Row]) -> None:
+    """No number is missing, and each segment says how long the one before it was."""
+    last: dict[str, int] = {}
+    for row in rows:
+        incarnation, seq = row["incarnation"], row["seq"]
+        assert seq == last.get(incarnation, 0) + 1, row
+        last[incarnation] = seq
+        if row["event"] == "segment" and "previous" in row:
+            assert last[row["previous"]] == row["previous_events"]
+
+
+def test_a_broker_keeps_what_a_reader_that_asked_for_it_has_not_read(tmp_path: Path) -> None:
+    """Up to the bound: the reader is stopped while the broker writes more than that; then it reads on, with a gap that says so."""
+    with running_broker(tmp_path, f"{SMALL_SEGMENTS}\n[feed]\nhold_bytes = {HELD * 65_536}\n") as broker:
+        command = [str(PROGRAM), "feed", "--data", str(broker.data), "--follow", "--json", "--hold", "slow"]
+        output = tmp_path / "feed.jsonl"
+        with output.open("wb") as out:
+            reader = subprocess.Popen(command, stdout=out)
+        try:
+            wait_until("the reader asks", (broker.data / "slow.hold").exists, 60.0)
+            reader.send_signal(signal.SIGSTOP)
+            write_and_take(broker.port)
+            wait_until("the broker lets go of what is beyond the bound", lambda: first_segment(broker.data) > 1, 60.0)
+            reader.send_signal(signal.SIGCONT)
+            wait_until("the rest goes when it is read", lambda: first_segment(broker.data) > HELD, 60.0)
+            reader.send_signal(signal.SIGINT)
+            assert reader.wait(30) == 0
+        finally:
+            reader.kill()
+            reader.wait()
+        told = [json.loads(line) for line in output.read_bytes().splitlines()]
+        # One, or more if it went on while the broker was still removing files.
+        gaps = [row for row in told if row["event"] == "gap"]
+        assert {row["reason"] for row in gaps} == {"dropped"}
+        assert gaps[0]["from_segment"] == 1
+        assert MESSAGES * 2 // 3 < sum(row["event"] == "enqueue" for row in told) < MESSAGES
+
+
+HELD = 20
+"""Segments, of about 80: without the hold the last 45 or so would be kept, which hold little more than half of the messages."""
+MESSAGES = 4000
+
+
+def write_and_take(port: int) -> None:
+    """Many segments of messages, all of which are taken again, but for the last."""
+    with contextlib.closing(pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))) as connection:
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.tx_select()
+        for number in range(MESSAGES):
+            channel.basic_publish("", "q", b"x" * 1024, pika.BasicProperties(delivery_mode=2))
+            if number % 100 == 99:
+                channel.tx_commit()
+            if number == MESSAGES * 3 // 4:
+                channel.tx_commit()
+                channel.queue_purge("q")
+
+
+def first_segment(data: Path) -> int:
+    return min(int(path.name[:16]) for path in data.glob("*.journal"))

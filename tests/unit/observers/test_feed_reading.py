@@ -1,0 +1,173 @@
+"""Reading whole journals: how many records a second, gaps, cursors that cannot be used, order of brokers, statistics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.simulation.disk import MemoryStorage
+from tests.unit.observers.feed_speed import read_journal, write_journal
+from understudy.broker.core.recovery import encode_checkpoint
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log import frame, journal_gate, record
+from understudy.broker.log.journal import Journal, JournalOptions
+from understudy.broker.log.journal_recovery import recover
+from understudy.broker.log.segment import JournalIdentity
+from understudy.broker.message import Message
+from understudy.observers import events_schema as schema
+from understudy.observers.events_schema import Event
+from understudy.observers.feed import Selection, merged
+from understudy.observers.feed_reader import CursorError, FeedReader
+from understudy.observers.journal_stats import journal_stats
+
+SMALL = JournalOptions(segment_bytes=8192, alignment_bytes=512, index_interval_bytes=512, reserve_bytes=0, salt=7)
+MESSAGE = Message("", "q", b"\0\0", b"x" * 300, persistent=True)
+ENQUEUE = MESSAGE.properties + MESSAGE.content()
+QUEUE = 1 << 40 | 1
+
+
+class Nothing:
+    def on_batch(self, header: frame.BatchHeader, frame: bytes) -> None: ...
+
+    def on_note(self, kind: int, payload: bytes) -> None: ...
+
+
+class Broker:
+    """Writes a journal of one message a batch, into a queue that its first record declares."""
+
+    def __init__(self, storage: MemoryStorage, name: str = "b1", clock: int = 1000) -> None:
+        self.state = BrokerState(0)
+        self.now_ms = clock
+        self.journal: Journal = recover(
+            storage,
+            JournalIdentity("g", name),
+            SMALL,
+            Nothing(),
+            checkpoint=self._checkpoint,
+            wall_ms=lambda: self.now_ms,
+        ).journal
+        self.write(record.encode_queue_declare(QUEUE, "/", "q", record.DURABLE, b"\0\0\0\0"))
+
+    def _checkpoint(self) -> bytes:
+        return frame.encode_note(journal_gate.CHECKPOINT, encode_checkpoint(self.state, b""))
+
+    def write(self, raw: bytes) -> None:
+        log = self.state.log
+        data = frame.encode_batch(1, log.end + 1, 1, log.end, [raw])
+        log.epoch = 1
+        self.state.receive_batch(data)
+        self.journal.append(data)
+        log.apply_up_to(log.end)
+        self.journal.sync_now()
+        self.now_ms += 1
+
+    def enqueue(self, count: int) -> None:
+        for _ in range(count):
+            entry = 1 << 40 | self.state.log.end
+            self.write(record.encode_enqueue([(QUEUE, entry, 0)], MESSAGE, False) + ENQUEUE)
+
+    def dequeue(self, *ids: int) -> None:
+        self.write(record.encode_dequeue(record.ACKNOWLEDGED, [(QUEUE, tuple(1 << 40 | each for each in ids))]))
+
+
+def events_of(storage: MemoryStorage, cursor: bytes | None = None) -> list[Event]:
+    return [event for events in FeedReader(storage, cursor).events() for event in events]
+
+
+def test_a_journal_of_a_bench_becomes_events(tmp_path: Path) -> None:
+    """`python -m tests.unit.observers.feed_speed` prints the rate; here only that nothing is lost on the way."""
+    records = write_journal(tmp_path / "b1", 500)
+    assert records == 10 + 500 * 12 + 10 * 16
+    count, took_s = read_journal(tmp_path / "b1", None)
+    per_transaction = 1 + 10 + 1 + 1 + 10 + 1 + 1  # open, enqueue, close, prepare, assign, commit, apply
+    assert count > 500 * per_transaction
+    print(f"{records / took_s:,.0f} records/s")
+
+
+def test_what_was_dropped_before_it_was_read_is_a_gap_with_both_places() -> None:
+    storage = MemoryStorage()
+    broker = Broker(storage)
+    broker.enqueue(5)
+    reader = FeedReader(storage)
+    seen = [event for events in reader.events() for event in events]
+    cursor = reader.cursor()
+    broker.enqueue(60)
+    broker.journal.drop_before(40)
+    first = broker.journal.first_segment
+    for found in (events_of(storage, cursor), [event for events in reader.events() for event in events]):
+        gap = next(event for event in found if isinstance(event, schema.Gap))
+        assert (gap.reason, gap.from_segment, gap.to_segment) == ("dropped", 1, first)
+        begins = found[found.index(gap) + 1]
+        assert isinstance(begins, schema.Segment)
+        assert (begins.seq, begins.incarnation) == (1, f"j{first}-7@{first}")
+        enqueues = [event for event in found[found.index(gap) :] if isinstance(event, schema.Enqueue)]
+        assert {event.queue for event in enqueues} == {"q"}, "the checkpoint has its name"
+    assert isinstance(seen[-1], schema.Append)
+    started = events_of(storage)[0]
+    assert isinstance(started, schema.Gap)
+    assert (started.reason, started.from_segment, started.seq) == ("started", 0, 0)
+
+
+def test_a_cursor_of_something_else_is_refused() -> None:
+    storage = MemoryStorage()
+    Broker(storage)
+    reader = FeedReader(storage)
+    assert reader.cursor() is None
+    list(reader.events())
+    cursor = reader.cursor()
+    assert cursor is not None
+    with pytest.raises(CursorError, match="that is no cursor of this program"):
+        FeedReader(storage, b"{}")
+    newer = msgspec.json.encode({**msgspec.json.decode(cursor), "schema": 99})
+    with pytest.raises(CursorError, match="event schema 99; this program goes on from"):
+        FeedReader(storage, newer)
+
+
+def test_brokers_are_merged_by_their_clocks_and_each_stays_in_order() -> None:
+    one, two = MemoryStorage(), MemoryStorage()
+    Broker(one, "b1", 1000).enqueue(5)
+    Broker(two, "b2", 1002).enqueue(5)
+    readers = [FeedReader(one), FeedReader(two)]
+    found = [event for events in merged(reader.events() for reader in readers) for event in events]
+    for storage, broker in ((one, "b1"), (two, "b2")):
+        assert [event for event in found if event.broker == broker] == events_of(storage)
+    times = [event.at_ms for event in found if event.at_ms]
+    assert times == sorted(times)
+
+
+def test_what_is_selected() -> None:
+    events = [events for events in FeedReader(_with_two_messages()).events() if len(events) > 1][-1]
+    assert Selection().of(events) is events
+    assert [type(event) for event in Selection(queue="q").of(events)] == [schema.Enqueue]
+    assert [type(event) for event in Selection(queue="/orders/q").of(events)] == []
+    assert Selection(txs=frozenset(("1.1",))).of(events) == []
+    assert Selection(since_ms=events[0].at_ms).of(events) == events
+    assert Selection(since_ms=events[0].at_ms + 1).of(events) == []
+
+
+def _with_two_messages() -> MemoryStorage:
+    storage = MemoryStorage()
+    Broker(storage).enqueue(2)
+    return storage
+
+
+def test_statistics_say_what_lives_and_what_keeps_a_segment() -> None:
+    storage = MemoryStorage()
+    broker = Broker(storage)
+    broker.enqueue(40)
+    oldest = 1
+    broker.dequeue(*range(oldest + 1, 30))
+    broker.enqueue(1)
+    found = journal_stats(storage)
+    assert [each.number for each in found] == list(range(1, len(found) + 1))
+    assert found[0].pinned_by == "queue q: 1"
+    assert (found[0].live_records, found[0].live_bytes > 300) == (1, True)
+    assert found[1].pinned_by == "segment 1 before it"
+    assert (found[1].live_bytes, found[1].dead_bytes > 300) == (0, True)
+    assert found[-1].pinned_by == "written to"
+    assert sum(each.live_records for each in found) == 13
+    broker.dequeue(oldest)
+    broker.enqueue(1)
+    assert journal_stats(storage)[0].pinned_by == "nothing: it goes next"
