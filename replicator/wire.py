@@ -27,8 +27,8 @@ from understudy.broker.errors import UnderstudyError, cut_text
 from understudy.broker.log.record import read_short, short
 from understudy.replicator.id_set import IdSet
 
-WIRE_VERSION: Final = 1
-"""The newest version this code speaks."""
+WIRE_VERSION: Final = 2
+"""The newest version this code speaks. Its messages are those of version 1; its handshake tells strangers nothing."""
 OLDEST_WIRE_VERSION: Final = 1
 """The oldest one it understands: a rolling upgrade replaces backups first."""
 

@@ -1,21 +1,35 @@
 """What two brokers must agree on before a link carries anything, and how each proves that it holds the group's secret.
 
     dialer                                    acceptor
-      HELLO   what it is, a nonce       ->
-              <-  ANSWER  what it is, a nonce       (or REFUSE: the first thing in which the two differ)
+      HELLO   ids, versions, a nonce    ->
+              <-  CHALLENGE  a nonce
       PROOF   hmac "dialer"             ->
-              <-  WELCOME hmac "acceptor"           (or REFUSE: the secret differs)
+              <-  SEALED_WELCOME  hmac "acceptor", what it is    (or REFUSE: the secret differs)
+      CONFIRM hmac "settings", what it is  ->                    (or REFUSE: the first thing in which the two differ)
 
-Each proof is HMAC-SHA256 over a label, the role of the one who proves, and both hellos byte for byte: identities, nonces,
-versions and values. So nothing said in the open can have been changed on the way (no downgrade), a proof is of no use in
-another conversation (the nonces), and cannot be sent back to its maker (the role). The dialer proves first: whoever can reach
-the port but lacks the secret gets nothing to try guesses on at home. An empty secret proves nothing, and is allowed by the
-configuration on loopback only.
+An acceptor tells a stranger nothing: its ids, its versions and the values that must agree (the names of its virtual hosts among
+them) come with a proof, and after the dialer's. A dialer tells the address that the store has for a broker its ids and versions,
+so that brokers of older versions understand it, and no values.
 
-After WELCOME frames are not authenticated one by one. Against somebody who can write into the connection only TLS helps.
+Each proof is HMAC-SHA256 over a label, the role of the end that proves, and all that was said before it, byte for byte. So nothing
+that was said in the open can have been changed on the way (no downgrade), a proof is of no use in another conversation (the
+nonces), and cannot be sent back to its maker (the role). The dialer proves first: a stranger that can reach the port but lacks the
+secret gets nothing to try guesses on at home. An empty secret proves nothing, and is allowed by the configuration on loopback only.
+
+Wire version 1 knew another handshake, which a peer of that version still gets:
+
+      HELLO   what it is, a nonce       ->
+              <-  ANSWER  what it is, a nonce       (or REFUSE)
+      PROOF   hmac "dialer"             ->
+              <-  WELCOME hmac "acceptor"           (or REFUSE)
+
+There an acceptor tells its ids and versions before it knows who asks. It leaves out the values that must agree, compares the
+dialer's with its own, and does not tell a dialer that has proved nothing what the difference is; its log says that.
+
+After that, frames are not authenticated one by one. Against somebody who can write into the connection only TLS helps.
 
 A hello is JSON, because brokers of different versions must be able to read each other's: unknown keys are passed over, and
-the reason for a refusal can name both sides. It says nothing that is secret.
+the reason for a refusal can name both sides.
 """
 
 from __future__ import annotations
@@ -30,11 +44,17 @@ from understudy.broker.errors import UnderstudyError
 
 DIALER: Final = b"dialer"
 ACCEPTOR: Final = b"acceptor"
+SETTINGS: Final = b"settings"
+PROOF_BYTES: Final = 32
+SEALED_SINCE: Final = 2
+"""The first wire version of which an end tells what it is with a proof only."""
 MIN_NONCE_BYTES: Final = 16
+MAX_NONCE_BYTES: Final = 64
 MAX_HELLO_BYTES: Final = 64 << 10
 """The longest frame that is taken from somebody who has not proved anything."""
 
 _LABEL: Final = b"understudy link"
+_SEALED_LABEL: Final = b"understudy link, sealed"
 _SHOWN_CHARACTERS: Final = 100
 
 
@@ -80,6 +100,15 @@ class Hello:
     agreed: dict[str, str]
 
     @property
+    def seals(self) -> bool:
+        """It can tell what it is with a proof only."""
+        return self.newest_wire >= SEALED_SINCE
+
+    def open_part(self) -> Hello:
+        """What is told before the other end has proved anything."""
+        return attrs.evolve(self, agreed={}) if self.seals else self
+
+    @property
     def reads(self) -> tuple[int, int]:
         """The record formats that it reads, both included."""
         return self.oldest_record_format or self.record_format, self.newest_record_format or self.record_format
@@ -90,7 +119,7 @@ _decoder: Final = msgspec.json.Decoder(Hello)
 
 def encode_hello(hello: Hello) -> bytes:
     encoded = msgspec.json.encode(hello)
-    assert len(encoded) <= MAX_HELLO_BYTES, f"a hello of {len(encoded)} bytes"
+    assert len(encoded) <= MAX_HELLO_BYTES - PROOF_BYTES, f"a hello of {len(encoded)} bytes"
     return encoded
 
 
@@ -107,9 +136,18 @@ def decode_hello(buf: bytes) -> Hello:
 
 
 def proof(secret: bytes, role: bytes, dialer_hello: bytes, acceptor_hello: bytes) -> bytes:
-    """What only who holds ``secret`` can say, in ``role``, in the conversation that began with these two hellos."""
+    """What only an end with ``secret`` can say, in ``role``, in the conversation of version 1 that began with these two hellos."""
+    return _mac(secret, _LABEL, role, dialer_hello, acceptor_hello)
+
+
+def sealed_proof(secret: bytes, role: bytes, *said: bytes) -> bytes:
+    """The same of a conversation in which this was ``said`` so far, in order."""
+    return _mac(secret, _SEALED_LABEL, role, *said)
+
+
+def _mac(secret: bytes, *parts: bytes) -> bytes:
     mac = hmac.new(secret, digestmod="sha256")
-    for part in (_LABEL, role, dialer_hello, acceptor_hello):
+    for part in parts:
         mac.update(len(part).to_bytes(4, "big"))
         mac.update(part)
     return mac.digest()

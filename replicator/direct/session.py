@@ -4,18 +4,21 @@ A driver feeds it what arrives and the time, and writes what it gives out. It au
 stream into messages (``framing``), sends heartbeats, and notices that the other end is dead. It never raises over what a peer
 sends: it finishes, and :attr:`LinkSession.reason` says why.
 
-=========  ====  =====================  ==================================================
-frame      kind  from                   body
-=========  ====  =====================  ==================================================
-HELLO      1     dialer                 JSON
-ANSWER     2     acceptor               JSON
-PROOF      3     dialer                 32 octets
-WELCOME    4     acceptor               32 octets
-REFUSE     5     both, for good         text: why there will be no link
-MESSAGE    6     both, once open        whatever the core says
-HEARTBEAT  7     both, once open        nothing
-GOODBYE    8     both, once open        text: why the link ends
-=========  ====  =====================  ==================================================
+==============  ====  =====================  =============================================
+frame           kind  from                   body
+==============  ====  =====================  =============================================
+HELLO           1     dialer                 JSON
+ANSWER          2     acceptor (version 1)   JSON
+PROOF           3     dialer                 32 octets
+WELCOME         4     acceptor (version 1)   32 octets
+REFUSE          5     both, for good         text: why there will be no link
+MESSAGE         6     both, once open        whatever the core says
+HEARTBEAT       7     both, once open        nothing
+GOODBYE         8     both, once open        text: why the link ends
+CHALLENGE       9     acceptor               16 to 64 octets
+SEALED_WELCOME  10    acceptor               32 octets, JSON
+CONFIRM         11    dialer                 32 octets, JSON
+==============  ====  =====================  =============================================
 
 Kinds 2 and 4 are not 1 and 3 seen from the other side: a TCP connection that has, by the accident of loopback port numbers,
 reached itself, must not take its own HELLO for an answer.
@@ -51,6 +54,9 @@ WELCOME: Final = 4
 REFUSE: Final = 5
 HEARTBEAT: Final = 7
 GOODBYE: Final = 8
+CHALLENGE: Final = 9
+SEALED_WELCOME: Final = 10
+CONFIRM: Final = 11
 
 MAX_MESSAGE_BYTES: Final = MAX_FRAME_BYTES + (64 << 10)
 """The largest message by default: the largest batch that a journal takes, and what a link says around it."""
@@ -60,6 +66,11 @@ RECORD_FORMATS: Final = (OLDEST_FORMAT_VERSION, FORMAT_VERSION, OLDEST_WRITTEN_V
 """What this program speaks, reads and writes: see :class:`LinkSession`."""
 
 _MAX_REASON_CHARACTERS: Final = 1_000
+_UNTOLD: Final = (
+    "the shared secret (link.secret), or something else that must be the same at both ends, is not: see the log of the broker that"
+    " refuses"
+)
+"""What an end is told that has not proved that it holds the secret."""
 
 
 class _State(Enum):
@@ -69,6 +80,7 @@ class _State(Enum):
     ANSWER = "an ANSWER"
     PROOF = "a PROOF"
     WELCOME = "a WELCOME"
+    CONFIRM = "a CONFIRM"
     OPEN = "messages"
     FINISHED = "nothing"
 
@@ -166,9 +178,12 @@ class LinkSession:
             nonce=nonce,
             agreed=dict(agreed),
         )
-        self._our_hello = handshake.encode_hello(self._ours)
+        self._our_hello = handshake.encode_hello(self._ours.open_part())
         self._theirs: Hello | None = None
         self._their_hello = b""
+        self._whole = b""
+        self._sealed = False
+        self._told = not self._ours.seals
         self._state = _State.ANSWER if dialing else _State.HELLO
         if dialing:
             self._put(HELLO, self._our_hello)
@@ -293,23 +308,69 @@ class LinkSession:
 
     def _take_hello(self, body: bytes) -> None:
         self._theirs, self._their_hello = handshake.decode_hello(body), body
+        self._state = _State.PROOF
+        if self._ours.seals and self._theirs.seals:
+            self._sealed = True
+            self._our_hello = self._ours.nonce  # a stranger is told no more
+            self._put(CHALLENGE, self._our_hello)
+            return
         self.wire_version = handshake.check_agreement(self._theirs, self._ours)
         self._put(ANSWER, self._our_hello)
-        self._state = _State.PROOF
 
     def _take_answer(self, body: bytes) -> None:
         self._theirs, self._their_hello = handshake.decode_hello(body), body
+        if self._ours.seals and self._theirs.seals:
+            raise HandshakeError(f"{self._theirs.broker} answers as a broker of an older version does")
         self.wire_version = handshake.check_agreement(self._ours, self._theirs)
         self._put(PROOF, handshake.proof(self._secret, handshake.DIALER, self._our_hello, body))
         self._state = _State.WELCOME
 
+    def _take_challenge(self, body: bytes) -> None:
+        if not self._ours.seals or not handshake.MIN_NONCE_BYTES <= len(body) <= handshake.MAX_NONCE_BYTES:
+            raise HandshakeError(f"the other end sent a CHALLENGE of {len(body)} octets")
+        self._sealed = True
+        self._their_hello = body
+        self._put(PROOF, handshake.sealed_proof(self._secret, handshake.DIALER, self._our_hello, body))
+        self._state = _State.WELCOME
+
     def _take_proof(self, body: bytes) -> None:
         hellos = (self._their_hello, self._our_hello)
+        if self._sealed:
+            handshake.check_proof(handshake.sealed_proof(self._secret, handshake.DIALER, *hellos), body)
+            self._whole = handshake.encode_hello(self._ours)
+            seal = handshake.sealed_proof(self._secret, handshake.ACCEPTOR, *hellos, self._whole)
+            self._put(SEALED_WELCOME, seal + self._whole)
+            self._told = True
+            self._state = _State.CONFIRM
+            return
         handshake.check_proof(handshake.proof(self._secret, handshake.DIALER, *hellos), body)
         self._put(WELCOME, handshake.proof(self._secret, handshake.ACCEPTOR, *hellos))
         self._open()
 
+    def _take_sealed_welcome(self, body: bytes) -> None:
+        seal, whole = body[: handshake.PROOF_BYTES], body[handshake.PROOF_BYTES :]
+        said = (self._our_hello, self._their_hello, whole)
+        if not self._sealed:
+            raise HandshakeError("the other end sent a SEALED_WELCOME without a CHALLENGE")
+        handshake.check_proof(handshake.sealed_proof(self._secret, handshake.ACCEPTOR, *said), seal)
+        self._told = True
+        self._theirs = handshake.decode_hello(whole)
+        self.wire_version = handshake.check_agreement(self._ours, self._theirs)
+        ours = handshake.encode_hello(self._ours)
+        self._put(CONFIRM, handshake.sealed_proof(self._secret, handshake.SETTINGS, *said, ours) + ours)
+        self._open()
+
+    def _take_confirm(self, body: bytes) -> None:
+        seal, whole = body[: handshake.PROOF_BYTES], body[handshake.PROOF_BYTES :]
+        said = (self._their_hello, self._our_hello, self._whole, whole)
+        handshake.check_proof(handshake.sealed_proof(self._secret, handshake.SETTINGS, *said), seal)
+        self._theirs = handshake.decode_hello(whole)
+        self.wire_version = handshake.check_agreement(self._theirs, self._ours)
+        self._open()
+
     def _take_welcome(self, body: bytes) -> None:
+        if self._sealed:
+            raise HandshakeError("the other end sent a WELCOME behind a CHALLENGE")
         expected = handshake.proof(self._secret, handshake.ACCEPTOR, self._our_hello, self._their_hello)
         handshake.check_proof(expected, body)
         self._open()
@@ -345,7 +406,7 @@ class LinkSession:
         if self.established:
             self._put(GOODBYE, reason[:_MAX_REASON_CHARACTERS].encode(errors="replace"))
         elif self._theirs is not None:
-            self._put(REFUSE, reason[:_MAX_REASON_CHARACTERS].encode(errors="replace"))
+            self._put(REFUSE, (reason if self._told else _UNTOLD)[:_MAX_REASON_CHARACTERS].encode(errors="replace"))
         self._finish(reason)
 
     def _finish(self, reason: str) -> None:
@@ -359,6 +420,9 @@ class LinkSession:
         (_State.ANSWER, ANSWER): _take_answer,
         (_State.PROOF, PROOF): _take_proof,
         (_State.WELCOME, WELCOME): _take_welcome,
+        (_State.ANSWER, CHALLENGE): _take_challenge,
+        (_State.WELCOME, SEALED_WELCOME): _take_sealed_welcome,
+        (_State.CONFIRM, CONFIRM): _take_confirm,
         (_State.OPEN, HEARTBEAT): _take_heartbeat,
         (_State.OPEN, GOODBYE): _take_goodbye,
     }

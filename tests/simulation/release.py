@@ -63,9 +63,9 @@ class Release:
 
 
 THIS: Final = Release(name="this")
-BEFORE: Final = Release(name="before", record_formats=(1, 2, 1))
+BEFORE: Final = Release(name="before", wire_versions=(1, 1), record_formats=(1, 2, 1))
 """Knows no time to live that a commit begins."""
-NEXT: Final = Release(name="next", wire_versions=(1, 2), record_formats=(1, 4, 1), kinds=(FUTURE_KIND,))
+NEXT: Final = Release(name="next", wire_versions=(1, 3), record_formats=(1, 4, 1), kinds=(FUTURE_KIND,))
 """Speaks with :data:`THIS`, and knows more."""
-AFTER_NEXT: Final = Release(name="after next", wire_versions=(2, 3), record_formats=(4, 5, 4), kinds=(FUTURE_KIND,))
+AFTER_NEXT: Final = Release(name="after next", wire_versions=(3, 4), record_formats=(4, 5, 4), kinds=(FUTURE_KIND,))
 """Does not speak with :data:`THIS` any more."""

@@ -1,6 +1,6 @@
 """Groups whose brokers run different versions of the program (DESIGN 12): mixed ones work, and what cannot be read is refused.
 
-The newer version is made up (``release.NEXT``): wire versions 1 to 2, record formats 1 to 4, and with format 4 a kind of record
+The newer version is made up (``release.NEXT``): wire versions 1 to 3, record formats 1 to 4, and with format 4 a kind of record
 that the program of this tree, which reads 1 to 3, does not know.
 """
 
@@ -107,7 +107,7 @@ def test_a_rolling_upgrade() -> None:
         done.append(b"last")
         group.everywhere("a", *done)
         group.everywhere("b", b"tx 0", b"tx 1", b"last")
-        assert set(wire_versions(group).values()) == {2}
+        assert set(wire_versions(group).values()) == {3}
         group.until("the newer format is written", lambda: written(second) == 4)
         offset = write_future(group)
         group.until("all hold it", lambda: all(node.node.state.log.durable >= offset for node in group.nodes))
@@ -130,7 +130,7 @@ def test_the_newer_program_leads_older_ones() -> None:
         first.start()
         group.ready()
         assert written(newer) == 3
-        assert wire_versions(group) == {frozenset({newer.name, name}): 1 for name in (first.name, older.name)}
+        assert wire_versions(group) == {frozenset({newer.name, name}): 2 for name in (first.name, older.name)}
         opened(group, "two").committed("two")
         group.everywhere("a", b"one", b"two")
         assert not newer.node.state.log.may_hold(FUTURE_KIND)
@@ -328,7 +328,7 @@ def test_versions_that_do_not_meet_are_refused() -> None:
         group.run_ms(A_WHILE_MS)
         assert 2 <= group.cluster.network.refused - dials <= TRIES
         assert (
-            f"wire versions do not meet: {backup.name} speaks 2 to 3, {group.primary.name} speaks 1 to 1; upgrade "
+            f"wire versions do not meet: {backup.name} speaks 3 to 4, {group.primary.name} speaks 1 to 2; upgrade "
             f"{group.primary.name} (the backups first, the primary last)"
         ) in "; ".join(backup.ha.blockers())
         assert backup.up

@@ -1,4 +1,4 @@
-"""``understudy serve`` of the next minor version, which is made up: wire versions 1 to 2, record formats 1 to 4.
+"""``understudy serve`` of the next minor version, which is made up: wire versions 1 to 3, record formats 1 to 4.
 
     python next_broker.py CONFIG
 
@@ -21,7 +21,7 @@ EVERY_MS = 250
 
 record.FORMAT_VERSION = 4  # type: ignore[misc]
 record.NEWEST_KINDS[4] = FUTURE_KIND
-wire.WIRE_VERSION = 2  # type: ignore[misc]
+wire.WIRE_VERSION = 3  # type: ignore[misc]
 
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.state import BrokerState

@@ -17,8 +17,10 @@ import pytest
 import structlog
 import uvloop
 
+from understudy.broker.server.stranger_log import LINES
 from understudy.replicator.direct import driver
 from understudy.replicator.direct.driver import DirectFabric, LinkSettings, monotonic_ms
+from understudy.replicator.direct.framing import frame_head
 from understudy.replicator.direct.link import DirectLink
 from understudy.replicator.direct.session import LinkSession
 from understudy.replicator.fabric import Fabric, Link
@@ -509,6 +511,22 @@ def test_a_wrong_secret_is_refused_told_to_the_dialer_and_logged_once(run: Run) 
             for owner in (one, other):
                 owner.fabric.close()
                 await owner.fabric.wait_closed()
+
+    run(main)
+
+
+def test_strangers_that_each_say_something_else_are_counted(run: Run) -> None:
+    """13,000 of them wrote 560 KB into the log: each had a reason of its own, so each was logged."""
+
+    async def main() -> None:
+        async with owners("b1") as (one,):
+            with structlog.testing.capture_logs() as logs:
+                for number in range(60):
+                    _, writer = await asyncio.open_connection("127.0.0.1", one.fabric.port)
+                    writer.write(frame_head(number + 20, b""))
+                    await polled(lambda number=number: one.fabric.statistics().refused == number + 1)  # type: ignore[misc]
+                    writer.close()
+            assert len([log for log in logs if log["event"] == "peer refused"]) == LINES
 
     run(main)
 

@@ -84,6 +84,85 @@ def framed(kind: int, body: bytes) -> bytes:
     return frame_head(kind, body) + body
 
 
+# ------------------------------------------------------------------------------------------------------------ strangers
+
+SETTINGS = {"broker.vhosts": "/,hidden-vhost"}
+
+
+def answered_to(said: bytes, **changes: Any) -> bytes:
+    """All that an acceptor says to a stranger that says this."""
+    other = acceptor(**({"group": "hidden-group", "broker": "hidden-broker", "agreed": SETTINGS} | changes))
+    other.receive(said, 0)
+    return b"".join(other.take_output())
+
+
+def hello_of(**changes: Any) -> bytes:
+    return b"".join(dialer(**changes).take_output())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        hello_of(),
+        hello_of(group="hidden-group", peer="hidden-broker", agreed=SETTINGS),
+        hello_of(wire_versions=(1, 1)),
+        hello_of(wire_versions=(1, 1), group="hidden-group"),
+        hello_of(wire_versions=(2, 9)),
+        hello_of(wire_versions=(7, 9)),
+        hello_of() + framed(session.PROOF, bytes(32)),
+        hello_of() + framed(session.CONFIRM, bytes(32)),
+        hello_of() + framed(framing.MESSAGE, b"x"),
+        framed(session.HELLO, b"{}"),
+    ],
+)
+def test_a_stranger_is_told_nothing_of_the_broker(said: bytes) -> None:
+    """A link told whoever connected its group, its broker's id, its versions and the names of all virtual hosts."""
+    told = answered_to(said)
+    assert b"hidden" not in told
+    assert b"wire" not in told
+    assert b"speaks" not in told
+    assert frames(told) == [] or frames(told)[0][0] in (session.CHALLENGE, session.REFUSE)
+
+
+def test_a_peer_of_an_older_version_is_told_ids_and_versions_and_no_settings() -> None:
+    told = answered_to(hello_of(wire_versions=(1, 1), group="hidden-group", peer="hidden-broker", agreed=SETTINGS))
+    ((kind, body),) = frames(told)
+    hello = json.loads(body)
+    assert kind == session.ANSWER
+    assert (hello["group"], hello["broker"], hello["agreed"]) == ("hidden-group", "hidden-broker", {})
+
+
+def test_a_dialer_tells_no_settings_before_the_other_end_has_proved_itself() -> None:
+    assert b"hidden-vhost" not in hello_of(agreed=SETTINGS)
+
+
+@pytest.mark.parametrize(("dials", "accepts"), [((1, 1), (1, 2)), ((1, 2), (1, 1))])
+def test_ends_of_both_versions_link_and_compare_their_settings(
+    dials: tuple[int, int], accepts: tuple[int, int]
+) -> None:
+    one, other = dialer(wire_versions=dials, agreed=SETTINGS), acceptor(wire_versions=accepts, agreed=SETTINGS)
+    talk(one, other)
+    assert (one.established, one.wire_version, other.wire_version) == (True, 1, 1)
+    one = dialer(wire_versions=dials, agreed={"broker.vhosts": "/"})
+    other = acceptor(wire_versions=accepts, agreed=SETTINGS)
+    talk(one, other)
+    assert not one.established
+    assert not other.established
+    assert "broker.vhosts differs" in (other.reason if accepts == (1, 2) else one.reason)
+
+
+def test_a_confirm_that_was_changed_on_the_way_opens_nothing() -> None:
+    one, other = dialer(agreed=SETTINGS), acceptor(agreed=SETTINGS)
+    for _ in range(2):
+        other.receive(b"".join(one.take_output()), 0)
+        one.receive(b"".join(other.take_output()), 0)
+    ((kind, body),) = frames(b"".join(one.take_output()))
+    assert kind == session.CONFIRM
+    other.receive(framed(kind, body.replace(b"hidden", b"hiddem")), 0)
+    assert not other.established
+    assert "link.secret" in other.reason
+
+
 # ------------------------------------------------------------------------------------------------------------ meeting
 
 
@@ -113,12 +192,22 @@ def test_messages_pass_both_ways_whole_and_in_order() -> None:
 
 
 def test_a_message_behind_the_welcome_in_one_read_is_received() -> None:
-    one, other = dialer(), acceptor()
+    one, other = dialer(wire_versions=(1, 1)), acceptor()
     other.receive(b"".join(one.take_output()), 0)
     one.receive(b"".join(other.take_output()), 0)
     other.receive(b"".join(one.take_output()), 0)
     other.send(b"y" * 70_000)  # longer than anything that is taken before the welcome
     assert one.receive(b"".join(other.take_output()), 0) == [b"y" * 70_000]
+
+
+def test_a_message_behind_the_confirm_in_one_read_is_received() -> None:
+    one, other = dialer(), acceptor()
+    for _ in range(2):
+        other.receive(b"".join(one.take_output()), 0)
+        one.receive(b"".join(other.take_output()), 0)
+    assert not other.established
+    one.send(b"y" * 70_000)
+    assert other.receive(b"".join(one.take_output()), 0) == [b"y" * 70_000]
 
 
 def test_any_broker_may_answer_who_expects_none() -> None:
@@ -179,19 +268,21 @@ def test_the_first_difference_is_refused_at_both_ends_naming_both_values(
     assert not other.established
     assert reason in other.reason
     assert reason in one.reason
-    assert reason in one.remote_reason
+    assert reason in other.remote_reason, "the dialer looks first"
 
 
 def test_the_dialer_checks_for_itself() -> None:
     """An acceptor that overlooks a difference (an older program, say) is refused by the dialer."""
-    one, other = dialer(agreed={"x": "1"}), acceptor(agreed={"x": "1"})
+    one, other = dialer(agreed={"x": "1"}), acceptor(agreed={"x": "1"}, wire_versions=(1, 1))
     other.receive(b"".join(one.take_output()), 0)
     answer = json.loads(frames(b"".join(other.take_output()))[0][1])
     answer["agreed"] = {"x": "2"}
     one.receive(framed(session.ANSWER, json.dumps(answer).encode()), 0)
     assert one.finished
     assert "x differs: b1 has '1', b2 has '2'" in one.reason
-    assert frames(b"".join(one.take_output()))[0][0] == session.REFUSE
+    ((kind, told),) = frames(b"".join(one.take_output()))
+    assert kind == session.REFUSE
+    assert b"x differs" not in told, "the other end has proved nothing"
 
 
 def test_a_backup_of_a_newer_program_may_follow_a_primary_of_an_older_one() -> None:
@@ -204,7 +295,8 @@ def test_a_backup_of_a_newer_program_may_follow_a_primary_of_an_older_one() -> N
 
 def test_a_peer_that_says_only_what_it_writes_reads_nothing_else() -> None:
     """A program from before there were ranges."""
-    one, other = dialer(record_formats=(1, 2, 2)), acceptor(record_formats=(1, 2, 2))
+    one = dialer(record_formats=(1, 2, 2), wire_versions=(1, 1))
+    other = acceptor(record_formats=(1, 2, 2), wire_versions=(1, 1))
     hello = json.loads(frames(b"".join(one.take_output()))[0][1])
     assert (hello["record_format"], hello["oldest_record_format"], hello["newest_record_format"]) == (2, 1, 2)
     del hello["oldest_record_format"], hello["newest_record_format"]
@@ -213,13 +305,13 @@ def test_a_peer_that_says_only_what_it_writes_reads_nothing_else() -> None:
     assert "b2 writes 2 or newer and reads 1 to 2, b1 writes 1 or newer and reads 1 to 1; upgrade b1" in other.reason
 
 
-@pytest.mark.parametrize("versions", [(1, 1), (1, 2)])
+@pytest.mark.parametrize("versions", [(1, 2), (1, 3)])
 def test_a_setting_that_one_version_alone_knows_is_not_compared(versions: tuple[int, int]) -> None:
     """Programs of one version must both have it."""
     one, other = dialer(agreed={"x": "1", "new": "1"}, wire_versions=versions), acceptor(agreed={"x": "1"})
     talk(one, other)
-    assert one.established is other.established is (versions == (1, 2))
-    assert other.reason == ("" if versions == (1, 2) else "new differs: b1 has '1', b2 has none")
+    assert one.established is other.established is (versions == (1, 3))
+    assert other.remote_reason == ("" if versions == (1, 3) else "new differs: b1 has '1', b2 has none")
     one, other = dialer(agreed={"x": "2", "new": "1"}, wire_versions=versions), acceptor(agreed={"x": "1"})
     talk(one, other)
     assert not one.established
@@ -247,7 +339,7 @@ def test_unknown_keys_of_a_newer_hello_are_passed_over() -> None:
     hello = json.loads(frames(b"".join(dialer().take_output()))[0][1]) | {"compression": ["zstd"]}
     one.receive(framed(session.HELLO, json.dumps(hello).encode()), 0)
     assert not one.finished
-    assert frames(b"".join(one.take_output()))[0][0] == session.ANSWER
+    assert frames(b"".join(one.take_output()))[0][0] == session.CHALLENGE
 
 
 # ------------------------------------------------------------------------------------------------------------- secrets
@@ -270,7 +362,7 @@ def test_an_acceptor_that_cannot_prove_itself_is_refused() -> None:
     other.receive(b"".join(one.take_output()), 0)
     one.receive(b"".join(other.take_output()), 0)
     one.take_output()
-    one.receive(framed(session.WELCOME, b"\0" * 32), 0)
+    one.receive(framed(session.SEALED_WELCOME, b"\0" * 32 + b"{}"), 0)
     assert one.finished
     assert not one.established
     assert "link.secret" in one.reason
@@ -286,14 +378,14 @@ def test_who_lacks_the_secret_gets_nothing_made_with_it() -> None:
         said += output
         one.receive(output, 0)
     kinds = [kind for kind, _ in frames(bytes(said))]
-    assert kinds == [session.ANSWER, session.REFUSE]
+    assert kinds == [session.CHALLENGE, session.REFUSE]
     for role in (handshake.DIALER, handshake.ACCEPTOR):
         hello, answer = handshake_hellos()
         assert handshake.proof(SECRET, role, hello, answer) not in said
 
 
 def handshake_hellos() -> tuple[bytes, bytes]:
-    one, other = dialer(), acceptor()
+    one, other = dialer(wire_versions=(1, 1)), acceptor(wire_versions=(1, 1))
     hello = b"".join(one.take_output())
     other.receive(hello, 0)
     return frames(hello)[0][1], frames(b"".join(other.take_output()))[0][1]
@@ -307,17 +399,23 @@ def test_a_proof_is_bound_to_role_and_to_both_hellos() -> None:
     assert proof != handshake.proof(SECRET, handshake.DIALER, hello + answer[:1], answer[1:])
 
 
-def test_a_reflected_proof_opens_nothing() -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_reflected_proof_opens_nothing(version: int) -> None:
     """A stranger that knows no secret answers each frame with what the acceptor itself has said."""
-    victim = acceptor()
-    stranger = dialer(secret=b"")
+    versions = (1, version)
+    victim = acceptor(wire_versions=versions)
+    stranger = dialer(secret=b"", wire_versions=versions)
     victim.receive(b"".join(stranger.take_output()), 0)
-    stranger.receive(b"".join(victim.take_output()), 0)
+    challenge = b"".join(victim.take_output())
+    stranger.receive(challenge, 0)
     # The victim dials as well: the stranger has it prove itself there, to the very same hellos if it can.
-    calling = dialer(broker="b2", peer="b1")
-    answer = json.loads(frames(b"".join(dialer(broker="b1", peer="b2").take_output()))[0][1])
+    calling = dialer(broker="b2", peer="b1", wire_versions=versions)
+    answer = json.loads(frames(b"".join(dialer(broker="b1", peer="b2", wire_versions=versions).take_output()))[0][1])
     calling.take_output()
-    calling.receive(framed(session.ANSWER, json.dumps(answer | {"peer": ""}).encode()), 0)
+    if version == 1:
+        calling.receive(framed(session.ANSWER, json.dumps(answer | {"peer": ""}).encode()), 0)
+    else:
+        calling.receive(challenge, 0)
     stolen = frames(b"".join(calling.take_output()))[0]
     assert stolen[0] == session.PROOF
     victim.receive(framed(*stolen), 0)
@@ -326,21 +424,36 @@ def test_a_reflected_proof_opens_nothing() -> None:
     assert "link.secret" in victim.reason
 
 
-@pytest.mark.parametrize("changed", [{"newest_wire": 1}, {"nonce": "b" * 24}, {"more": 1}])
-def test_a_hello_that_was_changed_on_the_way_opens_nothing(changed: dict[str, Any]) -> None:
-    """Such as a downgrade: both ends speak version 2, somebody between them has them agree on 1."""
-    for forged_leg in (session.HELLO, session.ANSWER):
-        one, other = dialer(wire_versions=(1, 2)), acceptor(wire_versions=(1, 2))
-        for _ in range(2):
-            for sender, receiver in ((one, other), (other, one)):
-                for kind, body in frames(b"".join(sender.take_output())):
-                    if kind == forged_leg:
-                        body = json.dumps(json.loads(body) | changed).encode()  # noqa: PLW2901
-                    receiver.receive(framed(kind, body), 0)
-        assert not one.established
-        assert not other.established
-        assert "link.secret" in one.reason
-        assert "link.secret" in other.reason
+@pytest.mark.parametrize("changed", [{"oldest_wire": 0}, {"nonce": "b" * 24}, {"more": 1}])
+@pytest.mark.parametrize(("version", "forged_leg"), [(1, session.HELLO), (1, session.ANSWER), (2, session.HELLO)])
+def test_a_hello_that_was_changed_on_the_way_opens_nothing(
+    changed: dict[str, Any], version: int, forged_leg: int
+) -> None:
+    one, other = forged_on_the_way((1, version), forged_leg, changed)
+    assert "link.secret" in one.reason
+    assert "link.secret" in other.reason
+
+
+def test_a_downgrade_on_the_way_opens_nothing() -> None:
+    """Both ends speak version 2, and somebody between them has the acceptor believe that the dialer speaks 1 alone."""
+    one, _ = forged_on_the_way((1, 2), session.HELLO, {"newest_wire": 1})
+    assert one.reason == "b2 answers as a broker of an older version does"
+
+
+def forged_on_the_way(
+    versions: tuple[int, int], forged_leg: int, changed: dict[str, Any]
+) -> tuple[LinkSession, LinkSession]:
+    """Both ends, when somebody has changed a frame of this kind."""
+    one, other = dialer(wire_versions=versions), acceptor(wire_versions=versions)
+    for _ in range(2):
+        for sender, receiver in ((one, other), (other, one)):
+            for kind, body in frames(b"".join(sender.take_output())):
+                if kind == forged_leg:
+                    body = json.dumps(json.loads(body) | changed).encode()  # noqa: PLW2901
+                receiver.receive(framed(kind, body), 0)
+    assert not one.established
+    assert not other.established
+    return one, other
 
 
 def test_a_replayed_conversation_opens_nothing() -> None:
