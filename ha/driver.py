@@ -214,11 +214,10 @@ class HaDriver:
         if ha is None:
             return False
         try:  # not _feed: this is the hot path, and the fabric asks for the turn
-            ha.link_message(link, message)
-        except Exception as error:  # noqa: BLE001  # as in _feed
+            return ha.link_message(link, message)
+        except Exception as error:  # as in _feed
             self._host.crashed(f"message of {len(message)} bytes, kind {message[:1].hex()}, from {link.peer}", error)
-        primary = ha.primary
-        return primary is None or primary.due_after(message)
+            raise
 
     def link_lost(self, link: Link, reason: str) -> None:
         ha = self._ha

@@ -297,10 +297,14 @@ class HaBroker:
         if not self.stopped and self.primary is None:
             self.backup.dial_failed(broker, reason, gone)
 
-    def link_message(self, link: Link, message: bytes) -> None:
-        """One message of another broker. A bad one closes its link and stops nobody (DESIGN 9)."""
+    def link_message(self, link: Link, message: bytes) -> bool:
+        """One message of another broker. A bad one closes its link, and no other link is touched (DESIGN 9).
+
+        Returns:
+            Whether a turn has to be ended for it.
+        """
         if self.stopped:
-            return
+            return True
         try:
             if link in self._early:
                 self._early[link].append(message)
@@ -318,6 +322,7 @@ class HaBroker:
             self.happened(LinkRefused(peer=link.peer, reason=reason))
             link.close(reason)
             self.link_lost(link, reason)
+        return self.primary is None or self.primary.due_after(message)
 
     def link_lost(self, link: Link, reason: str) -> None:
         if self.stopped or self._early.pop(link, None) is not None:

@@ -1,11 +1,7 @@
 """NodeDriver: runs the cores of one data directory, one after the other, and ends their turns.
 
-**The turn.** Whatever arrives (bytes of a client, a message on a link, a finished fsync, an answer of the coordination store, a
-tick) is fed to the core and asks for a turn. The turn runs once, when the event loop has handed out everything that was
-ready, and does in this order: the core's end of turn (apply, answer, close one batch), one write per link, one write per
-client (before the links, if nobody waits for what they would be sent), one journal group. If that was synced on the spot (a
-small one is), a backup's acknowledgement goes out with it. Last comes what nobody waits for: a backup applies. So a commit
-shares its fsync with all that came in the same moment, and nobody is answered early, because there is no other place that writes.
+**The turn.** When it is ended and in which order is decided by ``broker.core.turn``. This driver feeds the core, ends the turn
+when the event loop has handed out everything that was ready, and does the I/O that the turn asks for. No other place writes.
 
 **Cores come and go.** A core that steps down is not turned into a backup: its clients are told, its journal is flushed and
 closed, and a new core is recovered from it in the same process. The sockets stay open; who connects meanwhile meets the
@@ -27,10 +23,12 @@ import structlog
 from understudy.broker.config import Config, milliseconds
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.expiry_clock import ExpiryClock
+from understudy.broker.core.gate_port import GatePort
 from understudy.broker.core.let_go import let_go_in_slices
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.state import BrokerState
+from understudy.broker.core.turn import TurnEngine
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.journal_recovery import recover
@@ -44,7 +42,6 @@ from understudy.broker.server.feed_hold import FeedHold
 from understudy.broker.server.file_spill import FileSpill
 from understudy.broker.server.file_storage import DirectoryGoneError, FileStorage
 from understudy.broker.server.garbage import GarbageCollector
-from understudy.broker.server.gate_port import GatePort
 from understudy.broker.server.heap import Heap, glibc
 from understudy.broker.server.journal_driver import JournalDriver
 from understudy.broker.server.logins import Logins
@@ -53,8 +50,6 @@ from understudy.broker.server.space_watch import SpaceWatch
 from understudy.broker.server.time_text import time_text
 
 TICK_S: Final = 0.05
-EARLY_S: Final = 0.0005
-"""A timer that is so much early is not set again: uvloop's are of whole milliseconds."""
 HOUSEKEEPING_S: Final = 1.0
 KEPT_BYTES: Final = 128 << 20
 FAREWELL_S: Final = 1.0
@@ -144,13 +139,8 @@ class NodeDriver:
         self._memory: MemoryWatch | None = None
         self._feed_hold = FeedHold(config.broker.data, config.feed.hold_bytes)
         self._memory_limit = int(config.limits.memory_ratio * ram_bytes())
-        self._lazy_s = (config.group.min_wait_ms or config.group.max_wait_ms) / 1000
+        self.turns = TurnEngine(self, int((config.group.min_wait_ms or config.group.max_wait_ms) * 1_000))
         self._woken: list[ClientSession] = []
-        self._turn_due = self._another_due = False
-        self._flush_due = False
-        self._lazy: asyncio.TimerHandle | None = None
-        self._left = False
-        self._left_at = 0.0
         self._turned: list[asyncio.Future[None]] = []
         self._started = self._housekeeping_at = time.monotonic()
         self._loop.call_later(TICK_S, self._tick)
@@ -188,6 +178,7 @@ class NodeDriver:
         except Exception as error:  # noqa: BLE001  # our own mistake: the journal was read and believed
             self.crashed("opening the recovered core", error)
         self.node = node
+        self.turns.opened(node, port)
         self.spill = spill
         self.broker = node.broker
         self._space = SpaceWatch(str(self._storage), journal, node.disk_low)
@@ -236,124 +227,57 @@ class NodeDriver:
     # -- the turn -------------------------------------------------------------------------------------------------
 
     def request_turn(self, at_once: bool = False) -> None:
-        """Something was fed to the core: end the turn when the loop has handed out what is ready.
-
-        ``at_once`` (see `EdgeHost.turn`) ends it here and now on a broker that does not lead: it hears from nobody but its primary,
-        so there is nothing else that could be ready and share the turn.
-        """
-        if self._turn_due:
-            return
-        self._turn_due = True
-        if at_once and self.node is not None and not self.node.broker.leading:
-            self._turn()
-        else:
-            self._loop.call_soon(self._turn)
+        """Something was fed to the core: end the turn when the loop has handed out what is ready; see `TurnEngine.request`."""
+        self.turns.request(at_once)
 
     def woken(self, session: ClientSession) -> None:
         """A client has output, or is to be read or not to be read."""
         self._woken.append(session)
-        if not self._turn_due:
-            self._turn_due = True
-            self._loop.call_soon(self._turn)
+        self.turns.wake_clients()
 
-    def _turn(self) -> None:
-        node = self.node
-        try:
-            if node is not None:
-                self._end_turn(node)
-        finally:
-            # From here on a call of request_turn asks for another turn. What a core says in its own turn goes out in it.
-            self._turn_due = self._another_due
-            self._another_due = False
-        if self._woken:
-            self._flush_clients()
-        # Last, because a small group is synced here and now: backups and clients have been written to.
+    # What the turn asks for (`TurnPort`).
+
+    def ask(self) -> None:
+        self._loop.call_soon(self.turns.end)
+
+    def now_us(self) -> int:
+        return time.monotonic_ns() // 1_000
+
+    def wake_in(self, delay_us: int) -> None:
+        self._loop.call_later(delay_us / 1_000_000, self.turns.wake)
+
+    def flush_links(self) -> None:
+        for flush in self._flushes:
+            flush()
+
+    def flush_clients(self) -> None:
+        woken, self._woken = self._woken, []
+        for session in woken:
+            session.flush()
+
+    def begin_group(self) -> None:
         if self.journal_driver is not None:
             self.journal_driver.kick()
-        if node is not None:
-            try:
-                node.after_turn()
-            except Exception as error:  # noqa: BLE001  # as in _end_turn
-                self.crashed(f"after a turn, log at {node.state.log.position}", error)
+
+    def turn_over(self) -> None:
         if self._turned:
             turned, self._turned = self._turned, []
             for future in turned:
                 if not future.done():
                     future.set_result(None)
 
-    def _flush_clients(self) -> None:
-        woken, self._woken = self._woken, []
-        for session in woken:
-            session.flush()
-
-    def _end_turn(self, node: BrokerNode) -> None:
-        try:
-            node.answer()
-            all_answered = bool(self._woken) and not node.urgent
-        except Exception as error:  # noqa: BLE001  # nothing of a peer is looked at here: what comes is ours
-            self.crashed(f"end of a turn, log at {node.state.log.position}", error)
-        if all_answered:  # and nobody waits for what is left of the turn
-            self._turn_due = False  # the core has answered: a client that takes more has it in the next one
-            self._flush_clients()
-            self._another_due, self._turn_due = self._turn_due, True
-        try:
-            left = node.gather(self._flush_due)
-        except Exception as error:  # noqa: BLE001  # as above
-            self.crashed(f"end of a turn, log at {node.state.log.position}", error)
-        self._flush_due = False
-        if not left:
-            self._left = False
-        elif not self._left or self._lazy is None:
-            self._leave()
-        for flush in self._flushes:
-            flush()
-
-    def _leave(self) -> None:
-        """A turn was the first to leave something for later.
-
-        One timer looks after it, and is not set anew by each turn: with one commit after the other it would be, all the time.
-        """
-        self._left = True
-        self._left_at = self._loop.time()
-        if self._lazy is None:
-            self._lazy = self._loop.call_later(self._lazy_s, self._flush_lazy)
-
-    def _flush_lazy(self) -> None:
-        """What nobody waited for has waited long enough, if it is still there."""
-        self._lazy = None
-        if not self._left:
-            return
-        rest_s = self._left_at + self._lazy_s - self._loop.time()
-        if rest_s > EARLY_S:
-            self._lazy = self._loop.call_later(rest_s, self._flush_lazy)
-        else:
-            self._flush_due = True
-            self.request_turn()
-
     async def turned(self) -> None:
         """Wait until a whole turn has been done."""
         future: asyncio.Future[None] = self._loop.create_future()
         self._turned.append(future)
-        self._flush_due = True
-        self.request_turn()
+        self.turns.request_flush()
         await future
 
     def _durable(self) -> None:
-        node, port = self.node, self._port
-        if node is None or port is None:
-            return
-        try:
-            node.durable_to(port.durable_frames())
-            due = node.broker.leading and node.due
-        except Exception as error:  # noqa: BLE001  # as above
-            self.crashed("a finished fsync", error)
+        due = self.turns.durable()
         if self._space is not None and self._space.is_due:
             self._loop.call_soon(self._look_at_space)  # in a turn of its own: this may be the end of one
-        if due:
-            self.request_turn()
-        else:  # a backup has acknowledged, and the primary waits for that; or a primary that is not due
-            for flush in self._flushes:
-                flush()
+        if not due:  # a backup has acknowledged, and the primary waits for that; or a primary that is not due
             os.sched_yield()  # on this CPU, perhaps, and what is left of this turn can wait
 
     def _tick(self) -> None:
@@ -443,6 +367,7 @@ class NodeDriver:
             if session.connection.broker is node.broker:
                 session.close(FAREWELL_S)
         self.node = None
+        self.turns.dropped()
         self.garbage.dropped(node)
         for plugin in self._plugins:
             plugin.dropped(reason)

@@ -27,7 +27,12 @@ class Group:
 
     def __init__(self, seed: int, **changes: Any) -> None:
         """``changes`` are fields of :class:`Knobs`; the others are drawn from the seed."""
-        given: dict[str, Any] = {"brokers": 3, "min_insync": 2, "limits": Limits(heartbeat_s=0)} | changes
+        given: dict[str, Any] = {
+            "brokers": 3,
+            "min_insync": 2,
+            "limits": Limits(heartbeat_s=0),
+            "inline_syncs": 0.0,
+        } | changes
         knobs = attrs.evolve(Knobs.draw(seed), **given)
         self.cluster = SimCluster(seed, knobs=knobs, nemesis=None)
         self.world = self.cluster.world

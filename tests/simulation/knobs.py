@@ -112,6 +112,8 @@ AFTERSHOCKS = 0.7
 """How often, in these."""
 SHARED_TURNS_SHARE = 0.2
 """Of the seeds: what comes at nearly the same time to a broker is often done in one turn, as an event loop does it."""
+INLINE_SYNCS_SHARE = 0.3
+"""Of the seeds: groups of the journal are often synced on the spot, within the turn, as small ones are on a quick disk."""
 ALL_NEEDED_SHARE = 0.12
 """Of the seeds: the group's min_insync is its size, so whoever is away stops it."""
 
@@ -127,6 +129,11 @@ def _aftershocks(seed: int) -> float:
 def _shared_turns(seed: int) -> float:
     rng = Random(f"shared turns {seed}")
     return rng.choice((0.25, 0.5)) if rng.random() < SHARED_TURNS_SHARE else 0.0
+
+
+def _inline_syncs(seed: int) -> float:
+    rng = Random(f"inline syncs {seed}")
+    return rng.choice((0.5, 1.0)) if rng.random() < INLINE_SYNCS_SHARE else 0.0
 
 
 def least_in_sync(brokers: int) -> int:
@@ -176,6 +183,7 @@ class Knobs:
         bucket_shift: how finely the journal's live offsets are counted (12 in the product: then no run would drop a segment).
         idle_ms: an idle moment of a client lasts up to this.
         replicate: the level of queues that do not say one (never drawn: too much would not be replicated).
+        inline_syncs: how often a group of the journal is synced within its turn; in most seeds never.
         shared_turns: how often a broker's turn takes in what comes next; in most seeds never: each thing has a turn.
     """
 
@@ -201,6 +209,7 @@ class Knobs:
     limits: Limits
     replicate: ReplicationLevel = ReplicationLevel.ALL
     shared_turns: float = 0.0
+    inline_syncs: float = 0.0
 
     @classmethod
     def draw(cls, seed: int) -> Knobs:
@@ -240,6 +249,7 @@ class Knobs:
             idle_ms=rng.choice((10, 60, 200)),
             backup_timeout_ms=rng.choice((1_000, 3_000)),
             shared_turns=_shared_turns(seed),
+            inline_syncs=_inline_syncs(seed),
             limits=Limits(
                 heartbeat_s=0,
                 handshake_timeout_ms=60_000,

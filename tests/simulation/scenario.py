@@ -301,6 +301,7 @@ class Scenario(Group):
 
     def replace_primary(self, successor: SimNode, *, hard: bool = True) -> SimNode:
         """The primary dies, and this backup leads; the others are stopped until it does. Returns the one that died."""
+        self.until("led, with no change of the set under way", lambda: self.cluster.primary() is not None)
         before = self.primary
         self.crash(before, hard=hard)
         self.promote(successor)

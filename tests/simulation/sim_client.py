@@ -127,7 +127,8 @@ class Session:
 
     def wake(self) -> None:
         """Asked by the core."""
-        self.awake = self.node.stirred = True
+        self.awake = True
+        self.node.turns.wake_clients()
 
     def flush(self) -> None:
         """The broker's turn has ended: its output goes on its way, and it may read again."""
@@ -180,7 +181,7 @@ class Session:
             return
         if self.unread or self.connection.paused:
             self.unread.append(data)
-            self.node.stirred = True
+            self.node.turns.woken = True
         else:
             self.node.run(self._receive, data)
 

@@ -205,8 +205,8 @@ class LinkEnd:
             if network.on_arrived is not None:
                 network.on_arrived(self.owner, target, bytes(message))
 
-    def _receive(self, message: bytes) -> None:
-        self.owner.extension.ha.link_message(self, message)
+    def _receive(self, message: bytes) -> bool:
+        return self.owner.extension.ha.link_message(self, message)
 
     def close(self, reason: str) -> None:
         self._pair.break_by(self, reason)

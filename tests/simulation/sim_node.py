@@ -1,12 +1,11 @@
 """One simulated broker process around the real core: disk, journal, turns, crashes, pauses.
 
-It does what `broker.server.node_driver` does: feed the core, end the turn, run one sync of the journal at a time, drop dead
-segments, make a new core when the old one steps down.
+It is to the product's `TurnEngine` what `broker.server.node_driver` is: it feeds the core, does what a turn asks for, runs one
+sync of the journal at a time, drops dead segments, and makes a new core when the old one steps down.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,9 @@ from tests.simulation.sim_store import SimCoordination, SimStore
 from tests.simulation.world import MS, World
 from understudy.broker.core.broker import LAZY_MS
 from understudy.broker.core.expiry_clock import ExpiryClock
+from understudy.broker.core.gate_port import GatePort
 from understudy.broker.core.node import BrokerNode
+from understudy.broker.core.turn import TurnEngine
 from understudy.broker.log.journal import Journal, JournalFailedError
 from understudy.broker.log.journal_recovery import recover
 from understudy.broker.log.segment import JournalIdentity
@@ -66,10 +67,11 @@ class SimNode:
         fatal: why it refuses to run ("" if it does not).
         low_disk: why others fill its disk ("" if they do not).
         filled_by: the files of its own that fill its disk, as long as one of them is there.
-        stirred: one of its clients' sessions may have something to write, to read on or to end.
+        turns: ends the turns of the present core.
     """
 
     node: BrokerNode
+    turns: TurnEngine
     journal: Journal
     extension: HaExtension
     watched: WatchedLive
@@ -109,7 +111,6 @@ class SimNode:
         self.release: Release = THIS
         self.dirty_links: list[LinkEnd] = []
         self.clients: list[Session] = []
-        self.stirred = False
         self.wall_offset_ms = 0
         self.low_disk = ""
         self.filled_by: frozenset[str] = frozenset()
@@ -117,14 +118,10 @@ class SimNode:
         self._told_low = ""
         self._deferred: list[Callable[[], None]] = []
         self._job: SyncJob | None = None
-        self._job_frames = 0
-        self._checkpoints: deque[tuple[int, int]] = deque()
-        self._checkpoint_offset = 0
         self._restart_reason = ""
-        self._lazy = False
+        self._feeding = False
         self._shares_turns = knobs.shared_turns
         self._left_turn_of = 0
-        self._flushes = False
         self._ticks = 0
         self._life = 0
         self._open = False
@@ -151,11 +148,8 @@ class SimNode:
     def _open_core(self) -> None:
         self.incarnation += 1
         self._restart_reason = self._told_low = ""
-        self._lazy = self._flushes = False
         self._job = None
         self._deferred.clear()
-        self._checkpoints.clear()
-        self._checkpoint_offset = 0
         self.dirty_links.clear()
         self.store.renew(self.name)
         coordination = SimCoordination(self.store, self)
@@ -169,6 +163,7 @@ class SimNode:
         self.release.install(self.node.state)
         self.watched = self.node.state.live = WatchedLive(self)
         identity = JournalIdentity(group_id=self.config.group, broker_id=self.name)
+        self._gate_port = port = GatePort(self.node)
         recovered = recover(
             self.storage,
             identity,
@@ -178,20 +173,22 @@ class SimNode:
             wall_ms=lambda: self.wall_ms,
         )
         self.journal = recovered.journal
+        port.connect(self.journal, self.journal)
+        self.turns = TurnEngine(self, self.rng.randrange(100, LAZY_MS * MS))
         self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
-        self.node.open(self.journal, self.world.now_ms, self.wall_ms, recovered.report.doubt)
+        self.node.open(port, self.world.now_ms, self.wall_ms, recovered.report.doubt)
+        self.turns.opened(self.node, port)
         self._open = True
         self.checkers.opened(self)
         self.publish(BrokerStatus.JOINING, self.node.state.log.end, "starts", since_text(self.wall_ms))
         self.store.watch(self)
         if self.is_filled:  # others find out a tick later that they fill the disk
             self._look_at_disk()
-        self._end_turn()
+        self.turns.end()
 
     def _checkpoint(self) -> bytes:
-        self._checkpoints.append((self.node.gate.appended + 1, self.node.state.log.applied))
         self.world.happened["checkpoint"] += 1
-        return self.node.checkpoint()
+        return self._gate_port.checkpoint()
 
     @property
     def wall_ms(self) -> int:
@@ -255,7 +252,7 @@ class SimNode:
         """What waited for a disk that hung is synced."""
         if self.disk_hangs:
             self.disk_hangs = False
-            self.run(lambda: None)
+            self.run(_nothing)
 
     def wipe(self) -> None:
         """The data directory is lost (only while down)."""
@@ -285,8 +282,11 @@ class SimNode:
     def _feed_ha(self, action: Callable[[HaBroker], None]) -> None:
         action(self.extension.ha)
 
-    def run(self, action: Callable[..., None], *args: Any) -> None:
-        """Feed the core with one thing, then end the turn; a paused process gets it when it goes on."""
+    def run(self, action: Callable[..., bool | None], *args: Any) -> None:
+        """Feed the core with one thing, then end the turn; a paused process gets it when it goes on.
+
+        No turn is ended for an ``action`` that returns False and has asked for none itself.
+        """
         if not self.up:
             return
         if self.paused:
@@ -297,14 +297,24 @@ class SimNode:
         incarnation = self.incarnation
         try:
             self.node.broker.now_ms = self.world.now_ms
-            action(*args)
-            if self.incarnation == incarnation and self.up and not (self._shares_turns and self._turn_is_left()):
-                flush, self._flushes = self._flushes, False
-                self._end_turn(flush)
+            self._feeding = True
+            try:
+                due = action(*args)
+                if due is not False and self.incarnation == incarnation and self.up:
+                    self.turns.request()
+            finally:
+                self._feeding = False
+            if self.incarnation == incarnation and self.up:
+                self._end_turn()
         except (OSError, StorageFullError, JournalFailedError) as error:
             if isinstance(error, JournalFailedError) and self.journal.failure is None:
                 raise
             self._disk_failed(error)
+
+    def _end_turn(self) -> None:
+        """End the turn if one is asked for and it is not left open."""
+        if self.turns.asked and not (self._shares_turns and self._turn_is_left()):
+            self.turns.end()
 
     def _turn_is_left(self) -> bool:
         """Whether the turn is left open for what comes next: the real driver ends one when nothing more is ready."""
@@ -319,7 +329,7 @@ class SimNode:
     def _end_left_turn(self, incarnation: int) -> None:
         if self.incarnation == incarnation:
             self._left_turn_of = 0
-            self.run(lambda: None)
+            self.run(_nothing)
 
     def _disk_failed(self, error: Exception) -> None:
         """A disk that fails ends the process (exit code 74), and nothing is tried again."""
@@ -328,49 +338,67 @@ class SimNode:
         self.crash(hard=False)
         self.world.at(500 * MS, self.start_if_down)
 
-    def _end_turn(self, flush: bool = False) -> None:
-        if self.node.end_turn(flush) and not self._lazy:
-            self._lazy = True
-            self.world.at(self.rng.randrange(100, LAZY_MS * MS), self._flush, self.incarnation)
-        if self._job is None and not self.disk_hangs:
-            self._begin_sync()
-        self.node.after_turn()
-        if self.dirty_links:
-            links, self.dirty_links = self.dirty_links, []
-            for link in links:
-                link.flush()
-        if self.stirred:
-            self._flush_sessions()
-        if self._restart_reason:
-            self._restart_core()
+    # -- what a turn asks for (TurnPort) --------------------------------------------------------------------------------
 
-    def _flush_sessions(self) -> None:
+    def ask(self) -> None:
+        if not self._feeding:  # else it is ended when the core has been fed
+            self.world.at(0, self._asked, self.incarnation)
+
+    def _asked(self, incarnation: int) -> None:
+        if self.incarnation == incarnation:
+            self.run(_nothing)
+
+    def now_us(self) -> int:
+        return self.world.now_us
+
+    def wake_in(self, delay_us: int) -> None:
+        self.world.at(delay_us, self._wake, self.incarnation)
+
+    def _wake(self, incarnation: int) -> None:
+        if self.incarnation == incarnation:
+            self.run(self._woken)
+
+    def _woken(self) -> bool:
+        self.turns.wake()
+        return False
+
+    def flush_links(self) -> None:
+        links, self.dirty_links = self.dirty_links, []
+        for link in links:
+            link.flush()
+
+    def flush_clients(self) -> None:
         stirred = [session for session in self.clients if session.awake or session.unread]
-        self.stirred = False
         for session in stirred:
             session.flush()
         for session in stirred:  # all others that are woken meanwhile say so themselves
             if session.awake or session.unread:
-                self.stirred = True
+                self.turns.woken = True
 
-    def _flush(self, incarnation: int) -> None:
-        """Records that nobody waits for have waited long enough."""
-        if self.incarnation != incarnation or not self.up:
-            return
-        if self.paused:
-            self._deferred.append(lambda: self._flush(incarnation))
-            return
-        self._lazy = False
-        self.run(self._ending_turn_flushes)
+    def begin_group(self) -> None:
+        if self._job is None and not self.disk_hangs:
+            self._begin_sync()
 
-    def _ending_turn_flushes(self) -> None:
-        self._flushes = True
+    def turn_over(self) -> None:
+        if self._restart_reason:
+            self._restart_core()
+
+    def crashed(self, event: str, error: BaseException) -> None:
+        """The error goes on its way: it is the end of the run, or of this process if its disk failed."""
+
+    # -- the disk -------------------------------------------------------------------------------------------------------
 
     def _begin_sync(self) -> None:
         job = self.journal.begin_sync()
-        if job is not None:
-            self._job = job
-            self._job_frames = self.node.gate.appended
+        if job is None:
+            return
+        self._job = job
+        inline = self.knobs.inline_syncs
+        if inline and self.rng.random() < inline:
+            self.world.happened["inline sync"] += 1
+            self._finish_sync(job)
+            self.turns.durable()
+        else:
             self.world.at(self.rng.randrange(*self.knobs.fsync_us), self._sync_done, self.incarnation, job)
 
     def _sync_done(self, incarnation: int, job: SyncJob) -> None:
@@ -380,17 +408,21 @@ class SimNode:
             self._deferred.append(lambda: self._sync_done(incarnation, job))
             return
         try:
-            job.run()
-            self.journal.finish_sync(job)
-            self._drop_segments()
+            self._finish_sync(job)
         except (OSError, StorageFullError) as error:
             self._disk_failed(error)
-            return
-        frames = self._job_frames
+        else:
+            self.run(self.turns.durable)
+
+    def _finish_sync(self, job: SyncJob) -> None:
+        """
+        Raises:
+            OSError, StorageFullError: the disk fails.
+        """
+        job.run()
+        self.journal.finish_sync(job)
+        self._drop_segments()
         self._job = None
-        while self._checkpoints and self._checkpoints[0][0] <= frames:
-            self._checkpoint_offset = self._checkpoints.popleft()[1]
-        self.run(self.node.durable_to, frames)
 
     def _drop_segments(self) -> None:
         drop = self.journal.begin_drop()
@@ -420,8 +452,9 @@ class SimNode:
         self._look_at_disk()
         self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
         self.node.tick(self.world.now_ms, self.wall_ms)
-        due = self._ticks % HOUSEKEEPING_TICKS == 0 and self._checkpoint_offset
-        if due and self.journal.request_drop(self.node.droppable_before(self._checkpoint_offset)):
+        checkpoint_offset = self._gate_port.checkpoint_offset
+        due = self._ticks % HOUSEKEEPING_TICKS == 0 and checkpoint_offset
+        if due and self.journal.request_drop(self.node.droppable_before(checkpoint_offset)):
             self.whole_from = max(self.whole_from, self.node.state.log.applied)
 
     def _look_at_disk(self) -> None:
@@ -490,6 +523,10 @@ class SimNode:
         self.world.happened[event.name] += 1
         if isinstance(event, TransactionRefused):
             self.world.happened.update(points_of_refusal(self))
+
+
+def _nothing() -> None:
+    """Fed to a core that is to end a turn."""
 
 
 class SimFabric:

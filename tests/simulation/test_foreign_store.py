@@ -13,7 +13,7 @@ import attrs
 import pytest
 
 from tests.simulation import calls
-from tests.simulation.scenario import Scenario, scenario
+from tests.simulation.scenario import Scenario, publish_confirmed, scenario
 from tests.simulation.sim_node import SimNode
 from understudy.ha.coordination import GroupState
 from understudy.ha.status import BrokerStatus
@@ -26,7 +26,7 @@ def second_epoch(group: Scenario) -> GroupState:
     """A message that is confirmed under epoch 2, which every broker has seen; then all lose power. Returns what the store holds."""
     hand = group.hand()
     hand(calls.declare, "q")
-    hand.publish("q", b"kept")
+    hand(publish_confirmed, "q", b"kept")
     first = group.replace_primary(group.backups[0])
     group.heal()
     group.ready()

@@ -16,6 +16,9 @@ from tests.simulation.mutations import MUTATIONS, REQUIRED
 from tests.simulation.sweep import cores, over_processes
 
 QUICK = (
+    "clients-flushed-before-the-journal-answers",
+    "a-lazy-flush-is-forgotten",
+    "the-last-acknowledgement-ends-no-turn",
     "answered-before-acknowledged",
     "acknowledged-before-fsync",
     "primary-does-not-wait-for-its-disk",

@@ -30,6 +30,8 @@ class Drawn:
     """Likewise; None: as the seed draws it."""
     shared_turns: bool = False
     """As the seed draws it; else each thing has a turn of its own."""
+    inline_syncs: bool = False
+    """As the seed draws it; else no group is synced within its turn."""
 
     def knobs(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> Knobs:
         """The knobs of `seed` as it was found."""
@@ -46,6 +48,8 @@ class Drawn:
             knobs = attrs.evolve(knobs, later_faults=tuple(kind for kind in knobs.later_faults if kind in self.faults))
         if not self.shared_turns:
             knobs = attrs.evolve(knobs, shared_turns=0.0)
+        if not self.inline_syncs:
+            knobs = attrs.evolve(knobs, inline_syncs=0.0)
         if not self.aftershocks:
             knobs = attrs.evolve(knobs, aftershocks=0.0, min_insync=least_in_sync(knobs.brokers))
         return knobs

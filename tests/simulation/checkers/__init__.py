@@ -14,6 +14,7 @@ checker            promises            what it watches
 ``levels``         -                   what is not replicated, on the log and on brokers that do not lead
 ``routes``         G2                  that a broker routes by what the log declares and binds, at the end
 ``holders``        -                   that somebody has what is handed out, and what takes places of a prefetch, at the end
+``turns``          -                   that nothing which may be said waits for another event
 ``restart``        G1, G5, G7, G8      what a disk gives back, as if its broker were killed now: now and then, and of all at the end
 ``accounts``       G1, G3, G4, G8      the clients' own books against the reference, at the end
 =================  ==================  ==================================================================================
@@ -35,6 +36,7 @@ from tests.simulation.checkers.order import Order
 from tests.simulation.checkers.reference import Reference
 from tests.simulation.checkers.replicas import Replicas
 from tests.simulation.checkers.statements import Statements
+from tests.simulation.checkers.turns import owes_no_turn
 from understudy.broker.amqp.frames import Event
 from understudy.ha.coordination import GroupState
 from understudy.ha.status import BrokerStatus
@@ -88,6 +90,7 @@ class Checkers:
         for node in self.touched_nodes:
             if node.up:
                 self.replicas.check(node)
+                owes_no_turn(node)
                 watched, durable = node.watched, node.journal.durable_offset
                 if durable < watched.durable_offset:
                     self.chosen.check(node)

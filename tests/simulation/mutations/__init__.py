@@ -18,6 +18,7 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``order``           order, redelivery and expiry
 ``handing_out``     what consumers are given, and what they give back
 ``levels``          what is not replicated
+``turns``           the order of a turn, and what asks for one
 ==================  ===========================================================================================
 
 ``reviewed`` and ``overlooked`` are apart: what reviews have found, in combinations too rare for so short a sweep. Each can be
@@ -40,6 +41,7 @@ from tests.simulation.mutations import (
     rejoining,
     reviewed,
     transactions,
+    turns,
     votes,
 )
 from tests.simulation.mutations.mutation import REQUIRED_WITHIN, Bug, Mutation
@@ -47,7 +49,7 @@ from tests.simulation.mutations.mutation import REQUIRED_WITHIN, Bug, Mutation
 MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for module in (
-        *(durability, transactions, branches, votes, fencing, membership, rejoining, order, handing_out, levels),
+        *(durability, transactions, branches, votes, fencing, membership, rejoining, order, handing_out, levels, turns),
         *(reviewed, overlooked),
     )
     for mutation in vars(module).values()

@@ -20,6 +20,7 @@ from tests.simulation.tampering import (
     replicas,
     restart,
     statements,
+    turns,
     workloads,
 )
 from tests.simulation.tampering.complaints import Complaint, complaints_of
@@ -38,6 +39,7 @@ MODULES = (
     replicas,
     restart,
     statements,
+    turns,
     workloads,
 )
 TAMPERINGS: tuple[Tampering, ...] = tuple(

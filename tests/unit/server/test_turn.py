@@ -40,7 +40,7 @@ class Story:
             cast("FileStorage", None),
             [cast("EdgePlugin", SimpleNamespace(flush=self.flush_links, tick=lambda _: None))],
         )
-        self.driver.node = cast("BrokerNode", self)
+        self.driver.turns.node = cast("BrokerNode", self)
 
     # the core
     def answer(self) -> None:

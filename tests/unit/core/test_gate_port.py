@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from understudy.broker.core.gate_port import GatePort
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.node import BrokerNode
-from understudy.broker.server.gate_port import GatePort
 
 
 class FakeJournal:
@@ -24,12 +24,18 @@ class FakeJournal:
         self.frames.append(frame)
         self.appended += 1
 
+    def sync_now(self) -> None:
+        """Nothing here waits for a disk."""
+
+    def begin_anew(self, checkpoint: bytes) -> None:
+        """Likewise."""
+
 
 def connected() -> tuple[GatePort, FakeJournal, BrokerNode]:
     node = BrokerNode("b1", Limits(), bytes)
     port, journal = GatePort(node), FakeJournal()
     journal.checkpoint = port.checkpoint
-    port.connect(journal, None)  # type: ignore[arg-type]
+    port.connect(journal, journal)  # type: ignore[arg-type]
     return port, journal, node
 
 

@@ -1,28 +1,40 @@
 """GatePort: the journal as the core's gate sees it, and the translation of what became durable.
 
-The gate counts the frames it has appended; the journal also counts the checkpoints it asked for in between. So the difference
-is how many checkpoints lie before a frame, and only they are noted.
+The gate counts the frames that it has appended; the journal also counts the checkpoints that it asked for in between. The
+difference is the number of checkpoints before a frame, and only checkpoints are noted.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.log.journal import Journal
-from understudy.broker.server.journal_driver import JournalDriver
+
+
+class BlockingJournal(Protocol):
+    """The journal's own methods that wait for the disk, or those of its driver, which hears of failures."""
+
+    def sync_now(self) -> None:
+        """See ``journal_gate.JournalPort``."""
+
+    def begin_anew(self, checkpoint: bytes) -> None:
+        """See ``journal_gate.JournalPort``."""
 
 
 class GatePort:
     """Implements ``journal_gate.JournalPort``.
 
     Attributes:
-        append: the journal's own; there after :meth:`connect`.
+        append, sync_now, begin_anew: there after :meth:`connect`.
         checkpoint_offset: the applied offset that the newest durable checkpoint states; 0 while this process wrote none.
     """
 
     append: Callable[[bytes], None]
+    sync_now: Callable[[], None]
+    begin_anew: Callable[[bytes], None]
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
@@ -30,22 +42,19 @@ class GatePort:
         self._checkpoints: deque[tuple[int, int]] = deque()
         self.checkpoint_offset = 0
         self._journal: Journal | None = None
-        self._driver: JournalDriver | None = None
 
-    def connect(self, journal: Journal, driver: JournalDriver) -> None:
-        """Recovery is over: the journal is there."""
+    def connect(self, journal: Journal, blocking: BlockingJournal) -> None:
+        """Recovery is over.
+
+        Args:
+            journal: nothing was appended to it yet.
+            blocking: does to it what waits for the disk.
+        """
         assert not journal.appended, "the gate's count begins with the journal's"
         self._journal = journal
-        self._driver = driver
         self.append = journal.append
-
-    def sync_now(self) -> None:
-        assert self._driver is not None
-        self._driver.sync_now()
-
-    def begin_anew(self, checkpoint: bytes) -> None:
-        assert self._driver is not None
-        self._driver.begin_anew(checkpoint)
+        self.sync_now = blocking.sync_now
+        self.begin_anew = blocking.begin_anew
 
     def checkpoint(self) -> bytes:
         """The journal asks for a checkpoint: it is the frame that it appends next."""
