@@ -67,13 +67,15 @@ def test_a_broker_of_another_group(group: Group, tmp_path: Path) -> None:
 
 
 def test_a_link_of_a_broker_to_itself(group: Group) -> None:
-    """An id belongs to one broker: whoever else has it is found out by the one that it belongs to."""
+    """An id belongs to one broker: two ends that both have it find out when they have proved that they share the secret."""
     primary = group.primary()
     with (
         undisturbed(group, "twin"),
         fake_backup(primary.ports["link"], group.secret, broker=primary.name) as fake,
     ):
-        assert "both ends are broker" in fake.until_gone()
+        fake.until_gone()
+        assert "both ends are broker" in fake.session.reason
+        wait_until("the primary says so too", lambda: "both ends are broker" in primary.log_text(), WAIT_S)
 
 
 def test_a_store_that_has_forgotten_the_group(group: Group) -> None:
