@@ -754,8 +754,9 @@ class BrokerState:
 
 
 def _separate(raw: bytes) -> bytes:
-    """One record of a large batch, by itself: a large one is not copied."""
-    return bytes(raw) if len(raw) < LARGE_BYTES else record.LargeRecord.of(memoryview(raw))
+    """One record of a large batch, by itself: a large body is not copied. What has no body has ids or names to its end."""
+    has_body = raw[0] & ~record.TRANSIENT in record.WITH_BODY
+    return record.LargeRecord.of(memoryview(raw)) if has_body and len(raw) >= LARGE_BYTES else bytes(raw)
 
 
 def _check_readable(raw: bytes) -> None:

@@ -258,6 +258,8 @@ class LargeRecord(bytes):
         return beginning
 
 
+WITH_BODY: Final = frozenset({ENQUEUE, TX_ENQUEUE})
+"""The kinds of which a large record is a `LargeRecord`."""
 HEAD_OF_LARGE_BYTES: Final = 2 << 20
 """More than the ids of `MAX_TARGETS` queues and the names take."""
 
