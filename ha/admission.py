@@ -89,7 +89,8 @@ class Admission:
                 backup.must_leave = (
                     f"its log ends at {sync.end}, common with ours up to {common}, stable is {log.stable}"
                 )
-                backup.lost_data = common < log.stable
+                # Who was listed held all of its catch-up: if that is broken off now, its disk has lost the end of it.
+                backup.lost_data = common < log.stable or sync.part
                 backup.acked = min(backup.acked, common)  # what it acknowledged once and has lost is on no disk
                 link.close(f"{backup.broker} has to be removed from the in-sync set before it is caught up")
                 backup.unlinked(self._broker.now_ms)

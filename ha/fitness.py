@@ -42,7 +42,7 @@ class FitnessHost(Protocol):
 class Fitness:
     """One epoch's.
 
-    Args:
+    Attributes:
         vouched: since this broker was recovered from its disk it has held all that another primary's log did.
     """
 
@@ -61,7 +61,7 @@ class Fitness:
         self._in_sync = in_sync
         self._coordination = coordination
         self._next_request = next_request
-        self._vouched = vouched
+        self.vouched = vouched
         self._host = host
         self._told: set[BrokerId] = set()
 
@@ -73,7 +73,7 @@ class Fitness:
         if lack is not None:
             self._disproved(link, lack, recovering=recovering)
             return False
-        if recovering and not self._vouched and self._holds_more(link.peer, sync, common):
+        if recovering and not self.vouched and self._holds_more(link.peer, sync, common):
             self._hand_over(link.peer, sync, common)
             return False
         return True

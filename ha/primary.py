@@ -303,8 +303,29 @@ class Primary:
         if backup.guard is None:
             if backup.may_be_guarded() and backup.keeps_up(self._log.closed_end):
                 backup.guard = QueueGuard(self._log.closed_end)
-        elif backup.may_be_listed() and not self.in_sync.busy and not self.suspended:
+        elif backup.may_be_listed() and not self.in_sync.busy and not self.suspended and self._has_asked_all():
             self.in_sync.request_change(backup.broker, True, self._broker.now_ms)
+
+    def _has_asked_all(self) -> bool:
+        """Whether nobody who may hold more than this broker is still to be heard: before that it brings nobody into the set.
+
+        A joiner of a log that lacks acknowledged records would be one more broker that may lead without them.
+        """
+        if self.status is BrokerStatus.ACTIVE or self._fitness.vouched:
+            return True
+        now_ms = self._broker.now_ms
+        return all(
+            backup.ever_linked or backup.silent_for(self._log, now_ms) >= self._limit_ms(backup)
+            for backup in self.backups.values()
+            if backup.listed
+        )
+
+    def _limit_ms(self, backup: RemoteBackup) -> int:
+        """So long a backup may be silent while something is outstanding."""
+        limit_ms = self._config.backup_timeout_ms
+        if not backup.ever_linked:
+            limit_ms = max(limit_ms, self._config.expected_timeout_ms)
+        return limit_ms + backup.allowance_ms
 
     # -- backups refuse, fall silent, go ---------------------------------------------------------------------------------
 
@@ -380,10 +401,7 @@ class Primary:
         self.in_sync.tick(now_ms, self._config.coordination_retry_ms)
         for backup in list(self.backups.values()):
             silent_ms = backup.silent_for(self._log, now_ms)
-            limit_ms = self._config.backup_timeout_ms
-            if not backup.ever_linked:
-                limit_ms = max(limit_ms, self._config.expected_timeout_ms)
-            limit_ms += backup.allowance_ms
+            limit_ms = self._limit_ms(backup)
             if backup.listed:
                 self._consider_expelling(backup, silent_ms, limit_ms)
                 self._consider_mended(backup)
@@ -406,7 +424,7 @@ class Primary:
             return  # it is on its way out, and whatever happens meanwhile, why is said
         if backup.must_leave:
             backup.leaving = backup.must_leave
-        elif backup.link is None and backup.broker in self._dead:
+        elif backup.link is None and backup.broker in self._dead and (backup.ever_linked or self._has_asked_all()):
             backup.leaving = "its link is lost, and the store says that it is not running"
         elif silent_ms >= limit_ms:
             backup.leaving = f"it acknowledged nothing for {silent_ms} ms"

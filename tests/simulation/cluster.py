@@ -155,7 +155,7 @@ class SimCluster:
         group = self.store.group
         members = [node for node in self.nodes.values() if group is not None and node.name in group.members]
         node = self._chance.choice(members) if members else None
-        if node is not None and not node.wiped:
+        if node is not None and not node.wiped and not node.lost_tail:
             self.restart.check(node, self._chance, hard=self._chance.random() < 0.5)
 
     def _dies(self, node: SimNode) -> None:
@@ -182,7 +182,7 @@ class SimCluster:
         """Whoever lost its data and is not listed any more comes back as new: no copy is missed."""
         group = self.store.group
         if group is not None and node.name not in group.members:
-            node.wiped = False
+            node.wiped = node.lost_tail = False
 
     # -- the run ----------------------------------------------------------------------------------------------------------
 
@@ -251,6 +251,8 @@ class SimCluster:
         """Every broker ready or active, every transaction over, everything applied everywhere."""
         primary = self.primary()
         if primary is None:
+            return False
+        if self.store.group is None or self.store.group.damaged:
             return False
         log = primary.node.state.log
         if log.applied != log.end or log.pending or primary.node.broker.dtx.undecided:

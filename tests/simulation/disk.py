@@ -327,6 +327,21 @@ class MemoryStorage:
         del self._names[name].data[size_bytes:]
         self.faults += 1
 
+    def lose_end(self, name: str, octets: int) -> None:
+        """Damage: the last octets of what stands in a file, which nobody has open, read as zeros though they were synced."""
+        inode = self._names[name]
+        assert not inode.pending
+        end = len(inode.data.rstrip(b"\0"))
+        start = max(end - octets, 0)
+        inode.data[start:end] = bytes(end - start)
+        self.faults += 1
+
+    def lose_file(self, name: str) -> None:
+        """Damage: somebody has removed it."""
+        del self._names[name]
+        self._durable_names.pop(name, None)
+        self.faults += 1
+
     def content(self, name: str) -> bytes:
         return bytes(self._names[name].data)
 

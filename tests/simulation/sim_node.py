@@ -26,17 +26,26 @@ from understudy.broker.core.broker import LAZY_MS
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.gate_port import GatePort
 from understudy.broker.core.node import BrokerNode
+from understudy.broker.core.recovery import Recovery
+from understudy.broker.core.state import BrokerState
 from understudy.broker.core.turn import TurnEngine
 from understudy.broker.log.journal import Journal, JournalFailedError
-from understudy.broker.log.journal_recovery import recover
-from understudy.broker.log.segment import JournalIdentity
+from understudy.broker.log.journal_recovery import recover, scan
+from understudy.broker.log.segment import (
+    SEGMENT_HEADER_BYTES,
+    JournalDamagedError,
+    JournalIdentity,
+    segment_number,
+)
 from understudy.broker.log.storage import StorageFullError, SyncJob
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import BrokerInfo
 from understudy.ha.events import BackupNotReady, HaEvent, TransactionRefused
 from understudy.ha.extension import HaExtension
 from understudy.ha.ha_broker import HaBroker
+from understudy.ha.lost_records import own_loss
 from understudy.ha.status import BrokerStatus, explained, since_text
+from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.disk_claim import DiskClaim
 
 if TYPE_CHECKING:
@@ -60,6 +69,11 @@ class SimNode:
         fair_time: the latest time that expiry of this process may go by.
         watched: what the checkers keep of the present core.
         wiped: its data directory was lost, and it has not begun anew since.
+        lost_tail: its disk has lost synced records at its end, which it has not got back since. It had acknowledged them, perhaps
+            to somebody who counts on that before they are chosen.
+        had: the position up to which it held the log when that happened.
+        robbed: that has happened at some time.
+        knows_loss: what it finds on its disk after such a loss tells it so.
         whole_from: until it has applied so much its queues may lack messages that leave before that offset: its journal dropped
             a segment, or a catch-up read the primary's queues, when that was applied already, and a restart may go back behind it.
         told: what its lives have told its operators.
@@ -102,6 +116,8 @@ class SimNode:
         self.up = False
         self.paused = False
         self.wiped = False
+        self.lost_tail = self.robbed = self.knows_loss = False
+        self.had = (0, 0)
         self.whole_from = 0
         self.on_death: Callable[[SimNode], None] = lambda _: None
         self.on_step_down: Callable[[SimNode], None] = lambda _: None
@@ -261,7 +277,48 @@ class SimNode:
         self.storage = MemoryStorage(self.name)
         self.whole_from = 0
         self.filled_by = frozenset()
+        self.lost_tail = False
         self.wiped = True
+
+    def lose_tail(self, octets: int, spared: Callable[[bool], bool]) -> bool:
+        """The end of the journal, of so many octets, is lost (only while down); of a short newest segment the whole file.
+
+        Args:
+            octets: how many.
+            spared: asked with whether the broker will know of its loss; if True, nothing is lost.
+
+        Returns:
+            Whether something was lost: not if nothing would be left, or if what is left is damaged in its midst.
+        """
+        assert not self.up
+        left = self.storage.clone()
+        newest = max((name for name in left.names() if segment_number(name) is not None), default="")
+        if not newest:
+            return False
+        if len(left.content(newest).rstrip(b"\0")) - octets > SEGMENT_HEADER_BYTES:
+            left.lose_end(newest, octets)
+        else:
+            left.lose_file(newest)
+        state = BrokerState(0)
+        replicator = BrokerReplicator(state)
+        recovery = Recovery(state, replicator.replay_note, replicator.replay_extras)
+        try:
+            report = scan(left, recovery, JournalIdentity(group_id=self.config.group, broker_id=self.name))
+        except JournalDamagedError:
+            return False
+        log = state.log
+        info = self.store.infos.get(self.name)
+        claim = info.claim if info is not None else None
+        epoch_seen = max(replicator.epoch_seen, log.epochs.newest)
+        knows = bool(own_loss(report.doubt, claim, epoch_seen, replicator.log_start, log.end))
+        if not log.end or not epoch_seen or spared(knows):
+            return False
+        held = self.node.state.log
+        self.had = held.epochs.epoch_at(held.durable), held.durable
+        self.storage = left
+        self.lost_tail = self.robbed = True
+        self.knows_loss = knows or replicator.part
+        return True
 
     def fill_disk(self) -> None:
         """What its journal holds now takes up so much that its disk is nearly full, and stays so until all of it is gone."""

@@ -131,7 +131,7 @@ class ChosenLog:
         """A broker that may be promoted holds every chosen record, durably, and is no unfinished catch-up.
 
         A broker whose directory was lost while it was listed is excused: that is no fault of the protocol, which must see to
-        it that it is not promoted (`in_sync`).
+        it that it is not promoted (`in_sync`). So is one whose disk has lost the end of its log, until it holds all again.
         """
         group = self._store.group
         if group is None or node.name not in group.members or node.wiped:
@@ -139,12 +139,19 @@ class ChosenLog:
         disk = self.disk_of(node)
         if disk is None:
             return
+        if node.lost_tail:  # while it is down, what it left is known, and not what its disk has lost since
+            has = disk.starts[-1][0] if disk.starts else 0, disk.end
+            node.lost_tail = not node.up or disk.part or has < node.had or self._common(disk) < self.reference.end
+            return
         if disk.part:
             raise Violation("G7", f"{node.name} is in the in-sync set and holds part of a catch-up")
         end = self.reference.end
-        common = self.history.common_offset(end, disk.starts, disk.end)
+        common = self._common(disk)
         if common < end:
             raise Violation("G4", f"{node.name} may be promoted and lacks chosen records {common + 1} to {end}")
+
+    def _common(self, disk: DurableLog) -> int:
+        return self.history.common_offset(self.reference.end, disk.starts, disk.end)
 
     # -- log matching ---------------------------------------------------------------------------------------------
 

@@ -46,9 +46,19 @@ class InSync:
                 self._same_epoch(before, after)
         nodes = self._store.nodes
         for node in nodes.values():
-            if node.name in after.members and node.up and not node.wiped:
+            if node.name in after.members and node.up and not node.wiped and not node.lost_tail:
                 self._replicas.promotable(node)
         self._chosen.check_all()
+        self._marked(before, after)
+
+    def _marked(self, before: GroupState | None, after: GroupState) -> None:
+        """Who is marked as damaged has lost something, or finds a journal that looks like it."""
+        for damage in after.damaged:
+            node = self._store.nodes[damage.broker]
+            if before is not None and before.damage_of(node.name):
+                continue
+            if not node.robbed and not node.node.gate.doubt:
+                raise Violation("liveness", f"{node.name} must not lead, and its disk has lost nothing: {damage.lacks}")
 
     def _promotion(self, before: GroupState, after: GroupState) -> None:
         if after.epoch != before.epoch + 1:
@@ -71,7 +81,8 @@ class InSync:
 
     def _check_size(self, before: GroupState, after: GroupState) -> None:
         """No smaller than the minimum; but who has lost its data is no copy, and leaves in any case."""
-        copies = {member for member in before.members if not self._store.nodes[member].wiped}
+        nodes = self._store.nodes
+        copies = {member for member in before.members if not nodes[member].wiped and not nodes[member].lost_tail}
         if len(after.members) < min(after.min_insync, len(copies)):
             raise Violation("G4", f"the in-sync set shrinks to {after.members}, below its minimum {after.min_insync}")
 
@@ -84,6 +95,10 @@ class InSync:
         self._was[process] = status
         if status in (BrokerStatus.RECOVERING, BrokerStatus.ACTIVE) and node.wiped:
             raise Violation("G7", f"{node.name} leads after its data was lost")
+        if status is BrokerStatus.ACTIVE:
+            self._chosen.check(node)
+            if node.lost_tail:
+                raise Violation("G4", f"{node.name} has answered clients, and its disk has lost what was acknowledged")
         if status in (BrokerStatus.READY, BrokerStatus.ACTIVE):
             seen = node.ha.group
             if seen is None or node.name not in seen.members or seen not in self._held:

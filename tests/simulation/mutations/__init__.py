@@ -15,6 +15,7 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``fencing``         an epoch that has ended and is not taken for ended
 ``membership``      who is waited for, who is listed, how the store learns of it
 ``rejoining``       what is cut, what a catch-up brings
+``damaged_logs``    a disk that has lost what was synced
 ``order``           order, redelivery and expiry
 ``handing_out``     what consumers are given, and what they give back
 ``levels``          what is not replicated
@@ -31,6 +32,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from tests.simulation.mutations import (
     branches,
+    damaged_logs,
     durability,
     fencing,
     handing_out,
@@ -49,7 +51,8 @@ from tests.simulation.mutations.mutation import REQUIRED_WITHIN, Bug, Mutation
 MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for module in (
-        *(durability, transactions, branches, votes, fencing, membership, rejoining, order, handing_out, levels, turns),
+        *(durability, transactions, branches, votes, fencing, membership, rejoining, damaged_logs, order),
+        *(handing_out, levels, turns),
         *(reviewed, overlooked),
     )
     for mutation in vars(module).values()

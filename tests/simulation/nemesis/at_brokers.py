@@ -261,9 +261,14 @@ class Wipe(Strike):
     def spares_a_copy(havoc: Havoc, node: SimNode, group: GroupState) -> bool:
         """Whether all is still there afterwards; only one broker at a time may have lost its data."""
         nodes = havoc.cluster.nodes
-        return not any(other.wiped for other in nodes.values()) and any(
-            name != node.name and nodes[name].up for name in group.members
+        return not any(other.wiped or other.lost_tail for other in nodes.values()) and any(
+            name != node.name and nodes[name].up and not Wipe.doubts(nodes[name], group) for name in group.members
         )
+
+    @staticmethod
+    def doubts(node: SimNode, group: GroupState) -> bool:
+        """Whether ``node`` may take its own copy for damaged: after a crash at one moment the journal looks like that."""
+        return bool(group.damage_of(node.name) or node.ha.backup.doubt)
 
     def hit(self, havoc: Havoc, why: str = "") -> bool:
         node, group = havoc.node(self.broker), havoc.store.group
@@ -276,6 +281,37 @@ class Wipe(Strike):
         node.wipe()
         havoc.world.at(self.back_ms * MS, node.start_if_down)
         return True
+
+
+@attrs.frozen(kw_only=True)
+class LostTail(Strike):
+    """A broker's machine loses power, and its disk the end of what it had synced, while another listed broker is whole.
+
+    Nothing that was acknowledged may be lost by it. If the broker cannot know of its loss, it may lead without what others hold if
+    those are away for long: so that comes when nothing else is out of order, and nothing is until it is mended.
+    """
+
+    verb = "lost-tail"
+    broker: str
+    octets: int
+    back_ms: int
+    others_ms: Times = ()
+    """These die with it, and are back a little later: what they knew beyond their disks they do not know any more."""
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        node, group = havoc.node(self.broker), havoc.store.group
+        if group is None or not node.up or node.paused or not Wipe.spares_a_copy(havoc, node, group):
+            return False
+        quiet = havoc.is_quiet
+        node.crash(True)
+        if node.lose_tail(self.octets, lambda knows: not knows and not quiet):
+            how = "knows it" if node.knows_loss else "cannot know it"
+            havoc.world.fault(self.verb, f"{node.name} loses {self.octets} octets at the end of its journal, and {how}")
+            for other, ms in self.others_ms:
+                if havoc.node(other).up and not havoc.node(other).paused:
+                    havoc.kill(havoc.node(other), ms, hard=False)
+        havoc.world.at((self.back_ms if node.knows_loss or not node.lost_tail else 1) * MS, node.start_if_down)
+        return node.lost_tail
 
 
 @attrs.frozen(kw_only=True)

@@ -73,6 +73,24 @@ class Havoc:
     def up(self) -> list[SimNode]:
         return [node for node in self.cluster.nodes.values() if node.up]
 
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is out of order: every broker runs, and reaches the others, its disk and the store."""
+        nodes = self.cluster.nodes.values()
+        ill = [
+            node
+            for node in nodes
+            if not node.up or node.paused or node.disk_hangs or node.low_disk or node.is_filled or node.storage.full
+        ]
+        syncs_fail = any(node.storage.failing_syncs for node in nodes)
+        cut = self.network.cuts or self.clogged or self.store.cut_off or self.store.lag_ms
+        return not (ill or syncs_fail or cut or self.store.lose_answers or self.store.unheard_adds)
+
+    @property
+    def has_truce(self) -> bool:
+        """A disk has lost what its broker cannot know of: see :class:`LostTail`."""
+        return any(node.lost_tail and not node.knows_loss for node in self.cluster.nodes.values())
+
     # -- processes ------------------------------------------------------------------------------------------------
 
     def kill(self, node: SimNode, back_ms: int, *, hard: bool) -> None:

@@ -23,6 +23,7 @@ from tests.simulation.nemesis.at_brokers import (
     DiskHang,
     DiskLow,
     FsyncError,
+    LostTail,
     Pause,
     Power,
     PowerAll,
@@ -64,6 +65,8 @@ LONGEST_MS = 12_000
 """Every strike is over after so long."""
 LATER_GAP_MS = 4_000
 """Between two strikes of one of `knobs.LATER_FAULTS`, at most."""
+ALL_DIE = 0.5
+"""How often all others die with a broker whose disk loses its end."""
 AFTERSHOCK_MS = 150
 """An aftershock comes at most so long after the promotion; most come much sooner."""
 MOST_RESTRAINT = 4.0
@@ -161,6 +164,8 @@ class Nemesis:
         self._schedule_later(kind, rng)
 
     def _hit(self, struck: Struck) -> None:
+        if self.havoc.has_truce:
+            return
         self.struck.append(struck)  # before it hits: a checker may cry out in the midst of it
         if not struck.strike.hit(self.havoc, struck.why):
             self.struck.pop()
@@ -425,6 +430,17 @@ class Nemesis:
         if group is None or primary is None or not Wipe.spares_a_copy(self.havoc, primary, group):
             return None
         return WipePrimary(broker=primary.name, back_ms=rng.choice((1, 200, 4_000)))
+
+    def _lost_tail(self, rng: Random) -> Strike | None:
+        up = self.havoc.up()
+        if not up:
+            return None
+        broker = rng.choice(up).name
+        octets = rng.choice((1, 600, 600, 2_000, 10_000, 1 << 30))
+        back_ms = rng.choice((1, 200, 4_000, 9_000))
+        others = [other for other in self.cluster.nodes if other != broker] if rng.random() < ALL_DIE else []
+        times = tuple((other, rng.randrange(1, 150)) for other in others)
+        return LostTail(broker=broker, octets=octets, back_ms=back_ms, others_ms=times)
 
     def _unheard_add(self, rng: Random) -> Strike | None:
         primary = self._primary()

@@ -55,7 +55,7 @@ class ScriptedNemesis:
 
     def _begin(self, struck: Struck) -> None:
         lurking = struck.lurking
-        if self.havoc.stopped:
+        if self.havoc.stopped or self.havoc.has_truce:
             return
         if lurking is None:
             struck.strike.hit(self.havoc)
@@ -64,5 +64,5 @@ class ScriptedNemesis:
             self.ambushes.lay(lurking.moment, lurking.skip, lambda _: self.world.ahead(after_us, self._spring, struck))
 
     def _spring(self, struck: Struck) -> None:
-        if not self.havoc.stopped:
+        if not self.havoc.stopped and not self.havoc.has_truce:
             struck.strike.hit(self.havoc, struck.why)

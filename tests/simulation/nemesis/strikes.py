@@ -11,6 +11,7 @@ from tests.simulation.nemesis.at_brokers import (
     DiskHang,
     DiskLow,
     FsyncError,
+    LostTail,
     Pause,
     Power,
     PowerAll,
@@ -38,7 +39,7 @@ STRIKES: dict[str, type[Strike]] = {
     kind.verb: kind
     for kind in (
         *(Crash, Power, CrashAll, PowerAll, Pause, ClockJump, VoteNo),
-        *(FsyncError, DiskFull, DiskLow, DiskFilled, DiskHang, Wipe, WipePrimary),
+        *(FsyncError, DiskFull, DiskLow, DiskFilled, DiskHang, Wipe, WipePrimary, LostTail),
         *(Partition, PartitionOneWay, SwizzleClog, LinkReset, SlowNetwork, ClientReset, SlowClient),
         *(SessionLoss, StoreOutage, StaleStore, LostAnswer, UnheardAdd),
     )

@@ -10,6 +10,7 @@ import attrs
 from tests.simulation.scenario import Scenario
 from tests.simulation.sim_node import SimNode
 from tests.simulation.tampering.tampering import tampering
+from understudy.ha.coordination import Damage
 from understudy.ha.status import BrokerStatus
 
 complaint = partial(tampering, "checkers/in_sync")
@@ -73,6 +74,18 @@ def the_primary_is_all_at_once_catching_up(group: Scenario) -> None:
 def the_data_of_who_leads_was_lost(group: Scenario) -> None:
     group.primary.wiped = True
     show(group.primary, BrokerStatus.ACTIVE)
+
+
+@complaint("G4", "has answered clients, and its disk has lost what was acknowledged")
+def the_end_of_the_log_of_who_leads_was_lost(group: Scenario) -> None:
+    group.primary.lost_tail = True
+    group.primary.had = (2, 1)
+    show(group.primary, BrokerStatus.ACTIVE)
+
+
+@complaint("liveness", "must not lead, and its disk has lost nothing")
+def a_whole_broker_is_kept_from_leading(group: Scenario) -> None:
+    store(group, damaged=(Damage(group.backups[0].name, "nobody knows what"),))
 
 
 @complaint("G7", "and has seen")
