@@ -2,10 +2,10 @@
 
 A page that is the same amount of work on every broker is made at once: its function returns a :class:`Page`. A page that grows with
 what a broker holds is made in slices between the turns of the loop: its function is a coroutine that gives *steps* to
-:class:`RunsInSlices`, and makes a page of what they return. So a plugin's page of metrics might be
+:class:`RunsInSlices`, and makes a page of what they return. So a plugin's page might be
 
-    async def metrics(query: Query) -> Page:
-        return Page(200, await slices.run(lines()), "text/plain; version=0.0.4")
+    async def links(query: Query) -> Page:
+        return Page(200, await slices.run(rows()))
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ class BackupReadiness:
         running: False if the store says that it is not.
         lag_records: log records that it has not acknowledged; of one that is neither listed nor linked, those beyond the
             position that it has shown last.
+        lag_bytes: octets of log that it has not acknowledged; None while the log does not flow to it.
         queues: (queue name, messages left) of its catch-up.
         transactions: (transaction id, queue name, ids left) that it lacks of closed transactions: its trackers.
         tx_queues: (transaction id, name of its tx-queue, events left) of transactions, open or closed, that are being sent; an
@@ -40,6 +41,7 @@ class BackupReadiness:
     catching_up: bool = False
     guarded: bool = False
     lag_records: int
+    lag_bytes: int | None = None
     queues: tuple[tuple[str, int], ...] = ()
     transactions: tuple[tuple[str, str, int], ...] = ()
     tx_queues: tuple[tuple[str, str, int], ...] = ()
@@ -79,6 +81,20 @@ class BackupReadiness:
         if self.leaving or self.listed:
             return found
         return self._lacking() or ["waits to be added to the in-sync set"]
+
+    def counts(self) -> dict[str, int]:
+        """What has to come before it is ready, by kind: of the kinds that do not apply, 0."""
+        lacks = self.linked and not self.leaving and not self.listed
+        return {
+            "unlinked": int(not self.linked),
+            "leaving": int(bool(self.leaving)),
+            "queue": len(self.queues),
+            "tx_queue": len(self.tx_queues),
+            "tracker": len(self.transactions),
+            "catch_up": int(lacks and self.catching_up),
+            "lag": int(lacks and self.lag_records > 0),
+            "set": int(lacks and not self._lacking()),
+        }
 
     def _unlinked(self) -> list[str]:
         found = "its link is lost" if self.listed and self.ever_linked else "it is not linked"

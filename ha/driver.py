@@ -21,6 +21,7 @@ from understudy.broker.config import Config, milliseconds
 from understudy.broker.config import TlsConfig as TlsSection
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.errors import UnderstudyError
+from understudy.broker.metrics import Family
 from understudy.broker.plugin import PluginError
 from understudy.broker.server.edge_plugin import EdgeHost
 from understudy.ha.config import HaConfig
@@ -29,6 +30,7 @@ from understudy.ha.events import HaEvent
 from understudy.ha.extension import HaExtension
 from understudy.ha.ha_broker import HaBroker
 from understudy.ha.local import FileCoordination
+from understudy.ha.metrics import broker_families, link_families
 from understudy.ha.status import BrokerStatus, explained
 from understudy.replicator.direct.driver import DirectFabric, LinkSettings
 from understudy.replicator.direct.unix_socket import SOCKET_NAME
@@ -283,6 +285,19 @@ class HaDriver:
         tell(event.name, broker=self._config.broker.id, **attrs.asdict(event))
 
     # -- showing --------------------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> HaBroker | None:
+        """The plugin's part of the core that runs now; None between two."""
+        return self._ha
+
+    def metrics(self) -> list[Family]:
+        """What ``/metrics`` shows of group and links."""
+        families: list[Family] = []
+        if self._fabric is not None:
+            seen = self._fabric.statistics()
+            families = link_families(seen.links, seen.lost, seen.refused, self._lost)
+        return families + (broker_families(self._ha) if self._ha is not None else [])
 
     def status(self) -> Mapping[str, Any]:
         """Role, status, group, what blocks, how far behind each backup is."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import attrs
 
 from understudy.broker.config import Config
+from understudy.broker.metrics import Family
 from understudy.broker.pages import Pages, RunsInSlices
 from understudy.ha.driver import EdgeHost, HaDriver
 from understudy.ha.extension import HaExtension
 from understudy.ha.local import StoreError, read_store
+from understudy.ha.pages import health_pages
 
 
 class HaPlugin:
@@ -56,7 +58,10 @@ class HaPlugin:
         return self.driver.status()
 
     def pages(self, slices: RunsInSlices) -> Pages:
-        return {}
+        return health_pages(lambda: self.driver.running)
+
+    def metrics(self) -> Iterable[Family]:
+        return self.driver.metrics()
 
     async def stop(self) -> None:
         if self._driver is not None:

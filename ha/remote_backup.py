@@ -189,6 +189,7 @@ class RemoteBackup:
             catching_up=catching_up or self.awaiting_ids,
             guarded=self.guard is not None,
             lag_records=max(0, state.log.closed_end - self.acked),
+            lag_bytes=self.sender.lag_bytes if self.sender is not None else None,
             queues=tuple(catch_up.blockers()) if catch_up is not None else (),
             transactions=tuple(trackers),
             tx_queues=tuple((tx_id_text(tx), tx_queue_name(tx), left) for tx, left in sending),

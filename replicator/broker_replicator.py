@@ -222,6 +222,12 @@ class BrokerReplicator:
             self.vouched = self.vouched or (epoch == self._link_epoch and self._acked >= first)
 
     @property
+    def behind_records(self) -> int:
+        """Records that this broker has taken, or was told to be stable, and has not applied."""
+        log = self._state.log
+        return max(self._told, log.end) - log.applied
+
+    @property
     def linked(self) -> bool:
         """Whether a primary has accepted this broker on the present link."""
         return self._send is not None and self._link_epoch > 0

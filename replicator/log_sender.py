@@ -33,6 +33,7 @@ class LogSender:
         self._credit_bytes = credit_bytes
         self._unacknowledged: list[tuple[int, int]] = []
         self._unacknowledged_bytes = 0
+        self._sent_bytes = log.kept.end_bytes - log.kept.size_of(after, log.closed_end)
         self.sent = after
         self.told_stable = 0
         self.owed = 0
@@ -51,6 +52,7 @@ class LogSender:
                 size = len(batch.frame)
                 self._unacknowledged.append((batch.last, size))
                 self._unacknowledged_bytes += size
+                self._sent_bytes += size
                 # An older batch may precede a ROLLBACK that stands before the present stable position was reached:
                 # only with the newest batch has the backup seen everything that the position rests on.
                 stable = log.stable if self._cursor == newest else min(log.stable, self.told_stable)
@@ -77,6 +79,11 @@ class LogSender:
             done += 1
         if done:
             del outstanding[:done]
+
+    @property
+    def lag_bytes(self) -> int:
+        """Octets of batches that the backup has not acknowledged, sent or not."""
+        return self._unacknowledged_bytes + self._log.kept.end_bytes - self._sent_bytes
 
     @property
     def outsize_bytes(self) -> int:

@@ -78,7 +78,7 @@ class AmqpConfig:
 
 @frozen(kw_only=True)
 class HttpConfig:
-    """[http]: /status, /livez, /readyz, /digest."""
+    """[http]: pages of status and health, and /metrics."""
 
     host: _Host = "127.0.0.1"
     port: _Port = 8672

@@ -61,6 +61,8 @@ class Broker:
 
     Attributes:
         clients: how many connections are open: they have got through the handshake.
+        counters: since this core began. ``delivered`` counts a channel's deliveries when the channel has ended; what open
+            channels have delivered each of them knows (``Consuming.delivered``).
         leading: it may change state: standalone, or the primary of its group.
         answering: it may tell and deliver; False while a promoted broker is recovering.
         refusal: why clients are turned away at connection.open ("" if they are not), with ``refusal_name`` in front.
@@ -107,7 +109,15 @@ class Broker:
         self.epoch = 0
         self.unstable_bytes = 0
         self.permit = LargePermit()
-        self.counters = {"published": 0, "committed": 0, "rolled_back": 0, "expired": 0, "unroutable": 0}
+        self.counters = {
+            "published": 0,
+            "confirmed": 0,
+            "delivered": 0,
+            "committed": 0,
+            "rolled_back": 0,
+            "expired": 0,
+            "unroutable": 0,
+        }
         self.publishers: list[Connection] = []
         self.after_release: list[Callable[[], None]] = []
         self.barred_names: dict[str, int] = {}
@@ -185,6 +195,10 @@ class Broker:
             for connection in list(self.connections):
                 if connection.paused or not refused:
                     connection.check_bounds()
+
+    def refusal_causes(self) -> frozenset[str]:
+        """The causes for which new work is refused now."""
+        return frozenset(self._refusals)
 
     def commit_refused(self, tx: TxBuffer) -> str:
         """Why ``tx`` may not commit now, "" if it may."""

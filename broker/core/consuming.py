@@ -296,8 +296,14 @@ class Consuming:
         for consumer in self.consumers.values():
             self._broker.schedule(consumer.queue)
 
+    @property
+    def delivered(self) -> int:
+        """How many messages this channel has been given, by deliveries and by basic.get."""
+        return self.ledger.next_tag - 1
+
     def end(self) -> None:
         """What is still out returns to its queues, at its place, marked redelivered."""
+        self._broker.counters["delivered"] += self.delivered
         for delivery in self.ledger.take_all():
             if delivery.entry.state == ACQUIRED:
                 self._broker.requeue(delivery.queue, delivery.entry)

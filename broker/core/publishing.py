@@ -217,6 +217,7 @@ class Publishing:
         """One basic.ack for everything that this release covered."""
         upto = self._ack_upto
         multiple = upto > self._acked_tag + 1
+        self._broker.counters["confirmed"] += upto - self._acked_tag
         self._acked_tag = upto
         if not self._channel.ended and not self._channel.closing:
             self._connection.write(ack_frame(self._channel.number, upto, multiple))

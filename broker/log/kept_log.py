@@ -26,11 +26,12 @@ class KeptLog:
     a moment resumes instead of catching up.
     """
 
-    __slots__ = ("_batches", "_dropped", "bytes", "limit_bytes")
+    __slots__ = ("_batches", "_dropped", "_dropped_bytes", "bytes", "limit_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self._batches: deque[Batch] = deque()
         self._dropped = 0  # how many batches ever left at the front: makes cursors stable
+        self._dropped_bytes = 0
         self.bytes = 0
         self.limit_bytes = limit_bytes
 
@@ -42,8 +43,13 @@ class KeptLog:
         """Drop leading batches that end before offset ``needed_from``, while the window is over its limit."""
         batches = self._batches
         while self.bytes > self.limit_bytes and batches and batches[0].last < needed_from:
-            self.bytes -= len(batches.popleft().frame)
-            self._dropped += 1
+            self._drop_first()
+
+    def _drop_first(self) -> None:
+        size = len(self._batches.popleft().frame)
+        self.bytes -= size
+        self._dropped += 1
+        self._dropped_bytes += size
 
     def cut(self, offset: int) -> None:
         """Drop batches that end after ``offset``. Cuts fall between batches (see ``ha``), or before the window."""
@@ -53,6 +59,7 @@ class KeptLog:
 
     def clear(self) -> None:
         self._dropped += len(self._batches)
+        self._dropped_bytes += self.bytes
         self._batches.clear()
         self.bytes = 0
 
@@ -61,9 +68,13 @@ class KeptLog:
         batches = self._batches
         there = bool(batches)
         for _ in range(min(count, len(batches))):
-            self.bytes -= len(batches.popleft().frame)
-            self._dropped += 1
+            self._drop_first()
         return there
+
+    @property
+    def end_bytes(self) -> int:
+        """Octets of all batches up to the newest: the difference of two moments is what was appended between them."""
+        return self._dropped_bytes + self.bytes
 
     @property
     def first(self) -> int | None:

@@ -8,12 +8,13 @@ The server knows the protocols below and no plugin; the classes are found by ent
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Protocol
 
 import attrs
 
 from understudy.broker.config import Config
+from understudy.broker.metrics import Family
 from understudy.broker.pages import Pages, RunsInSlices
 from understudy.broker.plugin import CoreExtension, PluginError, find_plugins
 
@@ -89,6 +90,9 @@ class EdgePlugin(Protocol):
         Args:
             slices: what a page that grows is made by.
         """
+
+    def metrics(self) -> Iterable[Family]:
+        """What it adds to ``/metrics``: some ten families of some ten series, read at each scrape."""
 
     async def stop(self) -> None:
         """Close everything. Called once, after the last :meth:`dropped`; also if :meth:`start` failed."""

@@ -25,6 +25,7 @@ import attrs
 
 from understudy.broker.log.journal import Hold, Journal, JournalFailedError
 from understudy.broker.log.storage import DropJob, SpareJob, SyncJob
+from understudy.broker.metrics import LATENCY_BOUNDS_US, Histogram
 
 _SpaceJob = SpareJob | DropJob
 _SECONDS_TO_US: Final = 1e6
@@ -56,6 +57,9 @@ class JournalDriver:
         on_durable: called after each finished job; `journal.durable` and `journal.durable_offset` say how far.
         on_failed: called once, with what the disk said; nothing will be durable any more (DESIGN 9: exit with code 74).
         inline_bytes: groups of at most that many bytes are synced on the loop while syncs are quick; 0: all in the thread.
+
+    Attributes:
+        sync_histogram: microseconds of each group's write and sync.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class JournalDriver:
         self._space_queue: SimpleQueue[_SpaceJob | None] = SimpleQueue()
         self._space_thread: threading.Thread | None = None
         self._spare_job: SpareJob | None = None
+        self.sync_histogram = Histogram(LATENCY_BOUNDS_US)
         self._syncs = 0
         self._last = self._longest = self._total = self._recent = 0.0
 
@@ -196,6 +201,7 @@ class JournalDriver:
         self._last = seconds
         self._recent += (seconds - self._recent) / 8
         self._total += seconds
+        self.sync_histogram.observe(int(seconds * _SECONDS_TO_US))
         if seconds > self._longest:
             self._longest = seconds
         self._journal.finish_sync(job, error)  # sync_now may have finished it already

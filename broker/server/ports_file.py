@@ -18,6 +18,8 @@ from understudy.broker.server.private_files import FILE_MODE
 PORTS_NAME: Final = "ports.json"
 READY_STATUSES: Final = frozenset({"active", "ready", "standalone"})
 """A broker that says one of these has got where it should; stands here because supervisors import no broker."""
+SERVING_STATUSES: Final = frozenset({"active", "standalone"})
+"""A broker that says one of these serves clients."""
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 

@@ -27,9 +27,11 @@ from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.queue import QueueStatistics
 from understudy.broker.core.state import BrokerState
 from understudy.broker.pages import BadQueryError, Making, Page, Pages, Query, Steps
+from understudy.broker.server.broker_metrics import BrokerMetrics
 from understudy.broker.server.edge_plugin import EdgePlugin
+from understudy.broker.server.metrics_page import MetricsPage
 from understudy.broker.server.node_driver import NodeDriver
-from understudy.broker.server.ports_file import READY_STATUSES
+from understudy.broker.server.ports_file import SERVING_STATUSES
 from understudy.broker.server.queue_survey import FIRST, QueueName, QueueSurvey, Survey
 from understudy.broker.server.slices import Slices, sorted_in_steps
 from understudy.broker.server.time_text import time_text
@@ -75,6 +77,8 @@ class StatusReport:
         self.slices = Slices()
         self.driver: NodeDriver | None = None
         self.stopping = ""
+        metrics = BrokerMetrics(self, SERVING_STATUSES.__contains__)
+        self._metrics = MetricsPage(self.slices, metrics.steps, [plugin.metrics for plugin in plugins])
 
     def pages(self) -> Pages:
         """What the HTTP port serves, by path."""
@@ -85,6 +89,7 @@ class StatusReport:
             "/readyz": self.readyz,
             "/digest": self.digest,
             "/dtx": self.dtx,
+            "/metrics": self._metrics.page,
         }
         for plugin in self._plugins:
             pages |= plugin.pages(self.slices)
@@ -142,7 +147,7 @@ class StatusReport:
         held: dict[str, Any] = {}
         rows: list[str] = []
         if driver is not None and node is not None:
-            survey = yield from self._survey(node).newest()
+            survey = yield from self.survey_of(node).newest()
             shown = survey.after(FIRST, STATUS_QUEUES)
             rows = yield from _queue_rows(node, shown)
             held = {
@@ -159,7 +164,8 @@ class StatusReport:
         yield
         return _with_rows(page | held, "queues", rows)
 
-    def _survey(self, node: BrokerNode) -> QueueSurvey:
+    def survey_of(self, node: BrokerNode) -> QueueSurvey:
+        """The survey of the queues of ``node``, which all pages share."""
         survey = self._surveys.get(node)
         if survey is None:
             survey = self._surveys[node] = QueueSurvey(node.state.registry)
@@ -185,7 +191,7 @@ class StatusReport:
         return Page(200, await self.slices.run(self._queues(node, last, int(limit))))
 
     def _queues(self, node: BrokerNode, last: QueueName, limit: int) -> Steps[bytes]:
-        survey = yield from self._survey(node).newest()
+        survey = yield from self.survey_of(node).newest()
         shown = survey.after(last, limit)
         rows = yield from _queue_rows(node, shown)
         head = {
@@ -286,10 +292,10 @@ class StatusReport:
         return _with_rows(head | {"left_out": len(ordered) - len(rows)}, "in_doubt", rows)
 
     def readyz(self, _: Query) -> Page:
-        """200 if a client, or a promotion, finds what it needs here; else 503 and why not."""
+        """200 if clients may use this broker: it is the active primary, or alone; else 503 and why not."""
         row = self.row()
-        page = {"broker": row["broker"], "status": row["status"], "blockers": row["blockers"]}
-        return Page(200 if row["status"] in READY_STATUSES else 503, page)
+        page = {key: row[key] for key in ("broker", "status", "primary", "blockers")}
+        return Page(200 if row["status"] in SERVING_STATUSES else 503, page)
 
 
 def _queue_rows(node: BrokerNode, names: list[QueueName]) -> Steps[list[str]]:

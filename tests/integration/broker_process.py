@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from understudy.broker.command_line.broker_rows import with_all_queues
+from understudy.broker.server.ports_file import READY_STATUSES
 
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 20.0
@@ -101,7 +102,9 @@ class BrokerProcess:
     def _serves(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, f"the broker ended with {self.process.returncode}: {self.log_text()}"
-        return bool(self.ports) and self.ports["pid"] == self.process.pid and self.page("/readyz")[0] == 200
+        if not self.ports or self.ports["pid"] != self.process.pid:
+            return False
+        return self.page("/status")[1].get("status") in READY_STATUSES
 
     @property
     def ports(self) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def test_it_starts_with_the_first_broker_as_primary(tmp_path: Path) -> None:
         assert (status["group"], status["primary"], status["in_sync"]) == ("understudy", "b1", ["b1", "b2", "b3"])
         assert status["min_insync"] == 2
         for row in rows.values():
-            assert get(row["ports"]["http"], "/readyz")[0] == 200
+            assert get(row["ports"]["http"], "/readyz")[0] == (200 if row["role"] == "primary" else 503)
             assert get(row["ports"]["http"], "/livez")[0] == 200
 
 

@@ -1,0 +1,168 @@
+"""Pages for probes and load balancers, and a real Prometheus that scrapes a real cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pika
+import pytest
+
+from tests.integration.broker_process import free_port, get, running_broker, wait_until
+from tests.integration.cluster_process import Cluster, Row, running_cluster
+from tests.integration.test_cluster import commit
+
+pytestmark = pytest.mark.integration
+
+SCRAPE = """
+global: {{scrape_interval: 1s}}
+scrape_configs:
+  - job_name: understudy
+    static_configs: [{{targets: [{targets}]}}]
+"""
+
+
+def program(name: str) -> str:
+    """The path of a program of Debian's package prometheus."""
+    path = shutil.which(name)
+    assert path is not None, f"{name} is not installed. On Debian and Ubuntu: apt-get install prometheus"
+    return path
+
+
+def metrics(port: int, path: str = "/metrics") -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read().decode()
+        assert (response.status, response.headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+        return body
+    finally:
+        connection.close()
+
+
+def value(text: str, series: str) -> float:
+    """Of one series, named as it stands in the page."""
+    found = [line.rpartition(" ")[2] for line in text.splitlines() if line.rpartition(" ")[0] == series]
+    assert len(found) == 1, f"{series}: {found}"
+    return float(found[0])
+
+
+@contextlib.contextmanager
+def prometheus(folder: Path, targets: list[str]) -> Iterator[int]:
+    """A Prometheus server that scrapes ``targets``; its port."""
+    folder.mkdir()
+    config = folder / "prometheus.yml"
+    config.write_text(SCRAPE.format(targets=", ".join(f"'{target}'" for target in targets)), encoding="utf-8")
+    port = free_port()
+    command = [program("prometheus"), f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}"]
+    command.append(f"--web.listen-address=127.0.0.1:{port}")
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    try:
+        yield port
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+        shutil.rmtree(folder / "tsdb", ignore_errors=True)
+
+
+def query(port: int, asked: str) -> list[dict[str, Any]]:
+    """The vector that a query gives; nothing while the server begins."""
+    try:
+        status, answer = get(port, f"/api/v1/query?query={quote(asked)}")
+    except ValueError:  # 503 as plain text
+        return []
+    vector: list[dict[str, Any]] = answer["data"]["result"] if status == 200 else []
+    return vector
+
+
+def _answers_yes(port: int, path: str) -> bool:
+    return get(port, path)[0] == 200
+
+
+def places(rows: dict[str, Row]) -> list[str]:
+    return [f"127.0.0.1:{row['ports']['http']}" for row in rows.values()]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("monitored")) as running:
+        for number in range(3):
+            commit(running, number)
+        yield running
+
+
+def test_prometheus_scrapes_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    rows = cluster.ready()
+    with prometheus(tmp_path / "prometheus", places(rows)) as port:
+        wait_until("every broker is up", lambda: len(query(port, 'up{job="understudy"} == 1')) == 3, 60)
+        leading = wait_until("one leads", lambda: query(port, 'understudy_ha_role{role="primary"} == 1'), 60)
+        primary = cluster.primary()
+        assert [each["metric"]["instance"] for each in leading] == [f"127.0.0.1:{primary['ports']['http']}"]
+        [commits] = query(port, "sum(understudy_tx_commits_total)")
+        assert float(commits["value"][1]) >= 3
+        lags = query(port, "understudy_ha_backup_lag_records")
+        assert {each["metric"]["backup"] for each in lags} == set(rows) - {primary["broker"]}
+
+
+def test_pages_say_who_may_be_used_for_what(cluster: Cluster) -> None:
+    rows = cluster.ready()
+    primary = cluster.primary()["broker"]
+    for broker, row in rows.items():
+        port = row["ports"]["http"]
+        leads = broker == primary
+        assert [get(port, path)[0] for path in ("/livez", "/readyz", "/primary", "/backup", "/promotable")] == [
+            200,
+            200 if leads else 503,
+            200 if leads else 503,
+            503 if leads else 200,
+            503 if leads else 200,
+        ]
+        promotable = get(port, "/promotable")[1]
+        assert [each["kind"] for each in promotable["blockers"]] == (["leads"] if leads else [])
+        assert get(port, "/readyz")[1]["primary"] == primary
+        if not leads:
+            wait_until("the backup has applied all", partial(_answers_yes, port, "/backup?lag=0"))
+        assert get(port, "/backup?lag=-1")[0] == get(port, "/promotable?lag=1")[0] == 400
+
+
+def test_a_broker_alone_counts_what_its_clients_do(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker:
+        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+        channel = connection.channel()
+        for name in ("a", "b \N{SNOWMAN}"):
+            channel.queue_declare(name, durable=True)
+        channel.confirm_delivery()
+        for _ in range(5):
+            channel.basic_publish("", "a", b"x", mandatory=True)
+        other = connection.channel()
+        for _ in range(2):
+            other.basic_get("a")
+        connection.process_data_events(0)
+        port = broker.ports["http"]
+        text = metrics(port)
+        assert value(text, "understudy_ready") == 1
+        assert value(text, "understudy_messages_published_total") == 5
+        assert value(text, "understudy_messages_confirmed_total") == 5
+        assert value(text, "understudy_messages_delivered_total") == 2
+        assert (value(text, "understudy_connections"), value(text, "understudy_channels")) == (1, 2)
+        assert value(text, "understudy_queue_messages_ready") == 3
+        assert value(text, "understudy_queue_messages_unacked") == 2
+        assert value(text, "understudy_journal_fsync_seconds_count") > 0
+        assert "understudy_detailed" not in text
+        detailed = metrics(port, "/metrics?per_queue=1")
+        assert value(detailed, 'understudy_detailed_queue_messages_ready{queue="a",vhost="/"}') == 3
+        assert value(detailed, 'understudy_detailed_queue_messages_ready{queue="b \N{SNOWMAN}",vhost="/"}') == 0
+        assert get(port, "/metrics?per_queue=2")[0] == 400
+        other.close()
+        assert value(metrics(port), "understudy_messages_delivered_total") == 2
+        connection.close()
