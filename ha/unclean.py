@@ -90,6 +90,8 @@ def losses(survivor: Survivor, group: GroupState | None, brokers: Mapping[Broker
             f"the store: epoch {group.epoch}, primary {group.primary}, in-sync {{{', '.join(group.members)}}}, "
             f"min_insync {group.min_insync}"
         )
+        for damage in group.damaged:
+            yield f"  {damage.broker} is marked as damaged: {damage.lacks}"
     for name, info in sorted(brokers.items()):
         if name != me:
             beyond = f", {info.position - survivor.end} records beyond {me}" if info.position > survivor.end else ""
@@ -107,6 +109,9 @@ def _verdict(survivor: Survivor, group: GroupState | None) -> Iterator[str]:
             yield f"The store is behind this broker ({epochs}): it was restored from an older copy."
         yield f"Whether {me} was in the in-sync set when it stopped nobody can say. If it was not, everything that was"
         yield "confirmed after it had left is lost: commits, confirms, acknowledgements, declared queues."
+    elif lacks := group.damage_of(me):
+        yield f"{me} is damaged: {lacks}."
+        yield "What its log lacks is lost with this. If another listed broker can come back, start that one instead."
     elif me in group.members:
         yield f"{me} is in the in-sync set: nothing that was confirmed is lost."
         yield "If another listed broker can come back, start it instead: then no broker has to be caught up from anew."

@@ -89,7 +89,8 @@ def check_journal(directory: Path) -> dict[str, Any]:
 
     Returns:
         directory, group, broker; damaged: None, or file, position and reason; torn: the same; segments, bytes, groups, batches,
-        notes and first_offset (None if its end was not reached: not known); last_offset, epochs, records; warnings.
+        notes and first_offset (None if its end was not reached: not known); last_offset, epochs, records; warnings; doubt: why
+        files may be missing behind the last one, "" if that is not so.
 
     Raises:
         NoJournalError: there is no directory, or no segment in it.
@@ -118,6 +119,7 @@ def check_journal(directory: Path) -> dict[str, Any]:
         "epochs": tally.epochs,
         "records": dict(sorted(tally.records.items())),
         "warnings": list(report.warnings) if report is not None else [],
+        "doubt": report.doubt if report is not None else "",
     }
 
 
@@ -201,8 +203,15 @@ def check_text(found: dict[str, Any]) -> str:
     elif torn is not None:
         lines += [
             f"  torn     {torn['file']} at byte {torn['position']:,}: {torn['reason']}",
-            "           What was being written when the process died, and nobody was told of: the next start cuts it.",
+            "           What was being written when the process died, and nobody was told of: the next start cuts it. The end of a",
+            "           journal whose disk has lost what was synced looks the same: other brokers of the group know more.",
             "           (Of a broker that runs, this is what it is writing now.)",
+        ]
+    elif found["doubt"]:
+        lines += [
+            f"  DOUBTFUL {found['doubt']}",
+            "           A crash at one moment looks like that, and so does a file that was removed. More may have stood behind",
+            f"           offset {found['last_offset']:,}: the broker does not lead as long as another listed one may hold it.",
         ]
     else:
         lines.append("  whole    every byte that was synced is there")

@@ -29,6 +29,7 @@ def status_text(group: Mapping[str, Any]) -> str:
     for row in leading:
         lines += ["", f"queues on {row['broker']}:", *_queue_lines(row["queues"], row.get("queues_left_out") or 0)]
     lines += _in_doubt(group["brokers"])
+    lines += _damaged(group["brokers"])
     blocked = _blocked(group["brokers"])
     if blocked:
         lines += ["", "not ready:", *blocked]
@@ -70,6 +71,15 @@ def _in_doubt(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if said:
             lines.append(f"  {row['broker']}: {', '.join(said)}")
     return ["", "in doubt (understudy dtx list shows which):", *lines] if lines else []
+
+
+def _damaged(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Brokers whose log lacks what the group has acknowledged, as the coordination store has it."""
+    lacks: dict[str, str] = {}
+    for row in sorted(rows, key=lambda row: row.get("role") in ("primary", "standalone")):  # who leads knows best
+        lacks = row.get("damaged", lacks)
+    lines = [f"  {broker}: {reason}" for broker, reason in sorted(lacks.items())]
+    return ["", "damaged, and does not lead (docs/replication.md, When a disk lies):", *lines] if lines else []
 
 
 def _explained(who: str, row: Mapping[str, Any]) -> list[str]:

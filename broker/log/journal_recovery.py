@@ -377,8 +377,7 @@ class _Scan:
     def _look_for_successor(self, file: File, segment: Segment) -> None:
         """The last segment that holds something: a footer says that it is full, and that the next one was begun, or about to be."""
         footer = Footer.read(file, segment.footer_at)
-        # Without its end: an earlier recovery has perhaps added an empty group.
-        if footer is not None and footer[:3] == segment.footer()[:3]:
+        if footer is not None and footer[:4] == segment.footer()[:4]:
             there = "holds nothing" if self.void else "is not there"
             self.doubt = f"{segment.name} is sealed, and {segment_name(segment.number + 1)} {there}"
 

@@ -88,6 +88,16 @@ def counts(prepared: int, completed: int) -> dict[str, int]:
     return {"open": 0, "undecided": 0, "in_doubt": prepared, "completed": completed}
 
 
+def test_a_damaged_broker_is_named_with_what_it_lacks() -> None:
+    """As the broker that leads has it: the damaged one itself may not have heard yet that it was mended."""
+    lacks = {"b1": "its log lacks the records 19,856 to 20,000, which b2 holds as stable"}
+    leads, follows = row("b2", role="primary", damaged=lacks), row("b1", damaged={})
+    group = {"group": "g", "epoch": 3, "primary": "b2", "in_sync": ["b2"], "min_insync": 1}
+    assert f"  b1: {lacks['b1']}" in status_text({**group, "brokers": [leads, follows]}).splitlines()
+    assert "damaged" not in status_text({**group, "brokers": [{**leads, "damaged": {}}, {**follows, "damaged": lacks}]})
+    assert "b1: its log lacks" in status_text({**group, "brokers": [{**follows, "damaged": lacks}]})
+
+
 def test_branches_in_doubt_are_counted_by_whoever_leads() -> None:
     backup_row = row("b2", transactions=counts(1, 0))
     assert in_doubt(row("b1", role="primary", transactions=counts(2, 1)), backup_row) == [

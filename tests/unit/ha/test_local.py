@@ -28,6 +28,7 @@ from understudy.ha.local import FileCoordination, force_epoch, forced_epochs, re
 from understudy.ha.local import processes as local_processes
 from understudy.ha.local.processes import is_alive, machine_ms, this_process
 from understudy.ha.local.store import BrokerRow, CoordinationStore, Process, StoreBusyError, StoreError
+from understudy.replicator.disk_claim import DiskClaim
 
 ROOT = Path(__file__).parents[3]
 LIMIT_S = 20.0
@@ -86,6 +87,57 @@ def test_what_is_published_is_read_back(path: Path) -> None:
         assert other.read("g")[1]["b1"].lease_until_ms == 9
         assert not one.renew("g", "b1", attrs.evolve(row.process, started=8), 11)
         assert not one.renew("g", "b2", row.process, 11)
+
+
+def test_what_a_disk_holds_is_kept_until_it_is_claimed_anew(path: Path) -> None:
+    """The next process of a broker publishes nothing of the kind before it has read what the former one has said."""
+    claim = DiskClaim(3, 17, 2**62)
+    with opened(path) as one:
+        one.publish("g", BrokerRow(info=info("b1", claim=claim), process=this_process_as(7), lease_until_ms=5))
+        one.publish("g", BrokerRow(info=info("b1"), process=this_process_as(8), lease_until_ms=9))
+        assert one.read("g")[1]["b1"].info.claim == claim
+        one.publish("g", BrokerRow(info=info("b1", claim=DiskClaim(4, 0, 1)), process=this_process(), lease_until_ms=9))
+        assert one.read("g")[1]["b1"].info.claim == DiskClaim(4, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("epoch_seen", "log_start", "end", "lost"),
+    [
+        *[(3, 17, 100, False), (3, 17, 101, False), (3, 17, 99, True), (2, 17, 200, True), (4, 17, 50, False)],
+        *[(3, 0, 200, True), (3, 60, 70, False)],
+    ],
+)
+def test_a_claim_is_compared_with_what_it_may_be_compared_with(
+    epoch_seen: int, log_start: int, end: int, lost: bool
+) -> None:
+    """A log is cut under a higher epoch only, and begins anew elsewhere."""
+    assert DiskClaim(3, 17, 100).lost_by(epoch_seen, log_start, end) is lost
+
+
+def test_who_is_damaged_is_a_part_of_the_group(path: Path) -> None:
+    damaged = attrs.evolve(SECOND, damaged=SECOND.with_damage("b2", "all of it"))
+    with opened(path) as one, opened(path) as other:
+        one.found("g", FIRST)
+        assert one.replace("g", FIRST, damaged) == (True, damaged)
+        assert other.read("g")[0] == damaged
+        assert damaged.damage_of("b2") == "all of it"
+        mended = attrs.evolve(damaged, version=3, damaged=damaged.with_damage("b2", ""))
+        assert other.replace("g", damaged, mended) == (True, mended)
+        assert one.read("g")[0] == attrs.evolve(SECOND, version=3)
+
+
+def test_a_store_of_an_older_program_is_gone_on_with(path: Path) -> None:
+    """It has the same schema version, and two tables less; the older program leaves them alone."""
+    with opened(path) as one:
+        one.found("g", FIRST)
+        for table in ("claims", "damaged"):
+            one._connection.execute(f"DROP TABLE {table}")
+    with opened(path, create=False, read_only=True) as reader:
+        assert reader.read("g") == (FIRST, {})
+    with opened(path) as one:
+        damaged = attrs.evolve(SECOND, damaged=SECOND.with_damage("b2", "all of it"))
+        assert one.replace("g", FIRST, damaged) == (True, damaged)
+        assert one.read("g")[0] == damaged
 
 
 def test_blockers_that_are_not_utf_8_are_published_in_escaped_form(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from understudy.ha.coordination import BrokerInfo, GroupState
@@ -86,6 +87,17 @@ def test_a_listed_broker_loses_nothing_that_was_confirmed() -> None:
     text = "\n".join(losses(survivor(broker="b2"), GROUP, {}))
     assert "b2 is in the in-sync set: nothing that was confirmed is lost" in text
     assert "start it instead" in text
+
+
+def test_a_damaged_broker_is_said_to_lose_what_it_lacks() -> None:
+    """It is listed; what was confirmed is lost all the same."""
+    lacks = "its log lacks the records 901 to 950, which b1 holds as stable"
+    group = attrs.evolve(GROUP, damaged=GROUP.with_damage("b2", lacks))
+    text = "\n".join(losses(survivor(broker="b2"), group, brokers(shown("b1"), shown("b2"))))
+    assert f"b2 is damaged: {lacks}." in text
+    assert "nothing that was confirmed is lost" not in text
+    about_b3 = "\n".join(losses(survivor(), group, {}))
+    assert f"  b2 is marked as damaged: {lacks}" in about_b3
 
 
 def test_a_lost_store_says_nothing_about_who_was_in_sync() -> None:

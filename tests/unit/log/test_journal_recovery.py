@@ -414,6 +414,24 @@ def overwrite_file(storage: MemoryStorage, name: str, content: bytes) -> None:
     storage.sync_directory()
 
 
+@pytest.mark.parametrize("how", ["removed", "zeroed"])
+def test_a_sealed_segment_without_a_successor_is_doubtful(how: str) -> None:
+    """A crash between two files looks like that, and a file that somebody has removed. The repair goes on with the last one."""
+    storage = MemoryStorage()
+    journal = new_journal(storage)
+    fill(journal, 5, size=2400)
+    assert scan(storage, Recorder()).doubt == ""
+    assert sorted(storage.names()) == [ONE, TWO, THREE]
+    if how == "removed":
+        storage.lose_file(THREE)
+    else:
+        storage.lose_end(THREE, 1 << 20)
+    there = "is not there" if how == "removed" else "holds nothing"
+    assert scan(storage, Recorder()).doubt == f"{TWO} is sealed, and {THREE} {there}"
+    assert open_journal(storage)[1][1].doubt.startswith(f"{TWO} is sealed, and {THREE} ")
+    assert open_journal(storage)[1][1].doubt == ""
+
+
 def test_before_a_void_segment_everything_must_be_good() -> None:
     storage = MemoryStorage()
     journal = new_journal(storage)
