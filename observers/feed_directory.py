@@ -13,15 +13,17 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import attrs
 import msgspec
 
+from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.segment import NoJournalError, segment_number
 from understudy.broker.server.feed_hold import HOLD_SUFFIX
-from understudy.broker.server.file_storage import FileStorage
+from understudy.broker.server.file_storage import DirectoryGoneError, FileStorage
 from understudy.observers.events_schema import Event, Prepare, Rollback
 from understudy.observers.feed import EventSource, FeedSink, Selection, merged
 from understudy.observers.feed_reader import CursorError, FeedReader
@@ -61,6 +63,8 @@ class _Open:
 
     Attributes:
         sources: of its broker's events: the journal, and whatever else tells facts of that broker.
+        idle: it had nothing in the last round.
+        error: why it cannot be read on.
         held, held_at: the segment that its broker was asked to keep, and when.
     """
 
@@ -68,8 +72,40 @@ class _Open:
     storage: FileStorage
     reader: FeedReader
     sources: list[EventSource]
+    idle: bool = False
+    error: UnderstudyError | None = None
     held: int = 0
     held_at: float = 0.0
+
+    def streams(self) -> list[Iterator[list[Event]]]:
+        """What each source has now. A journal that cannot be read ends: others go on."""
+        return [self._guarded(source) for source in self.sources]
+
+    def _guarded(self, source: EventSource) -> Iterator[list[Event]]:
+        try:
+            yield from source.events()
+        except UnderstudyError as error:
+            self.error = self.error or error
+
+    def find_damage(self) -> None:
+        """See whether what looks like the end is damage."""
+        try:
+            self.reader.find_damage()
+        except UnderstudyError as error:
+            self.error = self.error or error
+
+    @property
+    def gone(self) -> bool:
+        """Whether its directory was removed, or replaced by another."""
+        try:
+            self.storage.check_place()
+        except DirectoryGoneError:
+            return True
+        return False
+
+    def close(self) -> None:
+        self.reader.close()
+        self.storage.close()
 
 
 class FeedDirectory:
@@ -100,6 +136,12 @@ class FeedDirectory:
         self._look()
 
     def _look(self) -> None:
+        """Open journals that were not there before, and those of directories that were replaced."""
+        for name, each in list(self._open.items()):
+            if each.gone:
+                self._note_cursor(name, each)
+                each.close()
+                del self._open[name]
         for path in journals_in(self._directory):
             if path.name not in self._open:
                 storage = FileStorage(path, read_only=True)
@@ -107,37 +149,67 @@ class FeedDirectory:
                 reader = FeedReader(storage, kept.encode() if kept else None)
                 self._open[path.name] = _Open(path, storage, reader, [reader])
 
-    def _sources(self) -> list[EventSource]:
-        return [source for each in self._open.values() for source in each.sources]
-
     def read(self, sink: FeedSink, selection: Selection) -> None:
-        """Up to the end of each journal, in one order."""
-        for events in merged(source.events() for source in self._sources()):
+        """Up to the end of each journal, in one order.
+
+        Raises:
+            UnderstudyError: a journal could not be read to its end; all others have been.
+        """
+        for events in merged(stream for each in self._open.values() for stream in each.streams()):
             self._give(sink, selection, events)
         sink.flush()
         self._save(now=True)
         for each in self._open.values():
-            each.reader.find_damage()
+            each.find_damage()
+        self._raise_first()
 
     def follow(self, sink: FeedSink, selection: Selection) -> None:
-        """Until `stopping` is set. Each round takes what every journal has, and puts that in one order."""
+        """Until `stopping` is set. Each round takes what every journal has, and puts that in one order.
+
+        Raises:
+            UnderstudyError: a journal could not be read on. That is said at once, and raised when the others have ended too.
+        """
         looked_at = time.monotonic()
         while not self.stopping:
-            rounds = [_round(source) for source in self._sources()]
-            for events in merged(rounds):
-                self._give(sink, selection, events)
-            sink.flush()
-            self._save()
-            if self._hold:
-                self._ask_to_keep()
-            if not any(rounds):
-                if time.monotonic() - looked_at >= LOOK_S:
-                    self._look()
-                    for each in self._open.values():
-                        each.reader.find_damage()
-                    looked_at = time.monotonic()
+            if not self._round(sink, selection):
                 time.sleep(POLL_S)
+            if time.monotonic() - looked_at >= LOOK_S:
+                self._look()
+                for each in self._open.values():
+                    if each.idle:
+                        each.find_damage()
+                self._tell_errors()
+                looked_at = time.monotonic()
         self._save(now=True)
+        self._raise_first()
+
+    def _round(self, sink: FeedSink, selection: Selection) -> bool:
+        """Returns whether there was anything."""
+        rounds = []
+        for each in self._open.values():
+            found = [_taken(stream) for stream in each.streams()]
+            each.idle = not any(found)
+            rounds += found
+        for events in merged(rounds):
+            self._give(sink, selection, events)
+        sink.flush()
+        self._save()
+        if self._hold:
+            self._ask_to_keep()
+        return any(rounds)
+
+    def _tell_errors(self) -> None:
+        for each in self._open.values():
+            if each.error is not None and each.sources:
+                print(f"understudy: {each.error}", file=sys.stderr)  # noqa: T201  # a command prints
+                each.sources.clear()
+        if not any(each.sources for each in self._open.values()):
+            self._raise_first()
+
+    def _raise_first(self) -> None:
+        for each in self._open.values():
+            if each.error is not None:
+                raise each.error
 
     @staticmethod
     def _give(sink: FeedSink, selection: Selection, events: list[Event]) -> None:
@@ -151,10 +223,13 @@ class FeedDirectory:
             return
         self._saved_at = time.monotonic()
         for name, each in self._open.items():
-            found = each.reader.cursor()
-            if found is not None:
-                self._kept[name] = found.decode()
+            self._note_cursor(name, each)
         _replace(self._cursor, msgspec.json.encode(self._kept))
+
+    def _note_cursor(self, name: str, each: _Open) -> None:
+        found = each.reader.cursor()
+        if found is not None:
+            self._kept[name] = found.decode()
 
     def _ask_to_keep(self) -> None:
         """Write into each data directory which segment is being read."""
@@ -187,15 +262,14 @@ class FeedDirectory:
     def close(self) -> None:
         """Close all files."""
         for each in self._open.values():
-            each.reader.close()
-            each.storage.close()
+            each.close()
 
 
-def _round(source: EventSource) -> list[list[Event]]:
+def _taken(stream: Iterator[list[Event]]) -> list[list[Event]]:
     """What one source has now, up to a bound."""
     found: list[list[Event]] = []
     count = 0
-    for events in source.events():
+    for events in stream:
         found.append(events)
         count += len(events)
         if count >= ROUND_EVENTS:

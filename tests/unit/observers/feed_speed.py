@@ -38,11 +38,15 @@ class _Visitor:
     def on_note(self, kind: int, payload: bytes) -> None: ...
 
 
-def write_journal(directory: Path, transactions: int, body_bytes: int = 256, broker: str = "b1") -> int:
+def write_journal(directory: Path, transactions: int, body_bytes: int = 256, broker: str = "b1", salt: int = 0) -> int:
     """Fill ``directory`` with a journal; returns how many records it holds."""
     storage = FileStorage(directory)
     journal = recover(
-        storage, JournalIdentity("speed", broker), JournalOptions(reserve_bytes=0), _Visitor(), wall_ms=lambda: 1
+        storage,
+        JournalIdentity("speed", broker),
+        JournalOptions(reserve_bytes=0, salt=salt),
+        _Visitor(),
+        wall_ms=lambda: 1,
     ).journal
     journal.checkpoint = None
     message = Message("", "q.0", b"\x10\0\2", b"x" * body_bytes, persistent=True)

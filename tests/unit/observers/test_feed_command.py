@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ import typer
 from typer.testing import CliRunner, Result
 
 from tests.unit.observers.feed_speed import write_journal
+from understudy.observers.events_schema import Commit, Event, Gap
+from understudy.observers.feed import Selection
 from understudy.observers.feed_command import feed
+from understudy.observers.feed_directory import FeedDirectory
 from understudy.observers.journal_commands import dump, stats
 
 SEGMENT = "0000000000000001.journal"
@@ -130,6 +134,64 @@ def test_a_newer_and_a_damaged_journal(tmp_path: Path) -> None:
         found = run(*command, tmp_path / "b1", code=1)
         assert f"{SEGMENT} is damaged at byte " in found.stderr
         assert "group 3 stands behind it" in found.stderr
+
+
+def test_one_damaged_journal_does_not_hide_the_others(tmp_path: Path) -> None:
+    for broker in ("b1", "b2"):
+        write_journal(tmp_path / broker, 200, broker=broker)
+    segment = tmp_path / "b1" / SEGMENT
+    whole = bytearray(segment.read_bytes())
+    whole[whole.index(b"x" * 100)] ^= 1
+    segment.write_bytes(whole)
+    found = run("feed", "--data", tmp_path, "--json", code=1)
+    assert f"{SEGMENT} is damaged at byte " in found.stderr
+    told = [row for row in rows(found) if row["broker"] == "b2"]
+    assert told == rows(run("feed", "--data", tmp_path / "b2", "--json"))
+
+
+def test_following_takes_up_new_brokers_and_directories_that_are_replaced(tmp_path: Path) -> None:
+    write_journal(tmp_path / "b1", 20)
+    feeds = FeedDirectory(tmp_path)
+    told: list[Event] = []
+    steps = iter((lambda: write_journal(tmp_path / "b2", 20, broker="b2"), lambda: replace(tmp_path / "b1")))
+
+    class Sink:
+        """Takes the next step when all of the last one was told."""
+
+        def take(self, events: list[Event]) -> None:
+            told.extend(events)
+
+        def flush(self) -> None:
+            if (
+                all(count in (0, WHOLE, 2 * WHOLE) for count in commits().values())
+                and sum(commits().values()) == due[0]
+            ):
+                due[0] += WHOLE
+                step = next(steps, None)
+                feeds.stopping = step is None
+                if step is not None:
+                    step()
+
+        def close(self) -> None: ...
+
+    due = [WHOLE]
+
+    def commits() -> Counter[str]:
+        return Counter(event.broker for event in told if isinstance(event, Commit))
+
+    feeds.follow(Sink(), Selection())
+    feeds.close()
+    assert commits() == {"b1": 2 * WHOLE, "b2": WHOLE}
+    (gap,) = [event for event in told if isinstance(event, Gap)]
+    assert (gap.broker, gap.reason) == ("b1", "rewritten")
+
+
+WHOLE = 20
+
+
+def replace(directory: Path) -> None:
+    directory.rename(directory.parent.parent / "old")
+    write_journal(directory, WHOLE, salt=7)
 
 
 def test_a_pipe_that_is_closed(tmp_path: Path) -> None:
