@@ -135,7 +135,8 @@ class Cut(Event):
 
     Attributes:
         end_before: the end of the log before.
-        reason: ``rejoin`` (the primary's log goes on after ``offset``) or ``catch_up`` (the log begins anew, a base follows).
+        reason: ``rejoin`` (the primary's log goes on after ``offset``), ``catch_up`` (the log begins anew, a base follows; queues
+            keep what they hold) or ``let_go`` (log and messages are gone: they filled the disk of a broker that is not listed).
     """
 
     end_before: int

@@ -467,13 +467,21 @@ class FeedTranslation:
             plugin.replay_extras(payload, 4)
             self._meet(plugin.founding)
         context = self.context
-        if not context.end:  # what was before it has been dropped
+        if context.end and not (meta.offset or meta.starts):
+            self._let_go()
+        elif not context.end:  # what was before it has been dropped
             context.end = meta.offset
             context.epoch = meta.starts[-1][0] if meta.starts else 0
             context.stable = context.applied = meta.offset
         self._advance(meta.offset)
-        context.install(meta)
-        self._say(schema.Checkpoint, meta.offset, len(context.queues), meta.csn)
+        self.context.install(meta)
+        self._say(schema.Checkpoint, meta.offset, len(self.context.queues), meta.csn)
+
+    def _let_go(self) -> None:
+        """`Journal.begin_anew`: a checkpoint of nothing, behind a log that had something."""
+        context = self.context
+        self._say(schema.Cut, 0, context.end, "let_go")
+        self.context = FeedContext(since=context.since, founding=context.founding, epoch=context.epoch)
 
     # -- pieces of a catch-up -----------------------------------------------------------------------------------------
 

@@ -23,17 +23,17 @@ class FeedModel:
     """
 
     def __init__(self) -> None:
-        self.applied: Counter[str] = Counter()
         self.committed: set[str] = set()
         self.seqs: dict[str, int] = {}
         self._reset(whole=True)
 
     def _reset(self, *, whole: bool) -> None:
         self.whole = whole
+        self.applied: Counter[str] = Counter()
         self.queues: dict[int, set[int]] = defaultdict(set)
         self._pending: list[Change] = []
         self._content: dict[str, list[Change]] = defaultdict(list)
-        self._places: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        self._places: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
 
     def take(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -72,13 +72,13 @@ class FeedModel:
             case schema.Enqueue(tx=""):
                 self._pending.append((offset, "+", queue, range(event.id, event.id + 1)))
             case schema.Enqueue():
-                self._places[tx, queue].append((offset, event.place))
+                self._places[tx].append((offset, queue, event.place))
             case schema.Dequeue():
                 change = (offset, "-", queue, range(event.id, event.id + event.count))
                 (self._content[tx] if tx else self._pending).append(change)
             case schema.Assign():
-                for _, place in self._places.pop((tx, queue), []):
-                    self._content[tx].append((offset, "+", queue, range(event.id + place, event.id + place + 1)))
+                ids = [event.id + place for _, target, place in self._places[tx] if target == queue]
+                self._content[tx] += [(offset, "+", queue, range(each, each + 1)) for each in ids]
 
     def _advance(self, event: schema.Apply) -> None:
         if not event.tx:
@@ -86,6 +86,7 @@ class FeedModel:
             return
         self._apply_before(event.offset)
         self.applied[event.tx] += 1
+        self._places.pop(event.tx, None)
         for change in self._content.pop(event.tx, []):
             self._apply(change)
 
@@ -106,6 +107,9 @@ class FeedModel:
     def _cut(self, event: schema.Cut) -> None:
         if event.reason == "catch_up":
             return  # the base says what stays
+        if event.reason == "let_go":
+            self._reset(whole=self.whole)
+            return
         self._pending = [each for each in self._pending if each[0] <= event.offset]
         for name, places in list(self._places.items()):
             self._places[name] = [each for each in places if each[0] <= event.offset]

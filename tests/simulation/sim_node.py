@@ -180,6 +180,7 @@ class SimNode:
         self.watched = self.node.state.live = WatchedLive(self)
         identity = JournalIdentity(group_id=self.config.group, broker_id=self.name)
         self._gate_port = port = GatePort(self.node)
+        self.before_loss(self)  # a recovery removes what was let go of
         recovered = recover(
             self.storage,
             identity,

@@ -22,8 +22,8 @@ from understudy.observers.events_schema import Event
 from understudy.observers.feed_reader import FeedReader
 from understudy.replicator.broker_replicator import BrokerReplicator
 
-SEEDS = (4, 5, 8, 20, 21)
-"""Among them catch-ups, step-downs, refusals, branches and brokers that lose their data."""
+SEEDS = (4, 5, 20, 122, 175)
+"""Among them catch-ups, step-downs, branches, brokers that lose their data, and one that lets go of a log that fills its disk."""
 
 
 def recovered(storage: MemoryStorage) -> BrokerState:

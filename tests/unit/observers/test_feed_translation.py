@@ -391,6 +391,17 @@ def test_a_checkpoint_gives_names_to_queues_that_were_declared_before_it() -> No
     assert journal.batch(enqueue())[0]["queue"] == "q"
 
 
+def test_a_log_that_was_let_go_is_cut_to_nothing() -> None:
+    """`Journal.begin_anew`: its checkpoint states nothing, and stands behind a log that had something."""
+    journal = Journal()
+    journal.batch(DECLARE, enqueue_in_tx())
+    empty = Meta(offset=0, csn=0, starts=(), topology=(), outcomes=Outcomes()).encode()
+    cut, checkpoint = journal.note(journal_gate.CHECKPOINT, (0).to_bytes(4, "big") + empty)
+    assert (cut["event"], cut["offset"], cut["end_before"], cut["reason"]) == ("cut", 0, 2, "let_go")
+    assert (checkpoint["event"], checkpoint["queues"]) == ("checkpoint", 0)
+    assert not journal.translation.context.transactions
+
+
 def test_pieces_of_a_catch_up() -> None:
     journal = Journal()
     journal.batch(DECLARE, enqueue_in_tx())
