@@ -162,7 +162,7 @@ class AccessRefusedError(_CodedSoftError):
 
     @classmethod
     def missing_permission(cls, user: str, action: str, kind: str, name: str, vhost: str) -> AccessRefusedError:
-        """`user` may not `action` (configure, write, read) the `kind` (queue, exchange)."""
+        """`user` may not `action` (configure, write, read, admin) the `kind` (queue, exchange, command)."""
         return cls(f"{action} access to {_thing(kind, name, vhost)} refused for user '{user}'")
 
     @classmethod

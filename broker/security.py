@@ -8,7 +8,7 @@ passlib's form, so hashes made by other tools work. One verification costs 16 Mi
 for a thief and would be ruinous after a failover, when every client of the group reconnects to the new primary at once: a
 thousand connections of one application would keep the broker busy for a minute. Hence `VerificationCache`.
 
-Permissions follow RabbitMQ: three regular expressions per user and vhost, searched for (not anchored) in the resource name; an
+Permissions follow RabbitMQ: regular expressions per user and vhost, searched for (not anchored) in the resource name; an
 empty one allows nothing; the default exchange is called `amq.default` there.
 
 Sources: RFC 7914 (scrypt); RabbitMQ's access control guide; DESIGN 12, Security.
@@ -46,8 +46,8 @@ __all__ = [
     "verify_password",
 ]
 
-Action = Literal["configure", "write", "read"]
-"""configure: declare, delete; write: publish, bind to; read: consume, get, purge, bind from."""
+Action = Literal["configure", "write", "read", "admin"]
+"""configure: declare, delete; write: publish, bind to; read: consume, get, purge, bind from; admin: give commands to the broker."""
 
 LOOPBACK_ONLY_USERS: Final = frozenset({"guest"})
 """Users whose password everybody knows; whatever the configuration says, they come from the same host only."""
@@ -221,12 +221,13 @@ class _Decisions:
 
 @frozen
 class Permissions:
-    """What one user may do in one vhost: three regular expressions, searched for in the resource name.
+    """What one user may do in one vhost: regular expressions, searched for in the resource name.
 
     Args:
         configure: names of exchanges and queues that may be declared and deleted.
         write: names that may be published to, or bound as a destination queue.
         read: names that may be consumed, got, purged, or bound from.
+        admin: names of commands that may be given to the broker.
 
     An empty pattern allows nothing, which is also the default. `^` and `$` are not implied.
 
@@ -237,6 +238,7 @@ class Permissions:
     configure: str = ""
     write: str = ""
     read: str = ""
+    admin: str = ""
     _decisions: Mapping[str, _Decisions] = field(init=False, repr=False, eq=False)
 
     @_decisions.default
@@ -245,10 +247,11 @@ class Permissions:
             "configure": _Decisions(_compiled(self.configure)),
             "write": _Decisions(_compiled(self.write)),
             "read": _Decisions(_compiled(self.read)),
+            "admin": _Decisions(_compiled(self.admin)),
         }
 
     def allow(self, action: Action, resource: str) -> bool:
-        """Say whether `action` on the exchange or queue named `resource` is allowed; "" is the default exchange."""
+        """Say whether `action` on the exchange, queue or command `resource` is allowed; "" is the default exchange."""
         return self._decisions[action].allow(resource)
 
 
@@ -294,7 +297,7 @@ class User:
                 raise NotAllowedError.unknown_vhost(vhost)
             raise NotAllowedError.vhost_refused(vhost, self.name)
 
-    def require(self, vhost: str, action: Action, kind: Literal["exchange", "queue"], resource: str) -> None:
+    def require(self, vhost: str, action: Action, kind: Literal["exchange", "queue", "command"], resource: str) -> None:
         """Do nothing if `may` would say yes.
 
         Raises:

@@ -215,15 +215,16 @@ class _PermissionTable:
     configure: Annotated[str, Pattern()] = ""
     write: Annotated[str, Pattern()] = ""
     read: Annotated[str, Pattern()] = ""
+    admin: Annotated[str, Pattern()] = ""
 
 
 def _permissions(table: _PermissionTable) -> Permissions:
-    return Permissions(table.configure, table.write, table.read)
+    return Permissions(table.configure, table.write, table.read, table.admin)
 
 
 @frozen(kw_only=True)
 class UserConfig:
-    """One of [[users]]: a name, its scrypt hash, and per vhost what it may configure, write and read."""
+    """One of [[users]]: a name, its scrypt hash, and per vhost what it may configure, write, read and command."""
 
     name: Annotated[str, Text("a user name", _NAME)]
     password_hash: Annotated[str, PasswordHash()] = field(repr=False)
@@ -232,7 +233,7 @@ class UserConfig:
 
 def guest(vhosts: tuple[str, ...] = ("/",)) -> UserConfig:
     """The user of a configuration that names none: guest/guest, everything in every vhost, from loopback only."""
-    everything = {vhost: Permissions(".*", ".*", ".*") for vhost in vhosts}
+    everything = {vhost: Permissions(".*", ".*", ".*", ".*") for vhost in vhosts}
     return UserConfig(name="guest", password_hash=GUEST_PASSWORD_HASH, vhosts=everything)
 
 

@@ -76,10 +76,6 @@ class Association:
         if len(self._unrecorded) >= FLUSH_ACCEPTS:
             self.record_accepts()
 
-    def query(self, properties: bytes, body: bytes) -> None:
-        """A message to the reserved exchange: never part of the branch."""
-        self._channel.transacting.query(properties, body)
-
     def _return(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
             if delivery.entry.state == ACQUIRED:

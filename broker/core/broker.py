@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.broker.amqp.field_table import encode_table
 from understudy.broker.chunks import LARGE_BYTES
+from understudy.broker.core.admin import AdminCommands
 from understudy.broker.core.alone import AloneStability
 from understudy.broker.core.dtx_manager import DtxManager
 from understudy.broker.core.entry import ACQUIRED, GONE, READY, Entry
@@ -63,6 +64,7 @@ class Broker:
         clients: how many connections are open: they have got through the handshake.
         counters: since this core began. ``delivered`` counts a channel's deliveries when the channel has ended; what open
             channels have delivered each of them knows (``Consuming.delivered``).
+        name: this broker's id; "" before it leads.
         leading: it may change state: standalone, or the primary of its group.
         answering: it may tell and deliver; False while a promoted broker is recovering.
         refusal: why clients are turned away at connection.open ("" if they are not), with ``refusal_name`` in front.
@@ -91,6 +93,7 @@ class Broker:
         self.stability: Stability = AloneStability(state)
         self.transactions = Transactions(self)
         self.dtx = DtxManager(self)
+        self.admin = AdminCommands(self)
         self.connections: set[Connection] = set()
         self.clients = 0
         self.leading = False
@@ -107,6 +110,7 @@ class Broker:
         self.expiry_clock = ExpiryClock() if expiry_clock is None else expiry_clock
         self.expiry_ms = 0
         self.epoch = 0
+        self.name = ""
         self.unstable_bytes = 0
         self.permit = LargePermit()
         self.counters = {
@@ -145,6 +149,7 @@ class Broker:
         log = self.log
         log.begin_epoch(epoch)
         self.epoch = epoch
+        self.name = name
         self.leading = state.deciding = self._eager = True
         offset = state.append_record(record.encode_epoch(epoch, name, transients_lost, self.wall_ms))
         for tx_id, csn in state.owed_commits():

@@ -1,4 +1,4 @@
-"""Distributed transactions on a channel: class 100, ``dtx``.
+"""Distributed transactions on a channel: class 100, ``dtx``, and the same verbs as messages (``dtx_messages.py``).
 
 What belongs to the channel is here: that it was selected, on which branch it works, which ones it has suspended. The branches
 themselves belong to the broker (``dtx_manager.py``); most verbs only ask it.
@@ -7,7 +7,7 @@ themselves belong to the broker (``dtx_manager.py``); most verbs only ask it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from understudy.broker.amqp.constants import FRAME_OVERHEAD
 from understudy.broker.amqp.methods import (
@@ -50,6 +50,48 @@ RECOVER_OVERHEAD = FRAME_OVERHEAD + 16
 """Octets of a frame of recover-ok beside the list."""
 
 
+class Asker(Protocol):
+    """Who has asked a verb, and is answered.
+
+    Attributes:
+        key: of the method by which the request came: what a close names.
+    """
+
+    @property
+    def key(self) -> int: ...
+
+    def answer(self, *values: Any) -> None:
+        """Answer, with the arguments of the method's ``-ok``."""
+
+
+class MethodAsker:
+    """Who asks a verb by its method. It has no state: one for all requests of a channel."""
+
+    def __init__(self, channel: Channel, key: int, ok_key: int) -> None:
+        self.key = key
+        self._channel = channel
+        self._ok_key = ok_key
+
+    def answer(self, *values: Any) -> None:
+        self._channel.send(self._ok_key, *values)
+
+
+_METHODS: Final = {
+    "select": (DTX_SELECT, DTX_SELECT_OK),
+    "start": (DTX_START, DTX_START_OK),
+    "end": (DTX_END, DTX_END_OK),
+    "prepare": (DTX_PREPARE, DTX_PREPARE_OK),
+    "commit": (DTX_COMMIT, DTX_COMMIT_OK),
+    "rollback": (DTX_ROLLBACK, DTX_ROLLBACK_OK),
+    "recover": (DTX_RECOVER, DTX_RECOVER_OK),
+    "forget": (DTX_FORGET, DTX_FORGET_OK),
+    "get-timeout": (DTX_GET_TIMEOUT, DTX_GET_TIMEOUT_OK),
+    "set-timeout": (DTX_SET_TIMEOUT, DTX_SET_TIMEOUT_OK),
+    "complete": (DTX_COMPLETE, DTX_COMPLETE_OK),
+}
+"""Verb: its method, and what that is answered with."""
+
+
 class Distributed:
     """The distributed side of a channel."""
 
@@ -61,58 +103,48 @@ class Distributed:
         self._suspended: dict[BranchName, Association] = {}
 
     def handlers(self) -> dict[int, Handler]:
-        verbs: dict[int, Handler] = {
-            DTX_START: self._start,
-            DTX_END: self._end,
-            DTX_PREPARE: self._prepare,
-            DTX_COMMIT: self._commit,
-            DTX_ROLLBACK: self._rollback,
-            DTX_RECOVER: self._recover,
-            DTX_FORGET: self._forget,
-            DTX_GET_TIMEOUT: self._get_timeout,
-            DTX_SET_TIMEOUT: self._set_timeout,
-            DTX_COMPLETE: self._complete,
-        }
-        return {DTX_SELECT: self._select, **{key: self._when_known(key, verb) for key, verb in verbs.items()}}
+        return {key: self._handler(name, MethodAsker(self._channel, key, ok)) for name, (key, ok) in _METHODS.items()}
 
-    def _when_known(self, key: int, verb: Handler) -> Handler:
-        """A broker that does not answer yet does not know its branches either: whatever is asked of them waits."""
-        channel, broker = self._channel, self._broker
+    def _handler(self, name: str, asker: MethodAsker) -> Handler:
+        return lambda args: self.carry_out(name, asker, args)
 
-        def handle(args: tuple[Any, ...]) -> None:
-            if broker.answering:
-                verb(args)
-            else:
-                channel.carry_out_when_applied(key, verb, args)
+    def carry_out(self, name: str, asker: Asker, args: tuple[Any, ...]) -> None:
+        """Do what the verb ``name`` says, with the arguments of its method.
 
-        return handle
+        A broker that does not answer yet does not know its branches either: whatever is asked of them waits.
+        """
+        verb = self._VERBS[name]
+        if self._broker.answering or name == "select":
+            verb(self, asker, args)
+        else:
+            self._channel.carry_out_when_applied(asker.key, verb, self, asker, args)
 
     def _name(self, args: tuple[Any, ...]) -> BranchName:
         """The branch that a method's first three arguments name."""
         return self._channel.connection.vhost, Xid.checked(*args[:3])
 
-    def _answer(self, key: int, ok_key: int) -> Callable[[Any], None]:
-        """The channel takes nothing more until this is called, with what ``ok_key`` answers ``key``; nothing overtakes that verb.
+    def _answer(self, asker: Asker) -> Callable[[Any], None]:
+        """The channel takes nothing more until this is called, with what ``asker`` is answered; nothing overtakes that verb.
 
         Its record may be appended only at the end of the turn (PREPARE), so that a close waits for it as well.
         """
         channel = self._channel
-        channel.awaiting = key
+        channel.awaiting = asker.key
         channel.held = True
         awaited = channel.given_up
-        return lambda value: channel.answered(lambda: channel.send(ok_key, int(value)), awaited)
+        return lambda value: channel.answered(lambda: asker.answer(int(value)), awaited)
 
-    def _select(self, args: tuple[Any, ...]) -> None:
+    def _select(self, asker: Asker, args: tuple[Any, ...]) -> None:
         channel = self._channel
         if channel.publishing.confirming or channel.transacting.active:
             mode = "confirm" if channel.publishing.confirming else "tx"
             raise PreconditionFailedError(f"cannot switch from {mode} to dtx mode")
         self.selected = True
-        channel.send(DTX_SELECT_OK)
+        asker.answer()
 
     # -- association ----------------------------------------------------------------------------------------------
 
-    def _start(self, args: tuple[Any, ...]) -> None:
+    def _start(self, asker: Asker, args: tuple[Any, ...]) -> None:
         join, resume = args[3:]
         if not self.selected:
             raise DtxCommandInvalidError("dtx.start before dtx.select")
@@ -128,27 +160,27 @@ class Distributed:
             association.suspended = False
             if association.work.state is BranchState.FAILED:
                 association.leave()
-                self._has_failed(association.work)
+                self._has_failed(asker, association.work)
                 return
             self._work_on(association)
         elif join:
-            work = self._broker.dtx.joined(self._channel, DTX_START, name)
+            work = self._broker.dtx.joined(self._channel, asker.key, name)
             if work is None:
                 return
             if work.state is BranchState.FAILED:
-                self._has_failed(work)
+                self._has_failed(asker, work)
                 return
             if name in self._suspended:
                 raise DtxCommandInvalidError(f"{work} is suspended on this channel; resume it")
             self._work_on(Association(self._channel, work))
         else:
             self._work_on(Association(self._channel, self._broker.dtx.start(name)))
-        self._channel.send(DTX_START_OK, XaStatus.OK)
+        asker.answer(XaStatus.OK)
 
-    def _has_failed(self, work: BranchWork) -> None:
+    def _has_failed(self, asker: Asker, work: BranchWork) -> None:
         """Nothing is started. An ex-primary must not say so: its successor may have one of that name that has not failed."""
-        channel, status = self._channel, work.failed
-        channel.answer_when_acknowledged(DTX_START, lambda: channel.send(DTX_START_OK, status))
+        status = work.failed
+        self._channel.answer_when_acknowledged(asker.key, lambda: asker.answer(status))
 
     def _work_on(self, association: Association | None) -> None:
         """Publishes and acknowledgements go to the branch from now on; with None, are done at once."""
@@ -157,7 +189,7 @@ class Distributed:
         demarcation = association if association is not None else channel.transacting
         channel.publishing.demarcation = channel.consuming.demarcation = demarcation
 
-    def _end(self, args: tuple[Any, ...]) -> None:
+    def _end(self, asker: Asker, args: tuple[Any, ...]) -> None:
         fail, suspend = args[3:]
         name = self._name(args)
         association = self._suspended.get(name)
@@ -183,49 +215,49 @@ class Distributed:
                 self._work_on(None)
         if fail and suspend:
             raise DtxCommandInvalidError(f"dtx.end with both fail and suspend; {work} has failed")
-        self._channel.send(DTX_END_OK, work.failed)
+        asker.answer(work.failed)
 
     # -- what a transaction manager asks --------------------------------------------------------------------------
 
-    def _prepare(self, args: tuple[Any, ...]) -> None:
-        answer = self._answer(DTX_PREPARE, DTX_PREPARE_OK)
-        self._broker.dtx.prepare(self._channel, DTX_PREPARE, self._name(args), answer)
+    def _prepare(self, asker: Asker, args: tuple[Any, ...]) -> None:
+        answer = self._answer(asker)
+        self._broker.dtx.prepare(self._channel, asker.key, self._name(args), answer)
 
-    def _commit(self, args: tuple[Any, ...]) -> None:
-        answer = self._answer(DTX_COMMIT, DTX_COMMIT_OK)
-        self._broker.dtx.commit(self._channel, DTX_COMMIT, self._name(args), args[3], answer)
+    def _commit(self, asker: Asker, args: tuple[Any, ...]) -> None:
+        answer = self._answer(asker)
+        self._broker.dtx.commit(self._channel, asker.key, self._name(args), args[3], answer)
 
-    def _rollback(self, args: tuple[Any, ...]) -> None:
-        answer = self._answer(DTX_ROLLBACK, DTX_ROLLBACK_OK)
-        self._broker.dtx.rollback(self._channel, DTX_ROLLBACK, self._name(args), answer)
+    def _rollback(self, asker: Asker, args: tuple[Any, ...]) -> None:
+        answer = self._answer(asker)
+        self._broker.dtx.rollback(self._channel, asker.key, self._name(args), answer)
 
-    def _forget(self, args: tuple[Any, ...]) -> None:
-        answer = self._answer(DTX_FORGET, DTX_FORGET_OK)
-        self._broker.dtx.forget(self._channel, DTX_FORGET, self._name(args), answer)
+    def _forget(self, asker: Asker, args: tuple[Any, ...]) -> None:
+        answer = self._answer(asker)
+        self._broker.dtx.forget(self._channel, asker.key, self._name(args), answer)
 
-    def _get_timeout(self, args: tuple[Any, ...]) -> None:
-        answer = self._answer(DTX_GET_TIMEOUT, DTX_GET_TIMEOUT_OK)
-        self._broker.dtx.timeout_s(self._channel, DTX_GET_TIMEOUT, self._name(args), answer)
+    def _get_timeout(self, asker: Asker, args: tuple[Any, ...]) -> None:
+        answer = self._answer(asker)
+        self._broker.dtx.timeout_s(self._channel, asker.key, self._name(args), answer)
 
-    def _set_timeout(self, args: tuple[Any, ...]) -> None:
-        answer = self._answer(DTX_SET_TIMEOUT, DTX_SET_TIMEOUT_OK)
-        self._broker.dtx.set_timeout(self._channel, DTX_SET_TIMEOUT, self._name(args), args[3], answer)
+    def _set_timeout(self, asker: Asker, args: tuple[Any, ...]) -> None:
+        answer = self._answer(asker)
+        self._broker.dtx.set_timeout(self._channel, asker.key, self._name(args), args[3], answer)
 
-    def _complete(self, args: tuple[Any, ...]) -> None:
+    def _complete(self, asker: Asker, args: tuple[Any, ...]) -> None:
         connection = self._channel.connection
         assert connection.user is not None
         connection.user.require(connection.vhost, "configure", "exchange", OPERATORS_NAME)
-        answer = self._answer(DTX_COMPLETE, DTX_COMPLETE_OK)
-        self._broker.dtx.complete(self._channel, DTX_COMPLETE, self._name(args), args[3], answer)
+        answer = self._answer(asker)
+        self._broker.dtx.complete(self._channel, asker.key, self._name(args), args[3], answer)
 
-    def _recover(self, args: tuple[Any, ...]) -> None:
+    def _recover(self, asker: Asker, args: tuple[Any, ...]) -> None:
         connection = self._channel.connection
         limit_bytes = (connection.frame_max or self._broker.limits.frame_max or 131_072) - RECOVER_OVERHEAD
 
         def answer() -> None:
-            self._channel.send(DTX_RECOVER_OK, *self._broker.dtx.in_doubt(connection.vhost, args[0], limit_bytes))
+            asker.answer(*self._broker.dtx.in_doubt(connection.vhost, args[0], limit_bytes))
 
-        self._channel.answer_when_acknowledged(DTX_RECOVER, answer)
+        self._channel.answer_when_acknowledged(asker.key, answer)
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -238,3 +270,17 @@ class Distributed:
         self._works_on = None
         for association in associations:
             association.abandon(f"a channel that worked on it ended: {reason}")
+
+    _VERBS: ClassVar[dict[str, Callable[[Distributed, Asker, tuple[Any, ...]], None]]] = {
+        "select": _select,
+        "start": _start,
+        "end": _end,
+        "prepare": _prepare,
+        "commit": _commit,
+        "rollback": _rollback,
+        "recover": _recover,
+        "forget": _forget,
+        "get-timeout": _get_timeout,
+        "set-timeout": _set_timeout,
+        "complete": _complete,
+    }

@@ -9,10 +9,11 @@ from understudy.broker.amqp.methods import BASIC_PUBLISH, CONFIRM_SELECT, CONFIR
 from understudy.broker.amqp.properties import check_properties, expiration, headers, is_persistent, user_id
 from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.queue_arguments import MAX_MS
+from understudy.broker.core.reply import Reply
+from understudy.broker.core.reserved_exchanges import RESERVED_EXCHANGES, ReservedExchange
 from understudy.broker.errors import AccessRefusedError, NotFoundError, PreconditionFailedError, ResourceErrorSoft
 from understudy.broker.log.record import MAX_TARGETS
 from understudy.broker.message import MESSAGE_BYTES, Message
-from understudy.broker.transactions.outcome_query import OUTCOME_EXCHANGE
 
 if TYPE_CHECKING:
     from understudy.broker.core.association import Association
@@ -61,8 +62,9 @@ class Publishing:
             connection.routes_version = self._registry.version
         queues = connection.routes.get((exchange, routing_key))
         if queues is None:
-            if exchange == OUTCOME_EXCHANGE:
-                self._broker_command(routing_key, properties, body)
+            reserved = RESERVED_EXCHANGES.get(exchange)
+            if reserved is not None:
+                self._request(reserved, properties, body)
                 return
             queues = self._route(exchange, routing_key, properties)
         check_properties(properties)
@@ -188,11 +190,12 @@ class Publishing:
                 f"user_id property set to '{claimed}' but authenticated user was '{user.name}'"
             )
 
-    def _broker_command(self, routing_key: str, properties: bytes, body: bytes) -> None:
-        user = self._connection.user
+    def _request(self, reserved: ReservedExchange, properties: bytes, body: bytes) -> None:
+        """A message to a reserved exchange."""
+        user, vhost = self._connection.user, self._connection.vhost
         assert user is not None
-        user.require(self._connection.vhost, "write", "exchange", "")  # the answer goes to any queue, as through that
-        self.demarcation.query(properties, body)
+        reserved.permission(user, vhost)
+        reserved.take(self._channel, Reply(self._broker, vhost, reserved.name, properties), body)
         self._connection.published(MESSAGE_BYTES + len(body) + len(properties))
         if self.confirming:
             self._next_tag += 1

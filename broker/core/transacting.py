@@ -28,6 +28,7 @@ from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 if TYPE_CHECKING:
     from understudy.broker.core.channel import Channel, Handler
     from understudy.broker.core.queue import Queue
+    from understudy.broker.core.reply import Reply
 
 TX_NAME_HEADER = "x-understudy-tx"
 HEADERS_BIT = 0x20
@@ -285,9 +286,9 @@ class Transacting:
 
     # -- outcome query --------------------------------------------------------------------------------------------
 
-    def query(self, properties: bytes, body: bytes) -> None:
-        """A message to the reserved exchange: never part of the transaction."""
+    def query(self, reply: Reply, body: bytes) -> None:
+        """A question for an id or an outcome: never part of the transaction."""
         own = self._session.tx.tx_id if self._session is not None else self._tx_id
         own = own if self.active else 0
         self._told_id = own
-        answer_query(self._broker, self._channel.connection.vhost, own, properties, body)
+        answer_query(self._broker, own, reply, body)

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from understudy.broker.amqp.properties import correlation_id, encode_properties, reply_to
 from understudy.broker.errors import PreconditionFailedError
 from understudy.broker.log import record
 from understudy.broker.log.position import ID_EPOCH_SHIFT
-from understudy.broker.message import Message
 from understudy.broker.transactions.outcomes import Outcome
 
 if TYPE_CHECKING:
     from understudy.broker.core.broker import Broker
+    from understudy.broker.core.reply import Reply
 
 OUTCOME_EXCHANGE = "understudy.tx"
 NAME_BYTES = 64
@@ -50,54 +49,37 @@ def parse_tx_id(text: str) -> int:
     return int(epoch) << ID_EPOCH_SHIFT | int(sequence)
 
 
-class _Reply:
-    """Where an answer goes."""
+class _Question:
+    """What became of ``subject``? And where the answer goes."""
 
-    __slots__ = ("_broker", "_correlation", "_queue", "_vhost", "subject")
+    __slots__ = ("reply", "subject")
 
-    def __init__(self, broker: Broker, vhost: str, properties: bytes, subject: str) -> None:
-        queue = reply_to(properties)
-        if not queue:
-            raise PreconditionFailedError(f"a message to exchange '{OUTCOME_EXCHANGE}' needs reply-to")
-        self._broker = broker
-        self._vhost = vhost
-        self._queue = queue
-        self._correlation = correlation_id(properties)
+    def __init__(self, reply: Reply, subject: str) -> None:
+        self.reply = reply
         self.subject = subject
 
-    def send(self, text: str) -> None:
-        broker = self._broker
-        queue = broker.state.registry.vhost(self._vhost).queues.get(self._queue)
-        if queue is None:
-            return
-        fields = {"correlation_id": self._correlation} if self._correlation is not None else {}
-        message = Message("", self._queue, encode_properties(fields), text.encode(), False)
-        broker.publish([queue], message, None)
-        broker.schedule(queue)
 
-
-def answer_query(broker: Broker, vhost: str, own_id: int, properties: bytes, body: bytes) -> None:
+def answer_query(broker: Broker, own_id: int, reply: Reply, body: bytes) -> None:
     """Take one question.
 
     ``own_id`` is the asking channel's transaction id, 0 if the channel is not transactional.
 
     Raises:
-        PreconditionFailedError: no reply-to, or a question that is none.
+        PreconditionFailedError: it is no question.
     """
     # To the octet: whoever were told of another name than the one that the transaction has would be told "rolled back".
     verb, _, subject = body.partition(b" ")
-    reply = _Reply(broker, vhost, properties, subject.decode("utf-8", "surrogateescape"))
     if body == b"id":
         reply.send(tx_id_text(own_id) if own_id else "error: the channel is not transactional")
     elif verb == b"outcome" and 1 <= len(subject) <= NAME_BYTES:
-        _ask(broker, reply)
+        _ask(broker, _Question(reply, subject.decode("utf-8", "surrogateescape")))
     else:
         text = body[:80].decode("utf-8", "replace")
         raise PreconditionFailedError(f"{text!r} is no question: 'id' and 'outcome <id or name>' are")
 
 
-def _ask(broker: Broker, reply: _Reply) -> None:
-    subject = reply.subject
+def _ask(broker: Broker, question: _Question) -> None:
+    subject = question.subject
     unknown_name = (
         not is_own_id(subject)
         and broker.state.outcomes.named(subject) is None
@@ -110,13 +92,13 @@ def _ask(broker: Broker, reply: _Reply) -> None:
         broker.barred_names[subject] = broker.append_record(raw)
     else:
         broker.barrier()
-    broker.complete(broker.log.end, lambda r: _answer(broker, r), reply)
+    broker.complete(broker.log.end, lambda asked: _answer(broker, asked), question)
 
 
-def _answer(broker: Broker, reply: _Reply) -> None:
-    subject = reply.subject
+def _answer(broker: Broker, question: _Question) -> None:
+    subject = question.subject
     if is_own_id(subject):
-        reply.send(_own_outcome(broker, subject))
+        question.reply.send(_own_outcome(broker, subject))
         return
     if not broker.bars(subject):
         broker.barred_names.pop(subject, None)
@@ -127,9 +109,9 @@ def _answer(broker: Broker, reply: _Reply) -> None:
         elif subject in broker.state.outcomes.forgotten:
             outcome = Outcome.EXPIRED
         else:
-            _ask(broker, reply)  # it ended meanwhile without an outcome under its name: bar the name first
+            _ask(broker, question)  # it ended meanwhile without an outcome under its name: bar the name first
             return
-    reply.send(outcome.text)
+    question.reply.send(outcome.text)
 
 
 def _own_outcome(broker: Broker, text: str) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 
 from tests.integration.broker_process import BrokerProcess, leaks_of_clients, running_broker
+from tests.integration.dtx_channel import DtxChannel
 from tests.integration.dtx_group import start_all
+from tests.integration.dtx_messages import MessageDtxChannel
 from tests.integration.dtx_places import GroupWithVhosts, Place, group_of_one, group_of_three, one_broker
 from tests.integration.dtx_workbench import Workbench
 from tests.stress.group import Group, running_group
@@ -34,17 +37,26 @@ def queue(request: pytest.FixtureRequest) -> str:
     return f"q.{request.node.name}"
 
 
-@pytest.fixture(scope="module", params=[one_broker, group_of_one, group_of_three], ids=["alone", "one", "three"])
+PLACES = {
+    "alone": (one_broker, DtxChannel),
+    "one": (group_of_one, DtxChannel),
+    "three": (group_of_three, DtxChannel),
+    "three-by-messages": (group_of_three, MessageDtxChannel),
+}
+
+
+@pytest.fixture(scope="module", params=list(PLACES.values()), ids=list(PLACES))
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """What every test of distributed transactions runs against, one after the other (H-52)."""
-    with request.param(tmp_path_factory.mktemp("place")) as running:
-        yield running
+    kind, form = request.param
+    with kind(tmp_path_factory.mktemp("place")) as running:
+        yield attrs.evolve(running, form=form)
 
 
 @pytest.fixture
 def bench(place: Place, request: pytest.FixtureRequest) -> Iterator[Workbench]:
     """Afterwards no branch is in doubt, nothing is open anywhere, and all brokers of a group hold the same messages."""
-    bench = Workbench(place.port, request.node.name)
+    bench = Workbench(place.port, request.node.name, place.form)
     yield bench
     print(place.logs())  # shown if the test has failed
     bench.abandon()

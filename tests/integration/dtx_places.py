@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from tests.integration.broker_process import BrokerProcess, remove_journals, wait_until
+from tests.integration.dtx_channel import DtxChannel
 from tests.stress.group import Group, running_group
 from understudy.broker.security import hash_password
 
@@ -51,12 +52,14 @@ class Place:
         agree: raises unless all brokers hold the same, as soon as they do.
         rows: the /status of every broker.
         logs: what the brokers have said.
+        form: in which the tests send verbs.
     """
 
     port: int
     agree: Callable[[], object]
     rows: Callable[[], list[dict[str, Any]]]
     logs: Callable[[], str]
+    form: type[DtxChannel] = DtxChannel
 
     def settled(self) -> None:
         """Wait until no broker has an open transaction, and the messages of no queue are handed out or locked."""

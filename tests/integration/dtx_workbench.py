@@ -52,9 +52,11 @@ class Workbench:
     Args:
         port: of the broker that leads.
         name: of the test.
+        form: in which verbs are sent: by methods of class 100, or by messages.
     """
 
-    def __init__(self, port: int, name: str) -> None:
+    def __init__(self, port: int, name: str, form: type[DtxChannel] = DtxChannel) -> None:
+        self.form = form
         self.port = port
         self.name = name
         self._global_id = name.encode()[-MAX_ID_BYTES:]  # names differ in their last characters too: the parameters
@@ -84,11 +86,11 @@ class Workbench:
 
     def dtx(self, connection: Any = None) -> DtxChannel:
         """A new channel that may take part in branches; without ``connection`` on a new one."""
-        return DtxChannel((connection or self.connect()).channel()).select()
+        return self.form((connection or self.connect()).channel()).select()
 
     def tm(self, connection: Any = None) -> DtxChannel:
         """One that may not, on a connection of its own: what a transaction manager has."""
-        return DtxChannel((connection or self.connect()).channel())
+        return self.form((connection or self.connect()).channel())
 
     def close(self) -> None:
         """Goodbye to all, whatever has become of them."""
@@ -103,7 +105,7 @@ class Workbench:
         for xid in self._xids:
             for verb in ("rollback", "forget"):
                 with contextlib.suppress(pika.exceptions.ChannelClosedByBroker):
-                    getattr(DtxChannel(self.channel()), verb)(xid)
+                    getattr(self.form(self.channel()), verb)(xid)
         for queue in self._queues:
             self.channel().queue_delete(queue)
         self.close()
@@ -118,7 +120,7 @@ class Workbench:
     def in_doubt(self) -> list[InDoubt]:
         """What ``recover`` says of this test's branches, as another client hears it."""
         channel = self.channel()
-        found = [row for row in DtxChannel(channel).recover() if row.xid.global_id == self._global_id]
+        found = [row for row in self.form(channel).recover() if row.xid.global_id == self._global_id]
         channel.close()
         return found
 

@@ -68,7 +68,7 @@ def test_select_in_another_mode(bench: Workbench, mode: str) -> None:
     channel = bench.channel()
     getattr(channel, mode)()
     with refused(406):
-        DtxChannel(channel).select()
+        bench.form(channel).select()
 
 
 @pytest.mark.parametrize("mode", ["tx_select", "confirm_delivery"])

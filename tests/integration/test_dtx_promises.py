@@ -16,7 +16,6 @@ from tests.integration.dtx_channel import (
     RBROLLBACK,
     RBTIMEOUT,
     RECOVER_OK_OVERHEAD,
-    DtxChannel,
     InDoubt,
     Xid,
     read_in_doubt,
@@ -325,6 +324,6 @@ def test_recover_in_pages_that_fit_a_frame(bench: Workbench) -> None:
     (first, *others) = small.recover_pages(xids[49].octets())
     assert read_in_doubt(first)[0] == InDoubt(PREPARED, xids[50])
     assert len(others) < len(pages) - 1
-    finisher = DtxChannel(worker.channel)
+    finisher = bench.form(worker.channel)
     for xid in xids:
         assert finisher.rollback(xid) == OK

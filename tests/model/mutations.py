@@ -433,7 +433,7 @@ BRANCHES = {
         "a promoted broker that does not serve yet, and has not taken over what is in doubt, takes questions for it",
         more(BOTH, branch=True, crashes=1),
         "G4",
-        "Distributed._when_known; DtxManager.adopt",
+        "Distributed.carry_out; DtxManager.adopt",
     ),
     "prepare-not-in-catch-up": Mutation(
         "a joiner is sent the events of a branch in doubt, and not its DTX_PREPARE",

@@ -184,8 +184,8 @@ def outcome_answered_at_once(bug: Bug) -> None:
     """An unknown name is answered "rolled back" before the record that bars it is stable."""
     real = outcome_query._ask
 
-    def ask(broker: Any, reply: Any) -> None:
-        name = reply.subject
+    def ask(broker: Any, question: Any) -> None:
+        name = question.subject
         known = (
             outcome_query.is_own_id(name)
             or broker.state.outcomes.named(name) is not None
@@ -193,13 +193,15 @@ def outcome_answered_at_once(bug: Bug) -> None:
             or name in broker.state.outcomes.forgotten
         )
         if known or name in broker.barred_names:
-            real(broker, reply)
+            real(broker, question)
             return
         bug.strike()
         raw = encode_outcome(name, Outcome.ROLLED_BACK, broker.wall_ms)
         broker.barred_names[name] = broker.append_record(raw)
         waiting, broker.log.pending = broker.log.pending, deque()
-        reply.send(Outcome.ROLLED_BACK.text)  # to a queue that no log keeps: with nothing before it, it goes there now
+        question.reply.send(
+            Outcome.ROLLED_BACK.text
+        )  # to a queue that no log keeps: with nothing before it, it goes there now
         broker.log.pending = waiting
 
     bug.replace(outcome_query, "_ask", ask)
