@@ -31,7 +31,7 @@ class EventSource(Protocol):
 
 
 class FeedSink(Protocol):
-    """Takes events. `feed_sink` has the terminal's."""
+    """Takes events. `feed_sink` has the terminal's, `feed_sink_files` files."""
 
     def take(self, events: list[Event]) -> None:
         """Take some more, in order. May buffer."""
@@ -41,6 +41,23 @@ class FeedSink(Protocol):
 
     def close(self) -> None:
         """No more is coming; what was taken is kept."""
+
+
+class FeedCursors(Protocol):
+    """Keeps where the feed stands: by broker and source, a text. A file by itself, or a sink that keeps it with its events."""
+
+    def load(self) -> dict[str, str]:
+        """What was kept last; empty at first."""
+
+    def due(self, now_s: float) -> bool:
+        """Whether it wants to keep them at ``now_s`` of a monotonic clock. Asked after the sink has flushed."""
+
+    def save(self, cursors: dict[str, str]) -> bool:
+        """Keep ``cursors``, which stand behind all that the sink has taken, and no further.
+
+        Returns:
+            Whether they are kept, durably. If not, nothing more is given to the sink before they are.
+        """
 
 
 def keyed(source: Iterable[list[Event]]) -> Iterator[tuple[Key, list[Event]]]:

@@ -12,22 +12,28 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final, NoReturn
 
 import typer
 
+from understudy.broker.config import ConfigError
+from understudy.broker.config.readers import GIB, KIB, Place, size
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.journal_gate import NoteFormatError, UnknownNoteError
 from understudy.broker.log.record import UnknownKindError
 from understudy.broker.log.segment import JournalFormatError, NoJournalError
 from understudy.broker.transactions.outcome_query import is_own_id
-from understudy.observers.feed import FeedSink, Selection
+from understudy.observers.feed import FeedCursors, FeedSink, Selection
+from understudy.observers.feed_cursor_file import CursorFile
 from understudy.observers.feed_directory import FeedDirectory
+from understudy.observers.feed_parquet import Parquet, ParquetMissingError
 from understudy.observers.feed_reader import CursorError
 from understudy.observers.feed_sink import JsonSink, TextSink
+from understudy.observers.feed_sink_files import FeedFilesError, FileFormat, JsonLines, RollingFiles
 
 DAMAGED: Final = 1
 UNUSABLE: Final = 2
@@ -38,10 +44,19 @@ UNUSABLE_ERRORS: Final = (
     UnknownNoteError,
     NoteFormatError,
     CursorError,
+    FeedFilesError,
+    ParquetMissingError,
 )
 _NAME: Final = re.compile(r"[\w-]{1,64}", re.ASCII)
 _RELATIVE: Final = re.compile(r"(\d+)([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class Format(StrEnum):
+    """Of the files in ``--out``."""
+
+    JSONL = "jsonl"
+    PARQUET = "parquet"
 
 
 def feed(
@@ -65,28 +80,62 @@ def feed(
     hold: Annotated[
         str, typer.Option(metavar="NAME", help="Brokers keep what this reader has not read, up to feed.hold_bytes.")
     ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write files into this directory, and go on where they end.", show_default=False
+        ),
+    ] = None,
+    file_format: Annotated[
+        Format, typer.Option("--format", help="Of the files; parquet needs the extra 'feed'.")
+    ] = Format.JSONL,
+    roll_bytes: Annotated[
+        str, typer.Option(metavar="SIZE", help="A file is written when so much is gathered.")
+    ] = "32MiB",
+    roll_seconds: Annotated[
+        float, typer.Option(min=0.01, help="A file is written when its first event is so old.")
+    ] = 60.0,
 ) -> None:
     """Print what happens in a cluster, or in one broker: every step of every transaction, a line each.
 
     Reads the journals only: brokers need not run, and do not notice it. Exit codes: 0 done; 1 a journal is damaged; 2 there is no
-    journal, or one of a newer program.
+    journal, one of a newer program, or the files cannot be written.
     """
     stream = sys.stdout.buffer
-    sink: FeedSink = JsonSink(stream) if as_json else TextSink(stream)
+    if out is not None and (as_json or cursor is not None):
+        raise typer.BadParameter("files have a --format, and keep where they end by themselves", param_hint="--out")
+    roll_size = _size(roll_bytes)
     if hold and not _NAME.fullmatch(hold):
         raise typer.BadParameter(f"{hold!r} is no name: letters, digits, - and _", param_hint="--hold")
     since_ms = _since_ms(since)
     with ending_cleanly(stream):
-        feeds = FeedDirectory(data, cursor, hold)
-        try:
+        sink: FeedSink
+        cursors: FeedCursors
+        if out is not None:
+            sink = cursors = RollingFiles(out, _format(file_format), roll_size, roll_seconds)
+        else:
+            sink, cursors = JsonSink(stream) if as_json else TextSink(stream), CursorFile(cursor)
+        with closing(sink), closing(FeedDirectory(data, cursors, hold)) as feeds:
             selection = Selection(txs=_transactions(feeds, tx), queue=queue, since_ms=since_ms)
             if follow:
                 _stop_when_asked(feeds)
                 feeds.follow(sink, selection)
+            elif out is not None:
+                _stop_when_asked(feeds)
+                feeds.read_in_rounds(sink, selection)
             else:
                 feeds.read(sink, selection)
-        finally:
-            feeds.close()
+
+
+def _format(name: Format) -> FileFormat:
+    return Parquet() if name is Format.PARQUET else JsonLines()
+
+
+def _size(text: str) -> int:
+    try:
+        return int(size(KIB, GIB).read(int(text) if text.isdigit() else text, Place("", Path())))
+    except ConfigError as error:
+        raise typer.BadParameter(error.problem, param_hint="--roll-bytes") from error
 
 
 def _stop_when_asked(feeds: FeedDirectory) -> None:

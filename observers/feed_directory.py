@@ -1,16 +1,15 @@
 """FeedDirectory: all journals of a directory as one feed, from their beginning or from where an earlier one stopped.
 
-It owns what the command needs of the file system: which directories hold a journal, the file of cursors, and the holds that ask
-brokers to keep what was not read yet (``broker/server/feed_hold.py``).
+It owns what the command needs of the file system: which directories hold a journal, and the holds that ask brokers to keep what was
+not read yet (``broker/server/feed_hold.py``).
 
-A cursor is kept after the events before it have left (`FeedSink.flush`). A feed that is killed between the two tells some events
-again when it goes on; they have the same incarnation and number.
+Cursors are kept (`FeedCursors`) after the events before them have left (`FeedSink.flush`). What a hold asks for is what stands
+behind the cursors that are kept, since that is where the feed goes on if it is killed.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -18,22 +17,21 @@ from pathlib import Path
 from typing import Final
 
 import attrs
-import msgspec
 
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.segment import NoJournalError, segment_number
 from understudy.broker.server.feed_hold import HOLD_SUFFIX
 from understudy.broker.server.file_storage import DirectoryGoneError, FileStorage
 from understudy.observers.events_schema import Event, Prepare, Rollback
-from understudy.observers.feed import EventSource, FeedSink, Selection, merged
-from understudy.observers.feed_reader import CursorError, FeedReader
+from understudy.observers.feed import EventSource, FeedCursors, FeedSink, Selection, merged
+from understudy.observers.feed_cursor_file import CursorFile, replace_file
+from understudy.observers.feed_reader import FeedReader
 
 POLL_S: Final = 0.05
 LOOK_S: Final = 1.0
 """So often it looks for journals of brokers that were not there before, and for damage where nothing more comes."""
 ROUND_EVENTS: Final = 20_000
 """Of one broker, before the others have their turn."""
-CURSOR_S: Final = 1.0
 HOLD_S: Final = 5.0
 
 
@@ -65,6 +63,7 @@ class _Open:
         sources: of its broker's events: the journal, and whatever else tells facts of that broker.
         idle: it had nothing in the last round.
         error: why it cannot be read on.
+        behind: the segment in which the kept cursor stands, or in which reading began; 0: nothing was read.
         held, held_at: the segment that its broker was asked to keep, and when.
     """
 
@@ -74,6 +73,7 @@ class _Open:
     sources: list[EventSource]
     idle: bool = False
     error: UnderstudyError | None = None
+    behind: int = 0
     held: int = 0
     held_at: float = 0.0
 
@@ -113,25 +113,20 @@ class FeedDirectory:
 
     Args:
         directory: of a cluster, or of one broker.
-        cursor: file of cursors by directory name; None: begin at the beginning, keep nothing.
+        cursors: keeps cursors by directory name; without it the feed begins at the beginning.
         hold: name under which brokers are asked to keep what was not read; "": they are not.
 
     Attributes:
         stopping: `follow` ends after this round, with its cursors kept.
     """
 
-    def __init__(self, directory: Path, cursor: Path | None = None, hold: str = "") -> None:
+    def __init__(self, directory: Path, cursors: FeedCursors | None = None, hold: str = "") -> None:
         self._directory = directory
         self._hold = hold
         self.stopping = False
-        self._cursor = cursor
-        self._kept: dict[str, str] = {}
-        if cursor is not None and cursor.exists():
-            try:
-                self._kept = msgspec.json.decode(cursor.read_bytes(), type=dict[str, str])
-            except msgspec.MsgspecError as error:
-                raise CursorError(f"{cursor} is no file of cursors: {error}") from error
-        self._saved_at = 0.0
+        self._cursors: FeedCursors = cursors if cursors is not None else CursorFile(None)
+        self._cursor_of = self._cursors.load()
+        self._owed = False
         self._open: dict[str, _Open] = {}
         self._look()
 
@@ -145,7 +140,7 @@ class FeedDirectory:
         for path in journals_in(self._directory):
             if path.name not in self._open:
                 storage = FileStorage(path, read_only=True)
-                kept = self._kept.get(path.name)
+                kept = self._cursor_of.get(path.name)
                 reader = FeedReader(storage, kept.encode() if kept else None)
                 self._open[path.name] = _Open(path, storage, reader, [reader])
 
@@ -159,6 +154,21 @@ class FeedDirectory:
             self._give(sink, selection, events)
         sink.flush()
         self._save(now=True)
+        for each in self._open.values():
+            each.find_damage()
+        self._raise_first()
+
+    def read_in_rounds(self, sink: FeedSink, selection: Selection) -> None:
+        """The same for a sink that keeps the cursors, and asks for them in between. The order is that of `follow`.
+
+        Raises:
+            UnderstudyError: as `read`.
+        """
+        while not self.stopping and (self._round(sink, selection) or self._owed):
+            if self._owed:
+                time.sleep(POLL_S)
+        while not (self._save(now=True) or self.stopping):
+            time.sleep(POLL_S)
         for each in self._open.values():
             each.find_damage()
         self._raise_first()
@@ -184,7 +194,11 @@ class FeedDirectory:
         self._raise_first()
 
     def _round(self, sink: FeedSink, selection: Selection) -> bool:
-        """Returns whether there was anything."""
+        """Returns whether there was anything. Nothing is read while what was read before is owed to the sink."""
+        if self._owed:
+            self._save()
+            self._ask_to_keep()
+            return False
         rounds = []
         for each in self._open.values():
             found = [_taken(stream) for stream in each.streams()]
@@ -194,8 +208,7 @@ class FeedDirectory:
             self._give(sink, selection, events)
         sink.flush()
         self._save()
-        if self._hold:
-            self._ask_to_keep()
+        self._ask_to_keep()
         return any(rounds)
 
     def _tell_errors(self) -> None:
@@ -217,29 +230,33 @@ class FeedDirectory:
         if wanted:
             sink.take(wanted)
 
-    def _save(self, *, now: bool = False) -> None:
-        """Keep the cursors; what they stand behind has been flushed."""
-        if self._cursor is None or (not now and time.monotonic() - self._saved_at < CURSOR_S):
-            return
-        self._saved_at = time.monotonic()
+    def _save(self, *, now: bool = False) -> bool:
+        """Keep the cursors, if that is due; what they stand behind has been flushed. Returns whether nothing is owed."""
+        due = self._cursors.due(time.monotonic())
+        if not due and (self._owed or not now):
+            return not self._owed
         for name, each in self._open.items():
             self._note_cursor(name, each)
-        _replace(self._cursor, msgspec.json.encode(self._kept))
+        self._owed = not self._cursors.save(self._cursor_of)
+        if not self._owed:
+            for each in self._open.values():
+                each.behind = each.reader.segment
+        return not self._owed
 
     def _note_cursor(self, name: str, each: _Open) -> None:
         found = each.reader.cursor()
         if found is not None:
-            self._kept[name] = found.decode()
+            self._cursor_of[name] = found.decode()
 
     def _ask_to_keep(self) -> None:
-        """Write into each data directory which segment is being read."""
+        """Write into each data directory from which segment on it has to be kept."""
         now = time.monotonic()
-        for each in self._open.values():
-            segment = each.reader.segment
+        for each in self._open.values() if self._hold else ():
+            segment = each.behind = each.behind or each.reader.segment
             if segment and (segment != each.held or now - each.held_at >= HOLD_S):
                 each.held, each.held_at = segment, now
                 try:
-                    _replace(each.path / f"{self._hold}{HOLD_SUFFIX}", json.dumps({"segment": segment}).encode())
+                    replace_file(each.path / f"{self._hold}{HOLD_SUFFIX}", json.dumps({"segment": segment}).encode())
                 except OSError as error:
                     print(f"understudy: {each.path} is not held: {error}", file=sys.stderr)  # noqa: T201  # a command prints
 
@@ -275,10 +292,3 @@ def _taken(stream: Iterator[list[Event]]) -> list[list[Event]]:
         if count >= ROUND_EVENTS:
             break
     return found
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old or the new one."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)

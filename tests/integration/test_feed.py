@@ -32,9 +32,13 @@ class Reader:
 
     def __init__(self, group: Group) -> None:
         self.output = group.folder / "feed.jsonl"
-        self._command = [str(PROGRAM), "feed", "--data", str(group.folder), "--follow", "--json"]
-        self._command += ["--cursor", str(group.folder / "feed.cursor"), "--hold", "test"]
+        self._command = [str(PROGRAM), "feed", "--data", str(group.folder), "--follow", "--hold", "test"]
+        self._command += self._target(group)
         self.process: subprocess.Popen[bytes] | None = None
+
+    @staticmethod
+    def _target(group: Group) -> list[str]:
+        return ["--json", "--cursor", str(group.folder / "feed.cursor")]
 
     def start(self) -> None:
         if self.output.exists():  # the last line may have been cut short by a kill
@@ -66,6 +70,28 @@ class Reader:
             yield json.loads(line)
 
 
+class FilesReader(Reader):
+    """``understudy feed --follow --out`` of a group, into small files."""
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(group)
+        self.output = group.folder / "files.stdout"
+        self._out = group.folder / "files"
+
+    @staticmethod
+    def _target(group: Group) -> list[str]:
+        return ["--out", str(group.folder / "files"), "--roll-seconds", "0.3"]
+
+    @property
+    def size(self) -> int:
+        return len(list(self._out.glob("[0-9]*")))
+
+    def rows(self) -> Iterator[Row]:
+        for path in sorted(self._out.glob("[0-9]*")):
+            for line in path.read_bytes().splitlines():
+                yield json.loads(line)
+
+
 def told_once(rows: Iterator[Row]) -> dict[str, list[Row]]:
     """By broker, without what was told twice (a reader that was killed before it had kept its cursor)."""
     found: dict[str, list[Row]] = defaultdict(list)
@@ -93,26 +119,33 @@ def test_kill_9_of_brokers_and_of_the_reader(tmp_path: Path) -> None:
     with running_group(tmp_path) as group:
         load = Load(group.ports, movers=3, pace_s=0.01)
         load.declare()
-        reader = Reader(group)
-        reader.start()
+        reader, files = Reader(group), FilesReader(group)
+        readers = (reader, files)
+        for each in readers:
+            each.start()
         with load.running():
             load.wait_committed(30)
-            reader.wait_for_more()
-            assert reader.end(signal.SIGKILL) == -signal.SIGKILL
+            for each in readers:
+                each.wait_for_more()
+                assert each.end(signal.SIGKILL) == -signal.SIGKILL
             backup = group.backups()[0]
             backup.kill()
             load.wait_committed(load.committed + 20)
-            reader.start()
+            for each in readers:
+                each.start()
             group.start(backup.name)
             group.ready()
-            reader.wait_for_more()
+            for each in readers:
+                each.wait_for_more()
             primary = group.primary()
             primary.kill()
             load.wait_committed(load.committed + 20)
-            assert reader.end(signal.SIGKILL) == -signal.SIGKILL
+            for each in readers:
+                assert each.end(signal.SIGKILL) == -signal.SIGKILL
             group.start(primary.name)
             group.ready()
-            reader.start()
+            for each in readers:
+                each.start()
             load.wait_committed(load.committed + 20)
         group.settled()
         declare(load.finder, ["last"])
@@ -133,6 +166,11 @@ def test_kill_9_of_brokers_and_of_the_reader(tmp_path: Path) -> None:
             whole[row["broker"]].append(row)
         wait_until("the feed has caught up", lambda: told_once(reader.rows()) == whole, 60.0)
         assert reader.end(signal.SIGINT) == 0
+        assert files.end(signal.SIGTERM) == 0
+        found: dict[str, list[Row]] = defaultdict(list)
+        for row in files.rows():
+            found[row["broker"]].append(row)
+        assert found == whole, "in files nothing is missing, and nothing is told twice"
         assert whole.keys() == group.brokers.keys()
         for name, rows in whole.items():
             assert not [row for row in rows if row["event"] == "gap"]

@@ -1,0 +1,60 @@
+"""CursorFile: a file that says where a feed stands, beside whatever its events go to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from understudy.observers.feed_reader import CursorError
+
+CURSOR_S: Final = 1.0
+"""So often it is written."""
+
+
+class CursorFile:
+    """Implements `feed.FeedCursors` with a file.
+
+    It is written after the events before it have left. A feed that is killed between the two tells some events again when it
+    goes on; they have the same incarnation and number.
+
+    Args:
+        path: of the file; None: the feed begins at the beginning, and nothing is kept.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._saved_s = 0.0
+
+    def load(self) -> dict[str, str]:
+        """What the file says; empty if there is none.
+
+        Raises:
+            CursorError: it is no such file.
+        """
+        if self._path is None or not self._path.exists():
+            return {}
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, str])
+        except msgspec.MsgspecError as error:
+            raise CursorError(f"{self._path} is no file of cursors: {error}") from error
+
+    def due(self, now_s: float) -> bool:
+        if now_s - self._saved_s < CURSOR_S:
+            return False
+        self._saved_s = now_s
+        return True
+
+    def save(self, cursors: dict[str, str]) -> bool:
+        if self._path is not None:
+            replace_file(self._path, msgspec.json.encode(cursors))
+        return True
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old or the new one."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_bytes(content)
+    temporary.replace(path)
