@@ -63,6 +63,11 @@ class Registry:
         for vhost in self.vhosts.values():
             yield from vhost.queues.values()
 
+    def find_queue(self, vhost: str, name: str) -> Queue | None:
+        """The queue of that name, None if it is not there. A virtual host that is not there is not made."""
+        found = self.vhosts.get(vhost)
+        return found.queues.get(name) if found is not None else None
+
     def count_queues(self) -> int:
         return sum(len(vhost.queues) for vhost in self.vhosts.values())
 

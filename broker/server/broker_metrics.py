@@ -149,7 +149,7 @@ class BrokerMetrics:
         names = survey.after(FIRST, MAX_QUEUES)
         rows: list[list[Sample]] = [[] for _ in _QUEUE_GAUGES]
         for vhost, name in names:
-            queue = node.state.registry.vhosts[vhost].queues.get(name)
+            queue = node.state.registry.find_queue(vhost, name)
             if queue is not None:
                 statistics = queue.statistics()
                 for samples, (_, key, _) in zip(rows, _QUEUE_GAUGES, strict=True):

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from understudy.broker.core.registry import Registry
+from understudy.broker.core.state import BrokerState
 from understudy.broker.pages import Steps
 from understudy.broker.server.slices import sorted_in_steps
 
@@ -52,18 +52,18 @@ class QueueSurvey:
     """One per core. Whoever asks while a look is under way goes on with that look, instead of beginning another.
 
     Args:
-        registry: of the core.
+        state: of the core. Its registry is asked for anew each time: a backup gets another one with each cut of its log.
     """
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
         self._newest: Survey | None = None
         self._looking: Steps[Survey] | None = None
 
     def newest(self) -> Steps[Survey]:
         """Steps to a survey: of this moment if there are few queues, else at most ``AGE_S`` old."""
         asked_at = time.monotonic()
-        oldest = asked_at if self._registry.count_queues() <= FEW else asked_at - AGE_S
+        oldest = asked_at if self._state.registry.count_queues() <= FEW else asked_at - AGE_S
         while self._newest is None or self._newest.made_at < oldest:
             if self._looking is None:
                 self._looking = self._look()
@@ -75,9 +75,9 @@ class QueueSurvey:
         return self._newest
 
     def _look(self) -> Steps[Survey]:
-        registry = self._registry
+        state = self._state
         names: list[QueueName] = []
-        for vhost in list(registry.vhosts.values()):
+        for vhost in list(state.registry.vhosts.values()):
             in_vhost = list(vhost.queues)
             for at in range(0, len(in_vhost), _CHUNK):
                 names += [(vhost.name, name) for name in in_vhost[at : at + _CHUNK]]
@@ -85,7 +85,7 @@ class QueueSurvey:
         ordered = yield from sorted_in_steps(names, itemgetter(0, 1))
         ready = acquired = uncommitted = consumers = 0
         for number, (vhost_name, name) in enumerate(ordered):
-            queue = registry.vhosts[vhost_name].queues.get(name)
+            queue = state.registry.find_queue(vhost_name, name)
             if queue is not None:
                 ready += queue.depth
                 acquired += queue.acquired

@@ -168,7 +168,7 @@ class StatusReport:
         """The survey of the queues of ``node``, which all pages share."""
         survey = self._surveys.get(node)
         if survey is None:
-            survey = self._surveys[node] = QueueSurvey(node.state.registry)
+            survey = self._surveys[node] = QueueSurvey(node.state)
         return survey
 
     async def queues(self, query: Query) -> Page:
@@ -302,7 +302,7 @@ def _queue_rows(node: BrokerNode, names: list[QueueName]) -> Steps[list[str]]:
     """The rows of these queues, as JSON; a queue that has gone since its name was noted has none."""
     rows = []
     for vhost, name in names:
-        queue = node.state.registry.vhosts[vhost].queues.get(name)
+        queue = node.state.registry.find_queue(vhost, name)
         if queue is not None:
             rows.append(json.dumps(dict(zip(_ROW_KEYS, _row_values(queue.statistics()), strict=True))))
         yield

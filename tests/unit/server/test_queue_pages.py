@@ -16,6 +16,7 @@ from tests.unit.core.core_kit import Core
 from tests.unit.server.fakes import FakeTransport
 from tests.unit.server.test_status_report import report_of
 from understudy.broker.amqp.methods import QUEUE_DELETE
+from understudy.broker.core.registry import Registry
 from understudy.broker.pages import BadQueryError, Page, Steps
 from understudy.broker.server import queue_survey
 from understudy.broker.server.http_server import HttpSession
@@ -129,6 +130,30 @@ async def test_the_sums_over_many_queues_are_made_once_a_second(monkeypatch: pyt
         "uncommitted": 0,
         "consumers": 0,
     }
+
+
+async def test_a_registry_that_is_made_anew_is_looked_at_anew() -> None:
+    """As a backup's is with each cut of its log. It showed the queues of its first registry, none, from then on."""
+    core = core_with(3)
+    report = report_of(core)
+    assert (await body_of(report.status({})))["queue_totals"]["queues"] == 3
+    core.node.state.rebuild_registry()
+    core.queue(core.client(), "q3")
+    core.sync()
+    status = await body_of(report.status({}))
+    assert [row["name"] for row in status["queues"]] == ["q00000", "q00001", "q00002", "q3"]
+    assert status["queue_totals"]["queues"] == 4
+
+
+async def test_a_survey_whose_virtual_host_is_gone_shows_no_queue_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_survey, "FEW", -1)
+    core = core_with(3)
+    report = report_of(core)
+    assert (await body_of(report.status({})))["queue_totals"]["queues"] == 3
+    core.node.state.registry = Registry()
+    for path, query in (("/status", {}), ("/queues", {"vhost": "/", "after": "q00000"})):
+        page = await body_of(report.pages()[path](query))  # type: ignore[arg-type]
+        assert (page["queues"], page["queue_totals"]["queues"]) == ([], 3), "the sums are not a second old"
 
 
 class Asker:
