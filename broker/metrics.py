@@ -38,18 +38,20 @@ class Histogram:
     Attributes:
         bounds: ascending upper bounds, each included; what is above the last is counted too.
         counts: one a bound and one for what is above; not cumulative.
-        total: the sum of all observed values.
+        observed: how many values.
+        total: their sum.
     """
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("bounds", "counts", "observed", "total")
 
     def __init__(self, bounds: tuple[int, ...]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        self.total = 0
+        self.observed = self.total = 0
 
     def observe(self, value: int) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
+        self.observed += 1
         self.total += value
 
     def snapshot(self, scale: float = 1.0) -> Distribution:
@@ -59,7 +61,7 @@ class Histogram:
         for bound, count in zip(self.bounds, self.counts, strict=False):
             cumulative += count
             buckets.append((bound * scale, cumulative))
-        return Distribution(tuple(buckets), cumulative + self.counts[-1], self.total * scale)
+        return Distribution(tuple(buckets), self.observed, self.total * scale)
 
 
 class Distribution(NamedTuple):

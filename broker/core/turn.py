@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from understudy.broker.core.commit_times import CommitTimes
 from understudy.broker.core.gate_port import GatePort
 from understudy.broker.core.node import BrokerNode
 
@@ -71,6 +72,7 @@ class TurnEngine:
         asked: a turn is asked for and not ended yet.
         woken: a client has output, or is to be read on; set by :meth:`wake_clients`.
         left: records, or a stable position, wait for a later turn because nobody waits for them.
+        commit_times: of the running core.
         waking: :meth:`TurnPort.wake_in` was called and :meth:`wake` was not yet.
 
     Invariant: ``left`` implies ``waking`` or ``asked``; and while a core leads, ``node.due`` implies ``asked``, between any two
@@ -84,6 +86,7 @@ class TurnEngine:
         self.woken = False
         self.left = False
         self.waking = False
+        self.commit_times: CommitTimes | None = None
         self._port = port
         self._gate_port: GatePort | None = None
         self._lazy_us = lazy_us
@@ -97,10 +100,11 @@ class TurnEngine:
         """A core begins to run; ``gate_port`` counts what its journal has made durable."""
         self.node = node
         self._gate_port = gate_port
+        self.commit_times = CommitTimes(node.broker.transactions.coordinator.group_sizes, node.state.log)
 
     def dropped(self) -> None:
         """The core ends. Turns go on, without it."""
-        self.node = self._gate_port = None
+        self.node = self._gate_port = self.commit_times = None
 
     # -- what asks for a turn -------------------------------------------------------------------------------------
 
@@ -193,6 +197,8 @@ class TurnEngine:
     def _answer(self, node: BrokerNode) -> None:
         try:
             node.answer()
+            if self.commit_times is not None:
+                self.commit_times.answered(self._port.now_us)
             early = self.woken and not node.urgent
         except Exception as error:  # as in durable
             self._port.crashed(f"end of a turn, log at {node.state.log.position}", error)
@@ -205,6 +211,8 @@ class TurnEngine:
     def _gather(self, node: BrokerNode) -> None:
         try:
             left = node.gather(self._flush)
+            if self.commit_times is not None:
+                self.commit_times.gathered(self._port.now_us)
         except Exception as error:  # as in durable
             self._port.crashed(f"end of a turn, log at {node.state.log.position}", error)
             raise

@@ -70,7 +70,7 @@ class BrokerMetrics:
         node = driver.node if driver is not None else None
         if driver is not None and node is not None:
             families += self._core(node.broker)
-            families += _log(node, driver)
+            families += _log(node, driver) + _groups(node.broker, driver)
             yield
             families += _machine(driver)
             yield
@@ -184,6 +184,17 @@ def _log(node: BrokerNode, driver: NodeDriver) -> list[Family]:
         one("gauge", "understudy_journal_low_space", "1 if the disk is nearly full.", journal.low_space),
         one("histogram", "understudy_journal_fsync_seconds", "Write and fsync of one journal group.", fsyncs),
     ]
+
+
+def _groups(broker: Broker, driver: NodeDriver) -> list[Family]:
+    """Groups of commits."""
+    times = driver.turns.commit_times
+    families = []
+    if times is not None:
+        took = times.durations.snapshot(US)
+        families.append(one("histogram", "understudy_tx_commit_seconds", "From ordering a group to its answers.", took))
+    sizes = broker.transactions.coordinator.group_sizes.snapshot()
+    return [*families, one("histogram", "understudy_tx_group_commits", "Transactions ordered as one group.", sizes)]
 
 
 def _machine(driver: NodeDriver) -> list[Family]:

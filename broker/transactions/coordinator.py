@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from understudy.broker.metrics import COUNT_BOUNDS, Histogram
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 
@@ -44,10 +45,15 @@ class CoordinatorHost(Protocol):
 
 
 class TransactionCoordinator:
-    """Base: holds the order."""
+    """Base: holds the order.
+
+    Attributes:
+        group_sizes: how many transactions were ordered at a time.
+    """
 
     def __init__(self, host: CoordinatorHost) -> None:
         self._host = host
+        self.group_sizes = Histogram(COUNT_BOUNDS)
 
     def log_and_order(self, tx: TxBuffer, on_decided: Callable[[TxBuffer], None]) -> Decision:
         """Take ``tx``, whose client has said commit. The decision comes through ``on_decided``."""
@@ -62,6 +68,8 @@ class TransactionCoordinator:
 
     def run_prepare_ordered(self, batch: list[TxBuffer]) -> None:
         """Give each its place, in this order (C-13)."""
+        if batch:
+            self.group_sizes.observe(len(batch))
         for tx in batch:
             self._host.prepare_ordered(tx)
 

@@ -110,6 +110,8 @@ def test_prometheus_scrapes_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
         assert [each["metric"]["instance"] for each in leading] == [f"127.0.0.1:{primary['ports']['http']}"]
         [commits] = query(port, "sum(understudy_tx_commits_total)")
         assert float(commits["value"][1]) >= 3
+        [timed] = query(port, "understudy_tx_commit_seconds_count > 0")
+        assert timed["metric"]["instance"] == f"127.0.0.1:{primary['ports']['http']}"
         lags = query(port, "understudy_ha_backup_lag_records")
         assert {each["metric"]["backup"] for each in lags} == set(rows) - {primary["broker"]}
 

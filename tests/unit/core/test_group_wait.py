@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.core.core_kit import Client, Core, publish
 from understudy.broker.amqp.methods import TX_COMMIT, TX_SELECT, encode_method
+from understudy.broker.core.commit_times import CommitTimes
 from understudy.broker.core.limits import Limits
 
 
@@ -45,3 +46,24 @@ def test_a_number_of_commits_is_not_held_back() -> None:
     assert core.node.gate.appended == before + 1, "one batch for both, and no flush"
     core.sync()
     assert first.heard()[-1] == second.heard()[-1] == "tx.commit-ok"
+
+
+def test_each_group_is_timed_from_its_order_to_its_answers() -> None:
+    core = Core()
+    clients = [core.client() for _ in range(3)]
+    core.queue(clients[0], "q")
+    sizes = core.broker.transactions.coordinator.group_sizes
+    times = CommitTimes(sizes, core.node.state.log)
+    clock = iter((1_000, 5_000, 8_000, 8_500))
+    for group in (clients[:2], clients[2:]):
+        for client in group:
+            commit(client)
+        core.turn()
+        times.gathered(lambda: next(clock))
+        times.answered(lambda: next(clock))
+        times.gathered(lambda: next(clock))
+    assert times.durations.observed == 0
+    core.sync()
+    times.answered(lambda: next(clock))
+    assert (sizes.observed, sizes.total) == (2, 3)
+    assert (times.durations.observed, times.durations.total) == (2, 8_000 - 1_000 + 8_500 - 5_000)

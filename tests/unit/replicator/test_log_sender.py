@@ -228,3 +228,23 @@ def test_it_cannot_go_on_when_what_it_has_to_send_is_not_kept_any_more() -> None
     log.kept.trim(4)
     with pytest.raises(IndexError, match="has left the kept log"):
         sender.messages(True)
+
+
+def test_the_octets_that_a_backup_lacks() -> None:
+    log = primary_log(kept_bytes=4_000)
+    sizes = [len(batch.frame) for batch in write(log, 1_000, 1_000, 1_000)]
+    sender = LogSender(log, after=log.kept.first or 0, credit_bytes=1)
+    assert sender.lag_bytes == sum(sizes[1:])
+    sender.messages(tell_stable=False)
+    assert sender.lag_bytes == sum(sizes[1:]), "sent is not held"
+    sender.acknowledged(2)
+    assert sender.lag_bytes == sizes[2]
+    write(log, 1_000, 1_000)
+    stable_up_to(log, 3)
+    log.kept.trim(log.applied)
+    assert log.kept.first == 3, "what is dropped from memory changes nothing"
+    assert sender.lag_bytes == sizes[2] * 3
+    while sender.sent < log.closed_end:
+        sender.messages(tell_stable=False)
+        sender.acknowledged(sender.sent)
+    assert sender.lag_bytes == 0
