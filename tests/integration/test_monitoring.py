@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
+import re
 import shutil
 import signal
 import subprocess
@@ -22,8 +24,10 @@ from tests.integration.test_cluster import commit
 
 pytestmark = pytest.mark.integration
 
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "monitoring"
 SCRAPE = """
-global: {{scrape_interval: 1s}}
+global: {{scrape_interval: 1s, evaluation_interval: 1s}}
+rule_files: ['{rules}']
 scrape_configs:
   - job_name: understudy
     static_configs: [{{targets: [{targets}]}}]
@@ -61,7 +65,10 @@ def prometheus(folder: Path, targets: list[str]) -> Iterator[int]:
     """A Prometheus server that scrapes ``targets``; its port."""
     folder.mkdir()
     config = folder / "prometheus.yml"
-    config.write_text(SCRAPE.format(targets=", ".join(f"'{target}'" for target in targets)), encoding="utf-8")
+    config.write_text(
+        SCRAPE.format(rules=DOCS / "rules.yml", targets=", ".join(f"'{target}'" for target in targets)),
+        encoding="utf-8",
+    )
     port = free_port()
     command = [program("prometheus"), f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}"]
     command.append(f"--web.listen-address=127.0.0.1:{port}")
@@ -75,14 +82,25 @@ def prometheus(folder: Path, targets: list[str]) -> Iterator[int]:
         shutil.rmtree(folder / "tsdb", ignore_errors=True)
 
 
-def query(port: int, asked: str) -> list[dict[str, Any]]:
-    """The vector that a query gives; nothing while the server begins."""
+def api(port: int, path: str) -> dict[str, Any]:
+    """What Prometheus answers; nothing while the server begins."""
     try:
-        status, answer = get(port, f"/api/v1/query?query={quote(asked)}")
+        status, answer = get(port, f"/api/v1/{path}")
     except ValueError:  # 503 as plain text
-        return []
-    vector: list[dict[str, Any]] = answer["data"]["result"] if status == 200 else []
+        return {}
+    return answer["data"] if status == 200 else {}
+
+
+def query(port: int, asked: str) -> list[dict[str, Any]]:
+    """The vector that a query gives."""
+    vector: list[dict[str, Any]] = api(port, f"query?query={quote(asked)}").get("result", [])
     return vector
+
+
+def rule_states(port: int) -> dict[str, tuple[str, str]]:
+    """(health, state) of each alert."""
+    groups = api(port, "rules").get("groups", [])
+    return {rule["name"]: (rule["health"], rule["state"]) for group in groups for rule in group["rules"]}
 
 
 def _answers_yes(port: int, path: str) -> bool:
@@ -114,6 +132,47 @@ def test_prometheus_scrapes_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
         assert timed["metric"]["instance"] == f"127.0.0.1:{primary['ports']['http']}"
         lags = query(port, "understudy_ha_backup_lag_records")
         assert {each["metric"]["backup"] for each in lags} == set(rows) - {primary["broker"]}
+        # One may be pending before the first scrape of every broker.
+        wait_until("no rule fires", lambda: set(rule_states(port).values()) == {("ok", "inactive")}, 60)
+
+
+def test_every_metric_that_is_named_is_there(cluster: Cluster) -> None:
+    ports = [row["ports"]["http"] for row in cluster.ready().values()]
+    texts = [metrics(port, "/metrics?per_queue=1") for port in ports]
+    there = {re.split(r"[{ ]", line)[0] for text in texts for line in text.splitlines()}
+    for text in texts:  # of the text's form; and what Prometheus users expect of names
+        done = subprocess.run(
+            [program("promtool"), "check", "metrics"], input=text.encode(), capture_output=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+    dashboard = json.loads((DOCS / "dashboard.json").read_text(encoding="utf-8"))
+    shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    assert len(shown) >= len(dashboard["panels"]) > 10
+    families = {line.split()[2] for text in texts for line in text.splitlines() if line.startswith("# TYPE")}
+    rules = (DOCS / "rules.yml").read_text(encoding="utf-8")
+    for source, known in ((rules, there), ("\n".join(shown), there), (_expanded("README.md"), families)):
+        named = set(re.findall(r"(?:understudy|process)_[a-z_]+[a-z]", source))
+        assert named, "there are names in it"
+        assert named <= known, named - known
+    exposed = {name for name in there if name.startswith("understudy_ha_backup_")}
+    for port, text in zip(ports, texts, strict=True):
+        is_primary = get(port, "/primary")[0] == 200
+        assert all((name in text) is is_primary for name in exposed)
+
+
+def _expanded(name: str) -> str:
+    """Of a page in which `a_{b,c}` stands for `a_b` and `a_c`; in `a{b}` it is a label."""
+    text = (DOCS / name).read_text(encoding="utf-8")
+    whole = re.compile(r"(understudy_(?:[a-z_]+_)?)\{([a-z_,]+)\}([a-z_]*)")
+    return whole.sub(lambda found: " ".join(f"{found[1]}{each}{found[3]}" for each in found[2].split(",")), text)
+
+
+@pytest.mark.parametrize("check", [["rules", "rules.yml"], ["config", "prometheus.yml"]])
+def test_promtool_takes_the_files(check: list[str]) -> None:
+    done = subprocess.run(
+        [program("promtool"), "check", check[0], check[1]], cwd=DOCS, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_pages_say_who_may_be_used_for_what(cluster: Cluster) -> None:
