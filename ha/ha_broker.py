@@ -212,9 +212,7 @@ class HaBroker:
             backup.judged = True
             if self.config.broker in group.members and self.replicator.epoch_seen:
                 claim = self._former.claim if self._former is not None else None
-                # Who was listed held all of its catch-up.
-                part = "its journal ends in the midst of a catch-up" if self.replicator.part else ""
-                backup.doubt = own_loss(part or self._gate.doubt, claim, *self._recovered)
+                backup.doubt = own_loss(self.replicator.part, claim, *self._recovered)
 
     @property
     def _way_out(self) -> str:

@@ -44,11 +44,11 @@ def proof_of(holder: str, sync: wire.Sync, common: int, forced: int) -> Lack | N
     return None
 
 
-def own_loss(doubt: str, claim: DiskClaim | None, epoch_seen: int, log_start: int, end: int) -> str:
+def own_loss(part: bool, claim: DiskClaim | None, epoch_seen: int, log_start: int, end: int) -> str:
     """What speaks against this broker's own journal, "" for nothing.
 
     Args:
-        doubt: what recovery has found: see ``ScanReport.doubt``.
+        part: it ends in the midst of a catch-up. This broker is listed, and who was listed held all of it.
         claim: what a former life has published in the store.
         epoch_seen: the highest epoch that the recovered journal has seen.
         log_start: its log holds everything after this offset.
@@ -58,4 +58,4 @@ def own_loss(doubt: str, claim: DiskClaim | None, epoch_seen: int, log_start: in
         if claim.epoch == epoch_seen and claim.durable > end:
             return f"its log lacks the records {end + 1:,} to {claim.durable:,}, which were on its disk before"
         return f"its log ends at {end:,} in epoch {epoch_seen}; its disk has held {claim.durable:,} records in epoch {claim.epoch}"
-    return f"its log may lack what stood behind {end:,}: {doubt}" if doubt else ""
+    return f"its log may lack what stood behind {end:,}: its journal ends in the midst of a catch-up" if part else ""

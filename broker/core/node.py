@@ -62,13 +62,10 @@ class BrokerNode:
         extras = self.extension.extras() if self.extension is not None else b""
         return frame.encode_note(journal_gate.CHECKPOINT, encode_checkpoint(self.state, extras))
 
-    def open(self, journal: JournalPort, now_ms: int, wall_ms: int, doubt: str = "") -> None:
-        """Recovery is over: begin to run. Alone, the broker leads at once, and serves when its EPOCH record is durable.
-
-        ``doubt``: why more may have stood behind the end of the journal, "" if that is not so (``ScanReport.doubt``).
-        """
+    def open(self, journal: JournalPort, now_ms: int, wall_ms: int) -> None:
+        """Recovery is over: begin to run. Alone, the broker leads at once, and serves when its EPOCH record is durable."""
         self.recovery.finish()
-        self.gate = JournalGate(journal, doubt)
+        self.gate = JournalGate(journal)
         self.gate.durable_offset = self.state.log.durable
         self.broker = Broker(self.state, self.gate, self._limits, self._random_bytes, self._expiry_clock)
         self.broker.tick(now_ms, wall_ms)

@@ -65,14 +65,10 @@ class JournalGate:
     """Counts frames, so that "that group is on disk" becomes "the log is durable up to here" and "tell me then".
 
     A driver notes ``appended`` when it begins a group and calls :meth:`durable_to` with it when the group is fsynced.
-
-    Attributes:
-        doubt: see ``journal_recovery.ScanReport.doubt``.
     """
 
-    def __init__(self, port: JournalPort, doubt: str = "") -> None:
+    def __init__(self, port: JournalPort) -> None:
         self._port = port
-        self.doubt = doubt
         self.appended = 0
         self._marks: deque[tuple[int, int, Callable[[], None] | None]] = deque()
         self.durable_offset = 0

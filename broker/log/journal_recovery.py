@@ -138,7 +138,8 @@ class ScanReport:
         last_offset: of the last live batch, or of a cut behind it.
         torn: the tail that is no part of the journal; None if it ends cleanly.
         warnings: oddities that lost nothing, for the log.
-        doubt: why files behind the last one may be missing, "" if that is not so: a crash at one moment looks like that, too.
+        doubt: why files behind the last one may be missing, "" if that is not so. A power failure during a roll looks like that,
+            too, so this is for operators, and nothing is decided by it.
     """
 
     segments: int

@@ -166,7 +166,7 @@ class NodeDriver:
         )
         port = GatePort(node)
         try:
-            journal, doubt = await asyncio.to_thread(self._recover, node, port)
+            journal = await asyncio.to_thread(self._recover, node, port)
         except JournalFailedError as error:
             self._disk_failed(error)
         self.journal = journal
@@ -174,7 +174,7 @@ class NodeDriver:
         port.connect(journal, self.journal_driver)
         self._port = port
         try:
-            node.open(port, _now_ms(), _wall_ms(), doubt)
+            node.open(port, _now_ms(), _wall_ms())
         except Exception as error:  # noqa: BLE001  # our own mistake: the journal was read and believed
             self.crashed("opening the recovered core", error)
         self.node = node
@@ -188,8 +188,7 @@ class NodeDriver:
             plugin.opened()
         self._look_at_space()  # it may have had no room for the reserve: the first client hears of it
 
-    def _recover(self, node: BrokerNode, port: GatePort) -> tuple[Journal, str]:
-        """The journal, and what is doubtful about its end."""
+    def _recover(self, node: BrokerNode, port: GatePort) -> Journal:
         config = self._config
         started = time.perf_counter()
         journal, report = recover(
@@ -222,7 +221,7 @@ class NodeDriver:
             last_offset=report.last_offset,
             seconds=round(time.perf_counter() - started, 3),
         )
-        return journal, report.doubt
+        return journal
 
     # -- the turn -------------------------------------------------------------------------------------------------
 

@@ -193,7 +193,7 @@ class SimNode:
         port.connect(self.journal, self.journal)
         self.turns = TurnEngine(self, self.rng.randrange(100, LAZY_MS * MS))
         self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
-        self.node.open(port, self.world.now_ms, self.wall_ms, recovered.report.doubt)
+        self.node.open(port, self.world.now_ms, self.wall_ms)
         self.turns.opened(self.node, port)
         self._open = True
         self.checkers.opened(self)
@@ -304,21 +304,21 @@ class SimNode:
         replicator = BrokerReplicator(state)
         recovery = Recovery(state, replicator.replay_note, replicator.replay_extras)
         try:
-            report = scan(left, recovery, JournalIdentity(group_id=self.config.group, broker_id=self.name))
+            scan(left, recovery, JournalIdentity(group_id=self.config.group, broker_id=self.name))
         except JournalDamagedError:
             return False
         log = state.log
         info = self.store.infos.get(self.name)
         claim = info.claim if info is not None else None
         epoch_seen = max(replicator.epoch_seen, log.epochs.newest)
-        knows = bool(own_loss(report.doubt, claim, epoch_seen, replicator.log_start, log.end))
+        knows = bool(own_loss(replicator.part, claim, epoch_seen, replicator.log_start, log.end))
         if not log.end or not epoch_seen or spared(knows):
             return False
         held = self.node.state.log
         self.had = held.epochs.epoch_at(held.durable), held.durable
         self.storage = left
         self.lost_tail = self.robbed = True
-        self.knows_loss = knows or replicator.part
+        self.knows_loss = knows
         return True
 
     def fill_disk(self) -> None:

@@ -52,12 +52,12 @@ class InSync:
         self._marked(before, after)
 
     def _marked(self, before: GroupState | None, after: GroupState) -> None:
-        """Who is marked as damaged has lost something, or finds a journal that looks like it."""
+        """Who is marked as damaged has lost something: a crash is no damage, whenever it comes."""
         for damage in after.damaged:
             node = self._store.nodes[damage.broker]
             if before is not None and before.damage_of(node.name):
                 continue
-            if not node.robbed and not node.node.gate.doubt:
+            if not node.robbed:
                 raise Violation("liveness", f"{node.name} must not lead, and its disk has lost nothing: {damage.lacks}")
 
     def _promotion(self, before: GroupState, after: GroupState) -> None:

@@ -267,7 +267,7 @@ class Wipe(Strike):
 
     @staticmethod
     def doubts(node: SimNode, group: GroupState) -> bool:
-        """Whether ``node`` may take its own copy for damaged: after a crash at one moment the journal looks like that."""
+        """Whether ``node`` takes its own copy for damaged."""
         return bool(group.damage_of(node.name) or node.ha.backup.doubt)
 
     def hit(self, havoc: Havoc, why: str = "") -> bool:
