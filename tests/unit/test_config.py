@@ -86,6 +86,9 @@ message_bytes = "16MiB"
 connections = 500
 memory_ratio = 0.25
 
+[feed]
+hold_bytes = "1GiB"
+
 [shutdown]
 grace_s = 0
 
