@@ -6,6 +6,10 @@ A source is one broker's journal (`feed_reader.FeedReader`), or one broker's fac
 file, a topic. Between them nothing is kept: a source says where it can go on, a sink when it has kept what it was given, and the
 command (`feed_command`) stores the cursor of the former after the latter.
 
+**Facts that are no record** (roles, readiness, links) are one more `EventSource` of their broker: `FeedDirectory` puts the sources
+of a broker together, and keeps a cursor for each journal. Their events have an incarnation of their own, `seq` from 1, the wall
+clock of their broker, and the end of its log as their position, so they are merged like all others.
+
 **Order.** The events of one source stay in its order. Sources are merged by wall clock, then by position: on one host that is the
 order in which things happened; over hosts it is as good as their clocks.
 """

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from understudy.broker.server.private_files import FILE_MODE
 from understudy.observers.feed_reader import CursorError
 
 CURSOR_S: Final = 1.0
@@ -54,7 +55,9 @@ class CursorFile:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old or the new one."""
+    """Write a file of this user's alone, so that a reader sees the old or the new one."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
     temporary.replace(path)

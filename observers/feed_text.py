@@ -8,12 +8,14 @@ empty are left out; a founding is left out of a transaction's name.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
+from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.observers.events_schema import EVENT_TYPES, Event, event_name
 
 _HEAD: Final = frozenset(Event.__struct_fields__)
@@ -54,21 +56,16 @@ def event_line(event: Event) -> str:
 
 
 def _word(event: Event, name: str, value: Any) -> str:
-    if name == "tx":
-        return f"tx {value.rpartition('/')[2]}"
+    written = _WORDS.get(name)
+    if written is not None:
+        return written(value)
     if name == "queue":
         vhost = getattr(event, "vhost", "/")
         return f"queue {value}" if vhost in ("", "/") else f"queue {value} in {vhost}"
-    if name == "count":
-        return "" if value == 1 else f"count {value}"
     if isinstance(value, bool):
         return _truth(name, value)
     if name in _ALONE:
         return "" if getattr(event, value, "") else str(value)
-    if name == "ttl_ms":
-        return "" if value < 0 else f"lives {value} ms from its commit on"
-    if name == "deadline_ms":
-        return f"expires {_time(value)}"
     label = _LABELS.get(name, name.replace("_", " "))
     return f"{label} {value}" if label else str(value)
 
@@ -92,6 +89,15 @@ def _time(at_ms: int) -> str:
 @lru_cache(maxsize=64)
 def _second(at_s: int) -> str:
     return f"{datetime.fromtimestamp(at_s).astimezone():%H:%M:%S}"
+
+
+_WORDS: Final[dict[str, Callable[[Any], str]]] = {
+    "tx": lambda value: f"tx {value.rpartition('/')[2]}",
+    "id": lambda value: f"id {tx_id_text(value)}",  # an epoch above a number, too
+    "count": lambda value: "" if value == 1 else f"count {value}",
+    "ttl_ms": lambda value: "" if value < 0 else f"lives {value} ms from its commit on",
+    "deadline_ms": lambda value: f"expires {_time(value)}",
+}
 
 
 def event_json(event: Event) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections import Counter
@@ -89,6 +90,7 @@ def test_a_cursor_is_kept_and_used(cluster: Path, tmp_path: Path) -> None:
     cursor = tmp_path / "cursor"
     assert rows(run("feed", "--data", cluster, "--json", "--cursor", cursor))
     assert rows(run("feed", "--data", cluster, "--json", "--cursor", cursor)) == []
+    assert stat.S_IMODE(cursor.stat().st_mode) == 0o600
     cursor.write_text("nonsense")
     assert "is no file of cursors" in run("feed", "--data", cluster, "--cursor", cursor, code=2).stderr
 
