@@ -26,6 +26,11 @@ class AbsentBackups:
         names = {*brokers, *self._expelled} - {self._primary}
         self._since_ms = {name: self._since_ms.get(name, now_ms) for name in names}
 
+    def runs(self, broker: BrokerId) -> bool:
+        """Whether the store shows that ``broker`` runs."""
+        info = self._known.get(broker)
+        return info is not None and info.alive
+
     def gone(self, broker: BrokerId, since_ms: int) -> None:
         """A joiner is forgotten, which has had no link since then."""
         self._since_ms[broker] = since_ms

@@ -65,16 +65,26 @@ class Fitness:
         self._host = host
         self._told: set[BrokerId] = set()
 
-    def stands(self, link: Link, sync: wire.Sync, *, recovering: bool) -> bool:
-        """Whether this broker may lead the backup that says ``sync``. If not, it has stepped down, or the link is closed."""
+    def stands(self, link: Link, sync: wire.Sync, *, recovering: bool, runs: bool | None = True) -> bool:
+        """Whether this broker may lead the backup that says ``sync``. If not, it has stepped down, or the link is closed.
+
+        Args:
+            link: of the backup.
+            sync: what it holds.
+            recovering: nothing has been answered in this epoch yet.
+            runs: whether the store shows it to be running, and so able to lead; None: it does not, and has had time to.
+        """
         log = self._log
         common = log.epochs.common_offset(log.closed_end, list(sync.starts), sync.end)
         lack = proof_of(link.peer, sync, common, self._in_sync.group.forced)
         if lack is not None:
             self._disproved(link, lack, recovering=recovering)
             return False
-        if recovering and not self.vouched and self._holds_more(link.peer, sync, common):
-            self._hand_over(link.peer, sync, common)
+        if recovering and not self.vouched and runs is not None and self._holds_more(link.peer, sync, common):
+            if runs:
+                self._hand_over(link.peer, sync, common)
+            else:  # it has started just now, or does not reach the store
+                link.close(f"{link.peer} holds more than this broker, and is to lead when the store shows that it runs")
             return False
         return True
 
@@ -83,7 +93,7 @@ class Fitness:
         group = self._in_sync.group
         listed = peer in group.members and not group.damage_of(peer)
         own_end = self._log.epochs.starts()[-1][1] - 1
-        return listed and not sync.part and not sync.low_disk and common == own_end < sync.end
+        return listed and not sync.part and common == own_end < sync.end
 
     def _disproved(self, link: Link, lack: Lack, *, recovering: bool) -> None:
         me, group = self._config.broker, self._in_sync.group

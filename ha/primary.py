@@ -88,6 +88,7 @@ class Primary:
         self.status = BrokerStatus.RECOVERING
         self.suspended = False
         self.epoch_offset = 0
+        self._since_ms = broker.now_ms
         self.backups: dict[BrokerId, RemoteBackup] = {}
         self.absent = AbsentBackups(config.broker)
         self.log_format = LogFormat(broker.log, config.newest_record_format)
@@ -282,7 +283,10 @@ class Primary:
             self._admit(link, sync)
 
     def _admit(self, link: Link, sync: wire.Sync) -> None:
-        if self._fitness.stands(link, sync, recovering=self.status is BrokerStatus.RECOVERING):
+        runs: bool | None = self.absent.runs(link.peer)
+        if not runs and self._broker.now_ms - self._since_ms >= self._config.expected_timeout_ms:
+            runs = None
+        if self._fitness.stands(link, sync, recovering=self.status is BrokerStatus.RECOVERING, runs=runs):
             self._admission.synchronize(link, sync)
 
     def _low_disk_of_waiting(self, link: Link, low_disk: str) -> None:

@@ -190,6 +190,30 @@ def test_joiners_come_into_the_set_when_all_who_may_hold_more_were_asked() -> No
         group.everywhere("q", *bodies)
 
 
+def test_a_longer_log_that_does_not_reach_the_store_is_not_waited_for_for_ever() -> None:
+    """It could not lead. Its end is cut when it has had time to reach the store, as after any crash."""
+    with scenario(brokers=2, min_insync=2, backup_timeout_ms=NEVER_MS) as group:
+        confirmed(group, 3)
+        primary, (backup,) = group.primary, group.backups
+        hand = group.hand()
+        group.hold_disk(primary)
+        order = hand.begin(publish_confirmed, "q", b"on the disk of the backup alone")
+        group.until("it is there", lambda: backup.node.state.log.durable > primary.node.state.log.durable)
+        assert not order.over
+        group.cluster.store.cut_off.add(backup.name)
+        backup.event(lambda ha: ha.coordination_lost())
+        group.cluster.store.deadline_ms[backup.name] = 0
+        group.crash(primary)
+        group.free_disk(primary)
+        primary.start()
+        group.until("it leads", lambda: primary.ha.primary is not None)
+        group.run_ms(5_000)
+        assert primary.ha.status.value == "recovering"
+        assert "is to lead when the store shows that it runs" in backup.ha.backup.refused
+        group.until("it goes on", lambda: primary.ha.status.value == "active")
+        assert not told(group, LeadHandedOver)
+
+
 def test_a_restart_is_vouched_for_by_a_primary() -> None:
     """Who was brought up since its restart does not give way: an ordinary failover has no second one behind it."""
     with scenario() as group:

@@ -21,12 +21,12 @@ def what_is_stable_is_cut(bug: Bug) -> None:
     """A primary that has lost records has the others drop them, and they do."""
     real = Fitness.stands
 
-    def stands(self: Fitness, link: Link, sync: wire.Sync, *, recovering: bool) -> bool:
+    def stands(self: Fitness, link: Link, sync: wire.Sync, *, recovering: bool, runs: bool | None = True) -> bool:
         log = self._log
         if log.epochs.common_offset(log.closed_end, list(sync.starts), sync.end) < sync.stable:
             bug.strike()
             return True
-        return real(self, link, sync, recovering=recovering)
+        return real(self, link, sync, recovering=recovering, runs=runs)
 
     bug.replace(Fitness, "stands", stands)
     bug.replace(BrokerReplicator, "_check_stable", lambda *_: None)
