@@ -5,6 +5,7 @@ Each stands where the test says: disks are held back and links cut until it does
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import permutations
 
@@ -17,6 +18,7 @@ from tests.simulation.scenario import NEVER_MS, Hand, Order, Scenario, scenario
 from tests.simulation.sim_client import Closed, Program, SimClient
 from tests.simulation.sim_node import SimNode
 from understudy.broker.amqp.methods import (
+    BASIC_DELIVER,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
     CONNECTION_CLOSE,
@@ -28,6 +30,8 @@ from understudy.broker.amqp.methods import (
     QUEUE_DECLARE,
     encode_method,
 )
+from understudy.broker.amqp.properties import encode_properties, headers
+from understudy.broker.core.dtx_messages import xid_parts
 from understudy.broker.log import record
 from understudy.broker.transactions.xa_status import XaStatus
 from understudy.broker.transactions.xid import Xid
@@ -723,3 +727,43 @@ def test_a_failure_that_nobody_was_told_of_is_not_forgotten() -> None:
         assert ask(group, calls.dtx_commit, one_phase=True) == XaStatus.RBTIMEOUT
         with pytest.raises(Closed, match="404"):
             ask(group, calls.dtx_commit, one_phase=True)
+
+
+# -- messages instead of methods ------------------------------------------------------------------------------------------
+
+
+def by_message(client: SimClient, verb: str, xid: Xid, **more: object) -> Program:
+    """The answer to a verb that is sent as a message: body, and the headers that say who answers."""
+    answers, _, _ = yield from calls.declare(client, "", durable=False, exclusive=True)
+    yield from calls.consume(client, answers, answers, no_ack=True)
+    request = json.dumps({"verb": verb, "xid": xid_parts(xid), **more})
+    client.publish("understudy.dtx", "", encode_properties(reply_to=answers), request.encode())
+    while not client.deliveries:
+        yield from client.wait(BASIC_DELIVER)
+    event = client.deliveries.popleft()
+    yield from calls.cancel(client, answers)
+    return json.loads(event[4]), headers(event[3])
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@HOW
+def test_a_branch_is_prepared_and_decided_by_messages_through_a_failover(commits: bool, hard: bool) -> None:
+    """The answers wait for what the methods' wait for: prepare is not answered before a backup has it on its disk."""
+    ok = {"status": 0, "name": "ok"}
+    with scenario(backup_timeout_ms=NEVER_MS) as group:
+        hand = worked(group)
+        first = group.primary
+        for backup in group.backups:
+            group.hold_disk(backup)
+        preparing = hand.begin(by_message, "prepare", X)
+        group.run_ms(300)
+        assert not preparing.over
+        for backup in group.backups:
+            group.free_disk(backup)
+        group.until("answered", lambda: preparing.over)
+        assert preparing.value == (ok, {"x-understudy-broker": first.name, "x-understudy-epoch": 1})
+        group.replace_primary(group.backups[0], hard=hard)
+        decided, who = group.hand()(by_message, "commit" if commits else "rollback", X)
+        assert decided == ok
+        assert who == {"x-understudy-broker": group.primary.name, "x-understudy-epoch": 2}
+        check(group, commits)
