@@ -382,7 +382,7 @@ class HaBroker:
         noes = replicator.standing_noes()
         transients_lost = replicator.lacks_transients
         replicator.unlink()
-        self.broker.state.on_prepare = None
+        replicator.vote_no_more()
         self.primary = Primary(
             self.config, self.broker, self._coordination, group, self, self._next_request, replicator.vouched
         )

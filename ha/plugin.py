@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import attrs
 
+from understudy.broker.commands import Commands
 from understudy.broker.config import Config
 from understudy.broker.metrics import Family
 from understudy.broker.pages import Pages, RunsInSlices
@@ -20,6 +21,7 @@ class HaPlugin:
     """Implements ``broker.server.edge_plugin.EdgePlugin``."""
 
     api_version: ClassVar[int] = 1
+    extends_core: ClassVar[bool] = True
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -62,6 +64,9 @@ class HaPlugin:
 
     def metrics(self) -> Iterable[Family]:
         return self.driver.metrics()
+
+    def commands(self) -> Commands:
+        return {}
 
     async def stop(self) -> None:
         if self._driver is not None:

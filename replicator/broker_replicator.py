@@ -104,7 +104,7 @@ class BrokerReplicator:
         self._synced_first = 0
         self._refilling = False
         self._awaits_base = False
-        state.on_applied_tx = self._applied
+        state.on_applied_tx.append(self._applied)
         state.refused = self.noes
 
     # -- recovery ---------------------------------------------------------------------------------------------------
@@ -166,8 +166,12 @@ class BrokerReplicator:
         self.fresh = self.refill_due = True
         self.restarted_after = self._state.log.end
         self.epoch_seen = max(self.epoch_seen, self._state.log.epochs.newest)
-        self._state.on_prepare = self._vote
+        self._state.on_prepare.append(self._vote)
         self._drop_fallen_noes()
+
+    def vote_no_more(self) -> None:
+        """This broker is promoted: it decides what it prepares."""
+        self._state.on_prepare.remove(self._vote)
 
     # -- linking ----------------------------------------------------------------------------------------------------
 

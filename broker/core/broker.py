@@ -73,6 +73,7 @@ class Broker:
         expiry_ms: what ``expiry_clock`` showed at the last tick. Deadlines of messages are set and judged by it.
         running_ms: the time in which this process ran. What clients have to do in time is measured by it: while the process was
             stopped they could not. Ticks come ten times a second, or more often.
+        on_delivered: are told of each message that is handed to a client, in the order of this list.
         leaving: it turns its clients away. That a consumer goes with them says nothing of its queue: the client comes back, here
             or elsewhere.
     """
@@ -136,7 +137,7 @@ class Broker:
         self._group_count = limits.group_count or sys.maxsize
         self._barrier = 0
         self.expiry = Expiry(self)
-        self.on_delivered: Callable[[Queue, Entry, bool], None] | None = None
+        self.on_delivered: list[Callable[[Queue, Entry, bool], None]] = []
 
     # -- leading --------------------------------------------------------------------------------------------------
 
@@ -513,6 +514,11 @@ class Broker:
             if entry is None or not entry.deadline_ms or entry.deadline_ms >= self.expiry_ms:
                 return entry
             self.expired(queue, entry)
+
+    def tell_delivered(self, queue: Queue, entry: Entry) -> None:
+        """Tell whoever listens; called only if there is a listener."""
+        for told in self.on_delivered:
+            told(queue, entry, entry.redelivered)
 
     # -- topology -------------------------------------------------------------------------------------------------
 

@@ -188,8 +188,8 @@ class Consuming:
         )
         connection.write(self._with_body(frames, message) if large else frames)
         broker = self._broker
-        if broker.on_delivered is not None:
-            broker.on_delivered(queue, entry, entry.redelivered)
+        if broker.on_delivered:
+            broker.tell_delivered(queue, entry)
         if consumer.no_ack:
             broker.dequeue(queue, entry, record.ACKNOWLEDGED)
 
@@ -229,8 +229,8 @@ class Consuming:
             self._connection.frame_max,
         )
         self._connection.write(self._with_body(frames, message) if large else frames)
-        if broker.on_delivered is not None:
-            broker.on_delivered(queue, entry, entry.redelivered)
+        if broker.on_delivered:
+            broker.tell_delivered(queue, entry)
         if no_ack:
             broker.dequeue(queue, entry, record.ACKNOWLEDGED)
 

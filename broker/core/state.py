@@ -54,8 +54,8 @@ class BrokerState:
         refilled_exchanges: those that a refill has brought, and the epoch in which its primary had them: older EPOCHs may follow.
         completions: branches that an operator has completed and nobody has forgotten.
         tx_memory_bytes: of one transaction; bodies beyond it are spilled as they come.
-        on_prepare: told of each PREPARE that a backup takes, and each DTX_PREPARE, before it may be acknowledged: the vote.
-        on_applied_tx: told of each transaction that was applied or discarded (checkers, metrics, feed).
+        on_prepare: are told of each PREPARE that a backup takes, and each DTX_PREPARE, before it may be acknowledged: the vote.
+        on_applied_tx: are told of each transaction that was applied or discarded, in the order of this list.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class BrokerState:
         self._spill = spill
         self.scheduled: list[Queue] = []
         self.refilled_exchanges: dict[tuple[str, str], int] = {}
-        self.on_prepare: Callable[[TxBuffer], None] | None = None
-        self.on_applied_tx: Callable[[TxBuffer], None] | None = None
+        self.on_prepare: list[Callable[[TxBuffer], None]] = []
+        self.on_applied_tx: list[Callable[[TxBuffer], None]] = []
         self._takers: dict[int, Callable[[bytes, int, int, int, bool], None]] = {
             record.EPOCH: self._take_epoch,
             record.QUEUE_DECLARE: self._take_topology,
@@ -249,15 +249,16 @@ class BrokerState:
         prepare = record.decode_prepare(buf, at + 5)
         tx = self.transaction(prepare.tx_id)
         self.close_transaction(tx, prepare, offset)
-        if self.on_prepare is not None and tx.branch is None:  # a branch was voted on when it was prepared
-            self.on_prepare(tx)
+        if tx.branch is None:  # a branch was voted on when it was prepared
+            for told in self.on_prepare:
+                told(tx)
 
     def _take_dtx_prepare(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         tx_id, branch = record.decode_dtx_prepare(buf, at + 5, offset)
         tx = self.transaction(tx_id)
         self.prepare_branch(tx, branch)
-        if self.on_prepare is not None:
-            self.on_prepare(tx)
+        for told in self.on_prepare:
+            told(tx)
 
     def _take_dtx_rollback(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         tx_id, time_ms, name = record.decode_dtx_rollback(buf, at + 5)
@@ -480,12 +481,12 @@ class BrokerState:
         self.transactions.pop(tx.tx_id, None)
         self.owed[tx.tx_id] = prepare.csn
         self.outcomes.committed(tx.tx_id, prepare.name, tx.prepare_offset)
-        if self.on_applied_tx is not None:
-            self.on_applied_tx(tx)
+        for told in self.on_applied_tx:
+            told(tx)
 
     def _decided(self, tx: TxBuffer) -> None:
-        if self.on_applied_tx is not None:
-            self.on_applied_tx(tx)
+        for told in self.on_applied_tx:
+            told(tx)
 
     def _apply_commit(self, argument: tuple[int, int, int]) -> None:
         tx_id, csn, offset = argument

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from understudy.broker.core.alone import PersistingObserverFactory
 from understudy.broker.core.entry import Entry
 from understudy.broker.core.queue import Queue
+from understudy.broker.core.several_observers import SeveralObservers
 from understudy.broker.log import record
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.message import Message
@@ -45,7 +46,9 @@ class Transactions:
     Attributes:
         coordinator: orders the commits.
         recorder: writes a transaction's records.
-        observers: makes the observer of each transaction; a plugin puts its own here.
+        observers: makes the observer that records each transaction; the plugin that extends the core puts its own here.
+        engines: make others, which take part in each transaction too: each has its prepare, commit and rollback, in this order,
+            behind the one that records.
         open_ids: of transactions that are not decided, and of those that channels will open next.
     """
 
@@ -54,6 +57,7 @@ class Transactions:
         self._state = broker.state
         self.recorder = TransactionRecorder(broker.state)
         self.observers: TransactionObserverFactory = PersistingObserverFactory(self.recorder)
+        self.engines: list[TransactionObserverFactory] = []
         self.coordinator: TransactionCoordinator = GroupCommitCoordinator(self)
         self.open_ids: set[int] = set()
         self._sequence = 0
@@ -126,7 +130,10 @@ class Transactions:
     def _observer(self, tx: TxBuffer) -> TransactionObserver:
         observer: TransactionObserver | None = tx.observer
         if observer is None:
-            observer = tx.observer = self.observers.create(tx)
+            observer = self.observers.create(tx)
+            if self.engines:
+                observer = SeveralObservers([observer, *(engine.create(tx) for engine in self.engines)])
+            tx.observer = observer
         return observer
 
     def roll_back(self, tx: TxBuffer, reason: str) -> int:
@@ -177,8 +184,8 @@ class Transactions:
         """Called by the coordinator, in commit order."""
         broker = self._broker
         broker.close_dequeues()
-        if tx.observer is None and tx.branch is not None:
-            self._observer(tx)  # its primary was another broker
+        if tx.observer is None and (tx.branch is not None or self.engines):
+            self._observer(tx)  # its primary was another broker, or it has no event that is recorded
         if tx.observer is not None:
             tx.observer.prepare(tx)
         offset = self.recorder.prepare(tx, self._state.csn + 1, broker.expiry_ms)

@@ -26,12 +26,13 @@ from understudy.broker.errors import UnderstudyError
 from understudy.broker.server import fatal
 from understudy.broker.server.client_session import ClientSession
 from understudy.broker.server.disk_size import check_disk
-from understudy.broker.server.edge_plugin import EdgePlugin, Endpoints, make_plugins
+from understudy.broker.server.edge_plugin import Endpoints
 from understudy.broker.server.exit_codes import ExitCode
 from understudy.broker.server.file_storage import FileStorage
 from understudy.broker.server.http_server import HttpSession
 from understudy.broker.server.listener import Listener, tls_context
 from understudy.broker.server.node_driver import FAREWELL_S, NodeDriver
+from understudy.broker.server.plugins import Plugins, make_plugins
 from understudy.broker.server.ports_file import PORTS_NAME, write_ports
 from understudy.broker.server.status_report import StatusReport
 from understudy.broker.server.supervisor_pipe import SupervisorPipe
@@ -75,7 +76,7 @@ class BrokerServer:
         self._supervisor: SupervisorPipe | None = None
         self._amqp: Listener | None = None
         self._http: Listener | None = None
-        self._plugins: list[EdgePlugin] = []
+        self._plugins = Plugins()
         self._driver: NodeDriver | None = None
         self._report: StatusReport | None = None
 
@@ -131,7 +132,9 @@ class BrokerServer:
             driver.on_tick = self._announce
             self._announce()
         await self._open(driver)
-        while not self._plugins and not driver.broker.answering:  # the EPOCH record of this start is being fsynced
+        while (
+            self._plugins.extending is None and not driver.broker.answering
+        ):  # the EPOCH record of this start is being fsynced
             await driver.turned()
         if tls is None:
             await amqp.accept(lambda: ClientSession(driver))

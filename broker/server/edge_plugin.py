@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 import attrs
 
+from understudy.broker.commands import Commands
 from understudy.broker.config import Config
 from understudy.broker.metrics import Family
 from understudy.broker.pages import Pages, RunsInSlices
@@ -55,6 +56,8 @@ class EdgePlugin(Protocol):
     """One plugin of one process. Made with the configuration; nothing is opened before :meth:`start`."""
 
     api_version: ClassVar[int]
+    extends_core: ClassVar[bool]
+    """Whether :meth:`create_extension` gives one. Of all plugins of a process only one does."""
 
     async def start(self, host: EdgeHost) -> None:
         """Bind ports, open stores. Nothing may be fed to a core before :meth:`opened`.
@@ -94,6 +97,9 @@ class EdgePlugin(Protocol):
     def metrics(self) -> Iterable[Family]:
         """What it adds to ``/metrics``: some ten families of some ten series, read at each scrape."""
 
+    def commands(self) -> Commands:
+        """Commands that it adds to the exchange ``understudy.admin``. Asked for each core that was recovered."""
+
     async def stop(self) -> None:
         """Close everything. Called once, after the last :meth:`dropped`; also if :meth:`start` failed."""
 
@@ -102,14 +108,15 @@ class EdgePlugin(Protocol):
         """What the group's store says while no broker runs: epoch, primary, in_sync, min_insync. None if it cannot be read."""
 
 
-def make_plugins(config: Config) -> list[EdgePlugin]:
-    """One object for each plugin that the configuration switches on.
+def find_enabled(config: Config) -> dict[str, Any]:
+    """The classes of the plugins that the configuration switches on, by name.
 
     Raises:
         PluginError: not installed, made for another API version, or more than one wants to extend the core.
     """
     enabled = [name for name, switched_on in config.plugins.items() if switched_on]
-    plugins: list[EdgePlugin] = [plugin(config) for plugin in find_plugins(enabled)]
-    if len(plugins) > 1:
-        raise PluginError(f"one plugin at a time can extend the core, plugins switches on {', '.join(enabled)}")
-    return plugins
+    found = dict(zip(enabled, find_plugins(enabled), strict=True))
+    extending = [name for name, plugin in found.items() if plugin.extends_core]
+    if len(extending) > 1:
+        raise PluginError(f"one plugin at a time can extend the core, plugins switches on {', '.join(extending)}")
+    return found

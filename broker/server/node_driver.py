@@ -37,7 +37,6 @@ from understudy.broker.security import UserDirectory
 from understudy.broker.server import fatal
 from understudy.broker.server.client_session import ClientSession
 from understudy.broker.server.disk_size import reserve_bytes
-from understudy.broker.server.edge_plugin import EdgePlugin
 from understudy.broker.server.feed_hold import FeedHold
 from understudy.broker.server.file_spill import FileSpill
 from understudy.broker.server.file_storage import DirectoryGoneError, FileStorage
@@ -46,6 +45,7 @@ from understudy.broker.server.heap import Heap, glibc
 from understudy.broker.server.journal_driver import JournalDriver
 from understudy.broker.server.logins import Logins
 from understudy.broker.server.memory_watch import MemoryWatch, ram_bytes
+from understudy.broker.server.plugins import Plugins
 from understudy.broker.server.space_watch import SpaceWatch
 from understudy.broker.server.time_text import time_text
 
@@ -111,7 +111,7 @@ class NodeDriver:
         heap: of the process; what is free of it is given back.
     """
 
-    def __init__(self, config: Config, storage: FileStorage, plugins: list[EdgePlugin]) -> None:
+    def __init__(self, config: Config, storage: FileStorage, plugins: Plugins) -> None:
         self.limits = limits_of(config)
         self.users = Logins(UserDirectory(config, os.urandom(32)))
         self.node: BrokerNode | None = None
@@ -128,7 +128,7 @@ class NodeDriver:
         self._config = config
         self._storage = storage
         self._plugins = plugins
-        self._flushes = [plugin.flush for plugin in plugins]
+        self._flushes = [plugins.extending.flush] if plugins.extending is not None else []
         self._loop = asyncio.get_running_loop()
         self._doorkeeper = Broker(BrokerState(0), JournalGate(_NoJournal()), self.limits, os.urandom)
         self._doorkeeper.refusal = "the broker is restarting its core, try again"
@@ -155,9 +155,8 @@ class NodeDriver:
                 is repaired the process ends (74).
         """
         assert self.node is None, "one core at a time"
-        extension = None
-        for plugin in self._plugins:
-            extension = plugin.create_extension()
+        extending = self._plugins.extending
+        extension = extending.create_extension() if extending is not None else None
         # Without a plugin nobody asks for what has been sent before.
         kept_bytes = KEPT_BYTES if extension is not None else 0
         spill = FileSpill(self._config.broker.data)
@@ -177,6 +176,7 @@ class NodeDriver:
             node.open(port, _now_ms(), _wall_ms())
         except Exception as error:  # noqa: BLE001  # our own mistake: the journal was read and believed
             self.crashed("opening the recovered core", error)
+        self._plugins.listen(node.broker)
         self.node = node
         self.turns.opened(node, port)
         self.spill = spill

@@ -28,9 +28,9 @@ from understudy.broker.core.queue import QueueStatistics
 from understudy.broker.core.state import BrokerState
 from understudy.broker.pages import BadQueryError, Making, Page, Pages, Query, Steps
 from understudy.broker.server.broker_metrics import BrokerMetrics
-from understudy.broker.server.edge_plugin import EdgePlugin
 from understudy.broker.server.metrics_page import MetricsPage
 from understudy.broker.server.node_driver import NodeDriver
+from understudy.broker.server.plugins import Plugins
 from understudy.broker.server.ports_file import SERVING_STATUSES
 from understudy.broker.server.queue_survey import FIRST, QueueName, QueueSurvey, Survey
 from understudy.broker.server.slices import Slices, sorted_in_steps
@@ -66,7 +66,7 @@ class StatusReport:
         stopping: "" while the broker runs; ``stopping``, then ``stopped`` when nothing more will be answered.
     """
 
-    def __init__(self, config: Config, ports: Mapping[str, Any], plugins: list[EdgePlugin]) -> None:
+    def __init__(self, config: Config, ports: Mapping[str, Any], plugins: Plugins) -> None:
         self._config = config
         self._ports = ports
         self._plugins = plugins
@@ -115,11 +115,10 @@ class StatusReport:
         }
         if node is None:
             row["blockers"] = ["the journal is being read"]
-        elif not self._plugins:
+        elif self._plugins.extending is None:
             self._alone(row, node.broker)
         else:
-            for plugin in self._plugins:
-                row |= plugin.status()
+            row |= self._plugins.extending.status()
         if self.stopping:
             row |= {"status": self.stopping, "blockers": ["the broker is shutting down"], "since": None}
         return row
@@ -161,6 +160,8 @@ class StatusReport:
         page = self.row()
         page["uptime_s"] = round(time.monotonic() - self._started, 1)
         page["ports"] = dict(self._ports)
+        if self._plugins.passive:
+            page["plugins"] = self._plugins.passive_status()
         yield
         return _with_rows(page | held, "queues", rows)
 

@@ -76,17 +76,10 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
     broker = node.node.broker
     log = state.log
     lead = broker.lead
-    told, apply_up_to, close_batch, receive_batch = (
-        state.on_applied_tx,
-        log.apply_up_to,
-        log.close_batch,
-        state.receive_batch,
-    )
+    apply_up_to, close_batch, receive_batch = log.apply_up_to, log.close_batch, state.receive_batch
 
     def decided(tx: TxBuffer) -> None:
         checkers.replicas.decided(node, tx)
-        if told is not None:
-            told(tx)
 
     def stable(offset: int) -> bool:
         if offset > log.stable and state.deciding and broker.leading:
@@ -114,11 +107,13 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
         return lead(epoch, name, transients_lost)
 
     broker.lead = leads  # type: ignore[method-assign]
-    state.on_applied_tx = decided
+    state.on_applied_tx.insert(0, decided)
     log.apply_up_to = stable  # type: ignore[method-assign, assignment]
     log.close_batch = closed  # type: ignore[method-assign]
     state.receive_batch = received  # type: ignore[method-assign]
-    broker.on_delivered = lambda queue, entry, redelivered: checkers.order.handed_out(node, queue, entry, redelivered)
+    broker.on_delivered.append(
+        lambda queue, entry, redelivered: checkers.order.handed_out(node, queue, entry, redelivered)
+    )
 
 
 _put_before_log = BrokerState.put_before_log

@@ -18,6 +18,7 @@ from understudy.broker.amqp.methods import (
     encode_method,
 )
 from understudy.broker.amqp.properties import encode_properties
+from understudy.broker.core.alone import PersistingObserver
 from understudy.broker.core.queue import Queue
 from understudy.broker.log.record import Group
 from understudy.broker.message import Message
@@ -261,3 +262,51 @@ def test_the_observer_of_ha_closes_the_tx_queue_before_prepare_and_drains_it_at_
         assert state_of(observer) is TxQueueState.DRAINED
         assert len(closed) == (verb == "commit")
         assert client.heard() == ["tx.select-ok", f"tx.{verb}-ok"]
+
+
+def test_several_engines_take_part_each_with_its_prepare_in_the_order_of_registration() -> None:
+    """The one that records is the first; a transaction of which no record is written has engines too."""
+    core = Core()
+    client = core.client()
+    core.queue(client, "q")
+    core.queue(client, "own", exclusive=True)
+    transactions = core.broker.transactions
+    order: list[str] = []
+
+    class Noting(PersistingObserver):
+        def __init__(self, name: str) -> None:
+            super().__init__(transactions.recorder)
+            self.name = name
+
+        def create(self, tx: TxBuffer) -> TransactionObserver:
+            return self
+
+        def publish(self, tx: TxBuffer, queues: list[Queue], deadlines_ms: list[int], message: Message) -> None:
+            order.append(f"{self.name} publish")
+            if self.name == "records":
+                super().publish(tx, queues, deadlines_ms, message)
+
+        def prepare(self, tx: TxBuffer) -> None:
+            assert tx.prepare is None
+            order.append(f"{self.name} prepare")
+
+        def commit(self, tx: TxBuffer) -> None:
+            order.append(f"{self.name} commit")
+
+        def rollback(self, tx: TxBuffer) -> None:
+            order.append(f"{self.name} rollback")
+
+    transactions.observers = Noting("records")
+    transactions.engines += [Noting("a"), Noting("b")]
+    client.method(TX_SELECT)
+    for queue, end, told in (
+        ("q", TX_COMMIT, ["publish", "prepare", "commit"]),
+        ("q", TX_ROLLBACK, ["publish", "rollback"]),
+        ("own", TX_COMMIT, ["prepare", "commit"]),
+    ):
+        client.send(publish(queue, b"x"))
+        client.method(end)
+        core.sync()
+        core.sync()
+        assert order == [f"{name} {step}" for step in told for name in ("records", "a", "b")]
+        order.clear()

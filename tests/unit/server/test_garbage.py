@@ -24,6 +24,7 @@ from understudy.broker.server.garbage import (
     GarbageCollector,
 )
 from understudy.broker.server.node_driver import NodeDriver
+from understudy.broker.server.plugins import Plugins
 
 ALL = 1 << 60
 """Memory blocks: a process that runs tests has more than a broker."""
@@ -167,7 +168,7 @@ async def test_a_core_that_is_dropped_leaves_nothing(tmp_path: Path, monkeypatch
     monkeypatch.setattr("understudy.broker.server.node_driver.TICK_S", 3600.0)
     storage = FileStorage(tmp_path)
     toml = f'[broker]\ndata = "{tmp_path}"\n[journal]\nsegment_bytes = "64KiB"\nreserve_bytes = "1MiB"\n'
-    driver = NodeDriver(parse(toml), storage, [])
+    driver = NodeDriver(parse(toml), storage, Plugins())
     driver.garbage = GarbageCollector(ALL)
     try:
         await driver.open()

@@ -16,6 +16,7 @@ from understudy.broker.log.storage import RESERVE_NAME, ReserveState, StorageFul
 from understudy.broker.server import node_driver
 from understudy.broker.server.file_storage import DiskFile, FileStorage
 from understudy.broker.server.node_driver import NodeDriver
+from understudy.broker.server.plugins import Plugins
 
 pytestmark = pytest.mark.asyncio
 
@@ -50,7 +51,7 @@ async def storage(tmp_path: Path) -> AsyncIterator[FullStorage]:
 async def opened(storage: FullStorage) -> NodeDriver:
     """A driver whose core has written its EPOCH record, and so has its first segment."""
     toml = f'[broker]\ndata = "{storage.directory}"\n[journal]\nsegment_bytes = "64KiB"\nreserve_bytes = "1MiB"\n'
-    driver = NodeDriver(parse(toml), storage, [])
+    driver = NodeDriver(parse(toml), storage, Plugins())
     await driver.open()
     while not driver.broker.answering:
         await driver.turned()

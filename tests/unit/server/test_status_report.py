@@ -18,6 +18,7 @@ from understudy.broker.server import status_report
 from understudy.broker.server.garbage import CollectorStatistics
 from understudy.broker.server.heap import Heap
 from understudy.broker.server.node_driver import NodeDriver
+from understudy.broker.server.plugins import Plugins
 from understudy.broker.server.status_report import StatusReport
 from understudy.broker.server.time_text import time_text
 from understudy.broker.transactions.dtx_branch import Completion, DtxBranch
@@ -56,7 +57,7 @@ class NoStatistics:
 
 
 def report_of(core: Core | None) -> StatusReport:
-    report = StatusReport(parse('[broker]\nid = "b1"'), {"amqp": 1, "http": 2}, [])
+    report = StatusReport(parse('[broker]\nid = "b1"'), {"amqp": 1, "http": 2}, Plugins())
     node = core.node if core is not None else None
     driver = SimpleNamespace(node=node, spill=None, cores=1, sessions=[], journal=None, journal_driver=None)
     driver.expiry_clock = core.node.broker.expiry_clock if core is not None else ExpiryClock()

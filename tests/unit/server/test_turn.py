@@ -17,6 +17,7 @@ from understudy.broker.server.client_session import ClientSession
 from understudy.broker.server.edge_plugin import EdgePlugin
 from understudy.broker.server.file_storage import FileStorage
 from understudy.broker.server.node_driver import NodeDriver
+from understudy.broker.server.plugins import Plugins
 
 pytestmark = pytest.mark.asyncio
 
@@ -38,7 +39,7 @@ class Story:
         self.driver = NodeDriver(
             parse(""),
             cast("FileStorage", None),
-            [cast("EdgePlugin", SimpleNamespace(flush=self.flush_links, tick=lambda _: None))],
+            Plugins(cast("EdgePlugin", SimpleNamespace(flush=self.flush_links, tick=lambda _: None))),
         )
         self.driver.turns.node = cast("BrokerNode", self)
 
