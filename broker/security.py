@@ -269,12 +269,14 @@ class User:
     Attributes:
         name: as authenticated.
         permissions: per vhost; a vhost that is not in it may not even be opened.
+        monitoring: the HTTP pages may be read from other hosts.
         vhosts: those of the broker, so that one who mistypes a name is not sent to look for permissions.
     """
 
     name: str
     permissions: Mapping[str, Permissions] = field(converter=_read_only)
     vhosts: frozenset[str]
+    monitoring: bool = False
 
     def may_open(self, vhost: str) -> bool:
         """Say whether connection.open to `vhost` is allowed: any permission entry for it is enough."""
@@ -333,7 +335,10 @@ class UserDirectory:
     def __init__(self, config: Config, cache_key: bytes | None = None) -> None:
         self._configured: dict[str, UserConfig] = {user.name: user for user in config.users}
         vhosts = frozenset(config.broker.vhosts)
-        self._users = {user.name: User(name=user.name, permissions=user.vhosts, vhosts=vhosts) for user in config.users}
+        self._users = {
+            user.name: User(name=user.name, permissions=user.vhosts, vhosts=vhosts, monitoring=user.monitoring)
+            for user in config.users
+        }
         self._cache = VerificationCache(cache_key if cache_key is not None else self._derived_key())
         # What an unknown name is checked against, so that it takes as long as a known one.
         self._decoy = next((user.password_hash for user in config.users), None)

@@ -7,14 +7,16 @@ own name and pid: the port of a dead one may belong to anybody by now.
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import os
+import ssl
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import attrs
 
@@ -37,11 +39,62 @@ class NothingThereError(UnderstudyError):
 
 @attrs.frozen(kw_only=True)
 class KnownBroker:
-    """A broker that should be there. ``ports`` is its ``ports.json``; ``config`` its file, if there is one."""
+    """A broker that should be there. ``ports`` is its ``ports.json``; ``config`` its file, if there is one.
+
+    ``access``: None for a broker of this host, which its ports say.
+    """
 
     broker: str
     ports: Mapping[str, Any]
+    access: Access | None = None
     config: Config | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Access:
+    """How HTTP ports are asked.
+
+    Attributes:
+        tls: over TLS.
+        verified: the certificate has to be of a CA that OpenSSL trusts (``SSL_CERT_FILE`` names another one). Not so for brokers
+            of a directory of this host, which are sent no password and have to answer with their own name and pid.
+        login: ``name:password`` for HTTP basic authentication, "" for none.
+    """
+
+    tls: bool = False
+    verified: bool = True
+    login: str = attrs.field(default="", repr=False)
+
+    def connection(self, host: str, port: int, timeout_s: float) -> http.client.HTTPConnection:
+        """A connection that is not made yet."""
+        if not self.tls:
+            return http.client.HTTPConnection(host, port, timeout=timeout_s)
+        context = ssl.create_default_context()
+        if not self.verified:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        if not self.login:
+            return {}
+        return {"Authorization": f"Basic {base64.b64encode(self.login.encode()).decode()}"}
+
+
+PLAIN: Final = Access()
+
+
+def local_access(ports: Mapping[str, Any]) -> Access:
+    """For a broker of this host with that ``ports.json``."""
+    return Access(tls=bool(ports.get("http_tls")), verified=False)
+
+
+def access_of(url: str) -> Access:
+    """What a URL that :func:`place_of` takes says: its scheme, its user and password."""
+    parts = urlsplit(url if "//" in url else f"//{url}")
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
+    return Access(tls=parts.scheme == "https", login=login)
 
 
 def rows_of_url(url: str) -> dict[str, Any]:
@@ -51,10 +104,12 @@ def rows_of_url(url: str) -> dict[str, Any]:
         NothingThereError: nobody answers there, or not as a broker does.
     """
     host, port = place_of(url)
-    first = _ask(host, port)
+    access = access_of(url)
+    first = _ask(host, port, access)
     if first is None or "broker" not in first:
-        raise NothingThereError(f"no broker answers at http://{host}:{port}/status")
-    brokers = [_from_store(broker, shown) for broker, shown in first.get("known_brokers", {}).items()]
+        why = f": {first['error']}" if first is not None and "error" in first else ""
+        raise NothingThereError(f"no broker answers at {'https' if access.tls else 'http'}://{host}:{port}/status{why}")
+    brokers = [_from_store(broker, shown, access) for broker, shown in first.get("known_brokers", {}).items()]
     others = [known for known in brokers if known.broker != first["broker"]]
     return _group([first, *_live_rows(others)], first)
 
@@ -91,7 +146,7 @@ def place_of(url: str) -> tuple[str, int]:
     """
     try:
         parts = urlsplit(url if "//" in url else f"//{url}")
-        host, port = parts.hostname or "127.0.0.1", parts.port or 80
+        host, port = parts.hostname or "127.0.0.1", parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError as error:
         raise NothingThereError(f"{url} is no URL: {error}") from error
     return host, port
@@ -108,13 +163,15 @@ def answers(row: Row) -> bool:
     return row["status"] not in (DOWN, UNRESPONSIVE)
 
 
-def ask_page(host: str, port: object, path: str, timeout_s: float = HTTP_TIMEOUT_S) -> tuple[int, Row] | None:
+def ask_page(
+    host: str, port: object, path: str, timeout_s: float = HTTP_TIMEOUT_S, access: Access = PLAIN
+) -> tuple[int, Row] | None:
     """Status code and JSON object of a page of whoever listens there; None if nobody does or the answer is not ours."""
     if not isinstance(port, int) or not port:
         return None
-    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    connection = access.connection(host, port, timeout_s)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=access.headers)
         response = connection.getresponse()
         page = json.loads(response.read())
     except (OSError, ValueError, http.client.HTTPException):
@@ -159,7 +216,8 @@ def _known_in(directory: Path) -> Iterable[KnownBroker]:
             yield KnownBroker(broker=str(ports.get("broker")), ports=ports)
 
 
-def _from_store(broker: str, shown: Mapping[str, Any]) -> KnownBroker:
+def _from_store(broker: str, shown: Mapping[str, Any], access: Access) -> KnownBroker:
+    """A broker that another one knows; all of a group are asked alike."""
     http_host, _, http_port = str(shown.get("http", "")).rpartition(":")
     amqp_port = str(shown.get("amqp", "")).rpartition(":")[2]
     ports = {
@@ -168,7 +226,7 @@ def _from_store(broker: str, shown: Mapping[str, Any]) -> KnownBroker:
         "http_host": http_host,
         "pid": shown.get("pid"),
     }
-    return KnownBroker(broker=broker, ports=ports)
+    return KnownBroker(broker=broker, ports=ports, access=access)
 
 
 def _live_rows(known: list[KnownBroker]) -> list[Row]:
@@ -181,7 +239,8 @@ def _live_rows(known: list[KnownBroker]) -> list[Row]:
 def _row(known: KnownBroker) -> Row:
     ports = known.ports
     pid = ports.get("pid")
-    page = _ask(str(ports.get("http_host") or "127.0.0.1"), ports.get("http"))
+    access = known.access or local_access(ports)
+    page = _ask(str(ports.get("http_host") or "127.0.0.1"), ports.get("http"), access)
     if page is not None and page.get("broker") == known.broker and page.get("pid") == pid:
         return page
     row: Row = {
@@ -220,10 +279,12 @@ def _is_broker_process(pid: int) -> bool:
     return True
 
 
-def _ask(host: str, port: object) -> Row | None:
+def _ask(host: str, port: object, access: Access) -> Row | None:
     """``/status`` of whoever listens there, with all queues; None if nobody does or the answer is not ours."""
-    found = ask_page(host, port, "/status")
-    return with_all_queues(found[1], lambda path: ask_page(host, port, path)) if found is not None else None
+    found = ask_page(host, port, "/status", access=access)
+    if found is None:
+        return None
+    return with_all_queues(found[1], lambda path: ask_page(host, port, path, access=access))
 
 
 def _store_of(known: list[KnownBroker]) -> Mapping[str, Any]:
@@ -257,9 +318,11 @@ __all__ = [
     "ConfigError",
     "NothingThereError",
     "Row",
+    "access_of",
     "answers",
     "ask_page",
     "leader_of",
+    "local_access",
     "place_of",
     "rows_of_directory",
     "rows_of_url",

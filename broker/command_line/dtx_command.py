@@ -22,9 +22,11 @@ from understudy.broker.command_line.broker_rows import (
     DOWN,
     NothingThereError,
     Row,
+    access_of,
     answers,
     ask_page,
     leader_of,
+    local_access,
     place_of,
     rows_of_directory,
 )
@@ -76,8 +78,9 @@ def list_of_url(url: str, vhost: str | None) -> dict[str, Any]:
         NothingThereError: no broker answers there, or it has no such page, or not now.
     """
     host, port = place_of(url)
-    where = f"http://{host}:{port}/dtx"
-    found = ask_page(host, port, "/dtx", PAGE_TIMEOUT_S)
+    access = access_of(url)
+    where = f"{'https' if access.tls else 'http'}://{host}:{port}/dtx"
+    found = ask_page(host, port, "/dtx", PAGE_TIMEOUT_S, access)
     if found is None:
         raise NothingThereError(f"no broker answers at {where}")
     page, why = _checked(found, None)
@@ -139,7 +142,9 @@ def _page_of(row: Row) -> tuple[Row | None, str]:
     if not answers(row):
         return None, "; ".join(row["blockers"])
     ports = row["ports"]
-    found = ask_page(str(ports.get("http_host") or "127.0.0.1"), ports.get("http"), "/dtx", PAGE_TIMEOUT_S)
+    found = ask_page(
+        str(ports.get("http_host") or "127.0.0.1"), ports.get("http"), "/dtx", PAGE_TIMEOUT_S, local_access(ports)
+    )
     return _checked(found, row["broker"]) if found is not None else (None, "it does not answer")
 
 

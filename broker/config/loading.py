@@ -10,6 +10,7 @@ from pathlib import Path
 from understudy.broker.config.errors import ConfigError
 from understudy.broker.config.readers import Place, Table
 from understudy.broker.config.schema import Config
+from understudy.broker.security import LOOPBACK_ONLY_USERS
 
 
 def load(path: Path) -> Config:
@@ -94,6 +95,10 @@ def _contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
         yield "limits.unstable_bytes_per_connection", limits.unstable_bytes_per_connection, expected
     yield from _coordination_contradictions(config)
     yield from _user_contradictions(config)
+    http = config.http
+    readers = [user for user in config.users if user.monitoring and user.name not in LOOPBACK_ONLY_USERS]
+    if not readers and not is_loopback_host(http.host):
+        yield "users", None, f"a user with monitoring = true, because http.host '{http.host}' is not a loopback address"
 
 
 def _coordination_contradictions(config: Config) -> Iterator[tuple[str, object, str]]:

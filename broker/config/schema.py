@@ -78,10 +78,11 @@ class AmqpConfig:
 
 @frozen(kw_only=True)
 class HttpConfig:
-    """[http]: pages of status and health, and /metrics."""
+    """[http]: pages of status and health, and /metrics. With `tls` the port speaks TLS only."""
 
     host: _Host = "127.0.0.1"
     port: _Port = 8672
+    tls: Annotated[TlsConfig | None, Table(TlsConfig)] = None
 
 
 @frozen(kw_only=True)
@@ -224,10 +225,14 @@ def _permissions(table: _PermissionTable) -> Permissions:
 
 @frozen(kw_only=True)
 class UserConfig:
-    """One of [[users]]: a name, its scrypt hash, and per vhost what it may configure, write, read and command."""
+    """One of [[users]]: a name, its scrypt hash, and per vhost what it may configure, write, read and command.
+
+    With `monitoring` it may read the HTTP pages from other hosts.
+    """
 
     name: Annotated[str, Text("a user name", _NAME)]
     password_hash: Annotated[str, PasswordHash()] = field(repr=False)
+    monitoring: Annotated[bool, Flag()] = False
     vhosts: Annotated[Mapping[str, Permissions], Named(Table(_PermissionTable), _permissions)] = field(factory=dict)
 
 

@@ -14,14 +14,17 @@ import contextlib
 import json
 import os
 import signal
+import ssl
 import sys
 import time
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
 import structlog
 
-from understudy.broker.config import Config
+from understudy.broker.config import Config, is_loopback_host
+from understudy.broker.core.login import Authenticator
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.server import fatal
 from understudy.broker.server.client_session import ClientSession
@@ -104,6 +107,7 @@ class BrokerServer:
         config = self._config
         started = time.monotonic()
         tls = tls_context("amqp.tls", config.amqp.tls) if config.amqp.tls is not None else None
+        http_tls = tls_context("http.tls", config.http.tls) if config.http.tls is not None else None
         # A stack of its own: a group would wrap what ends the broker, and it has to come through as it is.
         handshakes = contextlib.AsyncExitStack()
         stack.push_async_callback(handshakes.aclose)
@@ -121,7 +125,7 @@ class BrokerServer:
         ports = self._ports(amqp, http)
         self._report = report = StatusReport(config, ports, self._plugins)
         pages = report.pages()
-        await http.accept(lambda: HttpSession(pages))
+        await self._accept_http(http, lambda: HttpSession(pages, self._users), http_tls, handshakes)
         if not write_ports(config.broker.data, ports):
             _log.warning(f"no room for {PORTS_NAME}: who knows only the directory does not find this broker", **ports)
         self._driver = driver = NodeDriver(config, storage, self._plugins)
@@ -144,6 +148,25 @@ class BrokerServer:
         _log.info("serving", **{key: ports[key] for key in ports if key not in ("broker", "group", "started")},
                   seconds=round(time.monotonic() - started, 3))  # fmt: skip
 
+    async def _accept_http(
+        self,
+        http: Listener,
+        session: Callable[[], HttpSession],
+        tls: ssl.SSLContext | None,
+        handshakes: contextlib.AsyncExitStack,
+    ) -> None:
+        config = self._config
+        if tls is None:
+            if not is_loopback_host(config.http.host):
+                _log.warning("passwords for the HTTP port are sent in the clear: see http.tls", host=config.http.host)
+            await http.accept(session)
+        else:
+            tasks = await handshakes.enter_async_context(asyncio.TaskGroup())
+            http.accept_tls(session, tls, config.amqp.handshake_timeout_s, tasks)
+
+    def _users(self) -> Authenticator | None:
+        return self._driver.users if self._driver is not None else None
+
     def _ports(self, amqp: Listener, http: Listener) -> dict[str, Any]:
         ports: dict[str, Any] = {
             "broker": self._config.broker.id,
@@ -154,6 +177,7 @@ class BrokerServer:
             "amqp": amqp.port,
             "http": http.port,
             "http_host": http.host,
+            "http_tls": self._config.http.tls is not None,
         }
         for plugin in self._plugins:
             ports |= plugin.ports()

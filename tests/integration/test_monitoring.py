@@ -18,9 +18,18 @@ from urllib.parse import quote
 import pika
 import pytest
 
-from tests.integration.broker_process import free_port, get, running_broker, wait_until
+from tests.integration.broker_process import (
+    PROGRAM,
+    BrokerProcess,
+    free_port,
+    get,
+    remove_journals,
+    running_broker,
+    wait_until,
+)
 from tests.integration.cluster_process import Cluster, Row, running_cluster
 from tests.integration.test_cluster import commit
+from tests.integration.test_edges import certificate
 
 pytestmark = pytest.mark.integration
 
@@ -61,12 +70,13 @@ def value(text: str, series: str) -> float:
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, targets: list[str]) -> Iterator[int]:
-    """A Prometheus server that scrapes ``targets``; its port."""
+def prometheus(folder: Path, targets: list[str], ca: Path | None = None) -> Iterator[int]:
+    """A Prometheus server that scrapes ``targets``, over TLS with a ``ca``; its port."""
     folder.mkdir()
     config = folder / "prometheus.yml"
+    tls = f"    scheme: https\n    tls_config: {{ca_file: '{ca}'}}\n" if ca is not None else ""
     config.write_text(
-        SCRAPE.format(rules=DOCS / "rules.yml", targets=", ".join(f"'{target}'" for target in targets)),
+        SCRAPE.format(rules=DOCS / "rules.yml", targets=", ".join(f"'{target}'" for target in targets)) + tls,
         encoding="utf-8",
     )
     port = free_port()
@@ -227,3 +237,33 @@ def test_a_broker_alone_counts_what_its_clients_do(tmp_path: Path) -> None:
         other.close()
         assert value(metrics(port), "understudy_messages_delivered_total") == 2
         connection.close()
+
+
+def test_the_http_port_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands find it by the directory; by its URL they and Prometheus want a certificate that they trust."""
+    cert, key = certificate(tmp_path)
+    broker = BrokerProcess(tmp_path, f'[http.tls]\ncert = "{cert}"\nkey = "{key}"\n')
+    try:
+        broker.spawn()
+        wait_until("the broker serves", lambda: "serving" in broker.log_text())
+        url = f"https://localhost:{broker.ports['http']}"
+        assert _status("--data", str(broker.data))["brokers"][0]["status"] == "standalone"
+        monkeypatch.setenv("SSL_CERT_FILE", "/dev/null")
+        with pytest.raises(AssertionError, match="no broker answers at https://localhost"):
+            _status("--url", url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+        assert _status("--url", url)["brokers"][0]["status"] == "standalone"
+        with prometheus(tmp_path / "prometheus", [url.removeprefix("https://")], cert) as port:
+            wait_until("it is scraped", lambda: query(port, "understudy_ready == 1"), 60)
+        assert broker.stop() == 0, broker.log_text()
+    finally:
+        if broker.process is not None and broker.process.poll() is None:
+            broker.kill()
+        remove_journals(tmp_path)
+
+
+def _status(*options: str) -> dict[str, Any]:
+    done = subprocess.run([PROGRAM, "status", "--json", *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

@@ -33,6 +33,7 @@ tls = {{ cert = "b2.pem", key = "/etc/b2.key" }}
 [http]
 host = "::1"
 port = 0
+tls = {{ cert = "http.pem", key = "http.key" }}
 
 [link]
 host = "10.0.0.2"
@@ -99,6 +100,7 @@ audit-log = false
 [[users]]
 name = "ann"
 password_hash = "{HASH}"
+monitoring = true
 vhosts = {{ "/" = {{ configure = "^ann\\\\.", write = ".*", read = "" }}, test = {{}} }}
 
 [[users]]
@@ -188,7 +190,8 @@ def test_a_file_with_every_key() -> None:
         handshake_timeout_s=0.5,
         tls=module.TlsConfig(cert=Path("/etc/understudy/b2.pem"), key=Path("/etc/b2.key")),
     )
-    assert config.http == module.HttpConfig(host="::1", port=0)
+    tls = module.TlsConfig(cert=Path("/etc/understudy/http.pem"), key=Path("/etc/understudy/http.key"))
+    assert config.http == module.HttpConfig(host="::1", port=0, tls=tls)
     assert config.link.secret == "s3cret of the group"
     assert (config.link.heartbeat_s, config.link.dead_after_s, config.link.unix) == (0.5, 2.0, False)
     assert config.link.tls is not None
@@ -513,3 +516,15 @@ def test_structure_takes_tables_that_are_already_there() -> None:
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         Config().amqp.port = 1  # type: ignore[misc]
+
+
+READER = f'[[users]]\nname = "{{}}"\npassword_hash = "{HASH}"\nmonitoring = {{}}\n'
+
+
+@pytest.mark.parametrize("users", ["", READER.format("ann", "false"), READER.format("guest", "true")])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "b1.example"])
+def test_beyond_loopback_the_http_port_needs_a_user(users: str, host: str) -> None:
+    error = refusal(f'[http]\nhost = "{host}"\n{users}')
+    assert f"a user with monitoring = true, because http.host '{host}' is not a loopback address" in str(error)
+    parse(f'[http]\nhost = "{host}"\n{users}' + READER.format("prometheus", "true"))
+    parse(f'[http]\nhost = "localhost"\n{users}')

@@ -86,7 +86,9 @@ class Group:
             rows.append(row)
         return {"brokers": rows}
 
-    def _ask(self, host: str, port: int, path: str, timeout_s: float) -> tuple[int, dict[str, Any]] | None:
+    def _ask(
+        self, host: str, port: int, path: str, timeout_s: float, access: object
+    ) -> tuple[int, dict[str, Any]] | None:
         assert (host, path) == ("127.0.0.1", "/dtx")
         answer = self.pages[f"b{port}"]
         if isinstance(answer, list):

@@ -182,7 +182,7 @@ class Asker:
         return time.thread_time() - began
 
     def _ask(self, path: str) -> FakeTransport:
-        session, transport = HttpSession(self._pages), FakeTransport()
+        session, transport = HttpSession(self._pages, lambda: None), FakeTransport()
         session.connection_made(transport)
         session.data_received(f"GET {path} HTTP/1.0\r\n\r\n".encode())
         return transport
