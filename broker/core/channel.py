@@ -164,6 +164,11 @@ class Channel:
         self.awaiting = key
         self._for_room = (action, args)
 
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether a method is carried out only when the client takes what it was sent."""
+        return self._for_room is not None
+
     def go_on(self) -> None:
         """The client takes what it is sent: do what has waited for that."""
         waiting, self._for_room = self._for_room, None

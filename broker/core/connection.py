@@ -453,6 +453,12 @@ class Connection:
         """What this connection has brought and what is not stable, in this turn and before."""
         return self.unstable_bytes + self._turn_bytes + self.unfinished_bytes
 
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether this connection is read again, or a channel goes on, only when the client takes what it was sent."""
+        unread = self._congested_bytes > self.broker.limits.outgoing_bytes_per_client
+        return unread or any(channel.waits_for_client for channel in self.channels.values())
+
     def stalled(self, size_bytes: int, waited_ms: int) -> None:
         """Others wait for the permit of this connection, which has brought only ``size_bytes`` in so long."""
         text = (

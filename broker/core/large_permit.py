@@ -14,7 +14,8 @@ if the unfinished messages of many connections filled the bound of the broker. S
   stable. A connection that has large messages without end goes to the end of the line after each.
 * While others wait, the connection with the permit has to get on: a connection that brings fewer than
   ``LEAST_BYTES`` in ``PATIENCE_MS`` is closed (506). So a client that falls silent in the middle of a message holds up
-  the others for that time, and no longer. While nobody waits it harms nobody, and heartbeats find out whether it lives.
+  the others for that time, and no longer. Neither does a client that is not read since it takes nothing of what it was
+  sent. While nobody waits they harm nobody, and heartbeats find out whether they live.
 
 Refused: reserving what a content header announces. A client would reserve 512 MiB with 40 octets. Refused, too: a
 permit for each of several connections. The sum is what has to be bounded, and large messages share one disk.
@@ -96,7 +97,8 @@ class LargePermit:
         holder = self.holder
         if holder is None:
             return
-        if not self.waiting or holder.paused or self._bytes >= LEAST_BYTES:
+        waits_for_broker = holder.paused and not holder.waits_for_client
+        if not self.waiting or waits_for_broker or self._bytes >= LEAST_BYTES:
             self._since_ms = now_ms
             self._bytes = 0
         elif now_ms - self._since_ms >= PATIENCE_MS:

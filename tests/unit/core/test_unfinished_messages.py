@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import attrs
 import pytest
 
 from tests.unit.core.core_kit import FRAME_MAX, PERSISTENT, Client, Core, publish
 from understudy.broker.amqp.encode import HEARTBEAT_FRAME, publish_frames
-from understudy.broker.amqp.methods import CHANNEL_CLOSE_OK, CHANNEL_OPEN, CONFIRM_SELECT, encode_method
+from understudy.broker.amqp.methods import (
+    BASIC_GET,
+    BASIC_QOS,
+    CHANNEL_CLOSE_OK,
+    CHANNEL_OPEN,
+    CONFIRM_SELECT,
+    encode_method,
+)
 from understudy.broker.core.connection import Connection, Phase
 from understudy.broker.core.large_permit import LEAST_BYTES, PATIENCE_MS
 from understudy.broker.core.limits import Limits
@@ -128,6 +138,55 @@ def test_silence_in_the_middle_of_a_message_holds_up_others_for_a_while(waiting:
     assert core.node.state.registry.vhost("/").queues["q"].depth == 1
     silent.send(data[MIB:])
     assert held(core) == 0, "what comes of a connection that is being closed is not kept"
+
+
+def ask_without_reading(client: Client) -> None:
+    """More answers wait than the client may leave untaken."""
+    client.send(encode_method(2, BASIC_QOS, 0, 1, False) * (64 * KIB // 8))
+    assert client.paused()
+
+
+def wait_for_room(client: Client) -> None:
+    """A basic.get waits until the client takes what it was sent, and on its channel so much follows that it is not read."""
+    client.method(BASIC_GET, "q", True, channel=2)
+    for _ in range(3):
+        client.send(large(100 * KIB, channel=2))
+    assert client.paused()
+
+
+@pytest.mark.parametrize("stop", [ask_without_reading, wait_for_room])
+def test_nor_does_it_help_to_take_nothing(stop: Callable[[Client], None]) -> None:
+    """What is not read because the client takes nothing gets on when the client wants, and the permit would wait for that."""
+    core = Core(attrs.evolve(LIMITS, outgoing_bytes_per_client=64 * KIB))
+    mute, other = core.client(channels=2), core.client()
+    core.queue(core.client(), "q")
+    data = large()
+    send_what_is_read(mute, less_its_last_frame(1))
+    at = send_what_is_read(other, data)
+    assert other.paused()
+    mute.connection.set_congested(True)
+    stop(mute)
+    assert holder(core) is mute.connection
+    core.pass_ms(PATIENCE_MS + 1_000)
+    assert send_what_is_read(other, data, at) == len(data)
+    assert "others wait" in mute.connection.close_reason
+
+
+def test_who_waits_for_the_broker_keeps_the_permit() -> None:
+    """Its message is whole and not stable, since the disk is slow: that its client takes nothing meanwhile is no reason."""
+    core = Core(LIMITS)
+    slow, other = core.client(), core.client()
+    core.queue(slow, "q")
+    core.sync()
+    data = large()
+    send_what_is_read(slow, data[:MIB])
+    at = send_what_is_read(other, data)
+    assert send_what_is_read(slow, data, MIB) == len(data)
+    slow.connection.set_congested(True)
+    core.pass_ms(PATIENCE_MS + 1_000)
+    assert slow.connection.phase is Phase.RUNNING
+    core.sync()
+    assert send_what_is_read(other, data, at) == len(data)
 
 
 def test_a_slow_client_that_gets_on_is_not_closed() -> None:
