@@ -22,6 +22,7 @@ from understudy.broker.server.ports_file import READY_STATUSES
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 20.0
 PROGRAM = Path(sys.executable).with_name("understudy")
+LITTLE_SPACE = Path(__file__).with_name("little_space.py")
 
 T = TypeVar("T")
 
@@ -83,6 +84,7 @@ class BrokerProcess:
         self.config = folder / f"{broker}.toml"
         self.log = folder / f"{broker}.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.command = (PROGRAM, "serve", "--config")
         self.config.write_text(
             f'[broker]\nid = "{broker}"\ndata = "{data}"\n[amqp]\nport = {self.port}\n[http]\nport = 0\n{extra}',
             encoding="utf-8",
@@ -96,8 +98,13 @@ class BrokerProcess:
 
     def spawn(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([PROGRAM, "serve", "--config", self.config], stderr=log, cwd=self.folder)
+            self.process = subprocess.Popen([*self.command, self.config], stderr=log, cwd=self.folder)
         return self.process
+
+    def start_with_little_space(self) -> None:
+        """As `start`, on a disk that others have filled."""
+        self.command = (sys.executable, LITTLE_SPACE)
+        self.start()
 
     def _serves(self) -> bool:
         assert self.process is not None

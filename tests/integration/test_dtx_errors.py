@@ -244,9 +244,7 @@ def test_little_space(tmp_path: Path) -> None:
             assert worker.prepare(xid) == OK
         before.close()
         assert broker.stop() == 0
-        with broker.config.open("a", encoding="utf-8") as config:
-            config.write('[journal]\nreserve_bytes = "1024GiB"\n')
-        broker.start()
+        broker.start_with_little_space()
         wait_until("little space", lambda: broker.status()["refuses_work"])
 
         bench = Workbench(broker.port, "test_after")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import ssl
@@ -168,11 +168,17 @@ def memory_mb(broker: BrokerProcess) -> float:
     return int(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
 
 
+def cpu_s(broker: BrokerProcess) -> float:
+    """The processor time that it has used, which does not depend on what else the machine does."""
+    assert broker.process is not None
+    fields = Path(f"/proc/{broker.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_an_idle_broker_is_small_and_quick(tmp_path: Path) -> None:
-    started = time.monotonic()
     with running_broker(tmp_path) as broker:
-        took_s = time.monotonic() - started
-        assert took_s < 2.0, f"{took_s:.2f} s"
+        took_s = cpu_s(broker)
+        assert took_s < 2.0, f"{took_s:.2f} s of processor time, 0.5 are usual"
         assert memory_mb(broker) < 60
 
 
@@ -221,8 +227,7 @@ def test_a_publisher_faster_than_the_disk_is_held_back(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_nearly_full_stops_new_work_and_nothing_else(tmp_path: Path) -> None:
-    """After a restart the reserve wanted is more than any disk of ours has free, so there is "too little" of it."""
-    assert shutil.disk_usage(tmp_path).free < 1 << 40
+    """Between two starts others have filled the disk."""
     with running_broker(tmp_path) as broker:
         connection: Any = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
         channel = connection.channel()
@@ -233,11 +238,10 @@ def test_a_disk_that_is_nearly_full_stops_new_work_and_nothing_else(tmp_path: Pa
         connection.close()
         assert broker.stop() == 0
         assert (broker.data / "RESERVE").exists()
-        with broker.config.open("a") as config:
-            config.write('[journal]\nreserve_bytes = "1024GiB"\n')
-        broker.start()
+        broker.start_with_little_space()
         reason = wait_until("little space", lambda: broker.status()["refuses_work"])
-        assert "is below the reserve" in reason
+        assert "is below the reserve: 1.0 MiB free" in reason
+        assert "too little free disk space: new work is refused until there is more" in broker.log_text()
         assert reason in understudy("status", "--data", str(broker.data)).stdout
         consumer: Any = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
         channel = consumer.channel()
