@@ -58,6 +58,7 @@ class Slices:
                     await asyncio.sleep(max(0.0, self._rests_until - time.perf_counter()) if resting else 0)
                     began = time.perf_counter()
                     try:
+                        next(steps)  # one at least, however long others had the CPU meanwhile
                         while time.perf_counter() - began < SLICE_S:
                             next(steps)
                     except StopIteration as done:

@@ -14,7 +14,7 @@ from tests.unit.core.core_kit import Core
 from understudy.broker.config import parse
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.pages import Making, Page
-from understudy.broker.server import status_report
+from understudy.broker.server import slices, status_report
 from understudy.broker.server.garbage import CollectorStatistics
 from understudy.broker.server.heap import Heap
 from understudy.broker.server.node_driver import NodeDriver
@@ -183,8 +183,9 @@ def test_a_row_holds_what_it_says(wrong: dict[str, Any]) -> None:
 
 
 @pytest.mark.asyncio
-async def test_while_queues_are_digested_others_have_their_turns(core: Core) -> None:
+async def test_while_queues_are_digested_others_have_their_turns(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each pass over two gigabytes kept the loop for ten seconds: links were lost, and one broker after the other took over."""
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # a step a slice, however fast this machine is
     fill(core)
     report = report_of(core)
     first, second = (asyncio.create_task(report.digest({})) for _ in range(2))
