@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final
 
 import structlog
@@ -20,6 +21,8 @@ from understudy.broker.log.journal import Hold, Journal
 HOLD_SUFFIX: Final = ".hold"
 STALE_S: Final = 3600.0
 """A file that its reader has not written anew for so long is ignored. A reader writes it every few seconds."""
+MAX_FILE_BYTES: Final = 4096
+"""A larger file is not a reader's."""
 
 _log: Final = structlog.get_logger()
 
@@ -44,10 +47,12 @@ class FeedHold:
         if not self._max_bytes:
             return None
         needed: list[int] = []
-        for path in self._directory.glob(f"*{HOLD_SUFFIX}"):
+        paths = list(self._directory.glob(f"*{HOLD_SUFFIX}"))
+        self._warned = {path.name: self._warned[path.name] for path in paths if path.name in self._warned}
+        for path in paths:
             try:
                 segment = self._read(path, journal)
-            except (OSError, ValueError, TypeError, KeyError) as error:
+            except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
                 self._warn(path, f"cannot be read: {error}")
                 continue
             if segment is not None:
@@ -57,7 +62,10 @@ class FeedHold:
         return Hold(min(needed), self._max_bytes)
 
     def _read(self, path: Path, journal: Journal) -> int | None:
-        age_s = self._now_s() - path.stat().st_mtime
+        found = path.stat()
+        if not S_ISREG(found.st_mode) or found.st_size > MAX_FILE_BYTES:  # a pipe would be waited for
+            raise ValueError(f"it is no ordinary file of at most {MAX_FILE_BYTES} bytes")
+        age_s = self._now_s() - found.st_mtime
         segment = int(json.loads(path.read_text(encoding="utf-8"))["segment"])
         if age_s > STALE_S:
             self._warn(path, "is stale: its reader has not been there for an hour; remove it if it will not come back")

@@ -283,8 +283,12 @@ class FileStorage:
         return (stat.f_blocks - stat.f_bfree + stat.f_bavail) * stat.f_frsize
 
     def used_bytes(self) -> int:
-        """The length of all files of this directory."""
-        return sum(os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size for name in self.names())
+        """The length of all files of this directory; one may go meanwhile, since readers of the feed have theirs here."""
+        used = 0
+        for name in self.names():
+            with suppress(FileNotFoundError):
+                used += os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size
+        return used
 
     def lock(self) -> AbstractContextManager[Any]:
         return threading.Lock()

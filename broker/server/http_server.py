@@ -95,10 +95,12 @@ class HttpSession(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing() or self._making is not None or self._verifying:
             return
         self._head += data
-        if b"\r\n\r\n" in self._head or b"\n\n" in self._head:
+        if (
+            len(self._head) > MAX_REQUEST_BYTES
+        ):  # whole or not: to take 256 KiB of parameters apart holds the loop for 100 ms
+            self._send(Page(400, {"error": f"a request is at most {MAX_REQUEST_BYTES} bytes"}), head_only=False)
+        elif b"\r\n\r\n" in self._head or b"\n\n" in self._head:
             self._respond()
-        elif len(self._head) > MAX_REQUEST_BYTES:
-            self._send(Page(400, {"error": f"a request's head is at most {MAX_REQUEST_BYTES} bytes"}), head_only=False)
 
     def _respond(self) -> None:
         words = self._head.split(b"\n", 1)[0].decode("latin-1").split()

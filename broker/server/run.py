@@ -19,6 +19,7 @@ from understudy.broker.server.exposed_files import warn_of_exposed
 from understudy.broker.server.listener import TlsError, raise_descriptor_limit
 from understudy.broker.server.log_setup import LogFormat, configure_logging
 from understudy.broker.server.private_files import keep_private
+from understudy.broker.server.standard_streams import fill_standard_streams
 
 SWITCH_INTERVAL_S = 0.0005
 """The sync thread must not wait Python's usual 5 ms for the interpreter to say that a group is on the disk."""
@@ -33,6 +34,7 @@ def serve(path: Path, *, log_format: LogFormat = "text", log_level: str = "info"
         OK after SIGTERM or SIGINT; REFUSED or CONFIG with one line on stderr if it did not start. INTERNAL and DISK never come
         back: they end the process where they happen.
     """
+    fill_standard_streams()
     try:
         keep_private()
         config = load(path)

@@ -41,6 +41,8 @@ STATUS_QUEUES: Final = 100
 """So many queues are on ``/status``."""
 MAX_QUEUES: Final = 1_000
 """So many are on one page of ``/queues``."""
+MAX_DIGITS: Final = 20
+"""Of a number in a query. Python refuses to read one of some thousand digits."""
 MAX_BRANCHES: Final = 10_000
 MAX_DIGESTS: Final = 16
 """So many may be asked for at a time: each waits for those before it, and holds a connection."""
@@ -181,15 +183,16 @@ class StatusReport:
         unknown = query.keys() - {"vhost", "after", "limit"}
         if unknown:
             raise BadQueryError(f"no parameter {min(unknown)!r}; there are vhost, after and limit")
-        limit = query.get("limit", str(MAX_QUEUES))
-        if not limit.isdecimal() or not 1 <= int(limit) <= MAX_QUEUES:
-            raise BadQueryError(f"limit is a number from 1 to {MAX_QUEUES}, not {limit!r}")
+        asked = query.get("limit", str(MAX_QUEUES))
+        limit = int(asked) if asked.isdecimal() and len(asked) <= MAX_DIGITS else 0
+        if not 1 <= limit <= MAX_QUEUES:
+            raise BadQueryError(f"limit is a number from 1 to {MAX_QUEUES}, not {asked!r}")
         driver = self.driver
         node = driver.node if driver is not None else None
         if node is None:
             return _RECOVERING
         last = (query.get("vhost", FIRST[0]), query.get("after", FIRST[1]))
-        return Page(200, await self.slices.run(self._queues(node, last, int(limit))))
+        return Page(200, await self.slices.run(self._queues(node, last, limit)))
 
     def _queues(self, node: BrokerNode, last: QueueName, limit: int) -> Steps[bytes]:
         survey = yield from self.survey_of(node).newest()

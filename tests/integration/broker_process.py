@@ -84,7 +84,7 @@ class BrokerProcess:
         self.config = folder / f"{broker}.toml"
         self.log = folder / f"{broker}.log"
         self.process: subprocess.Popen[bytes] | None = None
-        self.command = (PROGRAM, "serve", "--config")
+        self.command: tuple[str | Path, ...] = (PROGRAM, "serve", "--config")
         self.config.write_text(
             f'[broker]\nid = "{broker}"\ndata = "{data}"\n[amqp]\nport = {self.port}\n[http]\nport = 0\n{extra}',
             encoding="utf-8",
@@ -93,7 +93,7 @@ class BrokerProcess:
     def start(self) -> BrokerProcess:
         """Start it and wait until it serves."""
         self.spawn()
-        wait_until(f"broker in {self.folder} serves; its log: {self.log_text()}", self._serves)
+        wait_until(f"broker in {self.folder} serves; its log: {self.log_text()}", self.serves)
         return self
 
     def spawn(self) -> subprocess.Popen[bytes]:
@@ -106,7 +106,8 @@ class BrokerProcess:
         self.command = (sys.executable, LITTLE_SPACE)
         self.start()
 
-    def _serves(self) -> bool:
+    def serves(self) -> bool:
+        """Whether it does; it must not have ended."""
         assert self.process is not None
         assert self.process.poll() is None, f"the broker ended with {self.process.returncode}: {self.log_text()}"
         if not self.ports or self.ports["pid"] != self.process.pid:

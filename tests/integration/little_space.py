@@ -1,6 +1,6 @@
 """``understudy serve`` on a disk that others have filled but for a MiB, whatever the disk really is.
 
-    python little_space.py CONFIG
+python little_space.py CONFIG
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FREE_BYTES = 1 << 20
 
 
 def main() -> int:
-    FileStorage.free_bytes = lambda _: FREE_BYTES  # type: ignore[method-assign]
+    FileStorage.free_bytes = lambda _: FREE_BYTES  # type: ignore[assignment,method-assign]
     return serve(Path(sys.argv[1]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import signal
@@ -16,7 +17,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.integration.broker_process import PROGRAM, BrokerProcess, leaks_of_clients, running_broker
+from tests.integration.broker_process import PROGRAM, BrokerProcess, leaks_of_clients, running_broker, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -220,6 +221,23 @@ def test_a_disk_that_fails_while_a_journal_is_repaired_ends_the_start_with_74(tm
         assert "the disk failed" in done.stderr
         broker.start()
         assert first_of(broker) == b"confirmed"
+
+
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_are_closed(tmp_path: Path, closed: str) -> None:
+    """What was opened next got their numbers: libuv aborted the process when that was closed."""
+    broker = BrokerProcess(tmp_path)
+    command = ["sh", "-c", f'exec "$0" serve --config "$1" {closed}', str(PROGRAM), str(broker.config)]
+    broker.process = subprocess.Popen(command, cwd=broker.folder)
+    try:
+        wait_until("it serves", broker.serves)
+        publish(broker, b"confirmed")
+        assert first_of(broker) == b"confirmed"
+        standard = [str(Path(f"/proc/{broker.process.pid}/fd/{number}").readlink()) for number in range(3)]
+        assert standard.count(os.devnull) >= closed.count("&-")
+        assert broker.stop() == 0
+    finally:
+        broker.process.kill()
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_the_data_of_a_broker_that_ran_alone_become_the_base_of_a_group(group: G
     whole = first.config.read_text(encoding="utf-8")
     first.config.write_text(whole.replace("ha = true", "ha = false"), encoding="utf-8")
     first.spawn()
-    wait_until("it serves", first._serves)
+    wait_until("it serves", first.serves)
     publish(first, b"1", b"2")
     assert first.process is not None
     first.process.terminate()

@@ -89,5 +89,12 @@ def test_what_the_broker_holds_itself_is_room(disk: Disk) -> None:
     assert logs == []
 
 
+def test_a_file_that_goes_while_they_are_counted(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader of the feed renames its hold into place. That stopped the start."""
+    disk.capacity = disk.free = 4_096 * MIB
+    monkeypatch.setattr(disk, "names", lambda: ["a.hold.new"])
+    check_disk(disk, JournalConfig())
+
+
 def test_without_a_reserve_two_segments_are_enough() -> None:
     assert least_bytes(0, 64 * MIB) == 129 * MIB

@@ -89,6 +89,29 @@ def test_a_stale_or_broken_file_is_ignored_with_a_warning(tmp_path: Path, journa
     assert {Path(each["file"]).name for each in logs} == {"old.hold", "broken.hold", "folder.hold"}
 
 
+@pytest.mark.parametrize(
+    "text", ['{"segment": Infinity}', '{"segment": NaN}', "[" * 4096, "7" * 4096, "{}" + " " * 4096]
+)
+def test_no_file_ends_the_broker(tmp_path: Path, journal: Journal, text: str) -> None:
+    """What is raised here is raised on the loop, which ends the process."""
+    write(tmp_path / "odd.hold", text)
+    os.mkfifo(tmp_path / "pipe.hold")
+    found, logs = look(tmp_path, journal)
+    assert found is None
+    assert sorted(Path(each["file"]).name for each in logs) == ["odd.hold", "pipe.hold"]
+
+
+def test_a_file_that_is_gone_is_forgotten(tmp_path: Path, journal: Journal) -> None:
+    hold = FeedHold(tmp_path, 1 << 20, lambda: 1_000_000)
+    for _ in range(2):
+        write(tmp_path / "odd.hold", "{}")
+        with capture_logs() as logs:
+            hold.look(journal)
+        assert len(logs) == 1
+        (tmp_path / "odd.hold").unlink()
+        hold.look(journal)
+
+
 def test_a_reader_that_is_too_far_behind_is_told_of(tmp_path: Path, journal: Journal) -> None:
     write(tmp_path / "a.hold", '{"segment": 1}')
     found, logs = look(tmp_path, journal)

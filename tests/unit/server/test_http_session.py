@@ -93,6 +93,7 @@ async def test_head_has_no_body() -> None:
         (b"\r\n\r\n", 400),
         (b"GET http://x/ HTTP/1.0\r\n\r\n", 400),
         (b"x" * (MAX_REQUEST_BYTES + 1), 400),
+        (b"GET /status?%s HTTP/1.0\r\n\r\n" % (b"a=1&" * 50_000), 400),
         (b"GET /broken HTTP/1.0\r\n\r\n", 500),
         (b"GET /picky?limit=x HTTP/1.0\r\n\r\n", 400),
     ],
