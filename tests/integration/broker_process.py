@@ -75,6 +75,9 @@ class BrokerProcess:
         data: the data directory, relative to the folder.
     """
 
+    command: tuple[str | Path, ...] = (PROGRAM, "serve", "--config")
+    """What is run; the configuration follows."""
+
     def __init__(
         self, folder: Path, extra: str = "", *, data: str = "data", broker: str = "b1", port: int | None = None
     ) -> None:
@@ -84,7 +87,6 @@ class BrokerProcess:
         self.config = folder / f"{broker}.toml"
         self.log = folder / f"{broker}.log"
         self.process: subprocess.Popen[bytes] | None = None
-        self.command: tuple[str | Path, ...] = (PROGRAM, "serve", "--config")
         self.config.write_text(
             f'[broker]\nid = "{broker}"\ndata = "{data}"\n[amqp]\nport = {self.port}\n[http]\nport = 0\n{extra}',
             encoding="utf-8",
