@@ -28,11 +28,13 @@ from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
 from understudy.ha.events import HaEvent
 from understudy.ha.extension import HaExtension
+from understudy.ha.feed_facts import HaFacts
 from understudy.ha.ha_broker import HaBroker
 from understudy.ha.local import FileCoordination
 from understudy.ha.metrics import broker_families, link_families
 from understudy.ha.status import BrokerStatus, explained
 from understudy.replicator.direct.driver import DirectFabric, LinkSettings
+from understudy.replicator.direct.link import DirectLink
 from understudy.replicator.direct.unix_socket import SOCKET_NAME
 from understudy.replicator.disk_claim import DiskClaim
 from understudy.replicator.fabric import Link
@@ -94,6 +96,8 @@ class HaDriver:
         self._generation = 0
         self._seen: tuple[GroupState | None, dict[BrokerId, BrokerInfo]] | None = None
         self._lost = False
+        self._facts = HaFacts(host.facts)
+        self._links: dict[Link, None] = {}
 
     # -- the process's side ---------------------------------------------------------------------------------------------
 
@@ -165,6 +169,10 @@ class HaDriver:
     def tick(self, now_ms: int) -> None:
         if self._fabric is not None:
             self._fabric.tick(now_ms)
+        self._tell_closed_links()
+        ha = self._ha
+        if ha is not None and ha.primary is not None and self._facts.is_due(now_ms):
+            self._facts.look(ha.primary.readiness())
 
     @property
     def flush(self) -> Callable[[], None]:
@@ -193,6 +201,7 @@ class HaDriver:
     # -- LinkListener ---------------------------------------------------------------------------------------------------
 
     def link_accepted(self, link: Link) -> None:
+        self._link_up(link)
         ha = self._ha
         if ha is None:
             link.close(f"{self._config.broker.id} is restarting its core")
@@ -200,6 +209,7 @@ class HaDriver:
             self._feed(f"a link of {link.peer}", lambda: ha.link_accepted(link))
 
     def dialed(self, link: Link) -> None:
+        self._link_up(link)
         ha = self._ha
         if ha is None:
             link.close(f"{self._config.broker.id} is restarting its core")
@@ -222,14 +232,31 @@ class HaDriver:
             raise
 
     def link_lost(self, link: Link, reason: str) -> None:
+        self._link_down(link, reason)
         ha = self._ha
         if ha is not None:
             self._feed(f"the link of {link.peer} is lost: {reason}", lambda: ha.link_lost(link, reason))
+
+    def _link_up(self, link: Link) -> None:
+        self._links[link] = None
+        self._facts.link_up(link.peer)
+
+    def _link_down(self, link: Link, reason: str) -> None:
+        if link in self._links:
+            del self._links[link]
+            self._facts.link_down(link.peer, reason)
+
+    def _tell_closed_links(self) -> None:
+        """Of a link that this end closes nothing more is heard."""
+        for link in [each for each in self._links if isinstance(each, DirectLink) and not each.open]:
+            self._link_down(link, "closed by this broker")
 
     # -- CoordinationListener -------------------------------------------------------------------------------------------
 
     def group_changed(self, group: GroupState | None, brokers: dict[BrokerId, BrokerInfo]) -> None:
         self._seen = (group, brokers)
+        if group is not None:
+            self._facts.founding(group.founding)
         ha = self._ha
         if ha is not None:
             self._feed(f"the store shows {group}", lambda: ha.group_changed(group, brokers))
@@ -254,6 +281,8 @@ class HaDriver:
     # -- HaHost ---------------------------------------------------------------------------------------------------------
 
     def restart_core(self, reason: str) -> None:
+        if self._ha is not None and self._ha.primary is not None:
+            self._facts.step_down(reason)
         self._host.restart_core(reason)
 
     def refuse_to_run(self, reason: str) -> None:
@@ -281,8 +310,12 @@ class HaDriver:
         )
 
     def happened(self, event: HaEvent) -> None:
-        tell = _log.error if getattr(event, "level", "") == "error" else _log.info
-        tell(event.name, broker=self._config.broker.id, **attrs.asdict(event))
+        level = getattr(event, "level", "info")
+        if level != "debug":  # what only the feed tells
+            tell = _log.error if level == "error" else _log.info
+            tell(event.name, broker=self._config.broker.id, **attrs.asdict(event))
+        group = self._ha.group if self._ha is not None else None
+        self._facts.happened(event, group.min_insync if group is not None else 0)
 
     # -- showing --------------------------------------------------------------------------------------------------------
 

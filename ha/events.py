@@ -98,12 +98,35 @@ class BackupNotReady:
 
 @attrs.frozen(kw_only=True)
 class TransactionRefused:
-    """A member of the set said no to a transaction, which is rolled back everywhere."""
+    """A member of the set said no to a transaction, which is rolled back everywhere. ``prepare_offset``: of its PREPARE."""
 
     name: ClassVar = "transaction refused"
     backup: str
     tx: str
+    prepare_offset: int
     reason: str
+
+
+@attrs.frozen(kw_only=True)
+class TrackerAdded:
+    """A transaction closed of which ``backup`` lacks ``left`` ids of ``queue``."""
+
+    name: ClassVar = "tracker added"
+    level: ClassVar = "debug"
+    backup: str
+    tx: str
+    queue: str
+    left: int
+
+
+@attrs.frozen(kw_only=True)
+class TrackerCleared:
+    """``backup`` holds all of that transaction now."""
+
+    name: ClassVar = "tracker cleared"
+    level: ClassVar = "debug"
+    backup: str
+    tx: str
 
 
 @attrs.frozen(kw_only=True)
@@ -181,6 +204,8 @@ HaEvent = (
     | CatchUpEnds
     | BackupNotReady
     | TransactionRefused
+    | TrackerAdded
+    | TrackerCleared
     | LinkRefused
     | LogLetGo
     | LogFormatRaised

@@ -28,6 +28,8 @@ from understudy.ha.events import (
     LogFormatRaised,
     LogMended,
     SetChanged,
+    TrackerAdded,
+    TrackerCleared,
     TransactionRefused,
 )
 from understudy.ha.fitness import Fitness
@@ -260,7 +262,8 @@ class Primary:
 
     def _pieces_held(self, backup: RemoteBackup, count: int) -> None:
         was_finished = backup.caught_up
-        backup.pieces_acknowledged(count, self._broker.now_ms)
+        for tx_id in backup.pieces_acknowledged(count, self._broker.now_ms):
+            self._host.happened(TrackerCleared(backup=backup.broker, tx=tx_id_text(tx_id)))
         if backup.caught_up and not was_finished:
             self._host.happened(CatchUpEnds(backup=backup.broker, took_ms=self._broker.now_ms - backup.since_ms))
 
@@ -301,6 +304,12 @@ class Primary:
         for backup in self.backups.values():
             if backup.catch_up is not None and backup.catch_up.lacks(tx.tx_id):
                 backup.trackers.track(tx, backup.catch_up.ids_held(tx.tx_id))
+                self._tell_trackers(backup, tx_id_text(tx.tx_id))
+
+    def _tell_trackers(self, backup: RemoteBackup, tx: str) -> None:
+        for named, queue, left in backup.readiness(self._broker.state).transactions:
+            if named == tx:
+                self._host.happened(TrackerAdded(backup=backup.broker, tx=tx, queue=queue, left=left))
 
     def _consider(self, backup: RemoteBackup) -> None:
         """A joiner: guard it when it has been sent everything, list it when it has passed the guard."""
@@ -347,7 +356,11 @@ class Primary:
             in_time = True
         if backup.listed and undecided and tx is not None and in_time:
             backup.must_leave = f"it refused transaction {tx_id}: {reason}"
-            self._host.happened(TransactionRefused(backup=backup.broker, tx=tx_id_text(tx_id), reason=reason))
+            self._host.happened(
+                TransactionRefused(
+                    backup=backup.broker, tx=tx_id_text(tx_id), prepare_offset=prepare_offset, reason=reason
+                )
+            )
             self._broker.transactions.roll_back_closed(tx, f"broker {backup.broker} refused it: {reason}")
             self._owe_rollback(backup, tx_id)
         elif self._was_rolled_back(tx_id):

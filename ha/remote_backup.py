@@ -116,13 +116,13 @@ class RemoteBackup:
         if self.sender is not None:
             self.sender.acknowledged(offset)
 
-    def pieces_acknowledged(self, count: int, now_ms: int) -> None:
-        """It holds the first ``count`` pieces of its catch-up."""
-        if self.catch_up is not None:
-            if not self.listed:  # a refill's come with every link
-                self.progress_ms = now_ms
-            for tx_id in self.catch_up.acknowledged(count):
-                self.trackers.clear(tx_id)
+    def pieces_acknowledged(self, count: int, now_ms: int) -> list[int]:
+        """It holds the first ``count`` pieces of its catch-up. Returns the transactions whose trackers that clears."""
+        if self.catch_up is None:
+            return []
+        if not self.listed:  # a refill's come with every link
+            self.progress_ms = now_ms
+        return [tx_id for tx_id in self.catch_up.acknowledged(count) if self.trackers.clear(tx_id)]
 
     def silent_for(self, log: Log, now_ms: int) -> int:
         """Milliseconds without progress while something was outstanding."""

@@ -57,12 +57,15 @@ class TxTrackers:
             for queue_id in queues
         ]
 
-    def clear(self, tx_id: int) -> None:
+    def clear(self, tx_id: int) -> bool:
         """The last piece of the transaction is acknowledged: the backup holds all of it.
 
         That the transaction is over clears nothing: what others hold of it the joiner still lacks.
+
+        Returns:
+            Whether there were trackers of it.
         """
-        self._by_tx.pop(tx_id, None)
+        return self._by_tx.pop(tx_id, None) is not None
 
     @property
     def all_clear(self) -> bool:

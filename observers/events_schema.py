@@ -192,9 +192,10 @@ class Gap(Event):
     Attributes:
         reason: ``dropped`` (the journal has let go of segments that were not read yet), ``rewritten`` (the journal is not what it
             was where the feed stopped: it lost its tail with a power failure, or the directory was replaced) or ``started`` (the
-            feed began behind the beginning of the log).
+            feed began behind the beginning of the log). Of facts that are no record: ``facts_dropped`` (their broker keeps
+            the last files only) or ``facts_rewritten``.
         from_epoch, from_offset: the last record that was read; 0 if none was.
-        from_segment: where it stood.
+        from_segment: where it stood; of facts, the number of their file.
         to_segment: where the feed goes on. The position is that of the next event that has one.
     """
 
@@ -462,7 +463,7 @@ class Vote(Event):
         vote: ``failed`` (refused), ``ended`` (the refusal does not stand any more), ``prepared`` or ``left``.
         prepare_offset: of the PREPARE or DTX_PREPARE.
         reason: what this broker lacks.
-        backup: whose vote, if the primary tells it; else this broker's.
+        backup: whose vote, if the primary tells it (a fact that is no record); else this broker's.
     """
 
     tx: str
@@ -529,9 +530,10 @@ class Blocker(Event):
     """One thing that keeps a backup from being ready.
 
     Attributes:
-        what: ``guard``, ``queue``, ``transaction``, ``link`` or another word of the status page.
+        what: ``queue`` (its messages), ``transaction`` (a tracker), ``tx_queue`` (operations), ``lag`` (of log records),
+            ``unlinked``, ``leaving`` or ``set`` (it waits to be added).
         queue, tx: of what.
-        left: how many ids the backup lacks.
+        left: how many the backup lacks.
     """
 
     backup: str
@@ -604,7 +606,7 @@ class WorkRefused(Event):
     """The primary takes no new work.
 
     Attributes:
-        cause: ``disk``, ``memory`` or ``min_insync``.
+        cause: ``disk``, ``disk of a backup``, ``memory`` or ``in-sync set``.
     """
 
     cause: str

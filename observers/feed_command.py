@@ -27,6 +27,7 @@ from understudy.broker.log.journal_gate import NoteFormatError, UnknownNoteError
 from understudy.broker.log.record import UnknownKindError
 from understudy.broker.log.segment import JournalFormatError, NoJournalError
 from understudy.broker.transactions.outcome_query import is_own_id
+from understudy.observers.fact_reader import UnknownFactError
 from understudy.observers.feed import FeedCursors, FeedSink, Selection
 from understudy.observers.feed_cursor_file import CursorFile
 from understudy.observers.feed_directory import FeedDirectory
@@ -44,6 +45,7 @@ UNUSABLE_ERRORS: Final = (
     UnknownNoteError,
     NoteFormatError,
     CursorError,
+    UnknownFactError,
     FeedFilesError,
     ParquetMissingError,
 )

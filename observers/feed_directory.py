@@ -23,10 +23,13 @@ from understudy.broker.log.segment import NoJournalError, segment_number
 from understudy.broker.server.feed_hold import HOLD_SUFFIX
 from understudy.broker.server.file_storage import DirectoryGoneError, FileStorage
 from understudy.observers.events_schema import Event, Prepare, Rollback
+from understudy.observers.fact_reader import FactReader
 from understudy.observers.feed import EventSource, FeedCursors, FeedSink, Selection, merged
 from understudy.observers.feed_cursor_file import CursorFile, replace_file
 from understudy.observers.feed_reader import FeedReader
 
+FACTS: Final = "/facts"
+"""Behind a directory's name: the cursor of its facts."""
 POLL_S: Final = 0.05
 LOOK_S: Final = 1.0
 """So often it looks for journals of brokers that were not there before, and for damage where nothing more comes."""
@@ -60,7 +63,8 @@ class _Open:
     """A journal that is read.
 
     Attributes:
-        sources: of its broker's events: the journal, and whatever else tells facts of that broker.
+        reader, facts: of its broker's journal, and of its facts that are in no journal.
+        sources: what is still read of these.
         idle: it had nothing in the last round.
         error: why it cannot be read on.
         behind: the segment in which the kept cursor stands, or in which reading began; 0: nothing was read.
@@ -70,6 +74,7 @@ class _Open:
     path: Path
     storage: FileStorage
     reader: FeedReader
+    facts: FactReader
     sources: list[EventSource]
     idle: bool = False
     error: UnderstudyError | None = None
@@ -105,6 +110,7 @@ class _Open:
 
     def close(self) -> None:
         self.reader.close()
+        self.facts.close()
         self.storage.close()
 
 
@@ -140,9 +146,13 @@ class FeedDirectory:
         for path in journals_in(self._directory):
             if path.name not in self._open:
                 storage = FileStorage(path, read_only=True)
-                kept = self._cursor_of.get(path.name)
-                reader = FeedReader(storage, kept.encode() if kept else None)
-                self._open[path.name] = _Open(path, storage, reader, [reader])
+                reader = FeedReader(storage, self._kept(path.name))
+                facts = FactReader(path, self._kept(path.name + FACTS))
+                self._open[path.name] = _Open(path, storage, reader, facts, [reader, facts])
+
+    def _kept(self, name: str) -> bytes | None:
+        kept = self._cursor_of.get(name)
+        return kept.encode() if kept else None
 
     def read(self, sink: FeedSink, selection: Selection) -> None:
         """Up to the end of each journal, in one order.
@@ -244,9 +254,9 @@ class FeedDirectory:
         return not self._owed
 
     def _note_cursor(self, name: str, each: _Open) -> None:
-        found = each.reader.cursor()
-        if found is not None:
-            self._cursor_of[name] = found.decode()
+        for key, found in ((name, each.reader.cursor()), (name + FACTS, each.facts.cursor())):
+            if found is not None:
+                self._cursor_of[key] = found.decode()
 
     def _ask_to_keep(self) -> None:
         """Write into each data directory from which segment on it has to be kept."""

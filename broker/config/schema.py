@@ -199,8 +199,12 @@ class LimitsConfig:
 
 @frozen(kw_only=True)
 class FeedConfig:
-    """[feed]: `hold_bytes` of the journal are kept at most for readers of the event feed that are behind; 0: nothing is."""
+    """[feed]: `hold_bytes` of the journal are kept at most for readers of the event feed that are behind; 0: nothing is.
 
+    With `facts` the broker writes what is no record (roles, links, readiness, refusals) into files beside its journal.
+    """
+
+    facts: Annotated[bool, Flag()] = True
     hold_bytes: Annotated[int, size(0)] = 256 * MIB
 
 

@@ -21,6 +21,7 @@ from understudy.broker.core.dtx_manager import DtxManager
 from understudy.broker.core.entry import ACQUIRED, GONE, READY, Entry
 from understudy.broker.core.expiry import Expiry
 from understudy.broker.core.expiry_clock import ExpiryClock
+from understudy.broker.core.facts import UNTOLD
 from understudy.broker.core.large_permit import LargePermit
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.queue import Queue
@@ -105,6 +106,7 @@ class Broker:
         self.default_level: ReplicationLevel | None = None
         self.work_refused = ""
         self._refusals: dict[str, str] = {}
+        self.facts = UNTOLD
         self.now_ms = 0
         self.running_ms = self._ticked_ms = 0
         self.wall_ms = 0
@@ -192,9 +194,11 @@ class Broker:
         acknowledgements and rollbacks go on, and for a cause of ``MAKES_ROOM`` so do commits that only take messages.
         """
         if reason:
+            if cause not in self._refusals:
+                self.facts.tell("work_refused", cause=cause, reason=reason)
             self._refusals[cause] = reason
-        else:
-            self._refusals.pop(cause, None)
+        elif self._refusals.pop(cause, ""):
+            self.facts.tell("work_taken", cause=cause)
         refused = next(iter(self._refusals.values()), "")
         if refused != self.work_refused:
             self.work_refused = refused

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from understudy.broker.config import Config, is_loopback_host
+from understudy.broker.core.facts import LIMIT, Facts
 from understudy.broker.core.login import Authenticator
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.server import fatal
@@ -73,6 +74,7 @@ class BrokerServer:
     def __init__(self, config: Config, *, supervised: bool = False) -> None:
         self._config = config
         self._supervised = supervised
+        self.facts = Facts(lambda: time.time_ns() // 1_000_000, LIMIT if config.feed.facts else 0)
         self._wanted: asyncio.Queue[_Wanted] = asyncio.Queue()
         self._starting = True
         self._told: dict[str, Any] = {}
@@ -128,7 +130,8 @@ class BrokerServer:
         await self._accept_http(http, lambda: HttpSession(pages, self._users), http_tls, handshakes)
         if not write_ports(config.broker.data, ports):
             _log.warning(f"no room for {PORTS_NAME}: who knows only the directory does not find this broker", **ports)
-        self._driver = driver = NodeDriver(config, storage, self._plugins)
+        self._driver = driver = NodeDriver(config, storage, self._plugins, self.facts)
+        stack.callback(driver.fact_log.close)
         stack.callback(driver.users.close)
         report.driver = driver
         if self._supervised:

@@ -15,6 +15,7 @@ import attrs
 
 from understudy.broker.commands import Commands
 from understudy.broker.config import Config
+from understudy.broker.core.facts import Facts
 from understudy.broker.metrics import Family
 from understudy.broker.pages import Pages, RunsInSlices
 from understudy.broker.plugin import CoreExtension, PluginError, find_plugins
@@ -34,6 +35,10 @@ class EdgeHost(Protocol):
     @property
     def endpoints(self) -> Endpoints:
         """Bound before any plugin starts."""
+
+    @property
+    def facts(self) -> Facts:
+        """For the event feed: what is told there is written when the turn is over. The same as long as the process lives."""
 
     def turn(self, at_once: bool = False) -> None:
         """Something was fed to the core: end the turn soon. Many calls make one turn.

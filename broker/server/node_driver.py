@@ -23,6 +23,7 @@ import structlog
 from understudy.broker.config import Config, milliseconds
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.expiry_clock import ExpiryClock
+from understudy.broker.core.facts import Facts
 from understudy.broker.core.gate_port import GatePort
 from understudy.broker.core.let_go import let_go_in_slices
 from understudy.broker.core.limits import Limits
@@ -37,6 +38,7 @@ from understudy.broker.security import UserDirectory
 from understudy.broker.server import fatal
 from understudy.broker.server.client_session import ClientSession
 from understudy.broker.server.disk_size import reserve_bytes
+from understudy.broker.server.fact_log import FactLog
 from understudy.broker.server.feed_hold import FeedHold
 from understudy.broker.server.file_spill import FileSpill
 from understudy.broker.server.file_storage import DirectoryGoneError, FileStorage
@@ -109,9 +111,10 @@ class NodeDriver:
         expiry_clock: what times to live go by, in each core of this process.
         garbage: told of clients and cores that are gone.
         heap: of the process; what is free of it is given back.
+        fact_log: writes what this process tells the event feed beside its journal.
     """
 
-    def __init__(self, config: Config, storage: FileStorage, plugins: Plugins) -> None:
+    def __init__(self, config: Config, storage: FileStorage, plugins: Plugins, facts: Facts | None = None) -> None:
         self.limits = limits_of(config)
         self.users = Logins(UserDirectory(config, os.urandom(32)))
         self.node: BrokerNode | None = None
@@ -137,6 +140,8 @@ class NodeDriver:
         self._port: GatePort | None = None
         self._space: SpaceWatch | None = None
         self._memory: MemoryWatch | None = None
+        self._facts = facts = facts or Facts(_wall_ms, 0)
+        self.fact_log = FactLog(config.broker.data, config.broker.group, config.broker.id, facts)
         self._feed_hold = FeedHold(config.broker.data, config.feed.hold_bytes)
         self._memory_limit = int(config.limits.memory_ratio * ram_bytes())
         self.turns = TurnEngine(self, int((config.group.min_wait_ms or config.group.max_wait_ms) * 1_000))
@@ -172,11 +177,15 @@ class NodeDriver:
         self.journal_driver = JournalDriver(journal, self._loop, self._durable, self._disk_failed)
         port.connect(journal, self.journal_driver)
         self._port = port
+        self._facts.follow(node.state.log)
         try:
             node.open(port, _now_ms(), _wall_ms())
         except Exception as error:  # noqa: BLE001  # our own mistake: the journal was read and believed
             self.crashed("opening the recovered core", error)
         self._plugins.listen(node.broker)
+        node.broker.facts = self._facts
+        if extension is None:
+            self._facts.tell("role", role="standalone")
         self.node = node
         self.turns.opened(node, port)
         self.spill = spill
@@ -259,6 +268,8 @@ class NodeDriver:
             self.journal_driver.kick()
 
     def turn_over(self) -> None:
+        if self._facts.waiting:
+            self.fact_log.write()
         if self._turned:
             turned, self._turned = self._turned, []
             for future in turned:
@@ -366,6 +377,7 @@ class NodeDriver:
             if session.connection.broker is node.broker:
                 session.close(FAREWELL_S)
         self.node = None
+        self._facts.follow(None)
         self.turns.dropped()
         self.garbage.dropped(node)
         for plugin in self._plugins:

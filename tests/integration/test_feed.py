@@ -93,7 +93,7 @@ class FilesReader(Reader):
 
 
 def told_once(rows: Iterator[Row]) -> dict[str, list[Row]]:
-    """By broker, without what was told twice (a reader that was killed before it had kept its cursor)."""
+    """By source, without what was told twice (a reader that was killed before it had kept its cursor)."""
     found: dict[str, list[Row]] = defaultdict(list)
     seen: dict[tuple[str, str, int], Row] = {}
     for row in rows:
@@ -102,8 +102,13 @@ def told_once(rows: Iterator[Row]) -> dict[str, list[Row]]:
             assert seen[key] == row
         else:
             seen[key] = row
-            found[row["broker"]].append(row)
+            found[source_of(row)].append(row)
     return found
+
+
+def source_of(row: Row) -> str:
+    """A broker's journal, or its facts: between these two, and between brokers, the order is that of clocks."""
+    return str(row["broker"]) + ("/facts" if row["incarnation"][:1] == "p" else "")
 
 
 def fresh(directory: Path) -> list[Row]:
@@ -163,20 +168,24 @@ def test_kill_9_of_brokers_and_of_the_reader(tmp_path: Path) -> None:
             broker.stop()
         whole: dict[str, list[Row]] = defaultdict(list)
         for row in fresh(group.folder):
-            whole[row["broker"]].append(row)
+            whole[source_of(row)].append(row)
         wait_until("the feed has caught up", lambda: told_once(reader.rows()) == whole, 60.0)
         assert reader.end(signal.SIGINT) == 0
         assert files.end(signal.SIGTERM) == 0
         found: dict[str, list[Row]] = defaultdict(list)
         for row in files.rows():
-            found[row["broker"]].append(row)
+            found[source_of(row)].append(row)
         assert found == whole, "in files nothing is missing, and nothing is told twice"
-        assert whole.keys() == group.brokers.keys()
+        assert whole.keys() == {name + source for name in group.brokers for source in ("", "/facts")}
+        facts = Counter(row["event"] for name in group.brokers for row in whole[f"{name}/facts"])
+        assert not facts["dropped"]
+        assert facts["promote"] >= 2, "the founder, and its successor"
+        assert {"role", "status", "link_up", "link_down", "readiness", "in_sync", "expel", "admit"} <= facts.keys()
         for name, rows in whole.items():
             assert not [row for row in rows if row["event"] == "gap"]
             follows_on(rows)
             once = Counter(row["tx"] for row in rows if row["event"] == "apply" and "tx" in row)
-            assert set(once.values()) == {1}, f"{name} has applied a transaction twice"
+            assert set(once.values()) <= {1}, f"{name} has applied a transaction twice"
 
 
 def missing(reader: Reader, told: set[str], group: Group) -> dict[str, set[str]]:

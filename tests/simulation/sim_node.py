@@ -40,7 +40,7 @@ from understudy.broker.log.segment import (
 from understudy.broker.log.storage import StorageFullError, SyncJob
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import BrokerInfo
-from understudy.ha.events import BackupNotReady, HaEvent, TransactionRefused
+from understudy.ha.events import BackupNotReady, HaEvent, TrackerAdded, TrackerCleared, TransactionRefused
 from understudy.ha.extension import HaExtension
 from understudy.ha.ha_broker import HaBroker
 from understudy.ha.lost_records import own_loss
@@ -572,7 +572,7 @@ class SimNode:
 
     def happened(self, event: HaEvent) -> None:
         if isinstance(
-            event, BackupNotReady
+            event, BackupNotReady | TrackerAdded | TrackerCleared
         ):  # it shows what is, and is no step of the story: the trace's hash is without it
             self.world.tell(self.name, f"tells: {event}")
         else:

@@ -1,0 +1,129 @@
+"""HaFacts: what the HA plugin tells the event feed: roles, links, the in-sync set, who is ready and what blocks that."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from understudy.broker.core.facts import Facts
+from understudy.ha.backup_readiness import BackupReadiness
+from understudy.ha.events import (
+    HaEvent,
+    SetChanged,
+    StatusChanged,
+    TrackerAdded,
+    TrackerCleared,
+    TransactionRefused,
+)
+from understudy.ha.status import BrokerStatus
+
+LOOK_MS: Final = 500
+"""So often a primary's backups are looked at. What lasted less long is told by links, set and trackers alone."""
+BLOCKERS_AT_MOST: Final = 20
+_LEADING: Final = (BrokerStatus.RECOVERING.value, BrokerStatus.ACTIVE.value)
+
+
+class HaFacts:
+    """Of one broker process, whose cores come and go.
+
+    Args:
+        facts: where they are told.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._role = ""
+        self._seen: dict[str, tuple[object, ...]] = {}
+        self._due_ms = 0
+
+    def founding(self, founding: int) -> None:
+        """The group's."""
+        self._facts.founding = f"{founding:x}" if founding else ""
+
+    def happened(self, event: HaEvent, min_insync: int) -> None:
+        """A core has told this. Events that are of no interest to the feed are passed over."""
+        tell = self._facts.tell
+        if isinstance(event, StatusChanged):
+            self._status(event)
+        elif isinstance(event, SetChanged):
+            tell("in_sync", members=",".join(event.in_sync), min_insync=min_insync)
+            for broker in event.left:
+                tell("expel", backup=broker, reason=event.reason)
+            for broker in event.joined:
+                tell("admit", backup=broker)
+        elif isinstance(event, TransactionRefused):
+            tell(
+                "vote",
+                tx=self._tx(event.tx),
+                vote="failed",
+                prepare_offset=event.prepare_offset,
+                reason=event.reason,
+                backup=event.backup,
+            )
+        elif isinstance(event, TrackerAdded):
+            tell("tracker_add", tx=self._tx(event.tx), backup=event.backup, queue=event.queue, left=event.left)
+        elif isinstance(event, TrackerCleared):
+            tell("tracker_clear", tx=self._tx(event.tx), backup=event.backup)
+
+    def _status(self, event: StatusChanged) -> None:
+        tell = self._facts.tell
+        role, was = "primary" if event.status in _LEADING else "backup", self._role
+        if role != was:
+            self._role = role
+            if role == "primary":
+                tell("promote", was=was)
+            tell("role", role=role, was=was, primary=event.primary)
+        tell("status", status=event.status, was=event.was, primary=event.primary)
+
+    def _tx(self, tx: str) -> str:
+        founding = self._facts.founding
+        return f"{founding}/{tx}" if founding else tx
+
+    def step_down(self, reason: str) -> None:
+        """A primary's core is to be dropped."""
+        self._facts.tell("step_down", reason=reason)
+
+    def link_up(self, peer: str) -> None:
+        self._facts.tell("link_up", peer=peer)
+
+    def link_down(self, peer: str, reason: str) -> None:
+        self._facts.tell("link_down", peer=peer, reason=reason)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether a primary's backups are to be looked at."""
+        if now_ms < self._due_ms:
+            return False
+        self._due_ms = now_ms + LOOK_MS
+        return True
+
+    def look(self, rows: list[BackupReadiness]) -> None:
+        """Tell of each backup whose readiness is another than before; numbers that get smaller alone are no change."""
+        before, self._seen = self._seen, {}
+        for row in rows:
+            blockers = _blockers(row)
+            ready = not row.blockers()
+            seen = (ready, row.listed, row.linked, *((what, queue, tx) for what, queue, tx, _ in blockers))
+            self._seen[row.broker] = seen
+            if before.get(row.broker) == seen:
+                continue
+            self._facts.tell(
+                "readiness",
+                backup=row.broker,
+                ready=ready,
+                listed=row.listed,
+                linked=row.linked,
+                blockers=len(blockers),
+            )
+            for what, queue, tx, left in blockers:
+                text = self._tx(tx) if tx else ""
+                self._facts.tell("blocker", backup=row.broker, what=what, queue=queue, tx=text, left=left)
+
+
+def _blockers(row: BackupReadiness) -> list[tuple[str, str, str, int]]:
+    """(what, queue, transaction, left)."""
+    found = [(what, "", "", 0) for what, on in row.counts().items() if on and what in ("unlinked", "leaving", "set")]
+    found += [("queue", queue, "", left) for queue, left in row.queues]
+    found += [("transaction", queue, tx, left) for tx, queue, left in row.transactions]
+    found += [("tx_queue", queue, tx, left) for tx, queue, left in row.tx_queues]
+    if row.counts()["lag"]:
+        found.append(("lag", "", "", row.lag_records))
+    return found[:BLOCKERS_AT_MOST]
