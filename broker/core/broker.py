@@ -63,8 +63,9 @@ class Broker:
 
     Attributes:
         clients: how many connections are open: they have got through the handshake.
-        counters: since this core began. ``delivered`` counts a channel's deliveries when the channel has ended; what open
-            channels have delivered each of them knows (``Consuming.delivered``).
+        counters: since this core began.
+        delivered_before: messages delivered on channels that have ended. What an open channel has delivered it knows itself
+            (``Consuming.delivered``), so that a delivery counts nothing here.
         name: this broker's id; "" before it leads.
         leading: it may change state: standalone, or the primary of its group.
         answering: it may tell and deliver; False while a promoted broker is recovering.
@@ -119,12 +120,12 @@ class Broker:
         self.counters = {
             "published": 0,
             "confirmed": 0,
-            "delivered": 0,
             "committed": 0,
             "rolled_back": 0,
             "expired": 0,
             "unroutable": 0,
         }
+        self.delivered_before = 0
         self.publishers: list[Connection] = []
         self.after_release: list[Callable[[], None]] = []
         self.barred_names: dict[str, int] = {}

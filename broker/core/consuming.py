@@ -303,7 +303,7 @@ class Consuming:
 
     def end(self) -> None:
         """What is still out returns to its queues, at its place, marked redelivered."""
-        self._broker.counters["delivered"] += self.delivered
+        self._broker.delivered_before += self.delivered
         for delivery in self.ledger.take_all():
             if delivery.entry.state == ACQUIRED:
                 self._broker.requeue(delivery.queue, delivery.entry)

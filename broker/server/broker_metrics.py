@@ -118,7 +118,7 @@ class BrokerMetrics:
 
     def _clients(self, broker: Broker, core: int) -> Steps[list[Family]]:
         channels = 0
-        delivered = broker.counters["delivered"]  # of channels that have ended
+        delivered = broker.delivered_before
         connections = list(broker.connections)
         for number, connection in enumerate(connections):
             for channel in connection.channels.values():

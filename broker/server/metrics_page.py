@@ -53,7 +53,7 @@ class MetricsPage:
         per_queue = query.get("per_queue", "0")
         if per_queue not in ("0", "1"):
             raise BadQueryError(f"per_queue is 0 or 1, not {per_queue!r}")
-        text = await self._slices.run(self._text(per_queue == "1"), resting=False)
+        text = await self._slices.run(self._text(per_queue == "1"))
         return Page(200, text, CONTENT_TYPE)
 
     def _text(self, per_queue: bool) -> Steps[bytes]:
