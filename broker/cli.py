@@ -15,12 +15,15 @@ import time
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 from understudy import __version__
 from understudy.broker.errors import UnderstudyError
+
+if TYPE_CHECKING:
+    from understudy.broker.transactions.xid import Xid
 
 COMMANDS_GROUP: Final = "understudy.commands"
 DEFAULT_URL: Final = "http://127.0.0.1:8672"
@@ -172,16 +175,45 @@ def list_command(
 
     IN and OUT: messages that the branch puts into queues, and takes out of them.
     """
-    from understudy.broker.command_line.dtx_command import (  # noqa: PLC0415  # as above
-        list_of_directory,
-        list_of_url,
-        list_text,
-    )
+    from understudy.broker.command_line.dtx_command import list_text  # noqa: PLC0415  # as above
+
+    found = _listed(url, data, vhost)
+    print(json.dumps(found) + "\n" if as_json else list_text(found), end="", flush=True)
+
+
+@branches.command("show")
+def show_command(
+    xid: _Branch,
+    url: Annotated[
+        str | None, typer.Option(help="The HTTP port of a broker, primary or backup.", show_default=DEFAULT_URL)
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help=f"{_DIRECTORY_HELP} The primary's, and who differs.")] = None,
+    vhost: Annotated[str | None, typer.Option(help="Only the branch of this one.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Show one branch that is in doubt, or that an operator has completed and nobody has forgotten; fail if there is none."""
+    from understudy.broker.command_line.dtx_command import only, show_text  # noqa: PLC0415  # as above
+
+    wanted = _parsed(xid)
+    found = only(_listed(url, data, vhost), wanted)
+    print(json.dumps(found) + "\n" if as_json else show_text(found), end="", flush=True)
+
+
+def _listed(url: str | None, data: Path | None, vhost: str | None) -> dict[str, Any]:
+    from understudy.broker.command_line.dtx_command import list_of_directory, list_of_url  # noqa: PLC0415  # as above
 
     if url is not None and data is not None:
         raise typer.BadParameter("give --url or --data, not both", param_hint="--url")
-    found = list_of_directory(data, vhost) if data is not None else list_of_url(url or DEFAULT_URL, vhost)
-    print(json.dumps(found) + "\n" if as_json else list_text(found), end="", flush=True)
+    return list_of_directory(data, vhost) if data is not None else list_of_url(url or DEFAULT_URL, vhost)
+
+
+def _parsed(text: str) -> Xid:
+    from understudy.broker.transactions.xid import Xid  # noqa: PLC0415  # as above
+
+    try:
+        return Xid.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="XID") from None
 
 
 @branches.command("commit")
@@ -241,12 +273,8 @@ def _decide(
     asks: bool,
 ) -> None:
     from understudy.broker.command_line.dtx_command import address_of, decide, decided_text  # noqa: PLC0415  # as above
-    from understudy.broker.transactions.xid import Xid  # noqa: PLC0415  # as above
 
-    try:
-        xid = Xid.parse(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="XID") from None
+    xid = _parsed(text)
     if amqp is not None and data is not None:
         raise typer.BadParameter("give --amqp or --data, not both", param_hint="--amqp")
     address = address_of(amqp, data, user=user, password=password, vhost=vhost)

@@ -21,7 +21,8 @@ class CommandRequest:
     Attributes:
         arguments: what stands beside the command's name.
         user, vhost: who has asked, and where.
-        answer: sends the answer, an object that JSON can hold. Called once, in a turn of the core, now or later.
+        answer: sends the answer, an object that JSON can hold. Called once, on the event loop's thread, now or later; later, it
+            goes out with the next turn, which comes within 50 ms. Of a core that was dropped meanwhile it goes nowhere.
     """
 
     arguments: Mapping[str, Any]

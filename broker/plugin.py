@@ -3,6 +3,8 @@
 A plugin is a class named by an entry point of the group ``understudy.plugins`` and switched on in the configuration
 (``[plugins] ha = true``). Hooks are synchronous and short; they run inside the broker's turn. None of them can fail a
 transaction that has been decided: what a commit hook raises is an error of the plugin and ends the process (DESIGN 9).
+
+That is the plugin that extends the core; there is one at most. Any number of passive ones may watch: ``passive_plugin.py``.
 """
 
 from __future__ import annotations

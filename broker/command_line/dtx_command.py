@@ -204,10 +204,12 @@ def list_text(found: Mapping[str, Any]) -> str:
     same = [other["broker"] for other in found["others"] if not other["differs"] and other["error"] is None]
     if same:
         lines += ["", f"the same on {', '.join(same)}"]
+    return "\n".join([*lines, *_not_the_same(found)]) + "\n"
+
+
+def _not_the_same(found: Mapping[str, Any]) -> list[str]:
     others = [line for other in found["others"] for line in _other(found["broker"], other)]
-    if others:
-        lines += ["", "not the same:", *others]
-    return "\n".join(lines) + "\n"
+    return ["", "not the same:", *others] if others else []
 
 
 def _primary(found: Mapping[str, Any]) -> str:
@@ -254,6 +256,47 @@ def _other(shown_broker: str, other: Mapping[str, Any]) -> list[str]:
     if len(differs) > MAX_DIFFERENCES:
         lines.append(f"{who}: and {len(differs) - MAX_DIFFERENCES} more branches")
     return lines
+
+
+# -- show ----------------------------------------------------------------------------------------------------------------
+
+
+def only(found: dict[str, Any], xid: Xid) -> dict[str, Any]:
+    """What a list says of one xid, which may name a branch in each vhost.
+
+    Raises:
+        NothingThereError: nothing: no such branch is in doubt there.
+    """
+    text = str(xid)
+    rows = [branch for branch in found["in_doubt"] if branch["xid"] == text]
+    others = [
+        {**other, "differs": [each for each in other["differs"] if each["xid"] == text]} for other in found["others"]
+    ]
+    if not rows and not any(other["differs"] for other in others):
+        left_out = f"; its page left out {found['left_out']} branches" if found["left_out"] else ""
+        raise NothingThereError(f"no branch {text} is in doubt on {found['broker']}{left_out}")
+    return {**found, "in_doubt": rows, "left_out": 0, "others": others}
+
+
+def show_text(found: Mapping[str, Any]) -> str:
+    """The same for people."""
+    lines = [f"{found['broker']} ({found['status']}{_primary(found)}):"]
+    for branch in found["in_doubt"]:
+        vhost, xid, state, since, age, enqueues, dequeues, queues = _cells(branch)
+        shown = {
+            "branch": xid,
+            "vhost": vhost,
+            "state": state,
+            "since": f"{since} ({age} ago)",
+            "enqueues": enqueues,
+            "dequeues": dequeues,
+            "queues": queues,
+        }
+        if branch["state"] != PREPARED:  # what it did is over, and not remembered
+            for key in ("enqueues", "dequeues", "queues"):
+                del shown[key]
+        lines += ["", *(f"  {key:10}{value}" for key, value in shown.items())]
+    return "\n".join([*lines, *_not_the_same(found)]) + "\n"
 
 
 # -- commit, rollback, forget ---------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ EPOCH_HEADER: Final = "x-understudy-epoch"
 
 
 class Reply:
-    """Answers one request, once. If the queue is gone by then, nothing is sent."""
+    """Answers one request, once. If the queue is gone by then, or this core's clients are, nothing is sent."""
 
     __slots__ = ("_broker", "_correlation", "_queue", "_vhost")
 
@@ -44,7 +44,7 @@ class Reply:
         """Answer with ``text`` and these properties."""
         broker = self._broker
         queue = broker.state.registry.vhost(self._vhost).queues.get(self._queue)
-        if queue is None:
+        if queue is None or broker.leaving:
             return
         fields["headers"] = {BROKER_HEADER: broker.name, EPOCH_HEADER: broker.epoch}
         if self._correlation is not None:

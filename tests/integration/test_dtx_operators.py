@@ -72,6 +72,16 @@ def test_complete_again(bench: Workbench, commit: bool) -> None:
     assert bench.counts(a, b) == ((0, 1) if commit else (1, 0))
 
 
+def test_commands_to_the_broker_need_their_permission(bench: Workbench) -> None:
+    """The users of `dtx_places` have no `admin`: not even whoami."""
+    for body in (b'{"command": "whoami"}', b'{"command": "no such"}'):
+        channel = bench.channel()
+        channel.basic_publish("understudy.admin", "", body, pika.BasicProperties(reply_to="q"))
+        with refused(403, "admin access to command"):
+            channel.queue_declare("", exclusive=True)
+            channel.queue_declare("", exclusive=True)
+
+
 def test_only_who_may_configure_it_completes(bench: Workbench) -> None:
     xid, a, b = prepared(bench)
     clerk = bench.connect(credentials=pika.PlainCredentials(CLERK, CLERK))

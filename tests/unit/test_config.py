@@ -101,7 +101,7 @@ audit-log = false
 name = "ann"
 password_hash = "{HASH}"
 monitoring = true
-vhosts = {{ "/" = {{ configure = "^ann\\\\.", write = ".*", read = "" }}, test = {{}} }}
+vhosts = {{ "/" = {{ configure = "^ann\\\\.", write = ".*", read = "", admin = "^status$" }}, test = {{}} }}
 
 [[users]]
 name = "bob"
@@ -219,7 +219,7 @@ def test_a_file_with_every_key() -> None:
     assert config.shutdown.grace_s == 0
     assert config.plugins == {"ha": True, "audit-log": False}
     ann, bob = config.users
-    assert ann.vhosts == {"/": Permissions("^ann\\.", ".*", ""), "test": Permissions()}
+    assert ann.vhosts == {"/": Permissions("^ann\\.", ".*", "", "^status$"), "test": Permissions()}
     assert bob.vhosts == {}
 
 

@@ -125,6 +125,42 @@ def test_the_list_of_one_broker(group: Group, monkeypatch: pytest.MonkeyPatch, c
     assert json.loads(capsys.readouterr().out) == {**page("b2", completed, status="ready"), "others": []}
 
 
+def test_one_branch_is_shown(group: Group, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    completed = branch(vhost="v2", state="rolled back", enqueues=0, dequeues=0, queues=[], age_s=12.0)
+    group.pages["b1"] = (200, page("b1", branch(), branch("0:c:b"), completed))
+    assert run(monkeypatch, "dtx", "show", XID, "--url", "http://127.0.0.1:1") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "b1 (active):",
+        "",
+        f"  branch    {XID}",
+        "  vhost     /",
+        "  state     prepared",
+        "  since     2026-11-18 11:05:38Z (1 h 2 min ago)",
+        "  enqueues  2",
+        "  dequeues  1",
+        "  queues    a, b",
+        "",
+        f"  branch    {XID}",
+        "  vhost     v2",
+        "  state     rolled back by hand",
+        "  since     2026-11-18 11:05:38Z (12 s ago)",
+    ]
+    assert run(monkeypatch, "dtx", "show", XID, "--url", "127.0.0.1:1", "--vhost", "v2", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["in_doubt"] == [completed]
+    assert run(monkeypatch, "dtx", "show", "0:nobody:b", "--url", "127.0.0.1:1") == 1
+    assert "no branch 0:nobody:b is in doubt on b1" in capsys.readouterr().err
+    assert run(monkeypatch, "dtx", "show", "0-nobody", "--url", "127.0.0.1:1") == 2
+
+
+def test_one_branch_is_shown_by_a_group(group: Group, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    group.pages["b1"] = (200, page("b1", branch()))
+    group.pages["b2"] = (200, page("b2", branch("0:c:b"), status="ready"))
+    assert run(monkeypatch, "dtx", "show", XID, "--data", ".") == 0
+    shown = capsys.readouterr().out
+    assert f"branch {XID} in vhost '/' is not there, and on b1 it is prepared" in shown
+    assert "0:c:b" not in shown
+
+
 def test_an_empty_list_is_a_success(group: Group, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     group.pages["b1"] = (200, page("b1"))
     assert run(monkeypatch, "dtx", "list", "--url", "http://127.0.0.1:1") == 0
