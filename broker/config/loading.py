@@ -93,6 +93,8 @@ def _contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
     if limits.unstable_bytes_per_connection > limits.unstable_bytes:
         expected = f"at most limits.unstable_bytes ({limits.unstable_bytes})"
         yield "limits.unstable_bytes_per_connection", limits.unstable_bytes_per_connection, expected
+    if config.plugins.get("feed", False) and config.feed.out is None:
+        yield "feed.out", None, "a directory, because plugins.feed is true"
     yield from _coordination_contradictions(config)
     yield from _user_contradictions(config)
     http = config.http

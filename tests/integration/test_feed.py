@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 from collections import Counter, defaultdict
@@ -260,3 +261,69 @@ def write_and_take(port: int) -> None:
 
 def first_segment(data: Path) -> int:
     return min(int(path.name[:16]) for path in data.glob("*.journal"))
+
+
+FEED_PLUGIN = """
+[feed]
+out = "files"
+roll_s = 0.2
+[plugins]
+feed = true
+"""
+
+
+def publish(port: int, count: int) -> None:
+    with contextlib.closing(pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))) as connection:
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.confirm_delivery()
+        for _ in range(count):
+            channel.basic_publish("", "q", b"x", pika.BasicProperties(delivery_mode=2))
+
+
+def test_a_broker_runs_its_feed(tmp_path: Path) -> None:
+    """It starts it, again when it is killed, at low priority; and the feed ends with the broker, however that ends."""
+    out = tmp_path / "files"
+
+    def rows() -> list[Row]:
+        files = sorted(out.glob("[0-9]*"))
+        return [json.loads(line) for path in files for line in path.read_bytes().splitlines()]
+
+    def enqueued() -> int:
+        return sum(row["event"] == "enqueue" for row in rows())
+
+    def feed_pid() -> int:
+        found = broker.status()["plugins"]["feed"]["pid"]
+        return int(found) if found is not None else 0
+
+    def ended(pid: int) -> bool:
+        stat = Path(f"/proc/{pid}/stat")
+        try:
+            return stat.read_text().rpartition(")")[2].split()[0] == "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    with running_broker(tmp_path, FEED_PLUGIN) as broker:
+        publish(broker.port, 3)
+        wait_until("the feed tells", lambda: enqueued() == 3, 60.0)
+        first = feed_pid()
+        assert os.getpriority(os.PRIO_PROCESS, first) >= 10
+        os.kill(first, signal.SIGKILL)
+        publish(broker.port, 3)
+        wait_until("the next one goes on", lambda: enqueued() == 6, 60.0)
+        second = feed_pid()
+        assert second not in (0, first)
+        broker.kill()
+        wait_until("it ends with the broker", lambda: ended(second), 60.0)
+        broker.start()
+        publish(broker.port, 3)
+        wait_until("a new one goes on", lambda: enqueued() == 9, 60.0)
+        third = feed_pid()
+        assert broker.stop() == 0
+        wait_until("it ends when the broker stops", lambda: ended(third), 60.0)
+        broker.start()
+        found, again = told_once(iter(rows())), rows()
+        assert sum(map(len, found.values())) == len(again), "nothing is told twice"
+        assert {row["event"] for row in found["b1/facts"]} == {"role"}
+        for told in found.values():
+            follows_on(told)

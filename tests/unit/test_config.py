@@ -88,6 +88,11 @@ connections = 500
 memory_ratio = 0.25
 
 [feed]
+facts = false
+out = "feed"
+format = "parquet"
+roll_bytes = "1MiB"
+roll_s = "5s"
 hold_bytes = "1GiB"
 
 [shutdown]
@@ -438,6 +443,7 @@ def test_other_hosts(host: str) -> None:
         ("[group]\nmin_wait_ms = 3", "group.max_wait_ms"),
         ('[limits]\nunstable_bytes = "1MiB"', "limits.unstable_bytes_per_connection"),
         ("[plugins]\nha = true", "coordination.path"),
+        ("[plugins]\nfeed = true", "feed.out"),
         ('[plugins]\nha = true\n[coordination]\nkind = "zookeeper"', "coordination.hosts"),
         (f'[[users]]\nname = "a"\npassword_hash = "{HASH}"\n' * 2, "users[1].name"),
         (f'[[users]]\nname = "a"\npassword_hash = "{HASH}"\nvhosts = {{ nowhere = {{}} }}', "users[0].vhosts"),

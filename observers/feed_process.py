@@ -1,0 +1,41 @@
+"""``python -m understudy.observers.feed_process``: ``understudy feed`` as a broker runs it, until its standard input ends.
+
+A broker holds the other end of that pipe, so its end is the end of this process, whatever became of the broker. A thread waits for
+it, since the feed itself looks at journals.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import Final
+
+import typer
+
+from understudy.broker.server.private_files import keep_private
+from understudy.observers.feed_command import feed
+
+NICE: Final = 10
+"""Brokers go first."""
+
+
+def _until_the_broker_ends() -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> None:
+    """Run it."""
+    keep_private()
+    os.nice(NICE)
+    threading.Thread(target=_until_the_broker_ends, daemon=True).start()
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(feed)
+    app()
+
+
+if __name__ == "__main__":
+    main()
