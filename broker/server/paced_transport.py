@@ -3,6 +3,9 @@
 What is written to a plain socket is not touched: the kernel takes as much as its buffer holds. A TLS transport encrypts all of
 it at once, which holds the event loop for a quarter of a second for 250 MB. Here it gets a portion, then the loop goes round, and
 the next portion follows when most of the one before has gone to the kernel.
+
+The TLS transport is never given as much as the limit. So it tells the protocol nothing of limits: it does not know what waits
+here, and two that tell would contradict each other.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ from typing import Any, Final
 PORTION_BYTES: Final = 1 << 20
 """Encrypted in 1 ms or less."""
 LOOK_S: Final = 0.005
-"""So often is looked whether the kernel has taken what it was given."""
-DEFAULT_HIGH_BYTES: Final = 64 << 10
-"""What asyncio's transports have for a limit if they are told none."""
+"""So often is looked whether the kernel has taken what it was given,"""
+MAX_LOOK_S: Final = 0.1
+"""and so often if the other end takes nothing."""
+PORTIONS_IN_LIMIT: Final = 3
+"""Two that the TLS transport may hold, and room for what encryption adds."""
 
 
 class PacedTransport:
@@ -32,8 +37,10 @@ class PacedTransport:
     __slots__ = (
         "_ending",
         "_high_bytes",
+        "_look_s",
         "_loop",
         "_paused",
+        "_portion_bytes",
         "_protocol",
         "_scheduled",
         "_transport",
@@ -49,10 +56,11 @@ class PacedTransport:
         self._loop = loop
         self._waiting: deque[bytes | memoryview] = deque()
         self._waiting_bytes = 0
-        self._high_bytes = DEFAULT_HIGH_BYTES
+        self._look_s = LOOK_S
         self._scheduled = False
         self._paused = False
         self._ending: Callable[[], None] | None = None
+        self.set_write_buffer_limits(PORTIONS_IN_LIMIT * PORTION_BYTES)
 
     def write(self, chunk: bytes) -> None:
         self.writelines((chunk,))
@@ -60,7 +68,8 @@ class PacedTransport:
     def writelines(self, chunks: Sequence[bytes]) -> None:
         """Write them all, in order, after what waits."""
         size = sum(map(len, chunks))
-        if size <= PORTION_BYTES and not self._waiting:
+        portion = self._portion_bytes
+        if size <= portion and not self._waiting and self._transport.get_write_buffer_size() <= portion:
             self._transport.writelines(chunks)
             return
         self._waiting.extend(chunks)
@@ -78,10 +87,12 @@ class PacedTransport:
         if transport.is_closing():
             self._drop()
             return
-        if transport.get_write_buffer_size() > PORTION_BYTES:
+        if transport.get_write_buffer_size() > self._portion_bytes:
             self._scheduled = True
-            self._loop.call_later(LOOK_S, self._go_on)
+            self._loop.call_later(self._look_s, self._go_on)
+            self._look_s = min(2 * self._look_s, MAX_LOOK_S)
             return
+        self._look_s = LOOK_S
         transport.writelines(self._portion())
         if self._waiting:
             self._scheduled = True
@@ -96,7 +107,7 @@ class PacedTransport:
     def _portion(self) -> list[bytes | memoryview]:
         waiting = self._waiting
         portion: list[bytes | memoryview] = []
-        room = PORTION_BYTES
+        room = self._portion_bytes
         while waiting and room:
             chunk = waiting.popleft()
             if len(chunk) > room:
@@ -105,7 +116,7 @@ class PacedTransport:
                 chunk = view[:room]
             portion.append(chunk)
             room -= len(chunk)
-        self._waiting_bytes -= PORTION_BYTES - room
+        self._waiting_bytes -= self._portion_bytes - room
         return portion
 
     def _drop(self) -> None:
@@ -117,6 +128,7 @@ class PacedTransport:
 
     def set_write_buffer_limits(self, high: int) -> None:
         self._high_bytes = high
+        self._portion_bytes = min(PORTION_BYTES, high // PORTIONS_IN_LIMIT)
         self._transport.set_write_buffer_limits(high=high)
 
     def get_extra_info(self, name: str) -> Any:

@@ -14,14 +14,16 @@ LARGE = bytes(range(256)) * (5 * PORTION_BYTES // 256) + b"end"
 
 
 class FakeTls:
-    """Takes what it is given; ``stuck``: and passes nothing on."""
+    """Takes what it is given; ``stuck``: and passes nothing on. If it had as much as its limit, it would tell that itself."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
+        self.high = 64 << 10
         self.stuck = self.closed = self.aborted = False
 
     def writelines(self, chunks: Sequence[bytes]) -> None:
         self.written.append(b"".join(chunks))
+        assert self.get_write_buffer_size() < self.high
 
     def get_write_buffer_size(self) -> int:
         return sum(map(len, self.written)) if self.stuck else 0
@@ -106,6 +108,27 @@ async def test_what_the_kernel_does_not_take_waits() -> None:
     tls.stuck = False
     await until_written(tls, LARGE)
     assert told.told == ["pause", "resume"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [1_000, 30_000, 300_000])
+async def test_it_alone_tells_of_a_limit_smaller_than_a_portion(size: int) -> None:
+    """The TLS transport told, too: what it said last won, and a client that did not read was sent without bound."""
+    tls, told, transport = made()
+    transport.set_write_buffer_limits(high=64 << 10)
+    tls.stuck = True
+    octets = bytes(size)
+    while not told.told:
+        transport.write(octets)
+        assert len(tls.written) < 1_000
+    for _ in range(100):
+        await asyncio.sleep(0)
+    waits = transport.get_write_buffer_size()
+    assert (told.told, waits % size) == (["pause"], 0)
+    assert waits > 64 << 10
+    tls.stuck = False
+    await until_written(tls, bytes(waits))
+    assert (told.told, transport.get_write_buffer_size()) == (["pause", "resume"], 0)
 
 
 @pytest.mark.asyncio
