@@ -258,7 +258,7 @@ class LargeRecord(bytes):
         return beginning
 
 
-WITH_BODY: Final = frozenset({ENQUEUE, TX_ENQUEUE})
+WITH_BODY: Final = frozenset({ENQUEUE, TX_ENQUEUE, TX_ENQUEUE_TIMED})
 """The kinds of which a large record is a `LargeRecord`."""
 HEAD_OF_LARGE_BYTES: Final = 2 << 20
 """More than the ids of `MAX_TARGETS` queues and the names take."""
