@@ -43,7 +43,8 @@ def warn_of_exposed(path: Path, config: Config) -> None:
 def exposed_of(path: Path, config: Config) -> Iterator[Exposed]:
     """What others may reach of the broker whose configuration stands at ``path``."""
     wanted = [path] if holds_secrets(config) else []
-    wanted += [section.key for section in (config.amqp.tls, config.link.tls) if section is not None]
+    sections = (config.amqp.tls, config.http.tls, config.link.tls)
+    wanted += [section.key for section in sections if section is not None]
     if (store := config.coordination.path) is not None:
         wanted += [store.with_name(store.name + suffix) for suffix in STORE_SUFFIXES]
     for each in wanted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import re
 import shutil
 import signal
@@ -177,11 +178,11 @@ def _expanded(name: str) -> str:
     return whole.sub(lambda found: " ".join(f"{found[1]}{each}{found[3]}" for each in found[2].split(",")), text)
 
 
-@pytest.mark.parametrize("check", [["rules", "rules.yml"], ["config", "prometheus.yml"]])
-def test_promtool_takes_the_files(check: list[str]) -> None:
-    done = subprocess.run(
-        [program("promtool"), "check", check[0], check[1]], cwd=DOCS, capture_output=True, text=True, check=False
-    )
+@pytest.mark.parametrize("check", ["check rules rules.yml", "check config prometheus.yml", "test rules rules_test.yml"])
+def test_promtool_takes_the_files(check: str) -> None:
+    """Alerts fire when they should, and not in a failover of seconds."""
+    command = [program("promtool"), *check.split()]
+    done = subprocess.run(command, cwd=DOCS, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -267,3 +268,29 @@ def _status(*options: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def test_pages_belong_to_the_process_and_not_to_its_role(cluster: Cluster) -> None:
+    """A primary that is stopped for long steps down when it goes on: a new core, the same process and port."""
+    cluster.ready()
+    before = cluster.primary()
+    port = before["ports"]["http"]
+    cores = value(metrics(port), "understudy_cores_total")
+    os.kill(before["pid"], signal.SIGSTOP)
+    try:
+        after = wait_until("another broker leads", lambda: _leads_now(cluster, before["broker"]), 60)
+    finally:
+        os.kill(before["pid"], signal.SIGCONT)
+    assert get(after["ports"]["http"], "/primary")[0] == 200
+    assert value(metrics(after["ports"]["http"]), "understudy_ha_group_epoch") == after["epoch"] > before["epoch"]
+    wait_until("the former primary may be promoted", partial(_answers_yes, port, "/promotable"), 60)
+    text = metrics(port)
+    assert value(text, 'understudy_ha_role{role="backup"}') == 1
+    assert value(text, "understudy_cores_total") > cores
+    assert get(port, "/primary")[0] == get(port, "/readyz")[0] == 503
+    assert cluster.rows()[before["broker"]]["pid"] == before["pid"]
+
+
+def _leads_now(cluster: Cluster, former: str) -> Row | None:
+    rows = cluster.rows().values()
+    return next((row for row in rows if row["status"] == "active" and row["broker"] != former), None)
