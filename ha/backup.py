@@ -374,7 +374,11 @@ class Backup:
             then = f"leads, since no other broker of {{{', '.join(members)}}} holds more: these records are lost"
             self._host.happened(LogLacksRecords(damaged=me, lacks=self.unfit, then=then))
         without = tuple(member for member in members if member != group.primary)
-        if group.primary != me and len(without) >= group.min_insync:
+        info = self.brokers.get(group.primary)
+        lost = group.damage_of(group.primary) or self._disproof[0] == group.epoch
+        # A log that nobody has vouched for since a restart may lack what the old primary holds: that one has to be asked first.
+        drops = self._replicator.vouched or lost or (info is not None and info.alive and self._holds_nothing(info))
+        if drops and group.primary != me and len(without) >= group.min_insync:
             members = without
         wanted = attrs.evolve(
             group, epoch=group.epoch + 1, primary=me, members=members, version=group.version + 1, damaged=damaged

@@ -214,6 +214,22 @@ def test_a_longer_log_that_does_not_reach_the_store_is_not_waited_for_for_ever()
         assert not told(group, LeadHandedOver)
 
 
+def test_a_backup_that_takes_over_after_a_restart_asks_the_old_primary() -> None:
+    """All have died, and the backup whose disk has lost something is back first: the old primary is not dropped from the set."""
+    with scenario(brokers=2, min_insync=1, backup_timeout_ms=1_000) as group:
+        bodies = confirmed(group)
+        primary, (backup,) = kill_all(group)
+        lose(backup, LEAST)
+        assert not backup.knows_loss
+        backup.start()
+        group.until("it leads", lambda: backup.ha.primary is not None)
+        assert {*group.members} == {primary.name, backup.name}
+        primary.start()
+        group.ready()
+        assert group.primary is primary
+        group.everywhere("q", *bodies)
+
+
 def test_a_restart_is_vouched_for_by_a_primary() -> None:
     """Who was brought up since its restart does not give way: an ordinary failover has no second one behind it."""
     with scenario() as group:
