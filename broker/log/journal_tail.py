@@ -43,6 +43,7 @@ from understudy.broker.log.segment import (
     SegmentHeader,
     WrongIdentityError,
     align_up,
+    first_nonzero,
     later_group,
     segment_name,
     segment_number,
@@ -114,6 +115,7 @@ class JournalTail:
         self._group_end = 0
         self._proof = 0
         self._searched = (0, 0)
+        self._void = 0
         self._due: list[SegmentBegun | SegmentsGone] = []
 
     @property
@@ -343,12 +345,15 @@ class JournalTail:
     # -- damage -------------------------------------------------------------------------------------------------------
 
     def find_damage(self) -> None:
-        """See whether a later group stands behind the place where nothing more could be read; a place is looked at once.
+        """See whether something stands behind the place where nothing more could be read; a place is looked at once.
+
+        That is a later group in this segment, or what was written into the next one, whose header is none.
 
         Raises:
             JournalDamagedError: it does.
         """
         segment, file = self._segment, self._file
+        self._find_damaged_header(segment.number if segment is not None else 0)
         if segment is None or file is None or self._searched == (segment.number, self._position):
             return
         later = later_group(file, segment, align_up(self._position, segment.alignment), self._sequence + 1)
@@ -356,6 +361,27 @@ class JournalTail:
             self._searched = (segment.number, self._position)
         elif not self._more():
             raise self._missing(f"group {later} stands behind it")
+
+    def _find_damaged_header(self, read: int) -> None:
+        """The same of the segment behind number ``read``. One that is made just now has zeros behind its header."""
+        number = next((number for number in self._numbers() if number > read), 0)
+        if not number or number == self._void:
+            return
+        name = segment_name(number)
+        try:
+            file = self._storage.open(name)
+        except (FileNotFoundError, KeyError):
+            return  # dropped since it was listed
+        try:
+            void = first_nonzero(file, SEGMENT_HEADER_BYTES, file.size) is None
+            # Read anew: what stands behind it may have been written since the header was read.
+            head = file.read(0, SEGMENT_HEADER_BYTES)
+        finally:
+            file.close()
+        if void:
+            self._void = number
+        elif SegmentHeader.decode(head, f"journal {self._storage}: {name}") is None:
+            raise JournalDamagedError(self._storage, name, 0, "the segment header is damaged")
 
     @property
     def torn(self) -> bool:

@@ -54,6 +54,31 @@ def test_what_a_recovery_shows_over_many_segments_while_it_is_written() -> None:
     tail.find_damage()
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_newest_segment_whose_header_is_damaged(number: int) -> None:
+    """What stands in it is not passed over in silence; a segment that was never written to is no damage."""
+    storage = MemoryStorage()
+    journal = new_journal(storage)
+    first = 1
+    while len([name for name in storage.names() if name.endswith(".journal")]) < number:
+        fill(journal, 1, first=first)
+        first += 1
+    fill(journal, 1, first=first)
+    journal.close()
+    newest = segment_name(number)
+    overwrite(storage, newest, 0, b"\xff" * 512)
+    tail = JournalTail(storage)
+    frames_of(tail)
+    with pytest.raises(JournalDamagedError, match=f"{newest} is damaged at byte 0: the segment header is damaged"):
+        tail.find_damage()
+    file = storage.open(newest)
+    overwrite(storage, newest, 0, bytes(file.size))
+    tail = JournalTail(storage)
+    frames_of(tail)
+    tail.find_damage()
+    assert frames_of(tail) == []
+
+
 def test_a_tail_that_goes_on_at_any_place_yields_the_rest() -> None:
     storage = MemoryStorage()
     fill(new_journal(storage), 40)
