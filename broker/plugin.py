@@ -56,7 +56,10 @@ class TransactionObserver(Protocol):
 
 
 class TransactionObserverFactory(Protocol):
-    """Makes an observer for each transaction (H-08)."""
+    """Makes an observer for each transaction (H-08).
+
+    ``Transactions.observers`` is the one whose observers record the transaction; those in ``Transactions.engines`` take part too.
+    """
 
     def create(self, tx: TxBuffer) -> TransactionObserver:
         """Called at the first operation of ``tx``."""

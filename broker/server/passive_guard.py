@@ -57,13 +57,13 @@ class PassiveGuard:
     def _guarded(self, hook: str, call: Callable[..., _Got], default: _Got, *args: Any) -> _Got:
         try:
             return call(*args)
-        except Exception as error:  # noqa: BLE001  # a plugin that only watches must not end a broker
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # a plugin that only watches must not end a broker
             self._failed(hook, error)
             return default
 
-    def _failed(self, hook: str, error: Exception) -> None:
+    def _failed(self, hook: str, error: BaseException) -> None:
         self._errors += 1
-        text = f"{type(error).__name__}: {error}"[:MAX_TEXT]
+        text = _text_of(error)[:MAX_TEXT]
         self._newest = {"hook": hook, "error": text, "time": time_text(time.time_ns() // 1_000_000)}
         self._lines.warning(f"plugin {self.name}: {hook} failed", error=text)
 
@@ -122,7 +122,8 @@ class PassiveGuard:
         return self._guarded("pages", lambda: dict(self._plugin.pages(slices)), {})
 
     def metrics(self) -> Iterable[Family]:
-        return self._guarded("metrics", lambda: list(self._plugin.metrics()), [])
+        nothing: list[Family] = []
+        return self._guarded("metrics", lambda: _families(self._plugin.metrics()), nothing)
 
     def commands(self) -> Commands:
         if self._commands is None:  # asked once: a later core has the same
@@ -136,7 +137,7 @@ class PassiveGuard:
             command(request)
         except CommandRefusedError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._failed(f"command {name}", error)
             raise CommandRefusedError(f"plugin {self.name} failed: {type(error).__name__}") from error
 
@@ -153,6 +154,23 @@ class PassiveGuard:
 
 class PassivePluginError(UnderstudyError):
     """A passive plugin cannot be made or started."""
+
+
+def _text_of(error: BaseException) -> str:
+    """For people; the text of an exception is code of the plugin, too."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  # as above
+        return type(error).__name__
+
+
+def _families(found: Iterable[Family]) -> list[Family]:
+    """The same, if each is one: what is none must not take the rest of ``/metrics`` with it."""
+    families = list(found)
+    for family in families:
+        if not isinstance(family, Family):
+            raise TypeError(f"{type(family).__name__} is no Family")
+    return families
 
 
 def _plain(shown: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.queue import QueueStatistics
 from understudy.broker.core.state import BrokerState
 from understudy.broker.pages import BadQueryError, Making, Page, Pages, Query, Steps
+from understudy.broker.plugin import PluginError
 from understudy.broker.server.broker_metrics import BrokerMetrics
 from understudy.broker.server.metrics_page import MetricsPage
 from understudy.broker.server.node_driver import NodeDriver
@@ -83,7 +84,11 @@ class StatusReport:
         self._metrics = MetricsPage(self.slices, metrics.steps, [plugin.metrics for plugin in plugins])
 
     def pages(self) -> Pages:
-        """What the HTTP port serves, by path."""
+        """What the HTTP port serves, by path.
+
+        Raises:
+            PluginError: a plugin brings a page whose path is taken.
+        """
         pages: dict[str, Callable[[Query], Page | Making]] = {
             "/status": self.status,
             "/queues": self.queues,
@@ -94,7 +99,10 @@ class StatusReport:
             "/metrics": self._metrics.page,
         }
         for plugin in self._plugins:
-            pages |= plugin.pages(self.slices)
+            for path, page in plugin.pages(self.slices).items():
+                if path in pages:
+                    raise PluginError(f"two pages of the HTTP port have the path {path}, one of a plugin")
+                pages[path] = page
         return pages
 
     def row(self) -> dict[str, Any]:

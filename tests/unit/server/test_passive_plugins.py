@@ -15,11 +15,13 @@ from understudy.broker.commands import CommandRefusedError, CommandRequest, Comm
 from understudy.broker.config import Config
 from understudy.broker.core.admin import CommandTakenError
 from understudy.broker.metrics import Family
+from understudy.broker.pages import Page, Pages, RunsInSlices
 from understudy.broker.passive_plugin import PassivePlugin
 from understudy.broker.plugin import PluginError
 from understudy.broker.server import edge_plugin
 from understudy.broker.server.passive_guard import PassiveGuard, PassivePluginError
 from understudy.broker.server.plugins import Plugins, make_plugins
+from understudy.broker.server.status_report import StatusReport
 from understudy.broker.server.stranger_log import LINES
 from understudy.broker.views import DeliveryView, QueueName, TxView
 from understudy.ha.plugin import HaPlugin
@@ -53,7 +55,7 @@ class Broken(PassivePlugin):
         raise ZeroDivisionError(tx.tx_id)
 
     def delivered(self, delivery: DeliveryView) -> None:
-        raise ZeroDivisionError(delivery.queue)
+        raise SystemExit(delivery.queue)
 
     def tick(self, now_ms: int) -> None:
         raise RecursionError(now_ms)
@@ -138,6 +140,38 @@ def test_what_a_passive_plugin_raises_changes_nothing_and_is_shown() -> None:
     assert sum("tick" in line["event"] for line in lines) == LINES
     (line,) = [line for line in lines if line["event"] == "plugin broken: transaction_decided failed"]
     assert line["error"].startswith("ZeroDivisionError: 1.")
+
+
+def test_an_error_whose_text_cannot_be_made_and_metrics_that_are_none_change_nothing() -> None:
+    class Unspeakable(Exception):  # noqa: N818
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    class Odd(PassivePlugin):
+        def tick(self, now_ms: int) -> None:
+            raise Unspeakable
+
+        def metrics(self) -> Iterable[Family]:
+            return ["no family"]  # type: ignore[list-item]
+
+    guard = PassiveGuard("odd", Odd(NOTHING))
+    guard.tick(0)
+    assert guard.status()["newest_error"]["error"] == "Unspeakable"
+    assert list(guard.metrics()) == []
+    assert guard.status()["newest_error"]["error"] == "TypeError: str is no Family"
+
+
+def test_a_page_whose_path_is_taken_refuses_the_start() -> None:
+    class Hides(PassivePlugin):
+        def pages(self, slices: RunsInSlices) -> Pages:
+            return {"/status": lambda _: Page(200, {})}
+
+    async def pages() -> None:
+        plugins = Plugins(None, (PassiveGuard("hides", Hides(NOTHING)),))
+        StatusReport(NOTHING, {}, plugins).pages()
+
+    with pytest.raises(PluginError, match="the path /status"):
+        asyncio.run(pages())
 
 
 def test_a_hook_that_nobody_wants_is_not_hung_up() -> None:
