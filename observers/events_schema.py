@@ -630,7 +630,7 @@ class Dropped(Event):
 
 
 class Confirm(Event):
-    """A publisher was told that its message is safe. Only at detail "messages"."""
+    """A publisher was told that its message is safe. No broker tells this yet."""
 
     queue: str
     id: int

@@ -73,19 +73,20 @@ class FactReader:
             later = [each for each in fact_files(self._directory) if each > self._at.file]
             if self._file is None and not self._resume():
                 gap = self._gone(later)
-                if gap is not None:
-                    yield [gap]
                 if not self._begin(later):
                     return
+                if gap is not None:
+                    yield [gap]
                 continue
             yield from self._read()
             if not later:
                 return
             self._leave()  # nothing is appended to a file when there is a later one
-            if later[0] > self._at.file + 1:
-                yield [self._gap("facts_dropped", later[0])]
+            gap = self._gap("facts_dropped", later[0]) if later[0] > self._at.file + 1 else None
             if not self._begin(later):
                 return
+            if gap is not None:
+                yield [gap]
 
     def _gone(self, later: list[int]) -> Event | None:
         """It was to go on in a file that is not there, or is another one."""

@@ -201,12 +201,14 @@ class LimitsConfig:
 class FeedConfig:
     """[feed]: `hold_bytes` of the journal are kept at most for readers of the event feed that are behind; 0: nothing is.
 
-    With `facts` the broker writes what is no record (roles, links, readiness, refusals) into files beside its journal.
+    With `facts` the broker writes what is no record (roles, links, readiness, refusals) into files beside its journal; with
+    the `detail` "messages" each delivery and requeue, too.
 
     The others are for the plugin `feed`, which runs `understudy feed --out` beside the broker.
     """
 
     facts: Annotated[bool, Flag()] = True
+    detail: Annotated[Literal["roles", "messages"], Text("'roles' or 'messages'", "roles|messages")] = "roles"
     out: Annotated[Path | None, FilePath("the directory that the plugin 'feed' writes files to")] = None
     format: Annotated[Literal["jsonl", "parquet"], Text("'jsonl' or 'parquet'", "jsonl|parquet")] = "jsonl"
     roll_bytes: Annotated[int, size(KIB, GIB)] = 32 * MIB

@@ -76,6 +76,7 @@ class Broker:
         running_ms: the time in which this process ran. What clients have to do in time is measured by it: while the process was
             stopped they could not. Ticks come ten times a second, or more often.
         on_delivered: are told of each message that is handed to a client, in the order of this list.
+        on_requeued: are told of each message that returns to its place in a queue.
         leaving: it turns its clients away. That a consumer goes with them says nothing of its queue: the client comes back, here
             or elsewhere.
     """
@@ -141,6 +142,7 @@ class Broker:
         self._barrier = 0
         self.expiry = Expiry(self)
         self.on_delivered: list[Callable[[Queue, Entry, bool], None]] = []
+        self.on_requeued: list[Callable[[Queue, Entry], None]] = []
 
     # -- leading --------------------------------------------------------------------------------------------------
 
@@ -476,6 +478,9 @@ class Broker:
     def requeue(self, queue: Queue, entry: Entry) -> None:
         """Put a handed-out message back at its place."""
         queue.put_back(entry)
+        if self.on_requeued:
+            for told in self.on_requeued:
+                told(queue, entry)
         self.schedule(queue)
 
     def schedule(self, queue: Queue) -> None:

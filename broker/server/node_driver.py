@@ -27,6 +27,7 @@ from understudy.broker.core.facts import Facts
 from understudy.broker.core.gate_port import GatePort
 from understudy.broker.core.let_go import let_go_in_slices
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.listening import tell_messages
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.turn import TurnEngine
@@ -184,6 +185,8 @@ class NodeDriver:
             self.crashed("opening the recovered core", error)
         self._plugins.listen(node.broker)
         node.broker.facts = self._facts
+        if self._config.feed.detail == "messages":
+            tell_messages(node.broker, self._facts)
         if extension is None:
             self._facts.tell("role", role="standalone")
         self.node = node

@@ -267,6 +267,7 @@ FEED_PLUGIN = """
 [feed]
 out = "files"
 roll_s = 0.2
+detail = "messages"
 [plugins]
 feed = true
 """
@@ -279,6 +280,15 @@ def publish(port: int, count: int) -> None:
         channel.confirm_delivery()
         for _ in range(count):
             channel.basic_publish("", "q", b"x", pika.BasicProperties(delivery_mode=2))
+
+
+def take_twice(port: int) -> None:
+    """The first message is taken, given back and taken again."""
+    with contextlib.closing(pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))) as connection:
+        channel = connection.channel()
+        for answer in (channel.basic_nack, channel.basic_ack):
+            method, _, _ = channel.basic_get("q")
+            answer(method.delivery_tag)
 
 
 def test_a_broker_runs_its_feed(tmp_path: Path) -> None:
@@ -305,6 +315,7 @@ def test_a_broker_runs_its_feed(tmp_path: Path) -> None:
 
     with running_broker(tmp_path, FEED_PLUGIN) as broker:
         publish(broker.port, 3)
+        take_twice(broker.port)
         wait_until("the feed tells", lambda: enqueued() == 3, 60.0)
         first = feed_pid()
         assert os.getpriority(os.PRIO_PROCESS, first) >= 10
@@ -324,6 +335,13 @@ def test_a_broker_runs_its_feed(tmp_path: Path) -> None:
         broker.start()
         found, again = told_once(iter(rows())), rows()
         assert sum(map(len, found.values())) == len(again), "nothing is told twice"
-        assert {row["event"] for row in found["b1/facts"]} == {"role"}
+        assert [row["event"] for row in found["b1/facts"] if row["event"] != "role"] == [
+            "deliver",
+            "requeue",
+            "deliver",
+        ]
+        first_time, back, again_there = (row for row in found["b1/facts"] if row["event"] != "role")
+        assert first_time["id"] == back["id"] == again_there["id"]
+        assert ("redelivered" in first_time, again_there["redelivered"]) == (False, True)
         for told in found.values():
             follows_on(told)

@@ -89,6 +89,7 @@ memory_ratio = 0.25
 
 [feed]
 facts = false
+detail = "messages"
 out = "feed"
 format = "parquet"
 roll_bytes = "1MiB"
