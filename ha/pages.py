@@ -16,7 +16,7 @@ from understudy.ha.health import behind_records, is_active, promotion_blockers
 
 _OK: Final = 200
 _NO: Final = 503
-_RECOVERING: Final = Page(_NO, {"blockers": [{"kind": "core", "text": "the core is being recovered"}]})
+_RECOVERING: Final = "the core is being recovered"
 _MAX_DIGITS: Final = 18
 
 
@@ -31,7 +31,10 @@ def health_pages(running: Callable[[], HaBroker | None]) -> Pages:
                     f"no parameter {min(unknown)!r}" + (f"; there is {parameters[0]}" if parameters else "")
                 )
             ha = running()
-            return _RECOVERING if ha is None else answer(ha, query)
+            if ha is None:
+                blocker = {"kind": "core", "text": _RECOVERING} if answer is _promotable else _RECOVERING
+                return Page(_NO, {"blockers": [blocker]})
+            return answer(ha, query)
 
         return asked
 
@@ -39,7 +42,9 @@ def health_pages(running: Callable[[], HaBroker | None]) -> Pages:
 
 
 def _primary(ha: HaBroker, _: Query) -> Page:
-    return Page(_OK if is_active(ha) else _NO, _facts(ha) | {"blockers": ha.blockers()})
+    if is_active(ha):
+        return Page(_OK, _facts(ha) | {"blockers": []})
+    return Page(_NO, _facts(ha) | {"blockers": ha.blockers() or [ha.broker.refusal]})
 
 
 def _backup(ha: HaBroker, query: Query) -> Page:
@@ -47,8 +52,16 @@ def _backup(ha: HaBroker, query: Query) -> Page:
     if lag is not None and not (lag.isascii() and lag.isdecimal() and len(lag) <= _MAX_DIGITS):
         raise BadQueryError(f"lag is a number of log records, not {lag!r}")
     behind = behind_records(ha)
-    fits = behind is not None and (lag is None or behind <= int(lag))
-    return Page(_OK if fits else _NO, _facts(ha) | {"behind_records": behind, "blockers": ha.blockers()})
+    if ha.primary is not None:
+        blockers = [f"{ha.config.broker} is the primary"]
+    elif behind is None:
+        blockers = ha.blockers()
+    elif lag is not None and behind > int(lag):
+        blockers = [f"{behind} log records behind, more than {lag}"]
+    else:
+        blockers = []
+    fits = behind is not None and not blockers
+    return Page(_OK if fits else _NO, _facts(ha) | {"behind_records": behind, "blockers": blockers})
 
 
 def _promotable(ha: HaBroker, _: Query) -> Page:

@@ -307,7 +307,13 @@ class StatusReport:
         """200 if clients may use this broker: it is the active primary, or alone; else 503 and why not."""
         row = self.row()
         page = {key: row[key] for key in ("broker", "status", "primary", "blockers")}
-        return Page(200 if row["status"] in SERVING_STATUSES else 503, page)
+        if row["status"] in SERVING_STATUSES:
+            return Page(200, page)
+        if (
+            not page["blockers"] and self.driver is not None
+        ):  # it is what it should be, and that is no broker for clients
+            page["blockers"] = [self.driver.broker.refusal]
+        return Page(503, page)
 
 
 def _queue_rows(node: BrokerNode, names: list[QueueName]) -> Steps[list[str]]:

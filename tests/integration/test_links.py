@@ -51,7 +51,12 @@ def test_a_wrong_secret_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     process = stranger.spawn()
     try:
         wait_until("the stranger is refused", lambda: "secret" in "; ".join(blockers(stranger)))
-        assert stranger.page("/readyz")[0] == 503
+        assert stranger.page("/readyz")[0] == stranger.page("/primary")[0] == 503
+        code, page = stranger.page("/promotable")
+        assert (code, [each["kind"] for each in page["blockers"]]) == (503, ["set"])
+        assert "secret" in page["blockers"][0]["text"]
+        code, page = stranger.page("/backup")
+        assert (code, page["behind_records"], page["blockers"]) == (503, None, blockers(stranger))
         explained = re.compile(r"secret.* \(since 2\d{3}-\d\d-\d\d \d\d:\d\d:\d\dZ\)$")
         wait_until(
             "the store says why", lambda: explained.search(primary_page(cluster)["known_brokers"]["b9"]["blockers"])

@@ -199,6 +199,10 @@ def test_pages_say_who_may_be_used_for_what(cluster: Cluster) -> None:
             503 if leads else 200,
             503 if leads else 200,
         ]
+        refused = f"{broker} is a backup; primary is amqp://127.0.0.1:{rows[primary]['port']}"
+        for path in ("/readyz", "/primary"):
+            assert get(port, path)[1]["blockers"] == ([] if leads else [refused])
+        assert get(port, "/backup")[1]["blockers"] == ([f"{broker} is the primary"] if leads else [])
         promotable = get(port, "/promotable")[1]
         assert [each["kind"] for each in promotable["blockers"]] == (["leads"] if leads else [])
         assert get(port, "/readyz")[1]["primary"] == primary
