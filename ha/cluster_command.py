@@ -24,6 +24,7 @@ import attrs
 import typer
 
 from understudy.broker.errors import UnderstudyError
+from understudy.broker.printable import escaped
 from understudy.broker.server.file_storage import FileStorage, make_directory
 from understudy.broker.server.supervisor import SupervisedBroker, Supervisor
 
@@ -225,7 +226,7 @@ class _Lines:
         text = _ended(change) if change["event"] == "exit" else _status(change)
         if self._shown.get(broker) != text:
             self._shown[broker] = text
-            _print(f"{time.strftime('%H:%M:%S')}  {broker}  {text}")
+            _print(f"{time.strftime('%H:%M:%S')}  {broker}  {escaped(text)}")
 
 
 def _status(change: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from understudy.broker.printable import escaped
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.observers.events_schema import EVENT_TYPES, Event, event_name
 
@@ -43,7 +44,7 @@ _HIDDEN: Final = frozenset(("queue_id", "vhost", "previous", "previous_events", 
 
 
 def event_line(event: Event) -> str:
-    """The line, without its end."""
+    """The line, without its end. Names in it are clients': what a terminal would obey is escaped."""
     kind = type(event)
     words = [f"{_clock(event)}  {event.broker}  {event.epoch}/{event.offset}  {_NAMES[kind]}"]
     for name in _FIELDS[kind]:
@@ -52,7 +53,7 @@ def event_line(event: Event) -> str:
             word = _word(event, name, value)
             if word:
                 words.append(word)
-    return "  ".join(words)
+    return escaped("  ".join(words))
 
 
 def _word(event: Event, name: str, value: Any) -> str:

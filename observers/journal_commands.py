@@ -15,6 +15,7 @@ import msgspec
 import typer
 
 from understudy.broker.log.segment import NoJournalError
+from understudy.broker.printable import escaped
 from understudy.broker.server.file_storage import FileStorage
 from understudy.observers.feed import Selection
 from understudy.observers.feed_command import ending_cleanly
@@ -82,7 +83,7 @@ def stats_text(directory: Path, found: list[SegmentStats]) -> str:
     lines = [f"journal {directory}", f"{'SEGMENT':>8} {'SIZE':>14} {'LIVE':>14} {'DEAD':>14} {'NOTES':>12}  KEPT BY"]
     lines += [
         f"{each.number:>8} {each.size_bytes:>14,} {each.live_bytes:>14,} {each.dead_bytes:>14,} {each.note_bytes:>12,}"
-        f"  {each.pinned_by}"
+        f"  {escaped(each.pinned_by)}"
         for each in found
     ]
     sums = [

@@ -32,6 +32,7 @@ from understudy.broker.command_line.broker_rows import (
 )
 from understudy.broker.command_line.text_table import table
 from understudy.broker.errors import UnderstudyError
+from understudy.broker.printable import escaped
 from understudy.broker.transactions.in_doubt import PREPARED
 from understudy.broker.transactions.xid import Xid
 
@@ -204,7 +205,7 @@ def list_text(found: Mapping[str, Any]) -> str:
     same = [other["broker"] for other in found["others"] if not other["differs"] and other["error"] is None]
     if same:
         lines += ["", f"the same on {', '.join(same)}"]
-    return "\n".join([*lines, *_not_the_same(found)]) + "\n"
+    return "\n".join(map(escaped, [*lines, *_not_the_same(found)])) + "\n"
 
 
 def _not_the_same(found: Mapping[str, Any]) -> list[str]:
@@ -296,7 +297,7 @@ def show_text(found: Mapping[str, Any]) -> str:
             for key in ("enqueues", "dequeues", "queues"):
                 del shown[key]
         lines += ["", *(f"  {key:10}{value}" for key, value in shown.items())]
-    return "\n".join([*lines, *_not_the_same(found)]) + "\n"
+    return "\n".join(map(escaped, [*lines, *_not_the_same(found)])) + "\n"
 
 
 # -- commit, rollback, forget ---------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from understudy.broker.command_line.text_table import table
+from understudy.broker.printable import escaped
 
 MAX_QUEUES = 20
 
@@ -36,7 +37,7 @@ def status_text(group: Mapping[str, Any]) -> str:
     refused = [(row["broker"], row["refuses_work"]) for row in group["brokers"] if row.get("refuses_work")]
     if refused:
         lines += ["", "takes no new work:", *[f"  {broker}: {reason}" for broker, reason in refused]]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(escaped, lines)) + "\n"  # what keeps a broker from being ready may name a queue
 
 
 def _blocked(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,8 +1,8 @@
 """The log of a broker process: structlog to stderr, for people or as JSON, a line per event of the broker and none per message.
 
 Much of what stands in a line was said by a peer: a user's name, a reason, a client's text. Here, where lines are made, and nowhere
-else, it is made harmless: in the text log no character of an event or of a value is one that a terminal obeys, or that begins a new
-line; JSON escapes them anyway.
+else in a broker, it is made harmless: in the text log no character of an event or of a value is one that a terminal obeys, or that
+begins a new line; JSON escapes them anyway. (Commands do so for what they print.)
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from contextlib import suppress
 from typing import Any, Final, Literal, TextIO, cast
 
 import structlog
+
+from understudy.broker.printable import escaped
 
 LogFormat = Literal["text", "json"]
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -77,12 +79,3 @@ def _shown(value: Any) -> str:
 def _lines(text: str) -> str:
     """A text of several lines, each indented, so that none of them can be taken for another line of the log."""
     return "\n".join([f"    {escaped(line)}" for line in text.split("\n")])
-
-
-def escaped(text: str) -> str:
-    """``text``, with each character that does not print (controls, and what turns the direction of writing) as Python writes it."""
-    return text if text.isprintable() else "".join([c if c.isprintable() else _escape(c) for c in text])
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape", "backslashreplace").decode("ascii")

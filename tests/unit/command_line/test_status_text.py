@@ -112,3 +112,14 @@ def test_branches_in_doubt_are_counted_by_whoever_leads() -> None:
 def test_nothing_is_said_when_nothing_is_in_doubt() -> None:
     assert in_doubt(row("b1", role="primary", transactions=counts(0, 0)), row("b2", transactions=counts(0, 0))) == []
     assert in_doubt(row("b1", role="primary", transactions={"open": 1, "undecided": 0})) == [], "an older broker"
+
+
+def test_no_name_of_a_client_moves_the_cursor() -> None:
+    """A queue may be called what it likes; the terminal is the operator's."""
+    queue = {"vhost": "/", "name": "q\x1b[2J\nb2 ready", "ready": 1, "acquired": 0, "uncommitted": 0, "consumers": 0}
+    rows = [row("b1", role="primary", queues=[queue], blockers=["queue 'a\x1b[31m\u202e' to come"])]
+    group = {"group": "g", "epoch": 3, "primary": "b1", "in_sync": ["b1"], "min_insync": 1, "brokers": rows}
+    lines = status_text(group).splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert "/      q\\x1b[2J\\nb2 ready  1      0        0            0" in lines
+    assert "  b1: queue 'a\\x1b[31m\\u202e' to come" in lines

@@ -65,12 +65,18 @@ class Journal:
     def _events(self) -> list[dict[str, Any]]:
         events = self.translation.take_events()
         for each in events:
-            assert event_line(each)
+            assert event_line(each).isprintable()
         return [msgspec.json.decode(event_json(each)) for each in events]
 
 
 def piece(message: bytes) -> bytes:
     return message
+
+
+def test_no_name_of_a_client_moves_the_cursor() -> None:
+    """A line of the feed is read in a terminal; `Journal` looks at each."""
+    declare = record.encode_queue_declare(5, "/", "q\x1b[2J\n", record.DURABLE, EMPTY)
+    assert Journal().batch(declare)[0]["queue"] == "q\x1b[2J\n"
 
 
 def prepare(owner: int = Owner.LOCAL, **more: Any) -> bytes:
