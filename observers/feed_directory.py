@@ -206,9 +206,8 @@ class FeedDirectory:
     def _round(self, sink: FeedSink, selection: Selection) -> bool:
         """Returns whether there was anything. Nothing is read while what was read before is owed to the sink."""
         if self._owed:
-            self._save()
             self._ask_to_keep()
-            return False
+            return self._save()
         rounds = []
         for each in self._open.values():
             found = [_taken(stream) for stream in each.streams()]

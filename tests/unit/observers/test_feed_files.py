@@ -239,6 +239,23 @@ def test_a_directory_that_is_read_only_holds_up_the_feed_alone(
     assert by_broker(told(tmp_path / "out")) == everything(cluster)
 
 
+def test_a_disk_that_was_full_for_a_while(cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read to its end is read to its end, however often it had to wait."""
+    monkeypatch.setattr(feed_sink_files, "RETRY_S", 0.01)
+    real = RollingFiles._write
+    tries = [0]
+
+    def write(*words: Any) -> None:
+        tries[0] += 1
+        if tries[0] % 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(*words)
+
+    monkeypatch.setattr(RollingFiles, "_write", write)
+    read(cluster, tmp_path / "out")
+    assert by_broker(told(tmp_path / "out")) == everything(cluster)
+
+
 def test_a_file_is_due_by_age_and_when_the_feed_ends(cluster: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     program = "import typer; from understudy.observers.feed_command import feed; typer.run(feed)"
