@@ -61,6 +61,33 @@ FILLED = "disk space in /data is below the reserve, for its own journal"
 PLENTY_OF_ROOM = 1 << 40
 
 
+class DiskFailedError(BaseException):
+    """A disk has failed while the core waited for it. No Exception: the process ends there, and nobody goes on for it."""
+
+    def __init__(self, error: JournalFailedError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class BlockingJournal:
+    """What of a journal waits for the disk, as the server's driver of it does that: a failure is the end."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def sync_now(self) -> None:
+        try:
+            self._journal.sync_now()
+        except JournalFailedError as error:
+            raise DiskFailedError(error) from error
+
+    def begin_anew(self, checkpoint: bytes) -> None:
+        try:
+            self._journal.begin_anew(checkpoint)
+        except JournalFailedError as error:
+            raise DiskFailedError(error) from error
+
+
 class SimNode:
     """A broker process that can be killed, paused and started again.
 
@@ -155,7 +182,7 @@ class SimNode:
         self.fair_time = FairTime(self.world.now_ms, self.wall_ms)
         try:
             self._open_core()
-        except (OSError, StorageFullError, JournalFailedError) as error:  # the disk fails during recovery
+        except (OSError, StorageFullError, JournalFailedError, DiskFailedError) as error:  # during recovery
             self._disk_failed(error)
             return
         self.world.note(self.name, f"starts; its log ends at {self.node.state.log.end}")
@@ -190,7 +217,7 @@ class SimNode:
             wall_ms=lambda: self.wall_ms,
         )
         self.journal = recovered.journal
-        port.connect(self.journal, self.journal)
+        port.connect(self.journal, BlockingJournal(self.journal))
         self.turns = TurnEngine(self, self.rng.randrange(100, LAZY_MS * MS))
         self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
         self.node.open(port, self.world.now_ms, self.wall_ms)
@@ -364,7 +391,7 @@ class SimNode:
                 self._feeding = False
             if self.incarnation == incarnation and self.up:
                 self._end_turn()
-        except (OSError, StorageFullError, JournalFailedError) as error:
+        except (OSError, StorageFullError, JournalFailedError, DiskFailedError) as error:
             if isinstance(error, JournalFailedError) and self.journal.failure is None:
                 raise
             self._disk_failed(error)
@@ -389,8 +416,9 @@ class SimNode:
             self._left_turn_of = 0
             self.run(_nothing)
 
-    def _disk_failed(self, error: Exception) -> None:
+    def _disk_failed(self, failure: BaseException) -> None:
         """A disk that fails ends the process (exit code 74), and nothing is tried again."""
+        error = failure.error if isinstance(failure, DiskFailedError) else failure
         kind = "disk-full" if "no room" in f"{error} {error.__cause__}" else "fsync-error"
         self.world.fault(kind, f"{self.name} exits: {error}")
         self.crash(hard=False)
@@ -547,7 +575,7 @@ class SimNode:
         self.journal.close()
         try:
             self._open_core()
-        except (OSError, StorageFullError, JournalFailedError) as error:  # the disk fails during recovery
+        except (OSError, StorageFullError, JournalFailedError, DiskFailedError) as error:  # during recovery
             self._disk_failed(error)
 
     def refuse_to_run(self, reason: str) -> None:

@@ -8,11 +8,14 @@ from random import Random
 import attrs
 
 from tests.simulation import calls
+from tests.simulation.checkers.instruments import watching_queues
 from tests.simulation.disk import PowerCutError
+from tests.simulation.group import Group
 from tests.simulation.knobs import Knobs
 from tests.simulation.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
 from tests.simulation.sim_node import SimNode
 from understudy.broker.amqp.properties import encode_properties
+from understudy.replicator import wire
 
 
 def keep_first_sector(node: SimNode) -> None:
@@ -104,3 +107,18 @@ def fill(group: Scenario) -> None:
         hand(publish_confirmed, "filler", Random(1).randbytes(1_000))
     hand(calls.purge, "filler")
     hand.go()
+
+
+def test_who_waits_for_a_disk_that_fails_ends_at_once() -> None:
+    """As the server does: else it would go on with an epoch that is not on its disk, and acknowledge under it."""
+    group = Group(1, brokers=2)
+    with watching_queues(), group.cluster.knobs.in_force():
+        group.start()
+        (backup,) = group.backups
+        backup.disk_hangs = True  # nothing else would find out about the failure
+        backup.storage.failing_syncs = 1
+        link, epoch = backup.ha.backup.link, backup.ha.replicator.epoch_seen
+        assert link is not None
+        resume = wire.encode_resume(epoch + 1, backup.node.state.log.end, 0)
+        backup.run(backup.ha.link_message, link, resume)
+        assert not backup.up
