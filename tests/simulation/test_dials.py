@@ -18,7 +18,7 @@ def test_a_dial_to_the_former_primary_does_not_hold_back_the_next_one(monkeypatc
         hand.go()
         group.run_ms(300)
         primary.pause()
-        monkeypatch.setattr("tests.simulation.sim_network.DIAL_TIMEOUT_MS", 10_000)
+        monkeypatch.setattr("tests.simulation.sim_network.DIAL_TIMEOUT_MS", 40_000)
         for node in reversed(backups):
             group.crash(node)
         for node in reversed(backups):
@@ -30,5 +30,6 @@ def test_a_dial_to_the_former_primary_does_not_hold_back_the_next_one(monkeypatc
         group.until("one leads", leads, 60_000)
         before_ms = group.world.now_ms
         group.until("it serves", lambda: group.cluster.primary() in backups, 60_000)
-        assert group.world.now_ms - before_ms < 2_000
+        # Both have restarted, so the former primary is waited for: ha.expected_timeout_s (decision 0028). Its dial lasts longer.
+        assert group.world.now_ms - before_ms < 12_000
         primary.resume()
