@@ -135,6 +135,7 @@ class SimCluster:
             founds=name == "b1",
             min_insync=self.knobs.min_insync,
             backup_timeout_ms=self.knobs.backup_timeout_ms,
+            expected_timeout_ms=self.knobs.expected_timeout_ms,
             link_unacknowledged_bytes=self.knobs.credit_bytes,
             replicate=self.knobs.replicate,
         )

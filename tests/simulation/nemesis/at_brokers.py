@@ -16,6 +16,8 @@ from understudy.ha.coordination import GroupState
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
 
+SOON_MS = 150
+"""Less than it takes to miss a broker."""
 VOTE_TRIES = 30
 VOTE_WAIT_MS = 20
 
@@ -296,22 +298,24 @@ class LostTail(Strike):
     octets: int
     back_ms: int
     others_ms: Times = ()
-    """These die with it, and are back a little later: what they knew beyond their disks they do not know any more."""
+    """These die with it: what they knew beyond their disks they do not know any more. They are back soon if it cannot know."""
 
     def hit(self, havoc: Havoc, why: str = "") -> bool:
         node, group = havoc.node(self.broker), havoc.store.group
         if group is None or not node.up or node.paused or not Wipe.spares_a_copy(havoc, node, group):
             return False
-        quiet = havoc.is_quiet
+        quiet, was = havoc.is_quiet, role(node)
         node.crash(True)
         if node.lose_tail(self.octets, lambda knows: not knows and not quiet):
             how = "knows it" if node.knows_loss else "cannot know it"
             havoc.world.fault(self.verb, f"{node.name} loses {self.octets} octets at the end of its journal, and {how}")
             for other, ms in self.others_ms:
                 if havoc.node(other).up and not havoc.node(other).paused:
-                    havoc.kill(havoc.node(other), ms, hard=False)
+                    havoc.kill(havoc.node(other), ms if node.knows_loss else min(ms, SOON_MS), hard=False)
+        else:
+            havoc.world.fault(f"{Power.verb}-{was}", f"{node.name}, and its disk loses nothing")
         havoc.world.at((self.back_ms if node.knows_loss or not node.lost_tail else 1) * MS, node.start_if_down)
-        return node.lost_tail
+        return True
 
 
 @attrs.frozen(kw_only=True)

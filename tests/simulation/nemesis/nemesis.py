@@ -14,6 +14,7 @@ import attrs
 
 from tests.simulation.nemesis.ambushes import MOMENTS, OF_BRANCHES, Ambushes
 from tests.simulation.nemesis.at_brokers import (
+    SOON_MS,
     VOTE_TRIES,
     ClockJump,
     Crash,
@@ -439,7 +440,10 @@ class Nemesis:
         octets = rng.choice((1, 600, 600, 2_000, 10_000, 1 << 30))
         back_ms = rng.choice((1, 200, 4_000, 9_000))
         others = [other for other in self.cluster.nodes if other != broker] if rng.random() < ALL_DIE else []
-        times = tuple((other, rng.randrange(1, 150)) for other in others)
+        longest_ms = rng.choice((SOON_MS, LONGEST_MS))  # longer than it takes to give them up
+        times = tuple((other, rng.randrange(longest_ms - SOON_MS + 1, longest_ms)) for other in others)
+        if others and longest_ms > SOON_MS:
+            back_ms = 1  # it has time to go on without them
         return LostTail(broker=broker, octets=octets, back_ms=back_ms, others_ms=times)
 
     def _unheard_add(self, rng: Random) -> Strike | None:

@@ -95,6 +95,7 @@ KNOBS = {
     "bucket_shift": _Knob(),
     "idle_ms": _Knob(),
     "backup_timeout_ms": _Knob(),
+    "expected_timeout_ms": _Knob(),
     "shared_turns": _Knob(read=_share, show=lambda share: f"{share:g}"),
     "inline_syncs": _Knob(read=_share, show=lambda share: f"{share:g}"),
     "unstable_bytes_per_connection": _Knob("limits"),
