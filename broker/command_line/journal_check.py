@@ -211,7 +211,7 @@ def check_text(found: dict[str, Any]) -> str:
         lines += [
             f"  DOUBTFUL {found['doubt']}",
             "           A crash at one moment looks like that, and so does a file that was removed. More may have stood behind",
-            f"           offset {found['last_offset']:,}: the broker does not lead as long as another listed one may hold it.",
+            f"           offset {found['last_offset']:,}; other brokers of the group know, and a longer log leads.",
         ]
     else:
         lines.append("  whole    every byte that was synced is there")
