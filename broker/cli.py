@@ -191,7 +191,7 @@ def show_command(
     vhost: Annotated[str | None, typer.Option(help="Only the branch of this one.")] = None,
     as_json: _Json = False,
 ) -> None:
-    """Show one branch that is in doubt, or that an operator has completed and nobody has forgotten; fail if there is none."""
+    """Show one branch that is in doubt, or that an operator has completed and that was not forgotten yet; fail if there is none."""
     from understudy.broker.command_line.dtx_command import only, show_text  # noqa: PLC0415  # as above
 
     wanted = _parsed(xid)

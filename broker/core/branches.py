@@ -11,7 +11,7 @@ from understudy.broker.transactions.tx_buffer import TxBuffer
 
 
 def branches_in_doubt(state: BrokerState) -> Iterator[InDoubt]:
-    """Prepared branches, and those that an operator has completed and nobody has forgotten.
+    """Prepared branches, and those that an operator has completed and that were not forgotten yet.
 
     Which these are is settled by the first step; each row is made when it is asked for.
     """
