@@ -53,16 +53,18 @@ class HaFacts:
         elif isinstance(event, TransactionRefused):
             tell(
                 "vote",
-                tx=self._tx(event.tx),
+                tx=self._facts.tx_text(event.tx),
                 vote="failed",
                 prepare_offset=event.prepare_offset,
                 reason=event.reason,
                 backup=event.backup,
             )
         elif isinstance(event, TrackerAdded):
-            tell("tracker_add", tx=self._tx(event.tx), backup=event.backup, queue=event.queue, left=event.left)
+            tell(
+                "tracker_add", tx=self._facts.tx_text(event.tx), backup=event.backup, queue=event.queue, left=event.left
+            )
         elif isinstance(event, TrackerCleared):
-            tell("tracker_clear", tx=self._tx(event.tx), backup=event.backup)
+            tell("tracker_clear", tx=self._facts.tx_text(event.tx), backup=event.backup)
 
     def _status(self, event: StatusChanged) -> None:
         tell = self._facts.tell
@@ -73,10 +75,6 @@ class HaFacts:
                 tell("promote", was=was)
             tell("role", role=role, was=was, primary=event.primary)
         tell("status", status=event.status, was=event.was, primary=event.primary)
-
-    def _tx(self, tx: str) -> str:
-        founding = self._facts.founding
-        return f"{founding}/{tx}" if founding else tx
 
     def step_down(self, reason: str) -> None:
         """A primary's core is to be dropped."""
@@ -114,7 +112,7 @@ class HaFacts:
                 blockers=len(blockers),
             )
             for what, queue, tx, left in blockers:
-                text = self._tx(tx) if tx else ""
+                text = self._facts.tx_text(tx) if tx else ""
                 self._facts.tell("blocker", backup=row.broker, what=what, queue=queue, tx=text, left=left)
 
 

@@ -630,10 +630,51 @@ class Dropped(Event):
 
 
 class Confirm(Event):
-    """A publisher was told that its message is safe. No broker tells this yet."""
+    """A publisher was told (basic.ack) that messages are safe. Only at detail "messages".
 
-    queue: str
-    id: int
+    The messages are those of the `Enqueue` events at ``first_offset`` to ``last_offset``: each record there is of this channel.
+    Publishes of a channel that do not follow one another in the log make several events.
+
+    Attributes:
+        client: name of the connection, as ``/connections`` shows it.
+        channel: number of the channel.
+        tag: the highest delivery tag of these.
+        first_offset, last_offset: of the ENQUEUE records; 0 if the messages came to no queue whose messages are in the log.
+        count: how many messages.
+    """
+
+    client: str
+    channel: int
+    tag: int
+    first_offset: int
+    last_offset: int
+    count: int
+
+
+class Told(Event):
+    """A client was told what became of a transaction. Only at detail "messages".
+
+    Attributes:
+        answer: ``tx.commit-ok``, ``tx.rollback-ok``, ``dtx.commit-ok``, ``dtx.rollback-ok``, ``channel.close`` (the commit was
+            refused) or ``outcome`` (the answer to an outcome query: a message).
+        outcome: ``committed`` or ``rolled back``; of another answer to a transaction manager, its status.
+        tx: the transaction; "" of an outcome query, and of a branch that is not there any more.
+        name: the client's; of an outcome query its subject, of a branch its xid.
+        csn: of the transaction; 0 if it has none.
+        prepare_offset: of its PREPARE; 0 if it has none.
+        decided_at: offset of its COMMIT or ROLLBACK; 0 if it has none.
+        client, channel: name of the connection, and number of the channel; "" and 0 of an outcome query.
+    """
+
+    answer: str
+    outcome: str
+    tx: str = ""
+    name: str = ""
+    csn: int = 0
+    prepare_offset: int = 0
+    decided_at: int = 0
+    client: str = ""
+    channel: int = 0
 
 
 class Deliver(Event):
@@ -642,6 +683,8 @@ class Deliver(Event):
     queue: str
     id: int
     redelivered: bool = False
+    vhost: str = ""
+    queue_id: int = 0
 
 
 class Requeue(Event):
@@ -649,6 +692,8 @@ class Requeue(Event):
 
     queue: str
     id: int
+    vhost: str = ""
+    queue_id: int = 0
 
 
 EVENT_TYPES: Final[tuple[type[Event], ...]] = tuple(Event.__subclasses__())

@@ -202,7 +202,7 @@ class FeedConfig:
     """[feed]: `hold_bytes` of the journal are kept at most for readers of the event feed that are behind; 0: nothing is.
 
     With `facts` the broker writes what is no record (roles, links, readiness, refusals) into files beside its journal; with
-    the `detail` "messages" each delivery and requeue, too.
+    the `detail` "messages" also what clients are told: deliveries, requeues, confirms, outcomes.
 
     The others are for the plugin `feed`, which runs `understudy feed --out` beside the broker.
     """

@@ -27,6 +27,7 @@ from understudy.broker.core.limits import Limits
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.core.state import BrokerState
+from understudy.broker.core.told import Confirmed, Told
 from understudy.broker.core.transactions import Transactions
 from understudy.broker.log import record
 from understudy.broker.log.journal_gate import JournalGate
@@ -38,6 +39,7 @@ from understudy.broker.plugin import Stability
 from understudy.broker.transactions.tx_buffer import TxBuffer, groups_of
 
 if TYPE_CHECKING:
+    from understudy.broker.core.channel import Channel
     from understudy.broker.core.connection import Connection
 
 
@@ -77,6 +79,8 @@ class Broker:
             stopped they could not. Ticks come ten times a second, or more often.
         on_delivered: are told of each message that is handed to a client, in the order of this list.
         on_requeued: are told of each message that returns to its place in a queue.
+        on_confirmed: are told which publishes of a channel one basic.ack confirms. A channel looks for listeners when it is opened.
+        on_told: are told when a client is told what became of a transaction.
         leaving: it turns its clients away. That a consumer goes with them says nothing of its queue: the client comes back, here
             or elsewhere.
     """
@@ -143,6 +147,8 @@ class Broker:
         self.expiry = Expiry(self)
         self.on_delivered: list[Callable[[Queue, Entry, bool], None]] = []
         self.on_requeued: list[Callable[[Queue, Entry], None]] = []
+        self.on_confirmed: list[Callable[[Channel, list[Confirmed]], None]] = []
+        self.on_told: list[Callable[[Told], None]] = []
 
     # -- leading --------------------------------------------------------------------------------------------------
 
@@ -524,6 +530,11 @@ class Broker:
             if entry is None or not entry.deadline_ms or entry.deadline_ms >= self.expiry_ms:
                 return entry
             self.expired(queue, entry)
+
+    def tell_outcome(self, told: Told) -> None:
+        """Tell whoever listens; called only if there is a listener."""
+        for listener in self.on_told:
+            listener(told)
 
     def tell_delivered(self, queue: Queue, entry: Entry) -> None:
         """Tell whoever listens; called only if there is a listener."""

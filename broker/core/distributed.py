@@ -7,7 +7,7 @@ themselves belong to the broker (``dtx_manager.py``); most verbs only ask it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 from understudy.broker.amqp.constants import FRAME_OVERHEAD
 from understudy.broker.amqp.methods import (
@@ -36,8 +36,10 @@ from understudy.broker.amqp.methods import (
 )
 from understudy.broker.core.association import Association
 from understudy.broker.core.dtx_manager import BranchState, BranchWork
+from understudy.broker.core.told import Told
 from understudy.broker.errors import DtxCommandInvalidError, IllegalStateError, PreconditionFailedError
 from understudy.broker.transactions.dtx_branch import BranchName
+from understudy.broker.transactions.outcomes import Outcome
 from understudy.broker.transactions.xa_status import XaStatus
 from understudy.broker.transactions.xid import Xid
 
@@ -76,6 +78,20 @@ class MethodAsker:
         self._channel.send(self._ok_key, *values)
 
 
+class _ToldAsker(NamedTuple):
+    """An `Asker` whose answer is heard by others, too."""
+
+    key: int
+    answer: Callable[..., None]
+
+
+_DECIDED: Final = {
+    ("dtx.commit-ok", XaStatus.OK): Outcome.COMMITTED.text,
+    ("dtx.commit-ok", XaStatus.RBROLLBACK): Outcome.ROLLED_BACK.text,
+    ("dtx.commit-ok", XaStatus.RBTIMEOUT): Outcome.ROLLED_BACK.text,
+    ("dtx.rollback-ok", XaStatus.OK): Outcome.ROLLED_BACK.text,
+    ("dtx.rollback-ok", XaStatus.RBTIMEOUT): Outcome.ROLLED_BACK.text,
+}
 _METHODS: Final = {
     "select": (DTX_SELECT, DTX_SELECT_OK),
     "start": (DTX_START, DTX_START_OK),
@@ -133,6 +149,23 @@ class Distributed:
         channel.held = True
         awaited = channel.given_up
         return lambda value: channel.answered(lambda: asker.answer(int(value)), awaited)
+
+    def _decision(self, asker: Asker, method: str, args: tuple[Any, ...]) -> Callable[[Any], None]:
+        """`_answer` of a verb that decides a branch; whoever listens hears what the manager is told."""
+        if not self._broker.on_told:
+            return self._answer(asker)
+        name = self._name(args)
+        tx = self._broker.dtx.content(name)
+        channel = self._channel
+        answer = asker.answer
+
+        def tell(status: int) -> None:
+            answer(status)
+            xa = XaStatus(status)
+            outcome = _DECIDED.get((method, xa), xa.name.lower())
+            self._broker.tell_outcome(Told(method, outcome, channel, tx, str(name[1])))
+
+        return self._answer(_ToldAsker(asker.key, tell))
 
     def _select(self, asker: Asker, args: tuple[Any, ...]) -> None:
         channel = self._channel
@@ -224,11 +257,11 @@ class Distributed:
         self._broker.dtx.prepare(self._channel, asker.key, self._name(args), answer)
 
     def _commit(self, asker: Asker, args: tuple[Any, ...]) -> None:
-        answer = self._answer(asker)
+        answer = self._decision(asker, "dtx.commit-ok", args)
         self._broker.dtx.commit(self._channel, asker.key, self._name(args), args[3], answer)
 
     def _rollback(self, asker: Asker, args: tuple[Any, ...]) -> None:
-        answer = self._answer(asker)
+        answer = self._decision(asker, "dtx.rollback-ok", args)
         self._broker.dtx.rollback(self._channel, asker.key, self._name(args), answer)
 
     def _forget(self, asker: Asker, args: tuple[Any, ...]) -> None:

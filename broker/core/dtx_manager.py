@@ -120,6 +120,11 @@ class DtxManager:
                 if queue is not None:
                     queue.lock(entry_id)
 
+    def content(self, name: BranchName) -> TxBuffer | None:
+        """What the branch holds; None if there is none of that name, or it has failed."""
+        work = self._branches.get(name)
+        return work.tx if work is not None else None
+
     # -- work -----------------------------------------------------------------------------------------------------
 
     def start(self, name: BranchName) -> BranchWork:

@@ -69,6 +69,10 @@ class Facts:
         self._look()
         self.waiting.append(Fact(name, fields, self._wall_ms(), self.founding, self._epoch, self._offset))
 
+    def tx_text(self, tx_id: str) -> str:
+        """How events name the transaction ``tx_id``: unique over foundings of a group of this name."""
+        return f"{self.founding}/{tx_id}" if self.founding else tx_id
+
     def take(self) -> tuple[list[Fact], int]:
         """What waits, and how many were dropped behind that; they are the caller's."""
         taken = self.waiting, self.dropped

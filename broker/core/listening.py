@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import attrs
 
 from understudy.broker.core.entry import Entry
-from understudy.broker.core.facts import Facts
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log.record import Group
@@ -42,17 +41,6 @@ def listen(broker: Broker, listener: Listener) -> None:
         state.on_applied_tx.append(lambda tx: decided(view_of(state, tx)))
     if delivered is not None:
         broker.on_delivered.append(lambda queue, entry, again: delivered(_delivery(queue, entry, again)))
-
-
-def tell_messages(broker: Broker, facts: Facts) -> None:
-    """Tell ``facts`` of each message that is delivered or requeued in this core from now on."""
-    tell = facts.tell
-
-    def delivered(queue: Queue, entry: Entry, again: bool) -> None:
-        tell("deliver", queue=queue.name, id=entry.id, redelivered=again)
-
-    broker.on_delivered.append(delivered)
-    broker.on_requeued.append(lambda queue, entry: tell("requeue", queue=queue.name, id=entry.id))
 
 
 def view_of(state: BrokerState, tx: TxBuffer) -> TxView:

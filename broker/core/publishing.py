@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.amqp.encode import ack_frame, nack_frame, return_frames, with_large_body
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from understudy.broker.core.exchanges import Exchange
     from understudy.broker.core.queue import Queue
     from understudy.broker.core.registry import VirtualHost
+    from understudy.broker.core.told import Confirmed
     from understudy.broker.core.transacting import Transacting
 
 NO_ROUTE = 312
@@ -49,11 +51,12 @@ class Publishing:
         self._next_tag = 0
         self._acked_tag = 0
         self._ack_upto = 0
+        self._unconfirmed: deque[Confirmed] | None = deque() if channel.broker.on_confirmed else None
 
     def handlers(self) -> dict[int, Handler]:
         return {CONFIRM_SELECT: self._select}
 
-    def publish(self, args: tuple[Any, ...], properties: bytes, body: bytes) -> None:
+    def publish(self, args: tuple[Any, ...], properties: bytes, body: bytes) -> None:  # noqa: C901  # hot: no call to save a line
         """basic.publish: ``args`` is (exchange, routing key, mandatory, immediate)."""
         exchange, routing_key, mandatory, immediate = args
         connection = self._connection
@@ -90,6 +93,8 @@ class Publishing:
             connection.published(MESSAGE_BYTES + len(routing_key) + len(body) + len(properties))
         if self.confirming:
             self._next_tag += 1
+            if self._unconfirmed is not None:
+                self._unconfirmed.append((self._next_tag, message.offset))
             broker.complete(broker.log.end, self._confirmed, self._next_tag)
 
     def _refused(self) -> bool:
@@ -199,6 +204,8 @@ class Publishing:
         self._connection.published(MESSAGE_BYTES + len(body) + len(properties))
         if self.confirming:
             self._next_tag += 1
+            if self._unconfirmed is not None:
+                self._unconfirmed.append((self._next_tag, 0))
             self._broker.complete(self._broker.provable(), self._confirmed, self._next_tag)
 
     # -- confirms -------------------------------------------------------------------------------------------------
@@ -224,6 +231,15 @@ class Publishing:
         self._acked_tag = upto
         if not self._channel.ended and not self._channel.closing:
             self._connection.write(ack_frame(self._channel.number, upto, multiple))
+            if self._unconfirmed is not None:
+                self._tell_confirmed(self._unconfirmed, upto)
+
+    def _tell_confirmed(self, unconfirmed: deque[Confirmed], upto: int) -> None:
+        confirmed = []
+        while unconfirmed and unconfirmed[0][0] <= upto:
+            confirmed.append(unconfirmed.popleft())
+        for told in self._broker.on_confirmed:
+            told(self._channel, confirmed)
 
 
 __all__ = ["BASIC_PUBLISH", "Publishing"]

@@ -19,6 +19,7 @@ from understudy.broker.amqp.methods import (
 from understudy.broker.amqp.properties import header
 from understudy.broker.core.delivery_ledger import Delivery
 from understudy.broker.core.entry import ACQUIRED
+from understudy.broker.core.told import Told
 from understudy.broker.errors import PreconditionFailedError, ResourceErrorSoft
 from understudy.broker.message import Message
 from understudy.broker.transactions.outcome_query import NAME_BYTES, answer_query, is_own_id, tx_id_text
@@ -220,6 +221,7 @@ class Transacting:
             channel.fail(
                 PreconditionFailedError(f"transaction {tx_id_text(tx.tx_id)} rolled back: {tx.reason}"), TX_COMMIT
             )
+            self._tell_outcome("channel.close", Outcome.ROLLED_BACK, tx)
 
     def _tell_committed(self, session: Session) -> None:
         channel = self._channel
@@ -227,7 +229,12 @@ class Transacting:
         if not channel.ended and not channel.closing:
             channel.awaiting = 0
             channel.send(TX_COMMIT_OK)
+            self._tell_outcome("tx.commit-ok", Outcome.COMMITTED, session.tx)
             channel.resume()
+
+    def _tell_outcome(self, answer: str, outcome: Outcome, tx: TxBuffer) -> None:
+        if self._broker.on_told:
+            self._broker.tell_outcome(Told(answer, outcome.text, self._channel, tx))
 
     def _committed(self, session: Session) -> None:
         for delivery in session.requeued:
@@ -254,13 +261,16 @@ class Transacting:
         if session is not None:
             offset = self._abandon(session, "rolled back by the client")
             self._tx_id = self._broker.transactions.next_id()
+        tx = session.tx if session is not None else None
         if offset:
-            self._channel.answer_when_stable(offset, TX_ROLLBACK, self._tell_rolled_back)
+            self._channel.answer_when_stable(offset, TX_ROLLBACK, lambda: self._tell_rolled_back(tx))
         else:
-            self._tell_rolled_back()
+            self._tell_rolled_back(tx)
 
-    def _tell_rolled_back(self) -> None:
+    def _tell_rolled_back(self, tx: TxBuffer | None) -> None:
         self._channel.send(TX_ROLLBACK_OK)
+        if tx is not None:
+            self._tell_outcome("tx.rollback-ok", Outcome.ROLLED_BACK, tx)
 
     def _abandon(self, session: Session, reason: str) -> int:
         """Roll it back. Returns the offset of its ROLLBACK; 0 if the log knows nothing of it, and its queues have let go."""

@@ -27,7 +27,7 @@ from understudy.broker.core.facts import Facts
 from understudy.broker.core.gate_port import GatePort
 from understudy.broker.core.let_go import let_go_in_slices
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.listening import tell_messages
+from understudy.broker.core.message_facts import MessageFacts
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.turn import TurnEngine
@@ -186,7 +186,7 @@ class NodeDriver:
         self._plugins.listen(node.broker)
         node.broker.facts = self._facts
         if self._config.feed.detail == "messages":
-            tell_messages(node.broker, self._facts)
+            MessageFacts(node.broker, self._facts)
         if extension is None:
             self._facts.tell("role", role="standalone")
         self.node = node

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from understudy.broker.core.told import Told
 from understudy.broker.errors import PreconditionFailedError
 from understudy.broker.log import record
 from understudy.broker.log.position import ID_EPOCH_SHIFT
@@ -98,7 +99,9 @@ def _ask(broker: Broker, question: _Question) -> None:
 def _answer(broker: Broker, question: _Question) -> None:
     subject = question.subject
     if is_own_id(subject):
-        question.reply.send(_own_outcome(broker, subject))
+        text = _own_outcome(broker, subject)
+        question.reply.send(text)
+        _tell(broker, subject, text)
         return
     if not broker.bars(subject):
         broker.barred_names.pop(subject, None)
@@ -112,6 +115,12 @@ def _answer(broker: Broker, question: _Question) -> None:
             _ask(broker, question)  # it ended meanwhile without an outcome under its name: bar the name first
             return
     question.reply.send(outcome.text)
+    _tell(broker, subject, outcome.text)
+
+
+def _tell(broker: Broker, subject: str, outcome: str) -> None:
+    if broker.on_told and outcome in (Outcome.COMMITTED.text, Outcome.ROLLED_BACK.text):
+        broker.tell_outcome(Told("outcome", outcome, None, None, subject))
 
 
 def _own_outcome(broker: Broker, text: str) -> str:

@@ -1,0 +1,31 @@
+"""What a client was told, as listeners of the core hear it (``Broker.on_confirmed``, ``Broker.on_told``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from understudy.broker.core.channel import Channel
+    from understudy.broker.transactions.tx_buffer import TxBuffer
+
+
+class Told(NamedTuple):
+    """A client is told what became of a transaction.
+
+    Attributes:
+        answer: the method, or ``outcome`` for the answer to an outcome query.
+        outcome: ``committed`` or ``rolled back``; of another answer to a transaction manager, its status.
+        channel: of that client; None if the answer is a message.
+        tx: the transaction; None if only its name is known.
+        name: the name in the question, or the xid of a branch; "" for the transaction's own name.
+    """
+
+    answer: str
+    outcome: str
+    channel: Channel | None
+    tx: TxBuffer | None
+    name: str = ""
+
+
+Confirmed = tuple[int, int]
+"""(delivery tag, offset of the ENQUEUE record) of a publish; offset 0: it brought nothing to the log."""

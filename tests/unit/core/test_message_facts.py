@@ -1,0 +1,191 @@
+"""What detail "messages" tells of one core: exactly what its clients were told, joined to the log by offset, id and transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.core.core_kit import Core, publish
+from understudy.broker.amqp.methods import (
+    BASIC_ACK,
+    BASIC_GET,
+    BASIC_NACK,
+    CHANNEL_CLOSE,
+    CONFIRM_SELECT,
+    DTX_COMMIT,
+    DTX_END,
+    DTX_PREPARE,
+    DTX_ROLLBACK,
+    DTX_SELECT,
+    DTX_START,
+    TX_COMMIT,
+    TX_ROLLBACK,
+    TX_SELECT,
+    encode_method,
+)
+from understudy.broker.core.facts import Facts
+from understudy.broker.core.message_facts import MessageFacts, runs
+
+Row = dict[str, Any]
+
+
+class ToldCore:
+    """A core whose messages are told; facts as rows."""
+
+    def __init__(self) -> None:
+        self.core = Core()
+        self.facts = Facts(lambda: 7)
+        self.facts.founding = "abc"
+        self.facts.follow(self.core.node.state.log)
+        MessageFacts(self.core.broker, self.facts)
+
+    def rows(self, *names: str) -> list[Row]:
+        return [each.fields for each in self.facts.take()[0] if not names or each.name in names]
+
+
+def test_runs_are_consecutive_in_tag_and_offset() -> None:
+    assert list(runs([])) == []
+    assert list(runs([(1, 10), (2, 11), (3, 12)])) == [(3, 10, 12, 3)]
+    assert list(runs([(1, 10), (2, 12), (3, 13)])) == [(1, 10, 10, 1), (3, 12, 13, 2)]
+    assert list(runs([(1, 10), (3, 11)])) == [(1, 10, 10, 1), (3, 11, 11, 1)], "tag 2 was refused"
+    assert list(runs([(1, 0), (2, 0), (3, 10), (4, 0)])) == [(2, 0, 0, 2), (3, 10, 10, 1), (4, 0, 0, 1)]
+
+
+def test_a_confirm_names_the_records_of_its_channel_and_no_others() -> None:
+    told = ToldCore()
+    core = told.core
+    client = core.client(channels=2)
+    core.queue(client, "q")
+    client.send(encode_method(1, CONFIRM_SELECT, False), encode_method(2, CONFIRM_SELECT, False))
+    base = core.node.state.log.end
+    client.send(publish("q", b"1"), publish("q", b"2"), publish("q", b"3", channel=2), publish("q", b"4"))
+    assert told.rows("confirm") == [], "nothing is told before it is stable"
+    core.sync()
+    one = {"client": "test", "channel": 1}
+    assert told.rows("confirm") == [
+        one | {"tag": 2, "first_offset": base + 1, "last_offset": base + 2, "count": 2},
+        one | {"tag": 3, "first_offset": base + 4, "last_offset": base + 4, "count": 1},
+        {"client": "test", "channel": 2, "tag": 1, "first_offset": base + 3, "last_offset": base + 3, "count": 1},
+    ]
+    client.send(publish("nowhere", b"5"), publish("q", b"6"))
+    core.sync()
+    assert told.rows("confirm") == [
+        one | {"tag": 4, "first_offset": 0, "last_offset": 0, "count": 1},
+        one | {"tag": 5, "first_offset": base + 5, "last_offset": base + 5, "count": 1},
+    ]
+
+
+def test_a_refused_publish_is_not_confirmed() -> None:
+    """A nack of the second: its tag is in no fact."""
+    told = ToldCore()
+    core = told.core
+    client = core.client()
+    core.queue(client, "q")
+    client.send(encode_method(1, CONFIRM_SELECT, False), publish("q", b"1"))
+    core.broker.refuse_work("disk", "it is full")
+    client.send(publish("q", b"2"))
+    core.broker.refuse_work("disk", "")
+    client.send(publish("q", b"3"))
+    core.sync()
+    assert [(row["tag"], row["count"]) for row in told.rows("confirm")] == [(1, 1), (3, 1)]
+
+
+def test_what_nobody_was_told_is_no_fact() -> None:
+    told = ToldCore()
+    core = told.core
+    client = core.client()
+    core.queue(client, "q")
+    client.send(encode_method(1, CONFIRM_SELECT, False), publish("q", b"1"))
+    client.send(encode_method(1, CHANNEL_CLOSE, 200, "bye", 0, 0))
+    core.sync()
+    assert "basic.ack" not in client.heard()
+    assert told.rows("confirm") == []
+
+
+def test_outcomes_of_transactions() -> None:
+    told = ToldCore()
+    core = told.core
+    client = core.client()
+    core.queue(client, "q")
+    client.send(encode_method(1, TX_SELECT), publish("q", b"1"), encode_method(1, TX_COMMIT))
+    (tx,) = core.node.state.transactions.values()
+    assert told.rows("told") == []
+    core.sync()
+    (row,) = told.rows("told")
+    assert (row["answer"], row["outcome"], row["tx"], row["csn"]) == ("tx.commit-ok", "committed", "abc/1.1", 1)
+    assert (row["client"], row["channel"]) == ("test", 1)
+    assert row["prepare_offset"] == tx.prepare_offset < row["decided_at"] == tx.outcome_offset
+    client.send(publish("q", b"2"), encode_method(1, TX_ROLLBACK))
+    core.sync()
+    (row,) = told.rows("told")
+    assert (row["answer"], row["outcome"], row["tx"]) == ("tx.rollback-ok", "rolled back", "abc/1.2")
+    assert (row["csn"], row["prepare_offset"], row["decided_at"]) == (0, 0, core.node.state.log.end)
+    client.send(publish("q", b"3"), encode_method(1, TX_COMMIT))
+    (tx,) = core.node.state.transactions.values()
+    core.broker.transactions.roll_back_closed(tx, "a backup refused it")
+    core.sync()
+    (row,) = told.rows("told")
+    assert (row["answer"], row["outcome"], row["tx"]) == ("channel.close", "rolled back", "abc/1.3")
+
+
+XID = (1, b"global", b"branch")
+
+
+@pytest.mark.parametrize(
+    ("ends", "answer", "outcome"),
+    [
+        ((DTX_COMMIT, *XID, False), "dtx.commit-ok", "committed"),
+        ((DTX_ROLLBACK, *XID), "dtx.rollback-ok", "rolled back"),
+    ],
+)
+def test_outcomes_of_branches(ends: tuple[Any, ...], answer: str, outcome: str) -> None:
+    told = ToldCore()
+    core = told.core
+    client = core.client()
+    core.queue(client, "q")
+    client.send(
+        encode_method(1, DTX_SELECT),
+        encode_method(1, DTX_START, *XID, False, False),
+        publish("q", b"1"),
+        encode_method(1, DTX_END, *XID, False, False),
+        encode_method(1, DTX_PREPARE, *XID),
+    )
+    core.sync()
+    assert client.heard()[-1] == "dtx.prepare-ok"
+    assert told.rows("told") == []
+    client.method(*ends)
+    core.sync()
+    (row,) = told.rows("told")
+    assert client.heard() == [answer]
+    assert (row["answer"], row["outcome"], row["name"]) == (answer, outcome, "1:global:branch")
+    assert row["tx"].startswith("abc/1.")
+    assert row["decided_at"] > 0
+
+
+def test_deliveries_name_queue_and_id() -> None:
+    told = ToldCore()
+    core = told.core
+    client = core.client()
+    core.queue(client, "q")
+    client.publish("q", b"1")
+    core.sync()
+    told.rows()
+    for answer in ((BASIC_NACK, 1, False, True), (BASIC_ACK, 2, False)):
+        client.method(BASIC_GET, "q", False)
+        client.method(*answer)
+    queue = core.node.state.registry.find_queue("/", "q")
+    assert queue is not None
+    same = {"queue": "q", "vhost": "/", "queue_id": queue.id, "id": queue.newest_id}
+    assert told.rows() == [same | {"redelivered": False}, same, same | {"redelivered": True}]
+
+
+def test_nobody_who_listens_costs_nothing() -> None:
+    """At detail "roles" a channel keeps no offsets, and the core has no listener to call."""
+    core = Core()
+    client = core.client()
+    core.queue(client, "q")
+    client.send(encode_method(1, CONFIRM_SELECT, False), publish("q", b"1"))
+    broker = core.broker
+    assert (broker.on_delivered, broker.on_requeued, broker.on_confirmed, broker.on_told) == ([], [], [], [])
+    assert client.connection.channels[1].publishing._unconfirmed is None
