@@ -35,6 +35,19 @@ def method(channel: int, payload: bytes) -> bytes:
 
 
 HANDSHAKE = HEADER + method(0, START_OK) + method(0, TUNE_OK) + method(0, OPEN) + method(1, CHANNEL_OPEN)
+"""All at once. A frame of more than 8192 bytes may not follow before the broker has answered it: see `open_connection`."""
+
+
+def open_connection(port: int, timeout_s: float) -> socket.socket:
+    """A connection whose channel 1 is open: the broker has taken tune-ok, and reads frames as large as it says."""
+    sock = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+    sock.sendall(HANDSHAKE)
+    heard = b""
+    while struct.pack(">HH", 20, 11) not in heard:  # channel.open-ok
+        piece = sock.recv(65_536)
+        assert piece, f"the broker has closed the connection: {heard!r}"
+        heard += piece
+    return sock
 
 
 def answer(port: int, data: bytes, timeout_s: float = 5.0) -> bytes:

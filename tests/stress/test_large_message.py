@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.broker_process import BrokerProcess
-from tests.integration.test_garbage import HANDSHAKE, method
+from tests.integration.test_garbage import method, open_connection
 from tests.stress.clients import Finder, declare
 from tests.stress.group import Group, running_group
 from understudy.broker.amqp.encode import publish_frames
@@ -44,11 +44,11 @@ class RawClient:
     """A client that costs this process little: what it sends is made before."""
 
     def __init__(self, port: int, *first: bytes) -> None:
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self.sock = open_connection(port, timeout_s=60)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._parser = FrameParser(0)
         self._keys: list[int] = []
-        self.sock.sendall(HANDSHAKE + b"".join(first))
+        self.sock.sendall(b"".join(first))
 
     def until(self, *keys: int) -> int:
         """Read until one of these methods has come."""

@@ -18,7 +18,7 @@ import pika
 import pytest
 
 from tests.integration.broker_process import BrokerProcess, wait_until
-from tests.integration.test_garbage import HANDSHAKE, frame, method
+from tests.integration.test_garbage import frame, method, open_connection
 
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(120)]
 
@@ -40,8 +40,8 @@ def peak_mib(broker: BrokerProcess) -> float:
 
 def begin(port: int, announced: int) -> socket.socket:
     """A connection that has begun a message of that size on each of its channels."""
-    sock = socket.create_connection(("127.0.0.1", port), timeout=30)
-    sock.sendall(HANDSHAKE + method(2, struct.pack(">HH", 20, 10) + b"\0"))
+    sock = open_connection(port, timeout_s=30)
+    sock.sendall(method(2, struct.pack(">HH", 20, 10) + b"\0"))
     for channel in range(1, CHANNELS + 1):
         sock.sendall(method(channel, struct.pack(">HHH", 60, 40, 0) + b"\0\1q\0"))
         sock.sendall(frame(2, channel, struct.pack(">HHQH", 60, 0, announced, 0)))
