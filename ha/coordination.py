@@ -29,6 +29,21 @@ class Damage:
     lacks: str
 
 
+@attrs.frozen
+class Bar:
+    """An operator keeps a broker out of the in-sync set, until another command undoes it.
+
+    Attributes:
+        broker: which.
+        by: the user who gave the command, and to which broker.
+        since: wall-clock time, as people read it.
+    """
+
+    broker: BrokerId
+    by: str = ""
+    since: str = ""
+
+
 @attrs.frozen(kw_only=True)
 class GroupState:
     """What the store holds of a group.
@@ -45,6 +60,8 @@ class GroupState:
             not in the log of its base is lost by that decision.
         damaged: the brokers that must not lead, by id. No campaign of one of them is tried; whoever leads clears the entry of a
             broker that holds the whole log again.
+        successor: the broker to which the primary of this epoch has handed over, "" for none: that one is to lead the next epoch.
+        barred: the brokers that an operator has expelled, by id: `barred & members == {}`.
     """
 
     epoch: int
@@ -55,6 +72,8 @@ class GroupState:
     founding: int = 0
     forced: int = 0
     damaged: tuple[Damage, ...] = ()
+    successor: BrokerId = ""
+    barred: tuple[Bar, ...] = ()
 
     def damage_of(self, broker: BrokerId) -> str:
         """What the log of ``broker`` lacks as far as the store knows, "" for nothing."""
@@ -64,6 +83,21 @@ class GroupState:
         """:attr:`damaged` with this entry for ``broker``; without an entry for it if ``lacks`` is ""."""
         others = [each for each in self.damaged if each.broker != broker]
         return tuple(sorted([*others, Damage(broker, lacks)] if lacks else others, key=lambda each: each.broker))
+
+    def bar_of(self, broker: BrokerId) -> Bar | None:
+        """How ``broker`` is barred, None if it is not."""
+        return next((each for each in self.barred if each.broker == broker), None)
+
+    def barring(self, bar: Bar) -> GroupState:
+        """This state, less ``bar.broker`` in the set, and with the bar; the version is the caller's business."""
+        members = tuple(each for each in self.members if each != bar.broker)
+        others = [each for each in self.barred if each.broker != bar.broker]
+        barred = tuple(sorted([*others, bar], key=lambda each: each.broker))
+        return attrs.evolve(self, members=members, barred=barred)
+
+    def admitting(self, broker: BrokerId) -> GroupState:
+        """This state without a bar of ``broker``, which is not in the set by that."""
+        return attrs.evolve(self, barred=tuple(each for each in self.barred if each.broker != broker))
 
 
 @attrs.frozen(kw_only=True)

@@ -33,7 +33,7 @@ import attrs
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.server.file_storage import make_directory
 from understudy.broker.server.private_files import FILE_MODE
-from understudy.ha.coordination import BrokerId, BrokerInfo, Damage, GroupState
+from understudy.ha.coordination import Bar, BrokerId, BrokerInfo, Damage, GroupState
 from understudy.replicator.disk_claim import DiskClaim
 
 SCHEMA_VERSION: Final = 2
@@ -103,6 +103,19 @@ _LATER: Final = {
         durable INTEGER NOT NULL,
         PRIMARY KEY (group_name, broker)
     ) WITHOUT ROWID""",
+    # Older programs leave the row of a successor behind when they begin an epoch: it counts in its own epoch alone.
+    "successors": """CREATE TABLE IF NOT EXISTS successors (
+        group_name TEXT PRIMARY KEY,
+        epoch INTEGER NOT NULL,
+        broker TEXT NOT NULL
+    ) WITHOUT ROWID""",
+    "barred": """CREATE TABLE IF NOT EXISTS barred (
+        group_name TEXT NOT NULL,
+        broker TEXT NOT NULL,
+        barred_by TEXT NOT NULL,
+        since TEXT NOT NULL,
+        PRIMARY KEY (group_name, broker)
+    ) WITHOUT ROWID""",
 }
 """Tables that older programs of this schema version do not know, and leave alone. Made by the first one that may write."""
 _NEW: Final = (0, 0, frozenset[str]())
@@ -167,7 +180,7 @@ class CoordinationStore:
         self._busy_ms = busy_ms
         self._durable = True
         self._commits = 0
-        self._has_later = False
+        self._later: frozenset[str] = frozenset()
         self._look_for_file(create=create)
         mode = "ro" if read_only else "rwc" if create else "rw"
         with self._translated():
@@ -246,14 +259,32 @@ class CoordinationStore:
             founding=founding,
             forced=self._forced(group),
             damaged=self._damaged(group),
+            successor=self._successor(group, epoch),
+            barred=self._barred(group),
         )
 
     def _forced(self, group: str) -> int:
         row = self._connection.execute("SELECT MAX(epoch) FROM forced_epochs WHERE group_name = ?", (group,)).fetchone()
         return int(row[0] or 0)
 
+    def _successor(self, group: str, epoch: int) -> BrokerId:
+        if "successors" not in self._later:
+            return ""
+        row = self._connection.execute(
+            "SELECT broker FROM successors WHERE group_name = ? AND epoch = ?", (group, epoch)
+        ).fetchone()
+        return str(row[0]) if row is not None else ""
+
+    def _barred(self, group: str) -> tuple[Bar, ...]:
+        if "barred" not in self._later:
+            return ()
+        rows = self._connection.execute(
+            "SELECT broker, barred_by, since FROM barred WHERE group_name = ? ORDER BY broker", (group,)
+        )
+        return tuple(Bar(*row) for row in rows)
+
     def _damaged(self, group: str) -> tuple[Damage, ...]:
-        if not self._has_later:
+        if "damaged" not in self._later:
             return ()
         rows = self._connection.execute(
             "SELECT broker, lacks FROM damaged WHERE group_name = ? ORDER BY broker", (group,)
@@ -261,7 +292,7 @@ class CoordinationStore:
         return tuple(Damage(broker, lacks) for broker, lacks in rows)
 
     def _claims(self, group: str) -> dict[BrokerId, DiskClaim]:
-        if not self._has_later:
+        if "claims" not in self._later:
             return {}
         rows = self._connection.execute(
             "SELECT broker, epoch, log_start, durable FROM claims WHERE group_name = ?", (group,)
@@ -344,6 +375,7 @@ class CoordinationStore:
                 version=held.version + 1 if held is not None else 1,
                 min_insync=min_insync or (held.min_insync if held is not None else 1),
                 founding=founding,
+                barred=held.admitting(broker).barred if held is not None else (),
             )
             state = attrs.evolve(
                 state, forced=state.epoch
@@ -379,6 +411,14 @@ class CoordinationStore:
         self._connection.execute("DELETE FROM damaged WHERE group_name = ?", (group,))
         self._connection.executemany(
             "INSERT INTO damaged VALUES (?, ?, ?)", [(group, each.broker, each.lacks) for each in state.damaged]
+        )
+        self._connection.execute("DELETE FROM successors WHERE group_name = ?", (group,))
+        if state.successor:
+            self._connection.execute("INSERT INTO successors VALUES (?, ?, ?)", (group, state.epoch, state.successor))
+        self._connection.execute("DELETE FROM barred WHERE group_name = ?", (group,))
+        self._connection.executemany(
+            "INSERT INTO barred VALUES (?, ?, ?, ?)",
+            [(group, each.broker, each.by, each.since) for each in state.barred],
         )
 
     # -- brokers: gone with a reboot ----------------------------------------------------------------------------------------
@@ -473,7 +513,7 @@ class CoordinationStore:
         if not tables >= _TABLES:
             missing = ", ".join(sorted(_TABLES - tables))
             raise StoreError(f"coordination file {self.path} is damaged: it lacks the tables {missing}")
-        self._has_later = tables >= _LATER.keys()
+        self._later = tables & _LATER.keys()
 
     def _make(self) -> None:
         """Write the schema, unless another broker is quicker."""
@@ -504,11 +544,11 @@ class CoordinationStore:
             )
         self._connection.execute("PRAGMA wal_autocheckpoint = 0")
         self._connection.execute("PRAGMA synchronous = FULL")
-        if not self._has_later:
+        if self._later != _LATER.keys():
             with self._transaction(durable=True):
                 for statement in _LATER.values():
                     self._connection.execute(statement)
-            self._has_later = True
+            self._later = frozenset(_LATER)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

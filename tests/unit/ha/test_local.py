@@ -23,7 +23,7 @@ import pytest
 import uvloop
 
 from understudy.broker.server import file_storage
-from understudy.ha.coordination import Answer, BrokerInfo, Coordination, GroupState
+from understudy.ha.coordination import Answer, Bar, BrokerInfo, Coordination, GroupState
 from understudy.ha.local import FileCoordination, force_epoch, forced_epochs, read_store, store
 from understudy.ha.local import processes as local_processes
 from understudy.ha.local.processes import is_alive, machine_ms, this_process
@@ -126,11 +126,33 @@ def test_who_is_damaged_is_a_part_of_the_group(path: Path) -> None:
         assert one.read("g")[0] == attrs.evolve(SECOND, version=3)
 
 
+def test_who_is_barred_and_who_is_to_lead_are_parts_of_the_group(path: Path) -> None:
+    barred = attrs.evolve(SECOND.barring(Bar("b2", "guest", "today")), successor="b1")
+    assert barred.members == ("b1",)
+    with opened(path) as one, opened(path) as other:
+        one.found("g", FIRST)
+        assert one.replace("g", FIRST, barred) == (True, barred)
+        assert other.read("g")[0] == barred
+        assert barred.bar_of("b2") == Bar("b2", "guest", "today")
+        assert barred.bar_of("b1") is None
+        admitted = attrs.evolve(barred.admitting("b2"), version=3, successor="")
+        assert other.replace("g", barred, admitted) == (True, admitted)
+        assert one.read("g")[0] == attrs.evolve(FIRST, version=3)
+
+
+def test_a_successor_is_of_one_epoch(path: Path) -> None:
+    """An older program begins the next epoch and leaves the row of the successor as it is."""
+    with opened(path) as one:
+        one.found("g", attrs.evolve(FIRST, successor="b1"))
+        one._connection.execute("UPDATE groups SET epoch = 2")
+        assert one.read("g")[0] == attrs.evolve(FIRST, epoch=2)
+
+
 def test_a_store_of_an_older_program_is_gone_on_with(path: Path) -> None:
-    """It has the same schema version, and two tables less; the older program leaves them alone."""
+    """It has the same schema version, and fewer tables; the older program leaves them alone."""
     with opened(path) as one:
         one.found("g", FIRST)
-        for table in ("claims", "damaged"):
+        for table in ("claims", "damaged", "successors", "barred"):
             one._connection.execute(f"DROP TABLE {table}")
     with opened(path, create=False, read_only=True) as reader:
         assert reader.read("g") == (FIRST, {})
