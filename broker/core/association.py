@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from understudy.broker.amqp.properties import header
 from understudy.broker.core.delivery_ledger import Delivery
 from understudy.broker.core.entry import ACQUIRED
+from understudy.broker.core.limits import TX_SIZE
 from understudy.broker.core.transacting import FLUSH_ACCEPTS, HEADERS_BIT, TX_NAME_HEADER
 from understudy.broker.errors import PreconditionFailedError, ResourceErrorSoft
 from understudy.broker.message import Message
@@ -58,6 +59,7 @@ class Association:
             self.record_accepts()
         limit = self._broker.limits.tx_bytes
         if tx.held_bytes > limit:
+            self._broker.refused[TX_SIZE] += 1
             raise ResourceErrorSoft(f"{self.work} holds {tx.held_bytes} bytes, the limit is {limit}")
         self._broker.transactions.publish(tx, queues, message, expiration_ms)
 

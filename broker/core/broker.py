@@ -9,7 +9,7 @@ handed to the journal and to the plugin's links. There is no other way out: noth
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,7 @@ class Broker:
         refusal: why clients are turned away at connection.open ("" if they are not), with ``refusal_name`` in front.
         default_level: of queues that do not say how much of them is replicated; None: nothing is, this broker is alone.
         work_refused: why new work is refused before it enters the log ("" if it is not).
+        refused: how often something was refused since this core began: by cause of `refuse_work`, or by limit (``limits.py``).
         expiry_ms: what ``expiry_clock`` showed at the last tick. Deadlines of messages are set and judged by it.
         running_ms: the time in which this process ran. What clients have to do in time is measured by it: while the process was
             stopped they could not. Ticks come ten times a second, or more often.
@@ -111,6 +112,7 @@ class Broker:
         self.refusal_name = "CONNECTION_FORCED"
         self.default_level: ReplicationLevel | None = None
         self.work_refused = ""
+        self.refused: Counter[str] = Counter()
         self._refusals: dict[str, str] = {}
         self.facts = UNTOLD
         self.now_ms = 0
@@ -218,6 +220,13 @@ class Broker:
     def refusal_causes(self) -> frozenset[str]:
         """The causes for which new work is refused now."""
         return frozenset(self._refusals)
+
+    def count_refused(self, reason: str) -> None:
+        """Count a publish, a commit or a connection that was refused for ``reason``, as `refuse_work` was given it."""
+        for cause, text in self._refusals.items():
+            if text == reason:
+                self.refused[cause] += 1
+                return
 
     def commit_refused(self, tx: TxBuffer) -> str:
         """Why ``tx`` may not commit now, "" if it may."""

@@ -28,6 +28,7 @@ from understudy.broker.amqp.methods import (
 )
 from understudy.broker.core.consuming import Consuming
 from understudy.broker.core.distributed import Distributed
+from understudy.broker.core.limits import MESSAGE_SIZE
 from understudy.broker.core.naming import Naming
 from understudy.broker.core.publishing import Publishing
 from understudy.broker.core.transacting import Transacting
@@ -291,6 +292,7 @@ class Channel:
     def _too_large(self, args: tuple[Any, ...]) -> None:
         """A basic.publish whose header announces too much: refused with the code and the words of RabbitMQ."""
         size, most = args
+        self.broker.refused[MESSAGE_SIZE] += 1
         text = f"message size {size} is larger than configured max size {most}"
         self.fail(PreconditionFailedError(text), BASIC_PUBLISH)
 

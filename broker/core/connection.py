@@ -39,6 +39,7 @@ from understudy.broker.amqp.methods import (
 from understudy.broker.chunks import LARGE_BYTES, flat
 from understudy.broker.core.broker import MANY_READS_BYTES
 from understudy.broker.core.channel import CLOSE_PATIENCE_MS, Channel
+from understudy.broker.core.limits import CONNECTIONS
 from understudy.broker.core.login import Login
 from understudy.broker.errors import (
     AmqpError,
@@ -402,6 +403,7 @@ class Connection:
             return
         self.user.require_vhost(vhost)
         if broker.clients >= broker.limits.connections:
+            broker.refused[CONNECTIONS] += 1
             raise NotAllowedError(f"connection refused: node connection limit ({broker.limits.connections}) is reached")
         self._admitted = True
         broker.clients += 1
@@ -430,7 +432,10 @@ class Connection:
             broker.unstable_bytes += size
             broker.complete(offset, self._settled, size)
         # Who publishes nothing may go on, and so may who can be told no: confirms are nacks, transactions end with 506.
-        self._refused = self.published_plainly and bool(broker.work_refused)
+        refused = self.published_plainly and bool(broker.work_refused)
+        if refused and not self._refused:
+            broker.count_refused(broker.work_refused)
+        self._refused = refused
         self.published_plainly = False
         self.check_bounds()
 

@@ -236,6 +236,7 @@ class DtxManager:
         broker = self._broker
         assert work.tx is not None
         refused = broker.commit_refused(work.tx)
+        broker.count_refused(refused)
         if not refused and not broker.log.may_hold(kind):
             refused = (
                 "a broker of the group, or one that is expected, cannot read records of prepared branches: upgrade it"

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
+
+MESSAGE_SIZE: Final = "message size"
+TX_SIZE: Final = "transaction size"
+CONNECTIONS: Final = "connections"
+REFUSING: Final = frozenset({MESSAGE_SIZE, TX_SIZE, CONNECTIONS})
+"""Limits that refuse one message, transaction or connection, and say nothing of other work: how metrics name them."""
 
 
 @attrs.frozen(kw_only=True)

@@ -51,6 +51,7 @@ class Publishing:
         self._next_tag = 0
         self._acked_tag = 0
         self._ack_upto = 0
+        self._nacked: list[int] = []
         self._unconfirmed: deque[Confirmed] | None = deque() if channel.broker.on_confirmed else None
 
     def handlers(self) -> dict[int, Handler]:
@@ -103,10 +104,14 @@ class Publishing:
         Others are taken, and their connection is not read any more (False). A transaction must not be made to wait like that: its
         rollback, which may be all that makes room, would not be read.
         """
+        broker = self._broker
         if self.demarcation.active:
-            raise ResourceErrorSoft(self._broker.work_refused)
+            broker.count_refused(broker.work_refused)
+            raise ResourceErrorSoft(broker.work_refused)
         if self.confirming:
+            broker.count_refused(broker.work_refused)
             self._next_tag += 1
+            self._nacked.append(self._next_tag)
             self._connection.write(nack_frame(self._channel.number, self._next_tag, False))
         return self.confirming
 
@@ -228,6 +233,10 @@ class Publishing:
         upto = self._ack_upto
         multiple = upto > self._acked_tag + 1
         self._broker.counters["confirmed"] += upto - self._acked_tag
+        if self._nacked:
+            later = [tag for tag in self._nacked if tag > upto]
+            self._broker.counters["confirmed"] -= len(self._nacked) - len(later)
+            self._nacked = later
         self._acked_tag = upto
         if not self._channel.ended and not self._channel.closing:
             self._connection.write(ack_frame(self._channel.number, upto, multiple))

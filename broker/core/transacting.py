@@ -19,6 +19,7 @@ from understudy.broker.amqp.methods import (
 from understudy.broker.amqp.properties import header
 from understudy.broker.core.delivery_ledger import Delivery
 from understudy.broker.core.entry import ACQUIRED
+from understudy.broker.core.limits import TX_SIZE
 from understudy.broker.core.told import Told
 from understudy.broker.errors import PreconditionFailedError, ResourceErrorSoft
 from understudy.broker.message import Message
@@ -110,6 +111,7 @@ class Transacting:
             self._record_accepts(session)
         limit = self._broker.limits.tx_bytes
         if tx.held_bytes > limit:
+            self._broker.refused[TX_SIZE] += 1
             raise ResourceErrorSoft(
                 f"transaction {tx_id_text(tx.tx_id)} holds {tx.held_bytes} bytes, the limit is {limit}"
             )
@@ -177,6 +179,7 @@ class Transacting:
             return
         refused = broker.commit_refused(session.tx)
         if refused:
+            broker.count_refused(refused)
             raise ResourceErrorSoft(refused)
         if session.unrecorded:
             self._record_accepts(session)

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from understudy import __version__
 from understudy.broker.core.broker import MAKES_ROOM, Broker
+from understudy.broker.core.limits import REFUSING
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.metrics import Family, Sample, labelled, one
 from understudy.broker.pages import Steps
@@ -24,6 +25,8 @@ MAX_QUEUES: Final = 1_000
 """So many queues have series of their own."""
 CHUNK: Final = 50
 """So many connections are looked at in a step."""
+REASONS: Final = MAKES_ROOM | REFUSING
+"""Of refusals: these have a series before the first one."""
 US: Final = 1e-6
 MS: Final = 1e-3
 
@@ -112,6 +115,13 @@ class BrokerMetrics:
                 "1 if new work is refused for this cause.",
                 ("cause",),
                 (((cause,), cause in refused) for cause in sorted(MAKES_ROOM | refused)),
+            ),
+            labelled(
+                "counter",
+                "understudy_refused_total",
+                "Publishes, commits and connections that were refused, or blocked.",
+                ("reason",),
+                (((reason,), broker.refused[reason]) for reason in sorted(REASONS | broker.refused.keys())),
             ),
             one("gauge", "understudy_unstable_bytes", "Octets published that are not stable.", broker.unstable_bytes),
         ]

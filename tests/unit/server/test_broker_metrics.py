@@ -8,10 +8,19 @@ from typing import Any, cast
 
 import pytest
 
-from tests.unit.core.core_kit import Client, Core
+from tests.unit.core.core_kit import Client, Core, publish
 from tests.unit.server.test_status_report import report_of
-from understudy.broker.amqp.methods import BASIC_GET, CHANNEL_CLOSE, CONFIRM_SELECT
+from understudy.broker.amqp.methods import (
+    BASIC_GET,
+    CHANNEL_CLOSE,
+    CHANNEL_OPEN,
+    CONFIRM_SELECT,
+    TX_COMMIT,
+    TX_SELECT,
+    encode_method,
+)
 from understudy.broker.core.broker import DISK
+from understudy.broker.core.limits import Limits
 from understudy.broker.pages import Making, Page
 from understudy.broker.server import broker_metrics
 from understudy.broker.server.status_report import StatusReport
@@ -123,6 +132,64 @@ def test_causes_of_refusing_work_are_there_before_they_come() -> None:
     assert series['understudy_work_refused{cause="disk"}'] == 1
     assert series['understudy_work_refused{cause="in-sync set"}'] == 1
     assert series['understudy_work_refused{cause="memory"}'] == 0
+
+
+def refusals(core: Core) -> dict[str, float]:
+    """By reason, without those that have not come yet."""
+    found = shown(report(core))
+    return {
+        series.split('"')[1]: value
+        for series, value in found.items()
+        if series.startswith("understudy_refused_total") and value
+    }
+
+
+def test_each_refusal_is_counted_by_its_reason() -> None:
+    """The gauge says that work is refused now; a scrape later nobody would know that it was."""
+    core = Core(Limits(message_bytes=1024, connections=2, tx_bytes=2000))
+    confirming, transacting = core.client(), core.client()
+    core.queue(confirming, "q")
+    confirming.method(CONFIRM_SELECT, False)
+    transacting.method(TX_SELECT)
+    transacting.publish("q", b"x")
+    assert refusals(core) == {}
+    core.broker.refuse_work(DISK, "full")
+    for _ in range(2):
+        confirming.publish("q", b"x")
+    transacting.method(TX_COMMIT)
+    core.broker.refuse_work(DISK, "")
+    assert refusals(core) == {"disk": 3}
+    core.broker.refuse_work("in-sync set", "small")
+    transacting.send(encode_method(2, CHANNEL_OPEN), publish("q", b"x", channel=2), publish("q", b"x", channel=2))
+    core.broker.refuse_work("in-sync set", "")
+    assert refusals(core) == {"disk": 3, "in-sync set": 1}, "a connection is blocked once"
+    assert transacting.heard()[-2:] == ["connection.blocked", "connection.unblocked"]
+    confirming.publish("q", b"x" * 1025)
+    transacting.send(encode_method(3, CHANNEL_OPEN), encode_method(3, TX_SELECT))
+    for _ in range(9):
+        transacting.publish("q", b"x" * 100, channel=3)
+    with pytest.raises(AssertionError):
+        core.client()
+    more = {"message size": 1, "transaction size": 1, "connections": 1}
+    assert refusals(core) == {"disk": 3, "in-sync set": 1} | more
+    assert shown(report(core))['understudy_refused_total{reason="memory"}'] == 0
+
+
+def test_a_nacked_publish_is_not_counted_as_confirmed() -> None:
+    """It was, with the next one that was confirmed."""
+    core = Core()
+    client = core.client()
+    core.queue(client, "q")
+    client.method(CONFIRM_SELECT, False)
+    client.publish("q", b"x")
+    core.broker.refuse_work(DISK, "full")
+    for _ in range(2):
+        client.publish("q", b"x")
+    core.broker.refuse_work(DISK, "")
+    client.publish("q", b"x")
+    core.sync()
+    assert client.heard() == ["confirm.select-ok", "basic.nack", "basic.nack", "basic.ack"]
+    assert shown(report(core))["understudy_messages_confirmed_total"] == 2
 
 
 def test_so_many_queues_have_series_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
