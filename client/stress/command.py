@@ -1,0 +1,143 @@
+"""The command ``understudy stress``: options in, exit code out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from understudy.client.stress.run import Stress
+
+HELD: Final = 0
+VIOLATED: Final = 1
+BAD_INPUT: Final = 2
+INTERRUPTED: Final = 130
+MARK: Final = ".understudy-stress"
+DEFAULT_MINUTES: Final = 2.0
+
+
+def stress(
+    local: Annotated[bool, typer.Option("--local", help="Brokers are processes of this host.")] = False,
+    compose: Annotated[bool, typer.Option("--compose", help="Brokers are containers of docker-compose.")] = False,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0.05, help="How long faults come; 2 if --kills is not given.", show_default=False),
+    ] = None,
+    kills: Annotated[
+        int | None, typer.Option(min=1, help="Until the primary was killed so often.", show_default=False)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="What is drawn; without it a new one.", show_default=False)
+    ] = None,
+    nemesis: Annotated[str, typer.Option(help="Names of faults, with commas; or all.", metavar="LIST")] = "all",
+    workload: Annotated[str, typer.Option(help="bank, fifo, large-tx or dtx.")] = "bank",
+    clients: Annotated[int, typer.Option(min=1, max=200, help="How many clients at once.")] = 12,
+    rate: Annotated[float, typer.Option(min=1, help="Transactions a second, of all clients together.")] = 100.0,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Keep everything there: logs, data, reports.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The report on one line, the last of stdout.")] = False,
+) -> None:
+    """Faults on a group of brokers under load; at the end the clients' own logs are held against what the brokers hold.
+
+    Exit code 0 only if everything held, 1 on any violation, 2 for bad input.
+    """
+    from rich.console import Console  # noqa: PLC0415  # other commands must neither need nor load it
+
+    from understudy.client.demo.broker_group import GroupError  # noqa: PLC0415  # as above
+    from understudy.client.demo.session import LostError, RefusedError  # noqa: PLC0415  # as above
+    from understudy.client.stress.conductor import Goal  # noqa: PLC0415  # as above
+    from understudy.client.stress.local_place import LocalPlace  # noqa: PLC0415  # as above
+    from understudy.client.stress.nemeses import NEMESES, possible  # noqa: PLC0415  # as above
+    from understudy.client.stress.pika_connection import PikaConnection  # noqa: PLC0415  # as above
+    from understudy.client.stress.place import PlaceError  # noqa: PLC0415  # as above
+    from understudy.client.stress.report import report_text  # noqa: PLC0415  # as above
+    from understudy.client.stress.run import Stress, Wishes  # noqa: PLC0415  # as above
+    from understudy.client.stress.view import make_view  # noqa: PLC0415  # as above
+    from understudy.client.stress.workloads import WORKLOADS  # noqa: PLC0415  # as above
+
+    if local == compose:
+        _bad("give one of --local and --compose")
+    if workload not in WORKLOADS:
+        _bad(f"--workload {workload}: there is none of that name; there are {', '.join(WORKLOADS)}")
+    folder = _folder(out)
+    place = LocalPlace(folder / "cluster", 3)
+    able = possible(place.means)
+    names = able if nemesis == "all" else [name for name in nemesis.split(",") if name]
+    if unknown := [name for name in names if name not in NEMESES]:
+        _bad(f"--nemesis: no {', '.join(unknown)}; there are {', '.join(NEMESES)}")
+    seed = seed if seed is not None else time.time_ns() % 1_000_000
+    goal = Goal(kills=kills, seconds=60 * minutes if minutes is not None else None if kills else 60 * DEFAULT_MINUTES)
+    wishes = Wishes(
+        goal=goal, seed=seed, workload=workload, clients=clients, rate=rate, nemeses=names,
+        connects={"pika": PikaConnection},
+    )  # fmt: skip
+    setting = {
+        "place": "local",
+        "store": "file",
+        "seed": seed,
+        "workload": workload,
+        "nemeses": names,
+        "clients": clients,
+    }
+    report: dict[str, Any]
+    try:
+        report = _run(Stress(wishes, place, folder, make_view(Console(stderr=as_json)), setting))
+    except (GroupError, LostError, RefusedError, PlaceError) as error:
+        report = {"ok": False, "problems": [f"the run could not be carried out: {error}"]}
+        typer.echo(f"FAILED: {report['problems'][0]}", err=as_json)
+    except Exception as error:  # noqa: BLE001  # our own mistake, or the disk's: the last line says so whatever it was
+        traceback.print_exc()
+        report = {"ok": False, "problems": [f"the run itself failed: {type(error).__name__}: {error}"]}
+        typer.echo(f"FAILED: {report['problems'][0]}", err=as_json)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise typer.Exit(INTERRUPTED) from None
+    else:
+        typer.echo(report_text(report), err=as_json)
+    if report["ok"] and out is None:
+        shutil.rmtree(folder)
+    else:
+        typer.echo(f"Logs, data and reports are in {folder}", err=as_json)
+    if as_json:
+        typer.echo(json.dumps(report))
+    raise typer.Exit(HELD if report["ok"] else VIOLATED)
+
+
+def _run(run: Stress) -> dict[str, Any]:
+    """Carry it out; whatever ends this process, the brokers are stopped first."""
+
+    async def carried_out() -> dict[str, Any]:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, task.cancel)
+        return await run.run()
+
+    return asyncio.run(carried_out())
+
+
+def _folder(out: Path | None) -> Path:
+    """Where everything goes: a new folder, or the one that was named, empty or of an earlier run."""
+    if out is None:
+        return Path(tempfile.mkdtemp(prefix="understudy-stress-"))
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).exists())):
+        _bad(f"--out {out}: it is there, is not empty, and is not of an earlier run")
+    if out.exists():
+        shutil.rmtree(out)
+    out.mkdir(parents=True)
+    (out / MARK).touch()
+    return out.resolve()
+
+
+def _bad(reason: str) -> NoReturn:
+    typer.echo(f"understudy stress: {reason}", err=True)
+    raise typer.Exit(BAD_INPUT)

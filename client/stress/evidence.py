@@ -1,0 +1,108 @@
+"""Evidence: what is in the queues when the load has ended, and the judgement.
+
+A client reads the queues, and every broker digests them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from understudy.client.demo.broker_group import GroupError
+from understudy.client.demo.read_back import DIGEST_PAGE, READER, agree, digests_of
+from understudy.client.demo.session import LostError, RefusedError
+from understudy.client.stress.connection import Connection, Session
+from understudy.client.stress.delivery_order import misdelivered
+from understudy.client.stress.watch import Watch
+from understudy.client.stress.worker import message_of
+from understudy.client.verdicts.case import Case
+from understudy.client.verdicts.client_log import Message, read_logs
+from understudy.client.verdicts.content import BrokerContent, QueueContent
+from understudy.client.verdicts.differing import differing, miscounted
+from understudy.client.verdicts.history import History
+from understudy.client.verdicts.judging import judge
+from understudy.client.verdicts.violation import Violation
+
+SETTLE_S: Final = 30.0
+PAUSE_S: Final = 0.5
+
+
+@attrs.frozen(kw_only=True)
+class Evidence:
+    """What was read at the end.
+
+    Attributes:
+        content: by a client; None if it could not be read.
+        brokers: what each broker states; None if one did not.
+        unread: why something could not be read.
+    """
+
+    content: BrokerContent | None = None
+    brokers: Sequence[BrokerContent] | None = None
+    unread: str = ""
+
+    def differences(self) -> list[Violation]:
+        """Between brokers, and between what they state and what a client finds."""
+        if self.brokers is None:
+            return []
+        found = [] if self.content is None else miscounted(self.content, self.brokers)
+        return differing(self.brokers) + found
+
+    @property
+    def equal(self) -> bool | None:
+        """All brokers hold the same; None if that could not be read."""
+        return None if self.brokers is None else agree(self.brokers)
+
+
+async def gather(session: Session, queues: Sequence[str], watch: Watch) -> Evidence:
+    """Read everything, again and again until it agrees: what clients had in their hands goes back a moment after their end."""
+    until_s = time.monotonic() + SETTLE_S
+    while True:
+        evidence = await _gather_once(session, queues, watch)
+        if time.monotonic() > until_s or not (evidence.unread or evidence.differences()):
+            return evidence
+        await asyncio.sleep(PAUSE_S)
+
+
+async def _gather_once(session: Session, queues: Sequence[str], watch: Watch) -> Evidence:
+    content: BrokerContent | None = None
+    try:
+        content = await asyncio.to_thread(_read, session, queues)
+        pages = {broker: await watch.page(broker, DIGEST_PAGE) for broker in watch.views}
+    except (GroupError, LostError, RefusedError, TimeoutError) as error:
+        return Evidence(content=content, unread=f"not read at the end: {type(error).__name__} {error}")
+    return Evidence(content=content, brokers=[digests_of(broker, page) for broker, page in pages.items()])
+
+
+def _read(session: Session, queues: Sequence[str]) -> BrokerContent:
+    connection = session.open()
+    try:
+        return BrokerContent(broker=READER, queues={queue: _read_queue(connection, queue) for queue in queues})
+    finally:
+        connection.close()
+
+
+def _read_queue(connection: Connection, queue: str) -> QueueContent:
+    """By basic.get, in order; the messages go back when the connection closes."""
+    count = connection.declare(queue)
+    messages: list[Message] = []
+    fresh: set[str] = set()
+    while (delivery := connection.get(queue)) is not None:
+        message = message_of(delivery)
+        messages.append(message)
+        if not delivery.redelivered:
+            fresh.add(message.id)
+    return QueueContent(count=count, messages=tuple(messages), fresh=fresh)
+
+
+def judged(clients: Path, evidence: Evidence, queues: Sequence[str]) -> tuple[Case, list[Violation]]:
+    """Hold the clients' logs against what was read."""
+    content = evidence.content or BrokerContent.of(READER, dict.fromkeys(queues, ()))
+    case = Case(history=History.of(read_logs(clients)), content=content)
+    found = judge(case) if evidence.content is not None else []
+    return case, found + misdelivered(read_logs(clients)) + evidence.differences()

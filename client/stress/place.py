@@ -1,0 +1,74 @@
+"""Place: where the brokers of a stress run live, and what can be done to them there.
+
+Two places: processes of this host (``local_place``), containers of docker-compose (``compose_place``). A nemesis speaks to a place
+and knows no process and no container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from understudy.client.demo.session import Address
+
+
+class PlaceError(Exception):
+    """The brokers cannot be run there, or something cannot be done to them."""
+
+
+class Place(Protocol):
+    """A group of brokers, and the servers of its store; for the time of an ``async with``."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+    @property
+    def amqp(self) -> Mapping[str, Address]:
+        """By broker, where clients connect."""
+
+    @property
+    def http(self) -> Mapping[str, Address]:
+        """By broker, where its pages are."""
+
+    @property
+    def stores(self) -> Sequence[str]:
+        """Names of the servers of the coordination store; none for a file."""
+
+    @property
+    def means(self) -> Collection[str]:
+        """What can be done there: ``kill``, ``pause``, ``stop``, ``store``, ``disk``, ``net``."""
+
+    @property
+    def unexpected(self) -> Mapping[str, int]:
+        """Ends of processes that no nemesis asked for, and how often."""
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL to a broker or a server of the store; it stays down."""
+
+    async def stop(self, name: str) -> None:
+        """SIGTERM; until it has ended."""
+
+    async def start(self, name: str) -> None:
+        """Start what is down."""
+
+    async def pause(self, name: str) -> None:
+        """SIGSTOP."""
+
+    async def resume(self, name: str) -> None:
+        """SIGCONT; nothing if it is not paused."""
+
+    async def fill_disk(self, broker: str) -> None:
+        """Leave no room on the broker's disk."""
+
+    async def empty_disk(self, broker: str) -> None:
+        """Give the room back."""
+
+    async def impair(self, kind: str, source: str, target: str) -> None:
+        """Impair what ``source`` sends to ``target``: ``drop`` it, ``clog`` it (bytes wait), or ``delay`` it."""
+
+    async def repair(self) -> None:
+        """End every impairment."""

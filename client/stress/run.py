@@ -1,0 +1,208 @@
+"""Run: one stress run, from empty folders to the report."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import attrs
+
+from understudy.client.demo.broker_group import GroupError
+from understudy.client.demo.session import LostError, RefusedError
+from understudy.client.demo.tally import Tally
+from understudy.client.stress.conductor import Conductor, Goal
+from understudy.client.stress.connection import Connect, Session
+from understudy.client.stress.evidence import Evidence, gather, judged
+from understudy.client.stress.nemeses import Plan
+from understudy.client.stress.place import Place, PlaceError
+from understudy.client.stress.report import Run, make_report
+from understudy.client.stress.view import View
+from understudy.client.stress.watch import Watch
+from understudy.client.stress.worker import Worker
+from understudy.client.stress.workloads import WORKLOADS, Cast
+from understudy.client.verdicts.client_log import ClientLog, Entry
+
+START_S: Final = 60.0
+DRAIN_S: Final = 60.0
+JOIN_S: Final = 30.0
+
+
+@attrs.frozen(kw_only=True)
+class Wishes:
+    """What was asked for.
+
+    Attributes:
+        rate: pieces of work a second, of all clients together.
+        nemeses: names, of those that the place can carry out.
+        connects: by library; clients take them in turn.
+    """
+
+    goal: Goal
+    seed: int
+    workload: str
+    clients: int
+    rate: float
+    nemeses: Sequence[str]
+    connects: dict[str, Connect]
+
+
+class Stress:
+    """One run.
+
+    Args:
+        place: not entered yet.
+        folder: for ``clients/`` (their logs), ``report.json``.
+        setting: what the report says of how it was run.
+    """
+
+    def __init__(
+        self,
+        wishes: Wishes,
+        place: Place,
+        folder: Path,
+        view: View,
+        setting: dict[str, Any],
+    ) -> None:
+        self._wishes = wishes
+        self._place = place
+        self._folder = folder
+        self._view = view
+        self._setting = setting
+        self._workload = WORKLOADS[wishes.workload]
+        self._random = Random(wishes.seed)  # noqa: S311  # chance for a load, not for a secret
+        self._tally = Tally()
+        self._lock = threading.Lock()
+        self._problems: list[str] = []
+        self._began_s = self._ended_s = 0.0
+        self._evidence = Evidence(unread="the run did not get so far")
+
+    async def run(self) -> dict[str, Any]:
+        """Returns the report.
+
+        Raises:
+            GroupError, LostError, RefusedError, PlaceError: the run could not begin.
+        """
+        (self._folder / "clients").mkdir(parents=True)
+        self._view.phase("the brokers start")
+        async with self._place as place:
+            watch = Watch(place.http, self._view.changed)
+            plan_random, strike_random = (Random(self._random.getrandbits(64)) for _ in range(2))  # noqa: S311  # as above
+            conductor = Conductor(
+                place, watch, self._tally, Plan(plan_random, self._wishes.nemeses), strike_random, self._view.struck
+            )
+            failure: Exception | None = None
+            async with asyncio.TaskGroup() as tasks:
+                watching = [tasks.create_task(watch.run()), tasks.create_task(self._view.run(watch, self._tally))]
+                try:
+                    await watch.wait_until("all brokers are ready", watch.all_ready, START_S)
+                    await self._load(watch, conductor)
+                    self._view.phase("every queue is read")
+                    self._evidence = await gather(self._session(0, "reader"), self._workload.queues, watch)
+                except (GroupError, LostError, RefusedError, PlaceError) as error:
+                    failure = error  # raised here it would come out as an ExceptionGroup
+                finally:
+                    for each in watching:
+                        each.cancel()
+            if failure is not None:
+                raise failure
+            self._view.phase("the brokers stop")
+        self._problems += [f"{text} ({times} times)" if times > 1 else text for text, times in place.unexpected.items()]
+        if self._evidence.unread:
+            self._problems.append(self._evidence.unread)
+        self._view.phase("the clients' logs are judged")
+        run = Run(
+            setting=self._setting,
+            began_s=self._began_s,
+            ended_s=self._ended_s,
+            faults=conductor.faults,
+            moments=watch.moments,
+            problems=self._problems,
+            equal=self._evidence.equal,
+        )
+        return await asyncio.to_thread(self._report, run)
+
+    def _report(self, run: Run) -> dict[str, Any]:
+        case, violations = judged(self._folder / "clients", self._evidence, self._workload.queues)
+        report = make_report(run, case, violations)
+        (self._folder / "report.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
+        return report
+
+    # -- the load -------------------------------------------------------------------------------------------------------
+
+    def _session(self, number: int, name: str) -> Session:
+        connects = list(self._wishes.connects.values())
+        return Session(connects[number % len(connects)], list(self._place.amqp.values()), name, first=number)
+
+    def _note(self, entry: Entry) -> None:
+        with self._lock:
+            self._tally.take(entry)
+
+    async def _load(self, watch: Watch, conductor: Conductor) -> None:
+        wishes = self._wishes
+        with ExitStack() as logs:
+
+            def log(name: str) -> ClientLog:
+                with self._lock:
+                    return logs.enter_context(ClientLog(self._folder / "clients" / f"{name}.jsonl", name, self._note))
+
+            cast = Cast(
+                clients=wishes.clients,
+                random=Random(self._random.getrandbits(64)),  # noqa: S311  # as above
+                session=self._session,
+                log=log,
+                pause_s=wishes.clients / wishes.rate,
+            )
+            self._view.phase("the queues are filled")
+            await asyncio.to_thread(_fill, self._workload.fill(*cast.of(0, "fill")))
+            workers = self._workload.workers(cast)
+            self._view.phase(f"{len(workers)} clients work, and faults come")
+            self._began_s = time.monotonic()
+            stop, give_up = threading.Event(), threading.Event()
+            threads = [
+                threading.Thread(target=worker.run, args=(stop, give_up), name=worker.log.client, daemon=True)
+                for worker in workers
+            ]
+            for thread in threads:
+                thread.start()
+            try:
+                await conductor.run(wishes.goal)
+            except GroupError as error:
+                self._problems.append(f"not live: {error}")
+            finally:
+                self._ended_s = time.monotonic()
+                self._view.phase("the load ends")
+                stop.set()
+                await self._join(threads, workers, give_up)
+
+    async def _join(
+        self, threads: Sequence[threading.Thread], workers: Sequence[Worker], give_up: threading.Event
+    ) -> None:
+        if late := await asyncio.to_thread(_alive_after, threads, DRAIN_S):
+            self._problems.append(f"clients were not done {DRAIN_S:g} s after the load: {', '.join(late)}")
+            give_up.set()
+            await asyncio.to_thread(_alive_after, threads, JOIN_S)
+        self._problems += [f"client {worker.log.client} failed: {worker.fault!r}" for worker in workers if worker.fault]
+
+
+def _fill(worker: Worker) -> None:
+    connection = worker.session.open()
+    try:
+        worker.prepare(connection)
+        worker.work(connection)
+    finally:
+        connection.close()
+
+
+def _alive_after(threads: Sequence[threading.Thread], timeout_s: float) -> list[str]:
+    """Wait for these threads; the names of those that have not ended in time."""
+    until_s = time.monotonic() + timeout_s
+    for thread in threads:
+        thread.join(max(0.0, until_s - time.monotonic()))
+    return [thread.name for thread in threads if thread.is_alive()]
