@@ -7,6 +7,7 @@ primary. The broker itself is promoted by its next start, in order: the store na
 from __future__ import annotations
 
 import datetime as dt
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +40,7 @@ def promote(
     A broker that the store lists needs no command: it is promoted when it starts. This is for when there is none. The others join
     as they come back; what they hold beyond this broker is dropped.
     """
-    settings = load(config)
+    settings = load(config, os.environ)
     path = _store_of(settings)
     if not unclean:
         raise PromotionRefusedError(

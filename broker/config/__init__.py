@@ -12,13 +12,15 @@ the value, what is expected, and the nearest known key.
 
 `readers` checks values, `schema` has the sections, `loading` puts them together and looks for contradictions. `load` is the only
 function that touches the disk, and it touches the given file alone: whether a certificate or a data directory is there, who uses
-it finds out. Relative paths are relative to the configuration file.
+it finds out. Relative paths are relative to the configuration file. `environment` lets variables such as `UNDERSTUDY__BROKER__ID`
+change single keys: brokers in containers share one file.
 
 Values and units: DESIGN 10, 12 and 15.
 """
 
 from __future__ import annotations
 
+from understudy.broker.config.environment import given_by
 from understudy.broker.config.errors import ConfigError
 from understudy.broker.config.loading import is_loopback_host, load, milliseconds, parse, structure
 from understudy.broker.config.schema import (
@@ -57,6 +59,7 @@ __all__ = [
     "TlsConfig",
     "TxConfig",
     "UserConfig",
+    "given_by",
     "guest",
     "is_loopback_host",
     "load",

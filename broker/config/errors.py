@@ -9,7 +9,7 @@ class ConfigError(UnderstudyError):
     """The configuration cannot be used; the broker does not start.
 
     Attributes:
-        file: the file, as it was given.
+        file: the file, as it was given; or the environment variable that gives the key.
         key: the dotted path, such as `link.secret` or `users[0].vhosts."/".write`; None if the file as a whole is at fault.
         problem: what is wrong with it.
         value: the value found, None if there is none or if it must not be shown.
@@ -34,3 +34,14 @@ class ConfigError(UnderstudyError):
         self.value = value
         self.expected = expected
         self.nearest = nearest
+
+    def found_in(self, place: str) -> ConfigError:
+        """The same error, of another file or of an environment variable."""
+        return ConfigError(
+            file=place,
+            problem=self.problem,
+            key=self.key,
+            value=self.value,
+            expected=self.expected,
+            nearest=self.nearest,
+        )

@@ -6,18 +6,25 @@ import ipaddress
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
+from understudy.broker.config.environment import given_by, overlay
 from understudy.broker.config.errors import ConfigError
 from understudy.broker.config.readers import Place, Table
 from understudy.broker.config.schema import Config
 from understudy.broker.security import LOOPBACK_ONLY_USERS
 
 
-def load(path: Path) -> Config:
+def load(path: Path, variables: Mapping[str, str] = MappingProxyType({})) -> Config:
     """Read the configuration file at `path`.
 
+    Args:
+        path: the file.
+        variables: the environment, for commands whose configuration it may change (see `environment`).
+
     Raises:
-        ConfigError: it cannot be read, is no UTF-8 or no TOML, or says something that cannot be used.
+        ConfigError: the file cannot be read, is no UTF-8 or no TOML, or file or variables say something that cannot be used.
     """
     try:
         text = path.read_bytes().decode("utf-8")
@@ -25,7 +32,16 @@ def load(path: Path) -> Config:
         raise ConfigError(file=str(path), problem=f"cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(file=str(path), problem=f"is not UTF-8 at byte {error.start}") from error
-    return parse(text, file=str(path), base=path.parent)
+    table = _tables(text, str(path))
+    given = given_by(variables)
+    overlay(table, given)
+    try:
+        return structure(table, file=str(path), base=path.parent)
+    except ConfigError as error:
+        variable = next((each.variable for each in given if each.is_blamed_by(error)), None)
+        if variable is None:
+            raise
+        raise error.found_in(variable) from error
 
 
 def parse(text: str, *, file: str = "<configuration>", base: Path = Path()) -> Config:
@@ -39,15 +55,19 @@ def parse(text: str, *, file: str = "<configuration>", base: Path = Path()) -> C
     Raises:
         ConfigError: see `load`.
     """
+    return structure(_tables(text, file), file=file, base=base)
+
+
+def _tables(text: str, file: str) -> dict[str, Any]:
+    """The tables of a TOML document that errors call `file`."""
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(file=file, problem=f"is not TOML: {error}") from error
     except ValueError as error:  # TOML sets no limit to digits, Python does
         raise ConfigError(file=file, problem="has a number of more digits than can be read") from error
     except RecursionError as error:
         raise ConfigError(file=file, problem="has arrays or tables in each other, deeper than can be read") from error
-    return structure(table, file=file, base=base)
 
 
 def structure(table: Mapping[str, object], *, file: str = "<configuration>", base: Path = Path()) -> Config:

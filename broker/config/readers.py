@@ -208,7 +208,7 @@ class Table:
     def read(self, value: object, place: Place) -> Any:
         if not isinstance(value, dict):
             raise place.refuse(value, self.expected)
-        readers = _readers(self.of)
+        readers = readers_of(self.of)
         for name in value:
             if name not in readers:
                 raise _unknown(name, readers, place)
@@ -279,7 +279,7 @@ def size(low: int, high: int = 1024 * GIB) -> Number:
 # ----------------------------------------------------------------------------------------------------- keys and values
 
 
-def _readers(cls: type) -> dict[str, Reader]:
+def readers_of(cls: type) -> dict[str, Reader]:
     """The reader of each field of a section class, in order of definition."""
     hints = get_type_hints(cls, include_extras=True)
     return {attribute.name: hints[attribute.name].__metadata__[0] for attribute in fields(cls)}
@@ -307,7 +307,7 @@ def _nearest(name: str, known: Mapping[str, Reader], place: Place) -> str:
 
 
 def _paths(cls: type, prefix: str = "") -> Iterator[str]:
-    for name, reader in _readers(cls).items():
+    for name, reader in readers_of(cls).items():
         yield prefix + name
         if isinstance(reader, Table):
             yield from _paths(reader.of, f"{prefix}{name}.")

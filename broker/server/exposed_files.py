@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -32,17 +32,17 @@ class Exposed(NamedTuple):
     mend: str
 
 
-def warn_of_exposed(path: Path, config: Config) -> None:
+def warn_of_exposed(path: Path, config: Config, elsewhere: Collection[str]) -> None:
     """Log a warning for each secret, store and data directory of this broker that others may reach."""
-    for exposed in exposed_of(path, config):
+    for exposed in exposed_of(path, config, elsewhere):
         _log.warning(
             "others on this machine may reach it", path=str(exposed.path), mode=f"{exposed.mode:04o}", mend=exposed.mend
         )
 
 
-def exposed_of(path: Path, config: Config) -> Iterator[Exposed]:
-    """What others may reach of the broker whose configuration stands at ``path``."""
-    wanted = [path] if holds_secrets(config) else []
+def exposed_of(path: Path, config: Config, elsewhere: Collection[str] = ()) -> Iterator[Exposed]:
+    """What others may reach of the broker whose configuration stands at ``path``, but for the keys that stand ``elsewhere``."""
+    wanted = [path] if holds_secrets(config, elsewhere) else []
     sections = (config.amqp.tls, config.http.tls, config.link.tls)
     wanted += [section.key for section in sections if section is not None]
     if (store := config.coordination.path) is not None:
@@ -54,9 +54,11 @@ def exposed_of(path: Path, config: Config) -> Iterator[Exposed]:
         yield Exposed(config.broker.data, mode, f"chmod {DIRECTORY_MODE:o} {shlex.quote(str(config.broker.data))}")
 
 
-def holds_secrets(config: Config) -> bool:
-    """Whether the configuration has a secret of links, or a hash of a password that not everybody knows."""
-    return bool(config.link.secret) or any(user.password_hash != GUEST_PASSWORD_HASH for user in config.users)
+def holds_secrets(config: Config, elsewhere: Collection[str] = ()) -> bool:
+    """Whether its file has a secret of links, or a hash of a password that not everybody knows."""
+    if config.link.secret and "link.secret" not in elsewhere:
+        return True
+    return "users" not in elsewhere and any(user.password_hash != GUEST_PASSWORD_HASH for user in config.users)
 
 
 def _mode_for_others(path: Path) -> int | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
 import uvloop
 
-from understudy.broker.config import ConfigError, load
+from understudy.broker.config import ConfigError, given_by, load
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.journal_gate import UnknownNoteError
 from understudy.broker.plugin import PluginError
@@ -28,7 +29,7 @@ _CONFIG_ERRORS = (ConfigError, PluginError, TlsError, UnknownNoteError)
 
 
 def serve(path: Path, *, log_format: LogFormat = "text", log_level: str = "info", supervised: bool = False) -> ExitCode:
-    """Run the broker that the file at ``path`` describes until it is asked to stop.
+    """Run the broker that the file at ``path``, and the environment, describe until it is asked to stop.
 
     Returns:
         OK after SIGTERM or SIGINT; REFUSED or CONFIG with one line on stderr if it did not start. INTERNAL and DISK never come
@@ -37,9 +38,11 @@ def serve(path: Path, *, log_format: LogFormat = "text", log_level: str = "info"
     fill_standard_streams()
     try:
         keep_private()
-        config = load(path)
+        # A supervisor has written a whole file for each broker; what is in its environment would be the same for all of them.
+        variables = {} if supervised else os.environ
+        config = load(path, variables)
         configure_logging(log_format, log_level, broker=config.broker.id)
-        warn_of_exposed(path, config)
+        warn_of_exposed(path, config, {each.key for each in given_by(variables)})
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         raise_descriptor_limit()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -31,3 +31,11 @@ def test_the_key_of_each_tls_section(reached: Path, section: str) -> None:
     assert list(exposed_of(reached / "b1.toml", config)) == []
     key.chmod(0o644)
     assert list(exposed_of(reached / "b1.toml", config)) == [(key, 0o644, f"chmod 600 {key}")]
+
+
+def test_a_secret_that_is_not_in_the_file(reached: Path) -> None:
+    file = reached / "b1.toml"
+    file.touch(0o644)
+    config = parse('[link]\nsecret = "of the group"\n', base=reached)
+    assert list(exposed_of(file, config, {"link.secret"})) == []
+    assert list(exposed_of(file, config)) == [(file, 0o644, f"chmod 600 {file}")]
