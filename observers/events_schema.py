@@ -629,6 +629,27 @@ class Dropped(Event):
     count: int
 
 
+class Applied(Event):
+    """This broker has applied its log so far, and the journal does not say so yet: the log rests.
+
+    The same as `Apply`, which the next batch of the journal brings. There is one event for the position, and before it one for each
+    transaction (of the last 1,000) whose `Apply` is not in the journal.
+
+    Attributes:
+        upto: the offset that is applied; of a transaction, its PREPARE's.
+        stable: the stable position that made it possible.
+        tx: the transaction; "" of the event for the position.
+        csn: of the transaction.
+        decided_at: offset of the COMMIT by which this broker knew the decision.
+    """
+
+    upto: int
+    stable: int
+    tx: str = ""
+    csn: int = 0
+    decided_at: int = 0
+
+
 class Confirm(Event):
     """A publisher was told (basic.ack) that messages are safe. Only at detail "messages".
 

@@ -61,6 +61,11 @@ class Facts:
         self._log: Log | None = None
         self._epoch = self._offset = 0
 
+    @property
+    def kept(self) -> bool:
+        """Whether anything that is told is kept."""
+        return self._limit > 0
+
     def tell(self, name: str, /, **fields: Value) -> None:
         """Something has happened."""
         if len(self.waiting) >= self._limit:

@@ -77,6 +77,11 @@ class KeptLog:
         return self._dropped_bytes + self.bytes
 
     @property
+    def newest(self) -> Batch | None:
+        """The batch that was appended last, None if it is not here."""
+        return self._batches[-1] if self._batches else None
+
+    @property
     def first(self) -> int | None:
         """Offset of the first record in the window; None when it is empty."""
         return self._batches[0].first if self._batches else None

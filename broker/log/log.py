@@ -164,6 +164,15 @@ class Log:
         """The last record appended."""
         return Position(self.epochs.epoch_at(self.end), self.end)
 
+    @property
+    def stated(self) -> int:
+        """The stable position that the newest batch states, and so the journal; 0 if that batch is not kept in memory."""
+        batch = self.kept.newest
+        if batch is None:
+            return 0
+        chunks = as_chunks(batch.frame)
+        return frame.header_of_verified(batch.frame if chunks is None else chunks.head).stable
+
     def note_hole(self, offset: int) -> None:
         """The transient record at ``offset`` is not in the kept log: a journal, or a sender's journal, had not kept it."""
         self._last_hole = offset

@@ -21,6 +21,7 @@ from typing import Final, NoReturn
 import structlog
 
 from understudy.broker.config import Config, milliseconds
+from understudy.broker.core.applied_facts import AppliedFacts
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.facts import Facts
@@ -143,6 +144,7 @@ class NodeDriver:
         self._memory: MemoryWatch | None = None
         self._facts = facts = facts or Facts(_wall_ms, 0)
         self.fact_log = FactLog(config.broker.data, config.broker.group, config.broker.id, facts)
+        self._applied_facts: AppliedFacts | None = None
         self._feed_hold = FeedHold(config.broker.data, config.feed.hold_bytes)
         self._memory_limit = int(config.limits.memory_ratio * ram_bytes())
         self.turns = TurnEngine(self, int((config.group.min_wait_ms or config.group.max_wait_ms) * 1_000))
@@ -185,6 +187,7 @@ class NodeDriver:
             self.crashed("opening the recovered core", error)
         self._plugins.listen(node.broker)
         node.broker.facts = self._facts
+        self._applied_facts = AppliedFacts(node.state, self._facts) if self._facts.kept else None
         if self._config.feed.detail == "messages":
             MessageFacts(node.broker, self._facts)
         if extension is None:
@@ -301,6 +304,8 @@ class NodeDriver:
             self._doorkeeper.tick(now_ms, wall_ms)
             if node is not None:
                 node.tick(now_ms, wall_ms)
+                if self._applied_facts is not None:
+                    self._applied_facts.look(now_ms)
                 self._tell_jump()
         except Exception as error:  # noqa: BLE001  # as above
             self.crashed("a tick of the clock", error)
@@ -379,7 +384,7 @@ class NodeDriver:
         for session in list(self.sessions):
             if session.connection.broker is node.broker:
                 session.close(FAREWELL_S)
-        self.node = None
+        self.node = self._applied_facts = None
         self._facts.follow(None)
         self.turns.dropped()
         self.garbage.dropped(node)
