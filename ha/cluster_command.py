@@ -17,6 +17,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -67,6 +68,33 @@ path = "coordination.db"
 [plugins]
 ha = true
 """
+_FEED_TOML: Final = """\
+feed = true
+
+[feed]
+detail = "{detail}"
+out = {out}
+"""
+
+
+class FeedDetail(StrEnum):
+    """What the brokers tell the event feed beside their journals."""
+
+    ROLES = "roles"
+    MESSAGES = "messages"
+
+
+@attrs.frozen
+class FeedFiles:
+    """Where each broker writes its event feed.
+
+    Attributes:
+        directory: has one for each broker.
+        detail: as ``[feed] detail``.
+    """
+
+    directory: Path
+    detail: FeedDetail
 
 
 class ClusterError(UnderstudyError):
@@ -83,6 +111,20 @@ def cluster(
     no_restart: Annotated[
         bool, typer.Option("--no-restart", help="Leave a broker that was killed where it lies.")
     ] = False,
+    feed: Annotated[
+        FeedDetail | None,
+        typer.Option(
+            help="Each broker writes its event feed into files: what its journal holds, and roles, links and readiness; "
+            "with 'messages' also what clients are told.",
+            show_default=False,
+        ),
+    ] = None,
+    feed_out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where: a directory a broker is made there. [feed in --data]", show_default=False
+        ),
+    ] = None,
     pin: Annotated[
         bool | None,
         typer.Option(
@@ -98,12 +140,16 @@ def cluster(
     """
     if port + brokers - 1 > 65_535:
         raise ClusterError(f"{brokers} brokers from port {port} on end above 65535")
+    if feed_out is not None and feed is None:
+        raise typer.BadParameter("says where a feed is written: give --feed too", param_hint="--feed-out")
+    feed_files = FeedFiles(feed_out or data / "feed", feed) if feed is not None else None
     shares = cpu_shares(brokers, usable_cpus(), pin)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a queue's name may have what the terminal cannot show
     with _locked(data):
         supervised = [
-            attrs.evolve(each, cpus=cpus) for each, cpus in zip(lay_out(data, brokers, port), shares, strict=True)
+            attrs.evolve(each, cpus=cpus)
+            for each, cpus in zip(lay_out(data, brokers, port, feed_files), shares, strict=True)
         ]
         report = _print_json if as_json else _Lines(data, port, brokers)
         supervisor = Supervisor(supervised, restart=not no_restart, report=report)
@@ -160,7 +206,7 @@ def cpu_shares(brokers: int, cpus: list[int], pin: bool | None) -> list[frozense
     return [frozenset()] * brokers
 
 
-def lay_out(directory: Path, brokers: int, port: int) -> list[SupervisedBroker]:
+def lay_out(directory: Path, brokers: int, port: int, feed: FeedFiles | None = None) -> list[SupervisedBroker]:
     """Write what the brokers need; journals, coordination store and secret of an earlier run stay.
 
     Raises:
@@ -169,12 +215,14 @@ def lay_out(directory: Path, brokers: int, port: int) -> list[SupervisedBroker]:
     try:
         make_directory(directory)
         secret = _secret(directory / SECRET_FILE)
-        return [_write(directory, number, port, brokers, secret) for number in range(brokers)]
+        return [_write(directory, number, port, brokers, secret, feed) for number in range(brokers)]
     except OSError as error:
         raise ClusterError(f"{directory} cannot be used: {error}") from error
 
 
-def _write(directory: Path, number: int, port: int, brokers: int, secret: str) -> SupervisedBroker:
+def _write(
+    directory: Path, number: int, port: int, brokers: int, secret: str, feed: FeedFiles | None
+) -> SupervisedBroker:
     name = f"b{number + 1}"
     path = directory / f"{name}.toml"
     text = _TOML.format(
@@ -186,6 +234,9 @@ def _write(directory: Path, number: int, port: int, brokers: int, secret: str) -
         founds="true" if number == 0 else "false",
         min_insync=2 if brokers >= 3 else 1,
     )
+    if feed is not None:
+        out = json.dumps(str((feed.directory / name).absolute()), ensure_ascii=False)
+        text += _FEED_TOML.format(detail=feed.detail, out=out)
     _write_private(path, text)
     return SupervisedBroker(broker=name, config=path, log=directory / f"{name}.log")
 

@@ -30,7 +30,8 @@ from understudy.broker.transactions.outcome_query import is_own_id
 from understudy.observers.fact_reader import UnknownFactError
 from understudy.observers.feed import FeedCursors, FeedSink, Selection
 from understudy.observers.feed_cursor_file import CursorFile
-from understudy.observers.feed_directory import FeedDirectory
+from understudy.observers.feed_directory import FeedDirectory, has_journals
+from understudy.observers.feed_files_reader import FeedFileError, FeedFiles, file_directories
 from understudy.observers.feed_parquet import Parquet, ParquetMissingError
 from understudy.observers.feed_reader import CursorError
 from understudy.observers.feed_sink import JsonSink, TextSink
@@ -47,6 +48,7 @@ UNUSABLE_ERRORS: Final = (
     CursorError,
     UnknownFactError,
     FeedFilesError,
+    FeedFileError,
     ParquetMissingError,
 )
 _NAME: Final = re.compile(r"[\w-]{1,64}", re.ASCII)
@@ -62,7 +64,12 @@ class Format(StrEnum):
 
 
 def feed(
-    data: Annotated[Path, typer.Option(help="The directory of a cluster, or of one broker.", show_default=False)],
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="The directory of a cluster, of one broker, or of files that --out wrote.", show_default=False
+        ),
+    ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")] = False,
     tx: Annotated[
         str,
@@ -111,8 +118,17 @@ def feed(
         raise typer.BadParameter(f"{hold!r} is no name: letters, digits, - and _", param_hint="--hold")
     since_ms = _since_ms(since)
     with ending_cleanly(stream):
+        files = FeedFiles(data) if file_directories(data) and not has_journals(data) else None
+        if files is not None and (follow or hold or out is not None or cursor is not None):
+            raise typer.BadParameter(
+                "files are read to their end: no --follow, --hold, --cursor, --out", param_hint="--data"
+            )
         sink: FeedSink
         cursors: FeedCursors
+        if files is not None:
+            with closing(JsonSink(stream) if as_json else TextSink(stream)) as shown:
+                files.read(shown, Selection(txs=_transactions(files, tx), queue=queue, since_ms=since_ms))
+            return
         if out is not None:
             sink = cursors = RollingFiles(out, _format(file_format), roll_size, roll_seconds)
         else:
@@ -184,7 +200,7 @@ def _fail(stream: BinaryIO, error: UnderstudyError, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _transactions(feeds: FeedDirectory, tx: str) -> frozenset[str] | None:
+def _transactions(feeds: FeedDirectory | FeedFiles, tx: str) -> frozenset[str] | None:
     """The transaction of that id; else those of that name, as far as they are in the journals already."""
     if not tx:
         return None

@@ -54,6 +54,14 @@ def journals_in(directory: Path) -> list[Path]:
     return found
 
 
+def has_journals(directory: Path) -> bool:
+    """Whether `journals_in` would find any."""
+    try:
+        return bool(journals_in(directory))
+    except NoJournalError:
+        return False
+
+
 def _has_journal(directory: Path) -> bool:
     return any(segment_number(path.name) is not None for path in directory.iterdir())
 

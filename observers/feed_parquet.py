@@ -7,8 +7,9 @@ time of making them row by row, and the lines are a compact way to keep events u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -69,6 +70,23 @@ class Parquet:
         out = pa.BufferOutputStream()
         parquet.write_table(table, out, compression="zstd")
         return [memoryview(out.getvalue())]
+
+
+def rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The events of a file, as mappings without what their kind of event does not have.
+
+    Raises:
+        ParquetMissingError: pyarrow is not installed.
+        ValueError: it is no such file.
+    """
+    try:
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError as error:
+        raise ParquetMissingError(f"{path}: to read Parquet needs the extra 'feed': {error}") from error
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches():
+            for row in batch.to_pylist():
+                yield {name: value for name, value in row.items() if value is not None}
 
 
 @cache

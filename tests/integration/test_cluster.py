@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -100,6 +101,26 @@ def test_a_backup_tells_who_the_primary_is(cluster: Cluster) -> None:
         assert "NOT_PRIMARY" in text
         assert f"b2 is a backup; primary is amqp://127.0.0.1:{cluster.port}" in text
         del caught
+
+
+def test_each_broker_writes_its_feed(tmp_path: Path) -> None:
+    """Into files that ``understudy feed`` reads as one feed when the cluster has ended."""
+    wanted = {("b1", "told"), ("b1", "link_up"), ("b1", "commit"), ("b2", "commit"), ("b2", "role")}
+    with running_cluster(tmp_path, "--feed", "messages", brokers=2) as cluster:
+        folders = [cluster.data / "feed" / name for name in ("b1", "b2")]
+        wait_until("both feeds have begun", lambda: all(folder.exists() for folder in folders))
+        commit(cluster, 1)
+        wait_until("journals and facts hold all of it", lambda: wanted <= feed_of(cluster.data))
+    wait_until("all of it is in files", lambda: wanted <= feed_of(cluster.data / "feed"))
+
+
+def feed_of(directory: Path) -> set[tuple[str, str]]:
+    """(broker, event) of all events."""
+    done = subprocess.run(
+        [PROGRAM, "feed", "--data", directory, "--json"], capture_output=True, check=False, timeout=60
+    )
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    return {(row["broker"], row["event"]) for row in rows}
 
 
 def test_a_dead_broker_is_shown_as_down(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import typer
 from understudy.broker.config import load
 from understudy.broker.server import file_storage
 from understudy.ha import cluster_command
-from understudy.ha.cluster_command import SECRET_FILE, _locked, _print, lay_out
+from understudy.ha.cluster_command import SECRET_FILE, FeedDetail, FeedFiles, _locked, _print, lay_out
 
 
 class FullDisk(io.StringIO):
@@ -31,6 +31,16 @@ def test_a_secret_that_a_power_failure_left_empty_is_made_anew(tmp_path: Path) -
     assert all(secrets)
     lay_out(tmp_path, 2, 5672)
     assert {load(path).link.secret for path in files} == secrets
+
+
+def test_each_broker_writes_its_feed_to_a_directory_of_its_own(tmp_path: Path) -> None:
+    out = tmp_path / 'a "feed"'
+    files = [each.config for each in lay_out(tmp_path, 2, 5672, FeedFiles(out, FeedDetail.MESSAGES))]
+    configs = [load(path) for path in files]
+    assert [config.feed.out for config in configs] == [out / "b1", out / "b2"]
+    assert {config.feed.detail for config in configs} == {"messages"}
+    assert all(config.plugins == {"ha": True, "feed": True} for config in configs)
+    assert [load(each.config).plugins for each in lay_out(tmp_path, 1, 5672)] == [{"ha": True}]
 
 
 def test_the_name_of_each_directory_that_is_made_is_on_the_disk(

@@ -89,6 +89,25 @@ def test_the_command(cluster: Path, tmp_path: Path) -> None:
     assert "is no state of a feed's files" in run(*words, code=2).stderr
 
 
+@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+def test_files_are_read_again_as_one_feed(cluster: Path, tmp_path: Path, file_format: str) -> None:
+    """Those of all brokers, in one order; the journals are not needed any more."""
+    out = tmp_path / "out"
+    for broker in ("b1", "b2"):
+        run("feed", "--data", cluster / broker, "--out", out / broker, "--roll-bytes", "40KiB", "--format", file_format)
+    found = rows(run("feed", "--data", out, "--json"))
+    assert by_broker(found) == everything(cluster)
+    assert [row["broker"] for row in found] != sorted(row["broker"] for row in found), "they are merged"
+    assert rows(run("feed", "--data", out / "b2", "--json")) == everything(cluster)["b2"]
+    for tx in ("1.7", "t7"):
+        story = run("feed", "--data", out, "--tx", tx).stdout
+        assert sorted(story.splitlines()) == sorted(run("feed", "--data", cluster, "--tx", tx).stdout.splitlines())
+    assert "files are read to their end" in run("feed", "--data", out, "--follow", code=2).stderr
+    first = min((out / "b1").glob("[0-9]*"))
+    first.write_bytes(b'{"event":"invented"}' if file_format == "jsonl" else b"PAR1")
+    assert f"{first} holds what is no event of this program" in run("feed", "--data", out, code=2).stderr
+
+
 def test_one_feed_a_directory(tmp_path: Path) -> None:
     files = RollingFiles(tmp_path, JsonLines(), 1, 1.0)
     with pytest.raises(FeedFilesError, match="another feed writes to it"):
