@@ -11,7 +11,6 @@ import json
 import platform
 import secrets
 import sys
-import time
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -85,26 +84,50 @@ def serve(
 def status(
     url: Annotated[str, typer.Option(help="The HTTP port of a broker.")] = DEFAULT_URL,
     data: Annotated[Path | None, typer.Option(help="The directory of a cluster, or of one broker.")] = None,
+    zk: Annotated[
+        str, typer.Option(help="ZooKeeper, host:port,... (a chroot may follow): ask no broker.", show_default=False)
+    ] = "",
+    group: Annotated[str, typer.Option(help="The group, with --zk.", show_default=False)] = "",
+    config: Annotated[
+        Path | None, typer.Option(help="The file of a broker: show what its store has; with --zk for its credentials.")
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Again every second, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (a line each with --watch).")] = False,
+    expect: Annotated[
+        str, typer.Option(help="active or ready: exit code 3 if the group is not so.", show_default=False)
+    ] = "",
+    wait: Annotated[
+        str, typer.Option(help="active or ready: show it when the group is so; exit code 3 if not in time.")
+    ] = "",
+    timeout: Annotated[str, typer.Option(help="For --wait: seconds, or with a unit, such as 30s or 500ms.")] = "30s",
 ) -> None:
     """Show brokers, roles, in-sync set, queues, lag, and what keeps a broker from being ready.
 
-    With --data dead brokers are shown too: status down, no pid.
+    With --data dead brokers are shown too: status down, no pid. With --zk or --config the coordination store alone is asked: the
+    brokers as they have shown themselves, and the newest changes of the group.
+
+    Exit codes: 0 shown, and as expected; 1 nothing could be shown; 2 the command was not understood; 3 not as expected.
     """
     from understudy.broker.command_line.broker_rows import rows_of_directory, rows_of_url  # noqa: PLC0415  # as above
-    from understudy.broker.command_line.status_text import status_text  # noqa: PLC0415  # as above
+    from understudy.broker.command_line.status_command import EXPECTATIONS, Showing, seconds, show  # noqa: PLC0415
+    from understudy.broker.command_line.store_rows import config_of_store, rows_of_store  # noqa: PLC0415  # as above
 
-    while True:
-        group: dict[str, Any] = rows_of_directory(data) if data is not None else rows_of_url(url)
-        if as_json:
-            print(json.dumps(group), flush=True)
-        else:
-            clear = "\x1b[H\x1b[2J" if watch and sys.stdout.isatty() else ""
-            print(clear + status_text(group), end="", flush=True)
-        if not watch:
-            return
-        time.sleep(1.0)
+    for name, value in (("--expect", expect), ("--wait", wait)):
+        if value and value not in EXPECTATIONS:
+            raise typer.BadParameter(f"{value!r} is none of {', '.join(EXPECTATIONS)}", param_hint=name)
+    if group and not zk and config is None:
+        raise typer.BadParameter("it goes with --zk, or with --config", param_hint="--group")
+    try:
+        timeout_s = seconds(timeout)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--timeout") from error
+
+    def look() -> dict[str, Any]:
+        if zk or config is not None:
+            return rows_of_store(config_of_store(zk, group, config))
+        return rows_of_directory(data) if data is not None else rows_of_url(url)
+
+    raise typer.Exit(show(look, Showing(as_json=as_json, watch=watch, expect=expect, wait=wait, timeout_s=timeout_s)))
 
 
 @users.command("hash")

@@ -1,7 +1,8 @@
 """``understudy cluster``: a whole group on this host, for trying things out, for tests, for the demo.
 
 It writes one TOML file per broker into the directory, as it would be written by hand for three hosts, and lets the supervisor run
-``understudy serve`` on each. All brokers meet in ``coordination.db`` there. The broker on ``--port`` founds the group.
+``understudy serve`` on each. All brokers meet in ``coordination.db`` there, or in ZooKeeper (``--zookeeper``). The broker on
+``--port`` founds the group.
 
 It is the plugin's command (entry point ``understudy.commands``): the broker does not know what a group is.
 """
@@ -28,6 +29,7 @@ from understudy.broker.errors import UnderstudyError
 from understudy.broker.printable import escaped
 from understudy.broker.server.file_storage import FileStorage, make_directory
 from understudy.broker.server.supervisor import SupervisedBroker, Supervisor
+from understudy.ha.zookeeper_servers import lay_out_ensemble
 
 GROUP: Final = "understudy"
 SECRET_FILE: Final = "link.secret"  # noqa: S105  # the name of a file
@@ -62,9 +64,7 @@ found = {founds}
 min_insync = {min_insync}
 
 [coordination]
-kind = "file"
-path = "coordination.db"
-
+{store}
 [plugins]
 ha = true
 """
@@ -97,6 +97,10 @@ class FeedFiles:
     detail: FeedDetail
 
 
+FILE_STORE: Final = 'kind = "file"\npath = "coordination.db"\n'
+EMBEDDED: Final = "embedded"
+
+
 class ClusterError(UnderstudyError):
     """The cluster cannot be laid out as asked."""
 
@@ -108,6 +112,13 @@ def cluster(
     ),
     port: Annotated[int, typer.Option(min=1, max=65_535, help="AMQP port of the first; the others follow.")] = 5672,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line for each change.")] = False,
+    zookeeper: Annotated[
+        str,
+        typer.Option(
+            help="Meet in ZooKeeper at host:port,... (a chroot may follow), or in one server that this command starts: embedded.",
+            show_default=False,
+        ),
+    ] = "",
     no_restart: Annotated[
         bool, typer.Option("--no-restart", help="Leave a broker that was killed where it lies.")
     ] = False,
@@ -146,11 +157,9 @@ def cluster(
     shares = cpu_shares(brokers, usable_cpus(), pin)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a queue's name may have what the terminal cannot show
-    with _locked(data):
-        supervised = [
-            attrs.evolve(each, cpus=cpus)
-            for each, cpus in zip(lay_out(data, brokers, port, feed_files), shares, strict=True)
-        ]
+    with _locked(data), _store(zookeeper, data) as store:
+        laid_out = lay_out(data, brokers, port, feed_files, store=store)
+        supervised = [attrs.evolve(each, cpus=cpus) for each, cpus in zip(laid_out, shares, strict=True)]
         report = _print_json if as_json else _Lines(data, port, brokers)
         supervisor = Supervisor(supervised, restart=not no_restart, report=report)
         code = asyncio.run(supervisor.run())
@@ -177,6 +186,33 @@ def _locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         lock.close()
+
+
+@contextlib.contextmanager
+def _store(zookeeper: str, directory: Path) -> Iterator[str]:
+    """The keys of [coordination], while the store that they name can be had."""
+    if not zookeeper:
+        yield FILE_STORE
+    elif zookeeper != EMBEDDED:
+        yield zookeeper_store(zookeeper)
+    else:
+        ensemble = lay_out_ensemble(directory)
+        ensemble.start()
+        try:
+            yield zookeeper_store(ensemble.hosts)
+        finally:
+            ensemble.stop()
+
+
+def zookeeper_store(hosts: str) -> str:
+    """The keys of [coordination] for an ensemble.
+
+    Args:
+        hosts: host:port, separated by commas; a chroot may follow.
+    """
+    hosts, slash, chroot = hosts.partition("/")
+    keys = f'kind = "zookeeper"\nhosts = {json.dumps(hosts.split(","))}\n'
+    return f"{keys}chroot = {json.dumps(slash + chroot)}\n" if slash else keys
 
 
 def usable_cpus() -> list[int]:
@@ -206,8 +242,17 @@ def cpu_shares(brokers: int, cpus: list[int], pin: bool | None) -> list[frozense
     return [frozenset()] * brokers
 
 
-def lay_out(directory: Path, brokers: int, port: int, feed: FeedFiles | None = None) -> list[SupervisedBroker]:
+def lay_out(
+    directory: Path, brokers: int, port: int, feed: FeedFiles | None = None, *, store: str = FILE_STORE
+) -> list[SupervisedBroker]:
     """Write what the brokers need; journals, coordination store and secret of an earlier run stay.
+
+    Args:
+        directory: of everything.
+        brokers: how many.
+        port: for clients, of the first; the others follow.
+        feed: where each writes its event feed; None: nowhere.
+        store: the keys of [coordination].
 
     Raises:
         ClusterError: the directory cannot be used.
@@ -215,13 +260,13 @@ def lay_out(directory: Path, brokers: int, port: int, feed: FeedFiles | None = N
     try:
         make_directory(directory)
         secret = _secret(directory / SECRET_FILE)
-        return [_write(directory, number, port, brokers, secret, feed) for number in range(brokers)]
+        return [_write(directory, number, port, brokers, secret, feed, store) for number in range(brokers)]
     except OSError as error:
         raise ClusterError(f"{directory} cannot be used: {error}") from error
 
 
 def _write(
-    directory: Path, number: int, port: int, brokers: int, secret: str, feed: FeedFiles | None
+    directory: Path, number: int, port: int, brokers: int, secret: str, feed: FeedFiles | None, store: str
 ) -> SupervisedBroker:
     name = f"b{number + 1}"
     path = directory / f"{name}.toml"
@@ -233,6 +278,7 @@ def _write(
         secret=secret,
         founds="true" if number == 0 else "false",
         min_insync=2 if brokers >= 3 else 1,
+        store=store,
     )
     if feed is not None:
         out = json.dumps(str((feed.directory / name).absolute()), ensure_ascii=False)

@@ -1,7 +1,13 @@
-"""The coordination port: the one place outside the brokers where epoch, primary and in-sync set are kept.
+"""The ports to the coordination store, which alone outside the brokers keeps epoch, primary and in-sync set.
 
-Requests return at once; answers come to a :class:`CoordinationListener`, in the order of the requests, or never (the answer
-is lost). What is asked is idempotent or checked by (epoch, version), so a lost answer is settled by reading.
+:class:`Coordination` is for a broker. Requests return at once; answers come to a :class:`CoordinationListener`, in the order of
+the requests, or never (the answer is lost). What is asked is idempotent or checked by (epoch, version), so a lost answer is
+settled by reading.
+
+:class:`StoreAdmin` is for commands: it waits for its answers, and needs no broker that runs.
+
+Drivers: ``ha/local`` (a SQLite file), ``ha/zookeeper_store.py``. ``ha/stores.py`` chooses by the configuration.
+
 """
 
 from __future__ import annotations
@@ -11,9 +17,18 @@ from typing import Protocol
 
 import attrs
 
+from understudy.broker.errors import UnderstudyError
 from understudy.replicator.disk_claim import DiskClaim
 
 BrokerId = str
+
+
+class StoreError(UnderstudyError):
+    """The coordination store cannot be used. The message names the file, or the path of the node."""
+
+
+class StoreChangedError(StoreError):
+    """The store does not hold any more what a command was decided on; nothing was changed."""
 
 
 @attrs.frozen
@@ -162,3 +177,71 @@ class Coordination(Protocol):
 
     def publish(self, info: BrokerInfo) -> None:
         """Say what this broker is; also keeps its session or lease alive."""
+
+
+@attrs.frozen(kw_only=True)
+class HistoryEntry:
+    """One change of the group that the store remembers.
+
+    Attributes:
+        wall_ms: when, by the clock of the writer.
+        epoch, version: of the group after the change.
+        by: the broker that wrote the change; "" for an operator's command.
+        what: the change, for people.
+    """
+
+    wall_ms: int
+    epoch: int
+    version: int
+    by: BrokerId
+    what: str
+
+    @property
+    def is_forced(self) -> bool:
+        """An operator has forced this epoch: the entry is never removed."""
+        return self.what.startswith("forced")
+
+
+class StoreAdmin(Protocol):
+    """The store of one group for commands, whether or not any broker runs. Each call raises StoreError if it cannot be done."""
+
+    def read(self, *, hanging_too: bool = False) -> tuple[GroupState | None, dict[BrokerId, BrokerInfo]]:
+        """What the store holds; a store that was never made holds nothing.
+
+        Args:
+            hanging_too: a broker counts as alive as long as its process is known to be there: a broker that hangs may go on.
+        """
+
+    def replace(self, expected: GroupState, wanted: GroupState) -> GroupState:
+        """Write ``wanted`` if the store holds founding, epoch and version of ``expected``; returns what it holds then.
+
+        Raises:
+            StoreChangedError: it holds something else.
+        """
+
+    def force(
+        self,
+        broker: BrokerId,
+        members: tuple[BrokerId, ...],
+        *,
+        seen_epoch: int = 0,
+        expected: GroupState | None = None,
+        min_insync: int | None = None,
+        founding: int = 0,
+    ) -> GroupState:
+        """Make ``broker`` the primary of a new epoch, whoever leads: for ``promote --unclean``. It is recorded for good.
+
+        Args:
+            broker: it need not run.
+            members: the in-sync set of the new epoch; ``broker`` is one of it.
+            seen_epoch: the highest epoch that the journal of ``broker`` has seen: the new one is above it.
+            expected: what the store was found to hold, None for no such group.
+            min_insync: of the group from now on; None: as it was (1 if it is not known).
+            founding: of the group to which the journal of ``broker`` belongs; 0 if it belongs to none: this founds one.
+
+        Raises:
+            StoreChangedError: the store does not hold ``expected`` any more.
+        """
+
+    def history(self) -> list[HistoryEntry]:
+        """The newest changes of the group, oldest first; forced epochs are never left out."""

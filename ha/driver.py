@@ -22,7 +22,6 @@ from understudy.broker.config import TlsConfig as TlsSection
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.metrics import Family
-from understudy.broker.plugin import PluginError
 from understudy.broker.server.edge_plugin import EdgeHost
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
@@ -30,9 +29,9 @@ from understudy.ha.events import HaEvent
 from understudy.ha.extension import HaExtension
 from understudy.ha.feed_facts import HaFacts
 from understudy.ha.ha_broker import HaBroker
-from understudy.ha.local import FileCoordination
 from understudy.ha.metrics import broker_families, link_families
 from understudy.ha.status import BrokerStatus, explained
+from understudy.ha.stores import open_store
 from understudy.replicator.direct.driver import DirectFabric, LinkSettings
 from understudy.replicator.direct.link import DirectLink
 from understudy.replicator.direct.unix_socket import SOCKET_NAME
@@ -50,10 +49,6 @@ _log: Final = structlog.get_logger("understudy.ha")
 
 class LinkPortError(UnderstudyError):
     """The link port cannot be listened on, or its certificate cannot be used."""
-
-
-class StoreKindError(PluginError):
-    """The configuration names a kind of coordination store that there is no driver for."""
 
 
 class CoreCoordination:
@@ -89,7 +84,7 @@ class HaDriver:
         self._host = host
         self._core_config = core_config(config)
         self._stack = contextlib.AsyncExitStack()
-        self._coordination: FileCoordination | None = None
+        self._coordination: Coordination | None = None
         self._fabric: DirectFabric | None = None
         self._extension: HaExtension | None = None
         self._ha: HaBroker | None = None
@@ -108,8 +103,6 @@ class HaDriver:
             UnderstudyError: the port, the certificate or the store cannot be used.
         """
         config = self._config
-        if config.coordination.kind != "file":
-            raise StoreKindError(f"coordination.kind '{config.coordination.kind}' is not built yet; 'file' is")
         tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         self._fabric = fabric = DirectFabric(link_settings(config), self, self._host.turn, tasks)
         try:
@@ -121,18 +114,10 @@ class HaDriver:
             raise LinkPortError(f"link cannot listen on {config.link.host}:{config.link.port}: {reason}") from error
         if config.link.unix:
             await fabric.listen_unix(config.broker.data / SOCKET_NAME)
-        self._coordination = await self._open_store()
-
-    async def _open_store(self) -> FileCoordination:
-        section = self._config.coordination
-        assert section.path is not None  # the configuration sees to it
-        broker = self._config.broker
-        store = FileCoordination(
-            section.path, broker.group, broker.id, self, self._host.turn, lease_ms=milliseconds(section.lease_s)
-        )
+        store = open_store(config, self, self._host.turn, tasks)
         self._stack.push_async_callback(store.stop)
         await store.start()
-        return store
+        self._coordination = store
 
     @property
     def link_port(self) -> int:
@@ -294,7 +279,6 @@ class HaDriver:
         endpoints = self._host.endpoints
         assert self._coordination is not None
         assert self._fabric is not None
-        self._coordination.urgent(status is BrokerStatus.JOINING)
         self._coordination.publish(
             BrokerInfo(
                 broker=self._config.broker.id,

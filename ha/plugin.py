@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
-import attrs
-
 from understudy.broker.commands import Commands
 from understudy.broker.config import Config
 from understudy.broker.metrics import Family
 from understudy.broker.pages import Pages, RunsInSlices
 from understudy.ha.driver import EdgeHost, HaDriver
 from understudy.ha.extension import HaExtension
-from understudy.ha.local import StoreError, read_store
 from understudy.ha.pages import health_pages
+from understudy.ha.stores import stored_group
 
 
 class HaPlugin:
@@ -74,21 +72,9 @@ class HaPlugin:
 
     @staticmethod
     def read_store(config: Config) -> Mapping[str, Any] | None:
-        """What the group's store holds, for ``understudy status`` on dead brokers."""
-        path = config.coordination.path
-        if config.coordination.kind != "file" or path is None or not path.exists():
-            return None
-        try:
-            group, brokers = read_store(path, config.broker.group)
-        except StoreError:
-            return None
-        if group is None:
-            return None
-        return {
-            "group": config.broker.group,
-            "epoch": group.epoch,
-            "primary": group.primary,
-            "in_sync": list(group.members),
-            "min_insync": group.min_insync,
-            "known_brokers": {broker: attrs.asdict(info) for broker, info in brokers.items()},
-        }
+        """What the group's store holds, for ``understudy status``.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        return stored_group(config)

@@ -19,8 +19,8 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.log.journal_recovery import scan
 from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.server.file_storage import FileStorage
-from understudy.ha.coordination import BrokerId, BrokerInfo, GroupState
-from understudy.ha.local import force_epoch, forced_epochs, read_store
+from understudy.ha.coordination import StoreAdmin
+from understudy.ha.stores import store_admin
 from understudy.ha.unclean import PromotionRefusedError, Survivor, check, losses
 from understudy.replicator.broker_replicator import BrokerReplicator
 
@@ -41,27 +41,26 @@ def promote(
     as they come back; what they hold beyond this broker is dropped.
     """
     settings = load(config, os.environ)
-    path = _store_of(settings)
+    store = _store_of(settings)
     if not unclean:
         raise PromotionRefusedError(
             f"a broker of the in-sync set leads by itself once it is started: understudy serve --config {config}; "
             "to promote another one, which may lose what was confirmed: --unclean"
         )
     survivor = read_survivor(settings)
-    group, brokers = _read(path, survivor.group)
+    group, brokers = store.read(hanging_too=True)
     check(survivor, group, brokers)
     for line in losses(survivor, group, brokers):
         _print(line)
-    for epoch, broker, wall_ms in forced_epochs(path, survivor.group):
-        when = dt.datetime.fromtimestamp(wall_ms / 1_000, dt.UTC).isoformat(" ", "seconds")
-        _print(f"This was done before: epoch {epoch} for {broker}, {when}.")
+    for entry in store.history():
+        if entry.is_forced:
+            when = dt.datetime.fromtimestamp(entry.wall_ms / 1_000, dt.UTC).isoformat(" ", "seconds")
+            _print(f"This was done before: epoch {entry.epoch}, {when}: {entry.what}.")
     if not yes:
         _print("Nothing was changed. To do it, run the same command with --yes.")
         raise typer.Exit(1)
     wanted_min = min_insync or (settings.ha.min_insync or 1 if group is None else None)
-    state = force_epoch(
-        path,
-        survivor.group,
+    state = store.force(
         survivor.broker,
         (survivor.broker,),
         seen_epoch=survivor.epoch_seen,
@@ -107,16 +106,10 @@ def read_survivor(config: Config) -> Survivor:
     )
 
 
-def _store_of(config: Config) -> Path:
+def _store_of(config: Config) -> StoreAdmin:
     if not config.plugins.get("ha", False):
         raise PromotionRefusedError("plugins.ha is not switched on in this configuration: there is no group to lead")
-    if config.coordination.kind != "file" or config.coordination.path is None:
-        raise PromotionRefusedError(f"coordination.kind '{config.coordination.kind}' cannot be forced yet; 'file' can")
-    return config.coordination.path
-
-
-def _read(path: Path, group: str) -> tuple[GroupState | None, dict[BrokerId, BrokerInfo]]:
-    return read_store(path, group, hanging_too=True) if path.exists() else (None, {})
+    return store_admin(config)
 
 
 def _print(line: str) -> None:

@@ -9,12 +9,19 @@ does it. See ``docs/decisions/0009-unclean-promotion.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import attrs
 
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.position import Position
 from understudy.ha.coordination import BrokerId, BrokerInfo, GroupState
+
+EPOCHS_SKIPPED: Final = 1_000
+"""So far at least a forced epoch is above all that is known: brokers that nobody could ask may have begun others. Were two
+primaries to write under the same epoch, logs that differ would look the same from there on (``log.position``)."""
+EPOCHS_DRAWN: Final = 9_000
+"""So many more are skipped at most, by lot: two that are forced and do not know of each other have to differ, too."""
 
 
 class PromotionRefusedError(UnderstudyError):
@@ -74,6 +81,31 @@ def check(survivor: Survivor, group: GroupState | None, brokers: Mapping[BrokerI
             f"the catch-up of {me} was broken off: what it holds is no state of the group, and may be half a transaction; "
             "choose another broker"
         )
+
+
+def forced_group(
+    held: GroupState | None,
+    broker: BrokerId,
+    members: tuple[BrokerId, ...],
+    *,
+    seen_epoch: int,
+    drawn: int,
+    min_insync: int | None,
+    founding: int,
+) -> GroupState:
+    """The state of the group that ``StoreAdmin.force`` writes over ``held``; ``drawn`` is the lot, below ``EPOCHS_DRAWN``."""
+    assert broker in members, f"{broker} would lead a set it is not in: {members}"
+    epoch = max(held.epoch if held is not None else 0, seen_epoch) + EPOCHS_SKIPPED + drawn
+    return GroupState(
+        epoch=epoch,
+        primary=broker,
+        members=tuple(sorted(members)),
+        version=held.version + 1 if held is not None else 1,
+        min_insync=min_insync or (held.min_insync if held is not None else 1),
+        founding=founding,
+        forced=epoch,  # what any broker lacks of earlier epochs is lost by that, too
+        barred=held.admitting(broker).barred if held is not None else (),
+    )
 
 
 def losses(survivor: Survivor, group: GroupState | None, brokers: Mapping[BrokerId, BrokerInfo]) -> Iterator[str]:

@@ -8,6 +8,7 @@ own name and pid: the port of a dead one may belong to anybody by now.
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import os
@@ -294,9 +295,10 @@ def _store_of(known: list[KnownBroker]) -> Mapping[str, Any]:
             continue
         enabled = [name for name, switched_on in each.config.plugins.items() if switched_on]
         for plugin in find_plugins(enabled):
-            found: Mapping[str, Any] | None = plugin.read_store(each.config)
-            if found is not None:
-                return found
+            with contextlib.suppress(UnderstudyError):
+                found: Mapping[str, Any] | None = plugin.read_store(each.config)
+                if found is not None:
+                    return found
     return {}
 
 

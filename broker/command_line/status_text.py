@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from understudy.broker.command_line.text_table import table
 from understudy.broker.printable import escaped
 
 MAX_QUEUES = 20
+MAX_HISTORY = 10
 
 
 def status_text(group: Mapping[str, Any]) -> str:
@@ -37,7 +39,14 @@ def status_text(group: Mapping[str, Any]) -> str:
     refused = [(row["broker"], row["refuses_work"]) for row in group["brokers"] if row.get("refuses_work")]
     if refused:
         lines += ["", "takes no new work:", *[f"  {broker}: {reason}" for broker, reason in refused]]
+    if history := group.get("history"):
+        lines += ["", "history:", *[_history_line(entry) for entry in history[-MAX_HISTORY:]]]
     return "\n".join(map(escaped, lines)) + "\n"  # what keeps a broker from being ready may name a queue
+
+
+def _history_line(entry: Mapping[str, Any]) -> str:
+    when = dt.datetime.fromtimestamp(entry["wall_ms"] // 1_000, dt.UTC)
+    return f"  {when:%Y-%m-%d %H:%M:%SZ}, epoch {entry['epoch']}, by {entry['by'] or 'an operator'}: {entry['what']}"
 
 
 def _blocked(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -97,7 +106,7 @@ def _broker_cells(row: Mapping[str, Any]) -> list[str]:
         _or_dash(row["epoch"]),
         _or_dash(row["port"]),
         _or_dash(row["pid"]),
-        (row.get("log") or {}).get("position", "-"),
+        str((row.get("log") or row).get("position", "-")),
         _or_dash(_messages(row)),
         lag or "-",
     ]

@@ -132,6 +132,19 @@ def _coordination_contradictions(config: Config) -> Iterator[tuple[str, object, 
     if coordination.kind == "zookeeper" and not coordination.hosts:
         yield "coordination.hosts", None, "a list of 'host:port', because coordination.kind is 'zookeeper'"
 
+    if coordination.password is not None and coordination.password_file is not None:
+        yield (
+            "coordination.password_file",
+            coordination.password_file,
+            "nothing, because coordination.password is given",
+        )
+    given = coordination.password is not None or coordination.password_file is not None
+    if bool(coordination.user) != given:
+        yield "coordination.user", coordination.user or None, "a user and a password (or password_file), or neither"
+    tls = coordination.tls
+    if tls is not None and (tls.cert is None) != (tls.key is None):
+        yield "coordination.tls.key", tls.key, "a path beside coordination.tls.cert, or neither"
+
 
 def _user_contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
     names = [user.name for user in config.users]

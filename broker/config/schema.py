@@ -139,8 +139,24 @@ class HaConfig:
 
 
 @frozen(kw_only=True)
+class StoreTlsConfig:
+    """[coordination.tls]: the certificate of a server must be signed by one of `ca`; `cert` and `key` are shown to it."""
+
+    ca: Annotated[Path, FilePath("the path of PEM certificates")]
+    cert: Annotated[Path | None, FilePath("the path of a PEM certificate chain")] = None
+    key: Annotated[Path | None, FilePath("the path of a PEM private key")] = None
+
+
+@frozen(kw_only=True)
 class CoordinationConfig:
-    """[coordination]: `file` is a file at `path` that all brokers of one host share; `zookeeper` is an ensemble at `hosts`."""
+    """[coordination]: `file` is a file at `path` that all brokers of one host share; `zookeeper` is an ensemble at `hosts`.
+
+    Attributes:
+        lease_s: of `file`: a broker that has not renewed its lease for so long counts as gone.
+        session_s: of `zookeeper`: a broker whose heartbeats stop counts as gone after so long.
+        chroot: of `zookeeper`: the path below which everything is kept.
+        user, password, password_file: of `zookeeper`: digest credentials; nodes belong to them, and anybody may read.
+    """
 
     kind: Annotated[Literal["file", "zookeeper"], Text("'file' or 'zookeeper'", "file|zookeeper")] = "file"
     path: Annotated[Path | None, FilePath("the path of a file that all brokers of the group share")] = None
@@ -149,6 +165,11 @@ class CoordinationConfig:
     ] = ()
     lease_s: Annotated[float, seconds(0.1)] = 3.0
     session_s: Annotated[float, seconds(0.1)] = 10.0
+    chroot: Annotated[str, Text("a path such as '/production'", r"(/[^/\s,]+)+")] = ""
+    user: Annotated[str, Text("a user name without ':'", r"[^\x00-\x1f:]{1,127}")] = ""
+    password: Annotated[str | None, Text("a password", secret=True)] = field(default=None, repr=False)
+    password_file: Annotated[Path | None, FilePath("the path of a file that holds the password")] = None
+    tls: Annotated[StoreTlsConfig | None, Table(StoreTlsConfig)] = None
 
 
 @frozen(kw_only=True)

@@ -110,7 +110,11 @@ class EdgePlugin(Protocol):
 
     @staticmethod
     def read_store(config: Config) -> Mapping[str, Any] | None:
-        """What the group's store says while no broker runs: epoch, primary, in_sync, min_insync. None if it cannot be read."""
+        """What the group's store says, whether or not any broker runs: epoch, primary, in_sync, min_insync, history. None: nothing.
+
+        Raises:
+            UnderstudyError: it cannot be read.
+        """
 
 
 def find_enabled(config: Config) -> dict[str, Any]:

@@ -8,9 +8,61 @@ from pathlib import Path
 
 import attrs
 
-from understudy.ha.coordination import BrokerId, BrokerInfo, GroupState
+from understudy.ha.coordination import BrokerId, BrokerInfo, GroupState, HistoryEntry, StoreChangedError
 from understudy.ha.local.processes import is_there, machine_ms, shown, this_process
 from understudy.ha.local.store import CoordinationStore
+
+
+@attrs.frozen
+class FileAdmin:
+    """Implements ``ha.coordination.StoreAdmin`` for one group of a file."""
+
+    path: Path
+    group: str
+
+    def read(self, *, hanging_too: bool = False) -> tuple[GroupState | None, dict[BrokerId, BrokerInfo]]:
+        if not self.path.exists():
+            return None, {}
+        return read_store(self.path, self.group, hanging_too=hanging_too)
+
+    def replace(self, expected: GroupState, wanted: GroupState) -> GroupState:
+        store = CoordinationStore(self.path)
+        try:
+            done, held = store.replace(self.group, expected, wanted)
+        finally:
+            store.close()
+        if not done:
+            raise StoreChangedError(
+                f"coordination file {self.path} has changed meanwhile: it holds {held}, not {expected}"
+            )
+        return wanted
+
+    def force(
+        self,
+        broker: BrokerId,
+        members: tuple[BrokerId, ...],
+        *,
+        seen_epoch: int = 0,
+        expected: GroupState | None = None,
+        min_insync: int | None = None,
+        founding: int = 0,
+    ) -> GroupState:
+        return force_epoch(
+            self.path,
+            self.group,
+            broker,
+            members,
+            seen_epoch=seen_epoch,
+            expected=expected,
+            min_insync=min_insync,
+            founding=founding,
+        )
+
+    def history(self) -> list[HistoryEntry]:
+        return [
+            HistoryEntry(wall_ms=wall_ms, epoch=epoch, version=0, by="", what=f"forced: {broker} is the base")
+            for epoch, broker, wall_ms in forced_epochs(self.path, self.group)
+        ]
 
 
 def read_store(
@@ -72,13 +124,12 @@ def force_epoch(
     Raises:
         StoreError: it cannot be written, or does not hold ``expected`` any more.
     """
-    assert broker in members, f"{broker} would lead a set it is not in: {members}"
     store = CoordinationStore(path, create=True)
     try:
         return store.force(
             group,
             broker,
-            tuple(sorted(members)),
+            members,
             seen_epoch=seen_epoch,
             wall_ms=time.time_ns() // 1_000_000,
             expected=expected,

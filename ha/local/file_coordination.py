@@ -30,6 +30,7 @@ import structlog
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, CoordinationListener, GroupState
 from understudy.ha.local.processes import machine_ms
 from understudy.ha.local.worker import Action, Worker
+from understudy.ha.status import BrokerStatus
 
 MAX_BACKLOG: Final = 1_000
 """How much may wait for the thread; further requests are never answered."""
@@ -103,10 +104,6 @@ class FileCoordination:
         # A thread that hangs in the kernel is left behind: it is a daemon.
         await asyncio.to_thread(self._worker.join, 2 * self._busy_ms / 1_000)
 
-    def urgent(self, urgent: bool) -> None:
-        """Look more often, while this broker has no primary."""
-        self._worker.look_every(self._urgent_poll_ms if urgent else self._poll_ms)
-
     # -- the port -------------------------------------------------------------------------------------------------------
 
     def found(self, request: int, group: GroupState) -> None:
@@ -119,6 +116,8 @@ class FileCoordination:
         self._ask(request, lambda store, name: (True, store.read(name)[0]))
 
     def publish(self, info: BrokerInfo) -> None:
+        """Also look more often while this broker has no primary, as its status says."""
+        self._worker.look_every(self._urgent_poll_ms if info.status == BrokerStatus.JOINING.value else self._poll_ms)
         asked_ms = machine_ms()
         self._worker.put(lambda: self._worker.publish(info, asked_ms))
 

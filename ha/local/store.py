@@ -30,19 +30,14 @@ from typing import Final
 
 import attrs
 
-from understudy.broker.errors import UnderstudyError
 from understudy.broker.server.file_storage import make_directory
 from understudy.broker.server.private_files import FILE_MODE
-from understudy.ha.coordination import Bar, BrokerId, BrokerInfo, Damage, GroupState
+from understudy.ha.coordination import Bar, BrokerId, BrokerInfo, Damage, GroupState, StoreChangedError, StoreError
+from understudy.ha.unclean import EPOCHS_DRAWN, forced_group
 from understudy.replicator.disk_claim import DiskClaim
 
 SCHEMA_VERSION: Final = 2
 APPLICATION_ID: Final = 0x55535459  # "USTY"
-EPOCHS_SKIPPED: Final = 1_000
-"""So far at least a forced epoch is above all that is known: brokers that nobody could ask may have begun others. Were two
-primaries to write under the same epoch, logs that differ would look the same from there on (``log.position``)."""
-EPOCHS_DRAWN: Final = 9_000
-"""So many more are skipped at most, by lot: two that are forced and do not know of each other have to differ, too."""
 CHECKPOINT_COMMITS: Final = 256
 """After so many commits of one process the WAL, of a page or two each, is written back and emptied."""
 CHECKPOINT_WAIT_MS: Final = 50
@@ -123,10 +118,6 @@ _NEW: Final = (0, 0, frozenset[str]())
 
 def _place(state: GroupState) -> tuple[int, int, int]:
     return state.founding, state.epoch, state.version
-
-
-class StoreError(UnderstudyError):
-    """The coordination file cannot be used. The message names it."""
 
 
 class StoreBusyError(StoreError):
@@ -358,28 +349,23 @@ class CoordinationStore:
         """Begin an epoch far above all that is known, whoever leads; it is recorded for good that this was done.
 
         Raises:
-            StoreError: the store does not hold ``expected`` any more.
+            StoreChangedError: the store does not hold ``expected`` any more.
         """
         with self._transaction(durable=True):
             held = self._group(group)
             if held != expected:
-                raise StoreError(
+                raise StoreChangedError(
                     f"coordination file {self.path} has changed meanwhile: it holds {held}, not {expected}"
                 )
-            state = GroupState(
-                epoch=max(held.epoch if held is not None else 0, seen_epoch)
-                + EPOCHS_SKIPPED
-                + secrets.randbelow(EPOCHS_DRAWN),
-                primary=broker,
-                members=members,
-                version=held.version + 1 if held is not None else 1,
-                min_insync=min_insync or (held.min_insync if held is not None else 1),
+            state = forced_group(
+                held,
+                broker,
+                members,
+                seen_epoch=seen_epoch,
+                drawn=secrets.randbelow(EPOCHS_DRAWN),
+                min_insync=min_insync,
                 founding=founding,
-                barred=held.admitting(broker).barred if held is not None else (),
             )
-            state = attrs.evolve(
-                state, forced=state.epoch
-            )  # what any broker lacks of earlier ones is lost by that, too
             self._connection.execute(
                 "INSERT INTO forced_epochs VALUES (?, ?, ?, ?, ?, ?)",
                 (group, state.epoch, broker, json.dumps(members), str(held), wall_ms),

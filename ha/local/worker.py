@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, GroupState
+from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, GroupState, StoreError
 from understudy.ha.local.processes import is_alive, machine_ms, shown, this_process
-from understudy.ha.local.store import BrokerRow, CoordinationStore, StoreBusyError, StoreError
+from understudy.ha.local.store import BrokerRow, CoordinationStore, StoreBusyError
 
 if TYPE_CHECKING:
     from understudy.ha.local.file_coordination import FileCoordination

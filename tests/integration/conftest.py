@@ -15,7 +15,10 @@ from tests.integration.dtx_messages import MessageDtxChannel
 from tests.integration.dtx_places import GroupWithVhosts, Place, group_of_one, group_of_three, one_broker
 from tests.integration.dtx_workbench import Workbench
 from tests.stress.group import Group, running_group
+from understudy.ha.zookeeper_servers import Ensemble, lay_out_ensemble
 
+TICK_MS = 250
+"""Of ZooKeeper: sessions last from 0.5 s to 5 s."""
 SMALL_SEGMENTS = "[journal]\nsegment_bytes = 65536\nreserve_bytes = 0\n"
 """So that a journal soon begins later than the log."""
 
@@ -24,6 +27,15 @@ SMALL_SEGMENTS = "[journal]\nsegment_bytes = 65536\nreserve_bytes = 0\n"
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with running_broker(tmp_path_factory.mktemp("broker")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    """Three ZooKeeper servers for all tests: each has a chroot of its own. A test that stops one starts it again."""
+    servers = lay_out_ensemble(tmp_path_factory.mktemp("zookeeper"), 3, tick_ms=TICK_MS)
+    servers.start()
+    yield servers
+    servers.stop()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.integration.broker_process import PROGRAM, BrokerProcess, wait_until
 from tests.integration.cluster_process import free_ports
 from understudy.broker.command_line.broker_rows import with_all_queues
 from understudy.broker.server.supervisor import SupervisedBroker
-from understudy.ha.cluster_command import lay_out
+from understudy.ha.cluster_command import FILE_STORE, lay_out
 
 WAIT_S = 90.0
 """For what takes a second or three on a quiet machine, an expulsion (5 s) or an election included."""
@@ -76,16 +76,17 @@ class Group:
     Args:
         folder: for everything; made if it is not there.
         extra: TOML that is added to each configuration.
+        store: the keys of [coordination].
     """
 
     broker_class: type[GroupBroker] = GroupBroker
 
-    def __init__(self, folder: Path, extra: str = "", *, brokers: int = 3) -> None:
+    def __init__(self, folder: Path, extra: str = "", *, brokers: int = 3, store: str = FILE_STORE) -> None:
         self.folder = folder
         first = free_ports(brokers)
         self.ports = list(range(first, first + brokers))
         self.brokers: dict[str, GroupBroker] = {}
-        for about, port in zip(lay_out(folder, brokers, first), self.ports, strict=True):
+        for about, port in zip(lay_out(folder, brokers, first, store=store), self.ports, strict=True):
             if extra:
                 with about.config.open("a", encoding="utf-8") as file:
                     file.write("\n" + extra)
@@ -251,7 +252,7 @@ def keep_or_remove(folder: Path, failed: bool) -> None:
 
 @contextlib.contextmanager
 def running_group(
-    folder: Path, extra: str = "", *, brokers: int = 3, group_class: type[Group] = Group
+    folder: Path, extra: str = "", *, brokers: int = 3, group_class: Callable[..., Group] = Group
 ) -> Iterator[Group]:
     """A group for the time of a ``with``: all in sync at the start; at the end those that run must end well."""
     group = group_class(folder / "group", extra, brokers=brokers)

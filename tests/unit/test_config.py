@@ -62,6 +62,14 @@ kind = "zookeeper"
 hosts = ["zk1:2181", "zk2:2181"]
 lease_s = 4
 session_s = 6
+chroot = "/production/mq"
+user = "understudy"
+password = "hush"
+
+[coordination.tls]
+ca = "zk-ca.pem"
+cert = "zk.pem"
+key = "zk.key"
 
 [tx]
 idle_timeout_s = "1h"
@@ -213,8 +221,20 @@ def test_a_file_with_every_key() -> None:
         replicate="configuration",
     )
     assert config.coordination == module.CoordinationConfig(
-        kind="zookeeper", hosts=("zk1:2181", "zk2:2181"), lease_s=4.0, session_s=6.0
+        kind="zookeeper",
+        hosts=("zk1:2181", "zk2:2181"),
+        lease_s=4.0,
+        session_s=6.0,
+        chroot="/production/mq",
+        user="understudy",
+        password="hush",
+        tls=module.StoreTlsConfig(
+            ca=Path("/etc/understudy/zk-ca.pem"),
+            cert=Path("/etc/understudy/zk.pem"),
+            key=Path("/etc/understudy/zk.key"),
+        ),
     )
+    assert "hush" not in repr(config)
     assert config.tx == module.TxConfig(
         idle_timeout_s=3_600.0, outcome_ttl_s=7_200.0, outcome_limit=10, max_bytes=1 << 30, memory_bytes=8 << 20
     )
@@ -235,7 +255,7 @@ def test_the_full_file_leaves_no_key_out() -> None:
         if name in {"plugins", "users"}:
             continue
         left_out = attrs.fields_dict(type(section)).keys() - table[name].keys()
-        assert left_out <= {"path"}, f"[{name}] lacks {left_out}"
+        assert left_out <= {"path", "password_file"}, f"[{name}] lacks {left_out}"
 
 
 @pytest.mark.parametrize(
@@ -341,6 +361,13 @@ def test_a_key_like_no_other_still_gets_a_nearest_one_of_its_table() -> None:
         ('[coordination]\nkind = "etcd"', "coordination.kind", "'etcd'", "'file' or 'zookeeper'"),
         ('[coordination]\nhosts = "zk:1"', "coordination.hosts", "'zk:1'", "a list of different 'host:port'"),
         ('[coordination]\nhosts = ["zk"]', "coordination.hosts[0]", "'zk'", "'host:port'"),
+        (
+            '[coordination]\nchroot = "production"',
+            "coordination.chroot",
+            "'production'",
+            "a path such as '/production'",
+        ),
+        ('[coordination]\nuser = "a:b"', "coordination.user", "'a:b'", "a user name without ':'"),
         ("[broker]\nvhosts = []", "broker.vhosts", "[]", "a list of different vhost names"),
         ('[broker]\nvhosts = ["/", "/"]', "broker.vhosts", "['/', '/']", "a list of different vhost names"),
         ('[broker]\nvhosts = ["/", ""]', "broker.vhosts[1]", "''", "a vhost name"),
@@ -446,6 +473,16 @@ def test_other_hosts(host: str) -> None:
         ("[plugins]\nha = true", "coordination.path"),
         ("[plugins]\nfeed = true", "feed.out"),
         ('[plugins]\nha = true\n[coordination]\nkind = "zookeeper"', "coordination.hosts"),
+        ('[plugins]\nha = true\n[coordination]\npath = "c"\nuser = "u"', "coordination.user"),
+        ('[plugins]\nha = true\n[coordination]\npath = "c"\npassword = "p"', "coordination.user"),
+        (
+            '[plugins]\nha = true\n[coordination]\npath = "c"\nuser = "u"\npassword = "p"\npassword_file = "f"',
+            "coordination.password_file",
+        ),
+        (
+            '[plugins]\nha = true\n[coordination]\npath = "c"\n[coordination.tls]\nca = "a"\ncert = "b"',
+            "coordination.tls.key",
+        ),
         (f'[[users]]\nname = "a"\npassword_hash = "{HASH}"\n' * 2, "users[1].name"),
         (f'[[users]]\nname = "a"\npassword_hash = "{HASH}"\nvhosts = {{ nowhere = {{}} }}', "users[0].vhosts"),
     ],

@@ -23,11 +23,11 @@ import pytest
 import uvloop
 
 from understudy.broker.server import file_storage
-from understudy.ha.coordination import Answer, Bar, BrokerInfo, Coordination, GroupState
+from understudy.ha.coordination import Answer, Bar, BrokerInfo, Coordination, GroupState, StoreError
 from understudy.ha.local import FileCoordination, force_epoch, forced_epochs, read_store, store
 from understudy.ha.local import processes as local_processes
 from understudy.ha.local.processes import is_alive, machine_ms, this_process
-from understudy.ha.local.store import BrokerRow, CoordinationStore, Process, StoreBusyError, StoreError
+from understudy.ha.local.store import BrokerRow, CoordinationStore, Process, StoreBusyError
 from understudy.replicator.disk_claim import DiskClaim
 
 ROOT = Path(__file__).parents[3]
@@ -729,10 +729,10 @@ def test_who_has_no_primary_looks_more_often(run_once: Run, path: Path) -> None:
         async with coordination(path, poll_ms=3_600_000, urgent_poll_ms=5) as (one, listener), coordination(path, "b2"):
             with opened(path) as another:
                 await listener.until(lambda: listener.kinds() == ["changed"])
-                one.urgent(True)
+                one.publish(info("b1", status="joining"))
                 another.found("g", FIRST)
                 await listener.until(lambda: listener.shown()[0] == FIRST)
-                one.urgent(False)
+                one.publish(info("b1", status="ready"))
                 await polled(lambda: one._worker._look_at_ms > machine_ms() + 3_000_000)
 
     run_once(main)

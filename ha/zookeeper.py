@@ -1,0 +1,360 @@
+"""ZooKeeperSession: one session with an ensemble, for asyncio. The only file that imports kazoo.
+
+kazoo has threads of its own: one that talks to a server and sends the session's heartbeats, two for callbacks. So a loop that is
+busy does not lose its session. What these threads say hops to the loop (``call_soon_threadsafe``) and they return at once; nothing
+is decided here.
+
+**Order.** Requests of one session are carried out, and answered, in the order in which they were made, so they may be made without
+waiting for each other. A request that is made while the session is not connected fails at once, rather than to be sent at some
+later time.
+
+**Reads.** A server may be behind the leader. A read that must not be stale follows a transaction of one check in the same session:
+the check goes through the quorum, and no server shows this session anything older afterwards. (``sync`` does not: a leader that was
+replaced and does not know it answers it.)
+
+**Lost sessions.** kazoo tells SUSPENDED when the connection is gone, CONNECTED when it is back, and LOST between the two if the
+servers had ended the session meanwhile: it learns that only when it reaches one. Then it begins another session by itself, and
+``session_id`` differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import attrs
+from kazoo import exceptions as errors
+from kazoo.client import KazooClient
+from kazoo.interfaces import IAsyncResult
+from kazoo.protocol.states import KazooState, WatchedEvent
+from kazoo.retry import KazooRetry
+from kazoo.security import ACL, READ_ACL_UNSAFE, make_digest_acl
+
+from understudy.broker.config import CoordinationConfig
+from understudy.ha.coordination import StoreError
+
+RETRY_MIN_S: Final = 0.05
+RETRY_MAX_S: Final = 0.5
+"""Pauses between attempts to reach a server: short, for a primary alone in its set waits for it."""
+
+ANY_VERSION: Final = -1
+
+
+class UnreachedError(StoreError):
+    """No server answers, or the session has ended. Whether the request was carried out is unknown."""
+
+
+class NoNodeError(StoreError):
+    """The node, or the one above it, is not there."""
+
+
+class NodeExistsError(StoreError):
+    """The node is there already."""
+
+
+class VersionError(StoreError):
+    """The node has changed since it was read."""
+
+
+class RefusedError(StoreError):
+    """An ACL forbids the request."""
+
+
+@attrs.frozen(kw_only=True)
+class Access:
+    """Where an ensemble is, and as whom to come.
+
+    Attributes:
+        hosts: ``host:port``, separated by commas; a chroot may follow (``zk1:2181,zk2:2181/production``).
+        session_s: the session ends so long after its last heartbeat; the servers allow 2 to 20 of their ticks.
+        user, password: digest credentials, "" for none. Nodes that are made belong to them alone, and anybody may read them.
+        tls: connect over TLS.
+        ca: PEM certificates: that of a server must be signed by one of them. None: it is not looked at.
+        cert, key: PEM files: what this client shows to a server that asks for it.
+    """
+
+    hosts: str
+    session_s: float = 10.0
+    user: str = ""
+    password: str = attrs.field(default="", repr=False)
+    tls: bool = False
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+
+def access_of(section: CoordinationConfig) -> Access:
+    """What the configuration says.
+
+    Raises:
+        StoreError: the file with the password cannot be read.
+    """
+    tls, password = section.tls, section.password or ""
+    if section.password_file is not None:
+        try:
+            password = section.password_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeError) as error:
+            raise StoreError(f"coordination.password_file {section.password_file} cannot be read: {error}") from error
+    return Access(
+        hosts=",".join(section.hosts) + section.chroot,
+        session_s=section.session_s,
+        user=section.user,
+        password=password,
+        tls=tls is not None,
+        ca=tls.ca if tls is not None else None,
+        cert=tls.cert if tls is not None else None,
+        key=tls.key if tls is not None else None,
+    )
+
+
+@attrs.frozen
+class Node:
+    """What a node holds. ``version`` counts its changes; ``owner`` is the session of an ephemeral one, 0 for others."""
+
+    value: bytes
+    version: int
+    owner: int
+
+
+@attrs.frozen(kw_only=True)
+class Change:
+    """One step of a transaction, made by :func:`check`, :func:`create`, :func:`write` or :func:`delete`."""
+
+    kind: Literal["check", "create", "write", "delete"]
+    path: str
+    value: bytes = b""
+    version: int = ANY_VERSION
+    ephemeral: bool = False
+    numbered: bool = False
+
+
+def check(path: str, version: int = ANY_VERSION) -> Change:
+    return Change(kind="check", path=path, version=version)
+
+
+def create(path: str, value: bytes = b"", *, ephemeral: bool = False, numbered: bool = False) -> Change:
+    """``numbered``: ZooKeeper adds a number to the path that no earlier child had."""
+    return Change(kind="create", path=path, value=value, ephemeral=ephemeral, numbered=numbered)
+
+
+def write(path: str, value: bytes, version: int = ANY_VERSION) -> Change:
+    return Change(kind="write", path=path, value=value, version=version)
+
+
+def delete(path: str, version: int = ANY_VERSION) -> Change:
+    return Change(kind="delete", path=path, version=version)
+
+
+class ZooKeeperSession:
+    """A session, on the loop that it is made on.
+
+    Args:
+        access: where and as whom.
+        connected: told on the loop: True when the connection stands, False when it is lost.
+        changed: told on the loop of a path that is watched and has changed, or may have. A watch fires once.
+        wait_s: for how long a request may wait for its answer.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        connected: Callable[[bool], None],
+        changed: Callable[[str], None],
+        *,
+        wait_s: float,
+    ) -> None:
+        self.access = access
+        self._loop = asyncio.get_running_loop()
+        self._connected = connected
+        self._changed = changed
+        self._wait_s = wait_s
+        self._complaints = _Complaints()
+        self._client = KazooClient(
+            hosts=access.hosts,
+            timeout=access.session_s,
+            connection_retry=KazooRetry(max_tries=-1, delay=RETRY_MIN_S, max_delay=RETRY_MAX_S),
+            auth_data=[("digest", f"{access.user}:{access.password}")] if access.user else None,
+            default_acl=_acl(access),
+            logger=self._complaints.logger,
+            use_ssl=access.tls,
+            ca=str(access.ca) if access.ca is not None else None,
+            certfile=str(access.cert) if access.cert is not None else None,
+            keyfile=str(access.key) if access.key is not None else None,
+            verify_certs=access.ca is not None,
+        )
+        self._client.add_listener(self._state_changed)
+        # One object: kazoo keeps watchers in a set, and a new bound method each time would be one more of them.
+        self._watcher = self._watched
+
+    def start(self) -> None:
+        """Begin to connect; ``connected`` tells when that is done, be it long after."""
+        self._client.start_async()
+
+    async def stop(self) -> None:
+        """End the session, so that its ephemeral nodes go at once."""
+        await asyncio.to_thread(self._stop)
+
+    def _stop(self) -> None:
+        with suppress(
+            Exception
+        ):  # kazoo raises what it likes where a server does not answer; the session ends by itself
+            self._client.stop()
+            self._client.close()
+
+    @property
+    def is_connected(self) -> bool:
+        return bool(self._client.state == KazooState.CONNECTED)
+
+    @property
+    def session_id(self) -> int:
+        """Of the session that holds, 0 for none."""
+        client_id = self._client.client_id
+        return int(client_id[0]) if client_id is not None else 0
+
+    @property
+    def complaint(self) -> str:
+        """Why the last attempt to connect failed, as far as kazoo has said."""
+        return self._complaints.last
+
+    # -- requests -------------------------------------------------------------------------------------------------------
+
+    def get(self, path: str, *, watch: bool = False) -> Awaitable[Node]:
+        """Raises: StoreError, as every request here; NoNodeError: there is no such node."""
+        result = self._ask(path, self._client.get_async, path, watch=self._watcher if watch else None)
+
+        async def node() -> Node:
+            value, stat = await result
+            return Node(value, stat.version, stat.ephemeralOwner)
+
+        return node()
+
+    def children(self, path: str, *, watch: bool = False) -> Awaitable[list[str]]:
+        return self._ask(path, self._client.get_children_async, path, watch=self._watcher if watch else None)
+
+    def exists(self, path: str, *, watch: bool = False) -> Awaitable[Any]:
+        """A watch on a node that is not there tells when it is made."""
+        return self._ask(path, self._client.exists_async, path, watch=self._watcher if watch else None)
+
+    def make_folder(self, path: str) -> Awaitable[str]:
+        """Make a node, and all above it, unless they are there."""
+        return self._ask(path, self._client.ensure_path_async, path)
+
+    def change(self, *changes: Change) -> Awaitable[list[Any]]:
+        """Carry out all of these, or none.
+
+        Raises:
+            StoreError: the first that cannot be done, by its kind; its path stands in the message.
+        """
+        transaction = self._client.transaction()
+        for each in changes:
+            match each.kind:
+                case "check":
+                    transaction.check(each.path, each.version)
+                case "create":
+                    transaction.create(each.path, each.value, ephemeral=each.ephemeral, sequence=each.numbered)
+                case "write":
+                    transaction.set_data(each.path, each.value, version=each.version)
+                case "delete":
+                    transaction.delete(each.path, version=each.version)
+        result = self._ask(changes[0].path, transaction.commit_async)
+
+        async def done() -> list[Any]:
+            answers: list[Any] = await result
+            for each, answer in zip(changes, answers, strict=True):
+                if isinstance(answer, Exception) and not isinstance(answer, _NOT_THE_CAUSE):
+                    raise self._translated(each.path, answer) from answer
+            return answers
+
+        return done()
+
+    def _ask(self, path: str, call: Callable[..., IAsyncResult], *arguments: Any, **options: Any) -> Awaitable[Any]:
+        """Make a request now; the answer can be awaited."""
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        if self.is_connected:
+            call(*arguments, **options).rawlink(lambda result: self._hop(_settle, answer, result))
+        else:
+            answer.set_exception(errors.ConnectionLoss())
+
+        async def waited() -> Any:
+            try:
+                async with asyncio.timeout(self._wait_s):
+                    return await answer
+            except TimeoutError as error:
+                raise UnreachedError(
+                    f"ZooKeeper {self.access.hosts}: no answer within {self._wait_s:g} s about {path}"
+                ) from error
+            except Exception as error:  # what else kazoo raises is no reason to end a broker either
+                raise self._translated(path, error) from error
+
+        return waited()
+
+    def _translated(self, path: str, error: Exception) -> StoreError:
+        where = f"ZooKeeper {self.access.hosts}"
+        match error:
+            case errors.NoNodeError():
+                return NoNodeError(f"{where}: {path} is not there")
+            case errors.NodeExistsError():
+                return NodeExistsError(f"{where}: {path} is there already")
+            case errors.BadVersionError():
+                return VersionError(f"{where}: {path} has changed meanwhile")
+            case errors.NoAuthError() | errors.InvalidACLError() | errors.AuthFailedError():
+                whom = f"user {self.access.user!r}" if self.access.user else "a client without credentials"
+                return RefusedError(f"{where}: the ACL of {path} refuses {whom}")
+            case errors.ConnectionLoss() | errors.SessionExpiredError() | errors.ConnectionClosedError():
+                complaint = f": {self.complaint}" if self.complaint else ""
+                return UnreachedError(f"{where} cannot be reached{complaint}")
+            case _:
+                return StoreError(f"{where}: {path}: {type(error).__name__}: {error}")
+
+    # -- called by kazoo's threads ----------------------------------------------------------------------------------------
+
+    def _state_changed(self, state: str) -> None:
+        self._hop(self._connected, state == KazooState.CONNECTED)
+
+    def _watched(self, event: WatchedEvent) -> None:
+        if event.path is not None:  # None: the connection was lost, and all watches with it
+            self._hop(self._changed, event.path)
+
+    def _hop(self, call: Callable[..., None], *arguments: Any) -> None:
+        with suppress(RuntimeError):  # the loop was closed, and nothing is left to be told
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+
+_NOT_THE_CAUSE: Final = (errors.RolledBackError, errors.RuntimeInconsistency)
+"""What the other changes of a transaction that failed are answered."""
+
+
+def _settle(answer: asyncio.Future[Any], result: Any) -> None:
+    if answer.done():
+        return  # nobody waits any more
+    if result.exception is None:
+        answer.set_result(result.value)
+    else:
+        answer.set_exception(result.exception)
+        answer.exception()  # an answer that nobody waits for is no complaint of asyncio's
+
+
+def _acl(access: Access) -> list[ACL] | None:
+    """Of nodes that are made: the user may do everything, anybody may read. Without a user: anybody may do everything."""
+    if not access.user:
+        return None
+    return [make_digest_acl(access.user, access.password, all=True), *READ_ACL_UNSAFE]
+
+
+class _Complaints(logging.Handler):
+    """What kazoo logs: its last complaint alone is kept, for the message that says why there is no connection."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.last = ""
+        # Not of logging's tree: each session has one, and none of them is to print anything.
+        self.logger = logging.Logger("understudy.zookeeper", logging.WARNING)  # noqa: LOG001
+        self.logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(Exception):  # a text of kazoo's that does not fit its arguments
+            self.last = record.getMessage().removeprefix("Connection dropped: ")

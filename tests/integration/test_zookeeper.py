@@ -1,0 +1,54 @@
+"""Real brokers on real ZooKeeper servers: the primary is killed under load, and readiness is watched as users watch it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.broker_process import wait_until
+from tests.integration.zookeeper_group import ROOT, Load, bodies, group_on, nodes_of, status, stored
+from tests.stress.group import Group
+from understudy.ha.zookeeper_servers import Ensemble
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("broken_connections")]
+
+
+def check(group: Group, load: Load) -> None:
+    """What was committed is in both queues, once, in order; what is unknown is in both or in none."""
+    found = {queue: bodies(group.ports, queue) for queue in ("a", "b")}
+    assert found["a"] == found["b"]
+    assert found["a"] == sorted(set(found["a"]))
+    assert set(load.committed) <= set(found["a"]) <= {*load.committed, *load.unknown}
+
+
+def test_a_backup_takes_over_under_load(ensemble: Ensemble, tmp_path: Path) -> None:
+    hosts = f"{ensemble.hosts}/{tmp_path.name}"
+    with group_on(ensemble, tmp_path) as group, nodes_of(hosts) as nodes:
+        code, shown, _ = status(hosts, "--wait", "ready", "--timeout", "30s")
+        assert code == 0
+        assert "b1      primary  active" in shown
+        assert sorted(nodes.get_children(f"{ROOT}/ready")) == sorted(nodes.get_children(f"{ROOT}/live"))
+        with Load(group.ports) as load:
+            for _ in range(2):
+                load.goes_on()
+                old = group.primary()
+                old.kill()
+                wait_until("another broker leads", lambda old=old: stored(nodes, "group")["primary"] != old.name)  # type: ignore[misc]
+                load.goes_on()
+                code, _, errors = status(hosts, "--expect", "active")
+                assert code == 0, errors
+                code, _, errors = status(hosts, "--expect", "ready")
+                assert (code, old.name in errors) == (3, True)
+                wait_until("its session has ended", lambda old=old: nodes.exists(f"{ROOT}/live/{old.name}") is None)  # type: ignore[misc]
+                assert nodes.exists(f"{ROOT}/ready/{old.name}") is None
+                assert stored(nodes, f"brokers/{old.name}")["link"]
+                old.spawn()
+                code, shown, errors = status(hosts, "--wait", "ready", "--timeout", "60s", "--json")
+                assert code == 0, errors
+        check(group, load)
+        assert json.loads(shown)["epoch"] == stored(nodes, "group")["epoch"] == 3
+        said = [entry["what"] for entry in json.loads(shown)["history"]]
+        assert said[0] == "founded by b1"
+        assert len([what for what in said if "promoted" in what]) == 2
