@@ -194,8 +194,8 @@ def _contradiction(group: GroupState) -> str:
         return "must have a founding from 0 to 2**63 - 1"
     if list(group.members) != sorted(set(group.members)) or "" in group.members:
         return "must have different, sorted members"
-    if group.primary not in group.members:
-        return "must have its primary among the members"
+    if not group.primary:
+        return "must have a primary"
     return ""
 
 
