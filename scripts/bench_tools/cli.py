@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from bench_tools import machine, perftest, report
+from bench_tools import machine, pairs, perftest, report
 from bench_tools.errors import BenchError
 from bench_tools.perftest import PerfTest
 from bench_tools.rabbitmq import RabbitMq
@@ -45,6 +45,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", metavar="NAMES", help="comma-separated, e.g. 'tx-8x10,confirm*' (all default rows)")
     parser.add_argument("--nodes", type=_positive_int, default=3, help="brokers a cluster; 1 measures one alone (3)")
     parser.add_argument("--rabbit-quorum", action="store_true", help="RabbitMQ: quorum queues, not mirrored ones")
+    parser.add_argument(
+        "--feed",
+        metavar="A,B",
+        help="compare our cluster with itself in two modes of the event feed, e.g. off,on: rolling files of roles "
+        f"(or messages); rows {pairs.DEFAULT_ROWS} unless --rows says others",
+    )
+    parser.add_argument("--pairs", type=_positive_int, default=5, help="with --feed: so many pairs of runs (5)")
     parser.add_argument("--work", type=Path, help="folder for both sides' files (a temporary one); must be a real disk")
     parser.add_argument("--keep", action="store_true", help="keep that folder: logs, journals")
     parser.add_argument("--json", action="store_true", help="the last line of stdout is the report as JSON")
@@ -75,6 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.work.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix="understudy-bench-", dir=options.work))
         try:
+            if options.feed:
+                return _run_pairs(options, work)
             return _run(options, select_rows(options.rows), work)
         finally:
             if options.keep:
@@ -141,6 +150,47 @@ def _run(options: argparse.Namespace, rows: Sequence[Row], work: Path) -> int:
         "rows": entries,
     }
     _print(whole, entries, sides, as_json=options.json)
+    return 1 if any(outcome.error for outcome in outcomes) else 0
+
+
+def _run_pairs(options: argparse.Namespace, work: Path) -> int:
+    """The cost of the event feed, in pairs."""
+    modes = pairs.modes_of(options.feed)
+    rows = select_rows(options.rows or pairs.DEFAULT_ROWS)
+    if machine.filesystem_of(work) == "tmpfs":
+        raise BenchError(f"{work} is on tmpfs, where fsync costs nothing; give a folder on a disk with --work")
+    if any(row.tool != "txgen" for row in rows):
+        raise BenchError("--feed takes rows of txgen alone: these count what is queued")
+    details = {"feed off": "", "feed on": "roles", "feed messages": "messages"}
+
+    def make_side(name: SideName, number: int) -> Side:
+        folder = work / f"{name.replace(' ', '-')}-{number}"
+        return Understudy(folder, _PROGRAM, options.nodes, details[name])
+
+    bench = Bench(
+        txgen=Txgen(_BUILD),
+        perftest=None,
+        rows=rows,
+        sides=modes,
+        rounds=options.pairs,
+        window=Window(seconds=options.seconds, warmup=options.warmup),
+        cores=machine.cores(),
+        make_side=make_side,
+        say=_say,
+    )
+    about = machine.describe(work, _ROOT)
+    began = time.time()
+    outcomes = bench.run()
+    entries = pairs.summarise(rows, modes, outcomes)
+    took_s = round(time.time() - began)
+    print(
+        f"{about['cpu']}, {about['cores']} cores, {about['filesystem']}, {about['fdatasync_per_s']} fdatasync/s; "
+        f"load {about['load_before']} before; {options.pairs} pairs, {options.seconds:g} s a row, {took_s} s in all\n"
+    )
+    print(pairs.table(entries))
+    if options.json:
+        print(json.dumps({"took_s": took_s, "environment": about, "rows": entries}))
+    sys.stdout.flush()
     return 1 if any(outcome.error for outcome in outcomes) else 0
 
 

@@ -156,6 +156,16 @@ def descendants(roots: Iterable[int]) -> set[int]:
     return found
 
 
+def running(pids: Iterable[int], program: str) -> frozenset[int]:
+    """Those of ``pids`` with ``program`` in their command."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            if program.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                found.add(pid)
+    return frozenset(found)
+
+
 def cpu_seconds(pids: Iterable[int]) -> float:
     """User plus system time of ``pids`` together; a process that is gone counts nothing."""
     ticks = 0

@@ -16,7 +16,7 @@ RATE_GOAL = 2.0
 CPU_GOAL = 0.5
 _BUSY_MACHINE = 0.10
 
-_FIGURES = tuple(a.name for a in fields(Sample) if a.name not in ("checks", "seconds"))
+_FIGURES = tuple(a.name for a in fields(Sample) if a.name not in ("checks", "seconds", "feed_cpu_us_per_message"))
 
 # title, figure, scale, decimals
 _COLUMNS: tuple[tuple[str, str, float, int], ...] = (
@@ -91,10 +91,10 @@ def table(entries: Sequence[Mapping[str, Any]], sides: Sequence[SideName]) -> st
     lines = [["row", "side", *(title for title, *_ in _COLUMNS), "spread %"]]
     for entry in entries:
         lines += [[entry["row"], side, *_cells(entry[side])] for side in sides]
-    text = _aligned(lines)
+    text = aligned(lines)
     compared = [entry for entry in entries if entry["ratio"]]
     if compared:
-        text += "\n\n" + _aligned(
+        text += "\n\n" + aligned(
             [
                 ["row", "ours / theirs", "msgs/s", "broker us/msg", "p50", "p99", "goal"],
                 *(_ratio_line(entry) for entry in compared),
@@ -143,7 +143,7 @@ def _number(value: float | None, scale: float, decimals: int) -> str:
     return "-" if value is None else f"{value * scale:,.{decimals}f}"
 
 
-def _aligned(lines: Sequence[Sequence[str]]) -> str:
+def aligned(lines: Sequence[Sequence[str]]) -> str:
     """Columns two blanks apart, the first two to the left and figures to the right."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(

@@ -11,18 +11,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from bench_tools.errors import BenchError, GeneratorError
 from bench_tools.perftest import PerfTest
-from bench_tools.processes import cpu_seconds, descendants
+from bench_tools.processes import cpu_seconds, descendants, running
 from bench_tools.rows import QUEUE_PREFIX, Row
 from bench_tools.sample import Sample, Target, Window
 from bench_tools.sides import Side
 from bench_tools.txgen import Txgen
 
-SideName = Literal["rabbitmq", "understudy"]
+SideName = Literal["rabbitmq", "understudy", "feed off", "feed on", "feed messages"]
 
+FEED_PROGRAM = "understudy.observers.feed_process"
+"""In the command of each feed that a broker runs."""
 _IDLE_CORES = 0.15
 _IDLE_LOOK_S = 0.5
 _IDLE_PATIENCE_S = 15.0
@@ -92,8 +94,14 @@ class Bench:
             ]
             generator = self.txgen if row.tool == "txgen" else self.perftest
             assert generator is not None
-            target = Target(port=side.port, roots=roots, cores=self.cores, queue_type=side.queue_type)
+            feeds = running(descendants(roots), FEED_PROGRAM)
+            used = cpu_seconds(feeds)
+            target = Target(port=side.port, roots=roots, cores=self.cores, queue_type=side.queue_type, feeds=feeds)
             sample = generator.measure(row, target, self.window)
+            if feeds:
+                problems += _settle(roots)  # a feed that is behind does its work when the window has closed
+                used = (cpu_seconds(feeds) - used) * 1e6 / (sample.queued or 1)
+                sample = evolve(sample, feed_cpu_us_per_message=used)
             self.txgen.delete_queues(side.port, row.queues)
         except GeneratorError as error:
             side.process_roots()

@@ -16,6 +16,8 @@ class Sample:
 
     Latencies are in microseconds, None where the tool does not say.  ``other_cpu_share`` is the part of the machine
     (0..1 of all cores) that neither brokers nor generator used: work of strangers, or of the kernel for nobody.
+    ``feed_cpu_us_per_message`` is that of the event feeds which brokers run beside them, until they had caught up, for each message
+    that was queued; it is not in the brokers' own.
     ``queued`` is the messages in the queues when the row was over, None where nobody counted them.
     ``checks`` lists what was found wrong although the run went through; empty is good.
     """
@@ -34,6 +36,7 @@ class Sample:
     generator_cores: float
     other_cpu_share: float
     queued: int | None = None
+    feed_cpu_us_per_message: float = 0.0
     checks: tuple[str, ...] = ()
 
 
@@ -41,13 +44,14 @@ class Sample:
 class Target:
     """Where the load goes: AMQP port, the processes whose trees are the brokers, the cores all of them share.
 
-    ``queue_type`` is the ``x-queue-type`` of the queues, None for none.
+    ``queue_type`` is the ``x-queue-type`` of the queues, None for none. ``feeds`` are those below ``roots`` that are no brokers.
     """
 
     port: int
     roots: Sequence[int]
     cores: int
     queue_type: str | None = None
+    feeds: frozenset[int] = frozenset()
 
 
 @frozen(kw_only=True)
@@ -60,17 +64,19 @@ class Window:
 
 @frozen(kw_only=True)
 class CpuUse:
-    """CPU seconds used while ``seconds`` passed."""
+    """CPU seconds used while ``seconds`` passed. ``feeds``: of the brokers' event feeds, which are not in ``brokers``."""
 
     seconds: float
     brokers: float
     generator: float
     machine: float
+    feeds: float
     cores: int
 
     @property
     def other_share(self) -> float:
-        return max(0.0, (self.machine - self.brokers - self.generator) / (self.seconds * self.cores))
+        others = self.machine - self.brokers - self.generator - self.feeds
+        return max(0.0, others / (self.seconds * self.cores))
 
 
 @define
@@ -78,30 +84,35 @@ class CpuWatch:
     """Reads all clocks at the opening of the window, and again at its close."""
 
     broker_pids: frozenset[int]
+    feed_pids: frozenset[int]
     generator_pid: int
     cores: int
-    _before: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    _before: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
 
     @classmethod
     def on(cls, target: Target, generator_pid: int) -> CpuWatch:
-        return cls(frozenset(descendants(target.roots)), generator_pid, target.cores)
+        brokers = frozenset(descendants(target.roots)) - target.feeds
+        return cls(brokers, target.feeds, generator_pid, target.cores)
 
-    def _read(self) -> tuple[float, float, float, float]:
+    def _read(self) -> tuple[float, float, float, float, float]:
         return (
             time.monotonic(),
             cpu_seconds(self.broker_pids),
             cpu_seconds([self.generator_pid]),
             machine_cpu_seconds(),
+            cpu_seconds(self.feed_pids),
         )
 
     def open(self) -> None:
         self._before = self._read()
 
     def close(self) -> CpuUse:
-        seconds, brokers, generator, machine = (
+        seconds, brokers, generator, machine, feeds = (
             after - before for after, before in zip(self._read(), self._before, strict=True)
         )
-        return CpuUse(seconds=seconds, brokers=brokers, generator=generator, machine=machine, cores=self.cores)
+        return CpuUse(
+            seconds=seconds, brokers=brokers, generator=generator, machine=machine, feeds=feeds, cores=self.cores
+        )
 
 
 def make_sample(

@@ -22,7 +22,8 @@ _LEADING = {"active", "standalone"}
 class Understudy:
     """``understudy cluster --brokers N --data FOLDER --port P --json`` of the repository's environment."""
 
-    def __init__(self, folder: Path, program: Path, nodes: int) -> None:
+    def __init__(self, folder: Path, program: Path, nodes: int, feed: str = "") -> None:
+        """``feed``: the ``--feed`` of the cluster; "": none."""
         if not program.exists():
             raise BenchError(
                 f"{program} does not exist (pip install -e . makes it); use --only rabbitmq to measure without it"
@@ -32,6 +33,7 @@ class Understudy:
         self._folder = folder
         self._program = program
         self._nodes = nodes
+        self._feed = ["--feed", feed] if feed else []
         self._child: Child | None = None
         self._port = 0
 
@@ -50,6 +52,7 @@ class Understudy:
                 "--port",
                 str(self._port),
                 "--json",
+                *self._feed,
             ],
             self._folder / "cluster.log",
             stop_signal=signal.SIGINT,
