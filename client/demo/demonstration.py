@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import logging
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -21,7 +18,7 @@ from understudy.client.demo.killer import Killer
 from understudy.client.demo.mover import Mover
 from understudy.client.demo.read_back import READER, agree, read_accounts, read_digests
 from understudy.client.demo.report import Run, make_report
-from understudy.client.demo.session import LostError, RefusedError, Session
+from understudy.client.demo.session import LostError, RefusedError, Session, strays_logged
 from understudy.client.demo.tally import Tally
 from understudy.client.demo.view import View
 from understudy.client.verdicts.case import Case
@@ -90,7 +87,7 @@ class Demonstration:
         """
         started_s = time.monotonic()
         (self._folder / "clients").mkdir(parents=True)
-        with _strays_logged(self._folder / "strays.log"):
+        with strays_logged(self._folder / "strays.log"):
             group = BrokerGroup(self._folder / "cluster", self._wishes.port, self._view.changed)
             self._view.phase("three brokers start")
             async with group:
@@ -226,21 +223,3 @@ class Demonstration:
         for name, content in (("queues", queues), ("digests", digests), ("report", report)):
             (self._folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         return report
-
-
-@contextlib.contextmanager
-def _strays_logged(path: Path) -> Iterator[None]:
-    """What aio-pika logs, and errors of tasks of its own that nobody awaits, go to a file: every kill makes dozens of them."""
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
-    strays = [logging.getLogger(name) for name in ("aiormq", "aio_pika", "asyncio")]
-    kept = [logger.propagate for logger in strays]
-    for logger in strays:
-        logger.addHandler(handler)
-        logger.propagate = False
-    try:
-        yield
-    finally:
-        for logger, propagate in zip(strays, kept, strict=True):
-            logger.removeHandler(handler)
-            logger.propagate = propagate
-        handler.close()

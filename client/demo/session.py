@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+import logging
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import aio_pika
@@ -179,3 +181,21 @@ async def errors_as_ours(timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[N
         if type(error) is not Exception:
             raise
         raise LostError("the connection closed") from error
+
+
+@contextlib.contextmanager
+def strays_logged(path: Path) -> Iterator[None]:
+    """What aio-pika logs, and errors of tasks of its own that nobody awaits, go to a file: every kill makes dozens of them."""
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    strays = [logging.getLogger(name) for name in ("aiormq", "aio_pika", "asyncio")]
+    kept = [logger.propagate for logger in strays]
+    for logger in strays:
+        logger.addHandler(handler)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger, propagate in zip(strays, kept, strict=True):
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+        handler.close()

@@ -78,8 +78,3 @@ class Mint(Worker):
     def work(self, connection: Connection) -> None:
         makes = [(account, self._random.randint(1, LARGEST_COIN)) for account in ACCOUNTS for _ in range(COINS)]
         self.transact(connection, [], makes)
-
-
-def mover(number: int, session: Session, log: ClientLog, random: Random, pause_s: float) -> Mover:
-    """Every second one consumes."""
-    return Mover(session, log, random, pause_s, consumes=number % 2 == 1)

@@ -42,6 +42,9 @@ def stress(
     workload: Annotated[str, typer.Option(help="bank, fifo, large-tx or dtx.")] = "bank",
     clients: Annotated[int, typer.Option(min=1, max=200, help="How many clients at once.")] = 12,
     rate: Annotated[float, typer.Option(min=1, help="Transactions a second, of all clients together.")] = 100.0,
+    libraries: Annotated[
+        str, typer.Option(help="Of the clients, which take them in turn.", metavar="LIST")
+    ] = "pika,aio-pika,kombu",
     out: Annotated[
         Path | None, typer.Option("--out", help="Keep everything there: logs, data, reports.", show_default=False)
     ] = None,
@@ -56,9 +59,9 @@ def stress(
     from understudy.client.demo.broker_group import GroupError  # noqa: PLC0415  # as above
     from understudy.client.demo.session import LostError, RefusedError  # noqa: PLC0415  # as above
     from understudy.client.stress.conductor import Goal  # noqa: PLC0415  # as above
+    from understudy.client.stress.libraries import LIBRARIES  # noqa: PLC0415  # as above
     from understudy.client.stress.local_place import LocalPlace  # noqa: PLC0415  # as above
     from understudy.client.stress.nemeses import NEMESES, possible  # noqa: PLC0415  # as above
-    from understudy.client.stress.pika_connection import PikaConnection  # noqa: PLC0415  # as above
     from understudy.client.stress.place import PlaceError  # noqa: PLC0415  # as above
     from understudy.client.stress.report import report_text  # noqa: PLC0415  # as above
     from understudy.client.stress.run import Stress, Wishes  # noqa: PLC0415  # as above
@@ -69,17 +72,16 @@ def stress(
         _bad("give one of --local and --compose")
     if workload not in WORKLOADS:
         _bad(f"--workload {workload}: there is none of that name; there are {', '.join(WORKLOADS)}")
+    chosen = _chosen("--libraries", libraries, list(LIBRARIES))
     folder = _folder(out)
     place = LocalPlace(folder / "cluster", 3)
     able = possible(place.means)
-    names = able if nemesis == "all" else [name for name in nemesis.split(",") if name]
-    if unknown := [name for name in names if name not in NEMESES]:
-        _bad(f"--nemesis: no {', '.join(unknown)}; there are {', '.join(NEMESES)}")
+    names = able if nemesis == "all" else _chosen("--nemesis", nemesis, list(NEMESES))
     seed = seed if seed is not None else time.time_ns() % 1_000_000
     goal = Goal(kills=kills, seconds=60 * minutes if minutes is not None else None if kills else 60 * DEFAULT_MINUTES)
     wishes = Wishes(
         goal=goal, seed=seed, workload=workload, clients=clients, rate=rate, nemeses=names,
-        connects={"pika": PikaConnection},
+        connects={name: LIBRARIES[name] for name in chosen},
     )  # fmt: skip
     setting = {
         "place": "local",
@@ -136,6 +138,16 @@ def _folder(out: Path | None) -> Path:
     out.mkdir(parents=True)
     (out / MARK).touch()
     return out.resolve()
+
+
+def _chosen(option: str, text: str, known: list[str]) -> list[str]:
+    """A list of names, of those that are known."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in known]:
+        _bad(f"{option}: there is no {', '.join(unknown)}; there are {', '.join(known)}")
+    if not names:
+        _bad(f"{option}: name at least one of {', '.join(known)}")
+    return names
 
 
 def _bad(reason: str) -> NoReturn:

@@ -118,8 +118,8 @@ class PikaConnection:
             self._channel.basic_publish(exchange, "", body, about)
             deadline = time.monotonic() + ANSWER_S
             while number not in self._replies:
-                if self._channel.is_closed:
-                    self._channel.basic_publish(exchange, "", body, about)  # raises what closed it
+                if self._channel.is_closed:  # pika says why to no caller but one that waits for the channel's answer
+                    raise self._channel._closing_reason or LostError("closed")  # noqa: SLF001  # as said
                 if time.monotonic() > deadline:
                     raise LostError(f"no answer within {ANSWER_S:g} s")
                 self._connection.process_data_events(time_limit=0.5)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 
 from understudy.client.demo.broker_group import GroupError
-from understudy.client.demo.session import LostError, RefusedError
+from understudy.client.demo.session import LostError, RefusedError, strays_logged
 from understudy.client.demo.tally import Tally
 from understudy.client.stress.conductor import Conductor, Goal
 from understudy.client.stress.connection import Connect, Session
@@ -90,6 +90,10 @@ class Stress:
             GroupError, LostError, RefusedError, PlaceError: the run could not begin.
         """
         (self._folder / "clients").mkdir(parents=True)
+        with strays_logged(self._folder / "strays.log"):
+            return await self._carry_out()
+
+    async def _carry_out(self) -> dict[str, Any]:
         self._view.phase("the brokers start")
         async with self._place as place:
             watch = Watch(place.http, self._view.changed)

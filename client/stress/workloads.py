@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from understudy.client.stress import bank
+from understudy.client.stress import bank, branches, fifo, large_tx
 from understudy.client.stress.connection import Session
 from understudy.client.stress.worker import Worker
 from understudy.client.verdicts.client_log import ClientLog
@@ -51,10 +51,46 @@ class Workload:
     workers: Callable[[Cast], list[Worker]]
 
 
+def _bank(cast: Cast) -> list[Worker]:
+    """Every second mover consumes."""
+    return [bank.Mover(*cast.of(number, "mover"), consumes=number % 2 == 1) for number in range(cast.clients)]
+
+
+def _fifo(cast: Cast) -> list[Worker]:
+    workers: list[Worker] = []
+    for number in range(cast.clients):
+        role = fifo.role_of(number)
+        about = cast.of(number, role)
+        queue = fifo.QUEUES[number // 3 % len(fifo.QUEUES)]
+        if role == "confirmer":
+            workers.append(fifo.Confirmer(*about, queue=queue, new_log=cast.log))
+        elif role == "producer":
+            workers.append(fifo.Producer(*about, queue=queue))
+        else:
+            workers.append(fifo.Consumer(*about, queue=queue))
+    return workers
+
+
+def _large_tx(cast: Cast) -> list[Worker]:
+    """Every second client takes. Each piece of work is some hundred messages, so they are a twentieth as many a second."""
+    cast = attrs.evolve(cast, pause_s=20 * cast.pause_s)
+    workers: list[Worker] = []
+    for number in range(cast.clients):
+        if number % 2:
+            queue = large_tx.QUEUES[number // 2 % len(large_tx.QUEUES)]
+            workers.append(large_tx.Taker(*cast.of(number, "taker"), queue=queue))
+        else:
+            workers.append(large_tx.Maker(*cast.of(number, "maker")))
+    return workers
+
+
+def _branches(cast: Cast) -> list[Worker]:
+    return [branches.Manager(*cast.of(number, "manager")) for number in range(cast.clients)]
+
+
 WORKLOADS: Final[dict[str, Workload]] = {
-    "bank": Workload(
-        queues=bank.ACCOUNTS,
-        fill=bank.Mint,
-        workers=lambda cast: [bank.mover(number, *cast.of(number, "mover")) for number in range(cast.clients)],
-    ),
+    "bank": Workload(queues=bank.ACCOUNTS, fill=bank.Mint, workers=_bank),
+    "fifo": Workload(queues=fifo.QUEUES, fill=fifo.Declare, workers=_fifo),
+    "large-tx": Workload(queues=(*large_tx.QUEUES, large_tx.RECEIPTS), fill=large_tx.Declare, workers=_large_tx),
+    "dtx": Workload(queues=branches.QUEUES, fill=branches.Fill, workers=_branches),
 }
