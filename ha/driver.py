@@ -282,7 +282,7 @@ class HaDriver:
         self._coordination.publish(
             BrokerInfo(
                 broker=self._config.broker.id,
-                link=self._fabric.address(self._config.link.host),
+                link=self._config.link.advertised or self._fabric.address(self._config.link.host),
                 amqp=endpoints.amqp,
                 http=endpoints.http,
                 status=status.value,

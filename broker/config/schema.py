@@ -90,6 +90,7 @@ class LinkConfig:
     """[link]: where the other brokers of the group connect, and the secret that all of them share.
 
     With `unix`, those on this machine connect over a socket in the data directory instead of TCP, if its path is short enough.
+    `advertised` is where they connect if that is not `host` and `port`: a forwarded port, a proxy. They then use TCP alone.
     """
 
     host: _Host = "127.0.0.1"
@@ -97,6 +98,7 @@ class LinkConfig:
     secret: Annotated[str | None, Text("a shared secret", secret=True)] = field(default=None, repr=False)
     heartbeat_s: Annotated[float, seconds(0.01)] = 1.0
     dead_after_s: Annotated[float, seconds(0.01)] = 5.0
+    advertised: Annotated[str | None, Text("'host:port'", r"[^\s/,]+:\d{1,5}")] = None
     unix: Annotated[bool, Flag()] = True
     tls: Annotated[TlsConfig | None, Table(TlsConfig)] = None
 

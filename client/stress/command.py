@@ -16,6 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from understudy.client.stress.run import Stress
+    from understudy.client.stress.wishes import Wishes
 
 HELD: Final = 0
 VIOLATED: Final = 1
@@ -23,6 +24,7 @@ BAD_INPUT: Final = 2
 INTERRUPTED: Final = 130
 MARK: Final = ".understudy-stress"
 DEFAULT_MINUTES: Final = 2.0
+ALL: Final = "all"
 
 
 def stress(
@@ -38,13 +40,14 @@ def stress(
     seed: Annotated[
         int | None, typer.Option(min=0, help="What is drawn; without it a new one.", show_default=False)
     ] = None,
-    nemesis: Annotated[str, typer.Option(help="Names of faults, with commas; or all.", metavar="LIST")] = "all",
+    nemesis: Annotated[str, typer.Option(help="Names of faults, with commas; or all.", metavar="LIST")] = ALL,
     workload: Annotated[str, typer.Option(help="bank, fifo, large-tx or dtx.")] = "bank",
     clients: Annotated[int, typer.Option(min=1, max=200, help="How many clients at once.")] = 12,
     rate: Annotated[float, typer.Option(min=1, help="Transactions a second, of all clients together.")] = 100.0,
     libraries: Annotated[
         str, typer.Option(help="Of the clients, which take them in turn.", metavar="LIST")
     ] = "pika,aio-pika,kombu",
+    store: Annotated[str, typer.Option(help="Of --local: file or zookeeper.")] = "file",
     out: Annotated[
         Path | None, typer.Option("--out", help="Keep everything there: logs, data, reports.", show_default=False)
     ] = None,
@@ -54,57 +57,29 @@ def stress(
 
     Exit code 0 only if everything held, 1 on any violation, 2 for bad input.
     """
-    from rich.console import Console  # noqa: PLC0415  # other commands must neither need nor load it
-
-    from understudy.client.demo.broker_group import GroupError  # noqa: PLC0415  # as above
-    from understudy.client.demo.session import LostError, RefusedError  # noqa: PLC0415  # as above
-    from understudy.client.stress.conductor import Goal  # noqa: PLC0415  # as above
-    from understudy.client.stress.libraries import LIBRARIES  # noqa: PLC0415  # as above
-    from understudy.client.stress.local_place import LocalPlace  # noqa: PLC0415  # as above
-    from understudy.client.stress.nemeses import NEMESES, possible  # noqa: PLC0415  # as above
-    from understudy.client.stress.place import PlaceError  # noqa: PLC0415  # as above
-    from understudy.client.stress.report import report_text  # noqa: PLC0415  # as above
-    from understudy.client.stress.run import Stress, Wishes  # noqa: PLC0415  # as above
-    from understudy.client.stress.view import make_view  # noqa: PLC0415  # as above
-    from understudy.client.stress.workloads import WORKLOADS  # noqa: PLC0415  # as above
-
+    try:
+        from understudy.client.stress.wishes import WishError, asked  # noqa: PLC0415  # extra: others do without
+    except ImportError as error:
+        _bad(f"{error.name} is missing: pip install 'understudy[stress]'")
     if local == compose:
         _bad("give one of --local and --compose")
-    if workload not in WORKLOADS:
-        _bad(f"--workload {workload}: there is none of that name; there are {', '.join(WORKLOADS)}")
-    chosen = _chosen("--libraries", libraries, list(LIBRARIES))
-    folder = _folder(out)
-    place = LocalPlace(folder / "cluster", 3)
-    able = possible(place.means)
-    names = able if nemesis == "all" else _chosen("--nemesis", nemesis, list(NEMESES))
-    seed = seed if seed is not None else time.time_ns() % 1_000_000
-    goal = Goal(kills=kills, seconds=60 * minutes if minutes is not None else None if kills else 60 * DEFAULT_MINUTES)
-    wishes = Wishes(
-        goal=goal, seed=seed, workload=workload, clients=clients, rate=rate, nemeses=names,
-        connects={name: LIBRARIES[name] for name in chosen},
-    )  # fmt: skip
-    setting = {
-        "place": "local",
-        "store": "file",
-        "seed": seed,
-        "workload": workload,
-        "nemeses": names,
-        "clients": clients,
-    }
-    report: dict[str, Any]
+    seconds = 60 * minutes if minutes is not None else None if kills is not None else 60 * DEFAULT_MINUTES
     try:
-        report = _run(Stress(wishes, place, folder, make_view(Console(stderr=as_json)), setting))
-    except (GroupError, LostError, RefusedError, PlaceError) as error:
-        report = {"ok": False, "problems": [f"the run could not be carried out: {error}"]}
-        typer.echo(f"FAILED: {report['problems'][0]}", err=as_json)
-    except Exception as error:  # noqa: BLE001  # our own mistake, or the disk's: the last line says so whatever it was
-        traceback.print_exc()
-        report = {"ok": False, "problems": [f"the run itself failed: {type(error).__name__}: {error}"]}
-        typer.echo(f"FAILED: {report['problems'][0]}", err=as_json)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        raise typer.Exit(INTERRUPTED) from None
-    else:
-        typer.echo(report_text(report), err=as_json)
+        wishes = asked(
+            place="local" if local else "compose",
+            seconds=seconds,
+            kills=kills,
+            seed=seed if seed is not None else time.time_ns() % 1_000_000,
+            nemesis=nemesis,
+            workload=workload,
+            clients=clients,
+            rate=rate,
+            libraries=libraries,
+            store=store,
+        )
+    except WishError as error:
+        _bad(str(error))
+    report = _carried_out(wishes, folder := _folder(out), as_json=as_json)
     if report["ok"] and out is None:
         shutil.rmtree(folder)
     else:
@@ -112,6 +87,33 @@ def stress(
     if as_json:
         typer.echo(json.dumps(report))
     raise typer.Exit(HELD if report["ok"] else VIOLATED)
+
+
+def _carried_out(wishes: Wishes, folder: Path, *, as_json: bool) -> dict[str, Any]:
+    """The report; of a run that could not be carried out, why."""
+    from rich.console import Console  # noqa: PLC0415  # as in stress
+
+    from understudy.client.demo.broker_group import GroupError  # noqa: PLC0415  # as in stress
+    from understudy.client.demo.session import LostError, RefusedError  # noqa: PLC0415  # as in stress
+    from understudy.client.stress.place import PlaceError  # noqa: PLC0415  # as in stress
+    from understudy.client.stress.report import report_text  # noqa: PLC0415  # as in stress
+    from understudy.client.stress.run import Stress  # noqa: PLC0415  # as in stress
+    from understudy.client.stress.view import make_view  # noqa: PLC0415  # as in stress
+
+    try:
+        report = _run(Stress(wishes, wishes.make_place(folder / "cluster"), folder, make_view(Console(stderr=as_json))))
+    except (GroupError, LostError, RefusedError, PlaceError) as error:
+        report = {"ok": False, "problems": [f"the run could not be carried out: {error}"]}
+    except Exception as error:  # noqa: BLE001  # our own mistake, or the disk's: the last line says so whatever it was
+        traceback.print_exc()
+        report = {"ok": False, "problems": [f"the run itself failed: {type(error).__name__}: {error}"]}
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise typer.Exit(INTERRUPTED) from None
+    else:
+        typer.echo(report_text(report), err=as_json)
+        return report
+    typer.echo(f"FAILED: {report['problems'][0]}", err=as_json)
+    return report
 
 
 def _run(run: Stress) -> dict[str, Any]:
@@ -138,16 +140,6 @@ def _folder(out: Path | None) -> Path:
     out.mkdir(parents=True)
     (out / MARK).touch()
     return out.resolve()
-
-
-def _chosen(option: str, text: str, known: list[str]) -> list[str]:
-    """A list of names, of those that are known."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if unknown := [name for name in names if name not in known]:
-        _bad(f"{option}: there is no {', '.join(unknown)}; there are {', '.join(known)}")
-    if not names:
-        _bad(f"{option}: name at least one of {', '.join(known)}")
-    return names
 
 
 def _bad(reason: str) -> NoReturn:

@@ -1,40 +1,40 @@
 """LocalPlace: brokers as processes of this host.
 
-The brokers run ``python -m understudy.broker.server --supervised``: each ends when its standard input does, and the kernel kills
-each one (``PR_SET_PDEATHSIG``) when this process ends, whatever ends it.
+The brokers run ``python -m understudy.broker.server --supervised``. With network faults a proxy (``link_proxy``) stands before
+each broker's link port, and between each broker and each server of the store. With disk faults the last broker's data lies on a
+small file system of its own (tmpfs, so root mounts it).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import secrets
 import shutil
-import signal
 import socket
+import subprocess
 import sys
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import attrs
 
 from understudy.client.demo.session import Address
-from understudy.client.stress.place import PlaceError
+from understudy.client.stress.local_store import SESSION_S, ZOOKEEPER, ZookeeperServers
+from understudy.client.stress.place import CUT, DISK, KILL, NET, PAUSE, STOP, STORE, STORE_CUT, PlaceError
+from understudy.client.stress.processes import Processes, Program, ending_with_us
 
 HOST: Final = "127.0.0.1"
-STOP_S: Final = 30.0
 FIRST_FREE_PORT: Final = 21_000
 PORT_STEP: Final = 32
-
-_ENDS_WITH_US: Final = """
-import ctypes, os, signal, sys
-getattr(ctypes.CDLL(None), "prctl", lambda *_: 0)(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it outlives the exec
-os.execv(sys.argv[1], sys.argv[1:])
-"""
+DISK_MIB: Final = 256
+LEFT_BYTES: Final = 1 << 20
+FILLING: Final = "filling"
+ANSWER_S: Final = 10.0
 
 _TOML: Final = """\
 [broker]
@@ -71,185 +71,258 @@ ha = true
 """
 
 
-@attrs.define
-class _Program:
-    """A process, or the one that was."""
+def local_means(store: str) -> frozenset[str]:
+    """What can be done on this host, with that store."""
+    means = {KILL, PAUSE, STOP, NET, CUT}
+    if store == ZOOKEEPER:
+        means |= {STORE, STORE_CUT}
+    if os.geteuid() == 0 and shutil.which("mount"):
+        means.add(DISK)
+    return frozenset(means)
 
-    name: str
-    command: Sequence[str]
-    log: Path
-    cpu: int | None = None
-    process: asyncio.subprocess.Process | None = None
-    wanted_end: bool = False
-    paused: bool = False
 
-    @property
-    def up(self) -> bool:
-        return self.process is not None and self.process.returncode is None
+@attrs.frozen(kw_only=True)
+class LocalWishes:
+    """How the brokers are to be run.
+
+    Attributes:
+        store: ``file`` or ``zookeeper``.
+        means: those that the nemeses need: proxies and the small disk are only there for these.
+        server: the command that runs a broker, without ``--config FILE --supervised``; () for the ordinary one.
+    """
+
+    brokers: int = 3
+    store: str
+    means: Collection[str]
+    server: Sequence[str] = ()
 
 
 class LocalPlace:
-    """See :class:`~understudy.client.stress.place.Place`; for the time of an ``async with``.
+    """See :class:`~understudy.client.stress.place.Place`.
 
     Args:
         folder: for configurations, data and logs; new.
-        brokers: how many.
-        server: the command that runs a broker, without ``--config FILE --supervised``.
     """
 
-    stores: Sequence[str] = ()
-
-    def __init__(self, folder: Path, brokers: int, server: Sequence[str] = ()) -> None:
-        self.folder = folder
-        self.names = [f"b{number + 1}" for number in range(brokers)]
-        first = free_ports(3 * brokers)
-        self.amqp = {name: Address(HOST, first + number) for number, name in enumerate(self.names)}
-        self.http = {name: Address(HOST, first + brokers + number) for number, name in enumerate(self.names)}
-        self.links = {name: Address(HOST, first + 2 * brokers + number) for number, name in enumerate(self.names)}
-        self.means = frozenset({"kill", "pause", "stop"})
-        self.unexpected: Counter[str] = Counter()
-        self._server = server or (sys.executable, "-P", "-m", "understudy.broker.server")
-        self._programs: dict[str, _Program] = {}
+    def __init__(self, folder: Path, wishes: LocalWishes) -> None:
+        names = [f"b{number + 1}" for number in range(wishes.brokers)]
+        first = free_ports(PORT_STEP)
+        ports = iter(range(first, first + PORT_STEP))
+        self.amqp = {name: Address(HOST, next(ports)) for name in names}
+        self.http = {name: Address(HOST, next(ports)) for name in names}
+        self.small_disks: Sequence[str] = names[-1:] if DISK in wishes.means else ()
+        self._links = {name: Address(HOST, next(ports)) for name in names}
+        self._free_ports = ports
+        self._folder = folder
+        self._wishes = wishes
         self._tasks = asyncio.TaskGroup()
+        self._processes = Processes(self._tasks)
+        self._zookeeper = ZookeeperServers(folder / "zookeeper", self._processes) if wishes.store == ZOOKEEPER else None
+        self._proxy = _Proxy(folder / "proxy.log") if {NET, CUT, STORE_CUT} & set(wishes.means) else None
+        self._mounted: list[Path] = []
+
+    @property
+    def stores(self) -> Sequence[str]:
+        return list(self._zookeeper.addresses) if self._zookeeper is not None else []
+
+    @property
+    def unexpected(self) -> Mapping[str, int]:
+        return self._processes.unexpected
+
+    # -- the beginning and the end --------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self.folder.mkdir(parents=True)
-        secret = secrets.token_urlsafe(24)
-        cpus = sorted(os.sched_getaffinity(0))
-        few = 2 <= len(cpus) < 2 * len(self.names)  # as `understudy cluster` pins them
+        self._folder.mkdir(parents=True)
         await self._tasks.__aenter__()
-        for number, name in enumerate(self.names):
-            config = self.folder / f"{name}.toml"
-            config.write_text(self._toml(name, secret), encoding="utf-8")
-            config.chmod(0o600)
-            self._programs[name] = _Program(
-                name,
-                (*self._server, "--config", str(config), "--supervised"),
-                self.folder / f"{name}.log",
-                cpus[number % len(cpus)] if few else None,
-            )
-        for name in self.names:
-            await self.start(name)
+        try:
+            await self._begin()
+        except BaseException as error:
+            await self.__aexit__(type(error), error, None)
+            raise
         return self
 
-    def _toml(self, name: str, secret: str) -> str:
+    async def _begin(self) -> None:
+        if self._zookeeper is not None:
+            await self._zookeeper.start()
+        for name in self.small_disks:
+            self._mount(self._folder / name)
+        routes = self._routes()
+        if self._proxy is not None:
+            await self._proxy.start(routes)
+        secret = secrets.token_urlsafe(24)
+        cpus = sorted(os.sched_getaffinity(0))
+        few = 2 <= len(cpus) < 2 * len(self.amqp)  # as `understudy cluster` pins them
+        server = self._wishes.server or (sys.executable, "-P", "-m", "understudy.broker.server")
+        for number, name in enumerate(self.amqp):
+            config = self._folder / f"{name}.toml"
+            config.touch(0o600)
+            config.write_text(self._toml(name, secret, routes), encoding="utf-8")
+            command = (*server, "--config", str(config), "--supervised")
+            cpu = cpus[number % len(cpus)] if few else None
+            self._processes.add(Program(name, command, self._folder / f"{name}.log", cpu))
+        for name in self.amqp:
+            await self.start(name)
+
+    def _routes(self) -> list[dict[str, Any]]:
+        """One to each broker's link port, and one from each broker to each server of the store."""
+        if self._proxy is None:
+            return []
+        to_links = [
+            {"listen": next(self._free_ports), "host": HOST, "port": address.port, "target": name, "source": ""}
+            for name, address in self._links.items()
+        ]
+        servers = self._zookeeper.addresses if self._zookeeper is not None else {}
+        to_servers = [
+            {"listen": next(self._free_ports), "host": host, "port": port, "target": server, "source": name}
+            for name in self.amqp
+            for server, (host, port) in servers.items()
+        ]
+        return to_links + to_servers
+
+    def _toml(self, name: str, secret: str, routes: Sequence[Mapping[str, Any]]) -> str:
+        by_proxy = {route["target"]: route["listen"] for route in routes if not route["source"]}
+        link_more = f'advertised = "{HOST}:{by_proxy[name]}"\n' if by_proxy else ""
+        coordination = 'kind = "file"\npath = "coordination.db"'
+        if self._zookeeper is not None:
+            hosts = [f"{HOST}:{route['listen']}" for route in routes if route["source"] == name]
+            hosts = hosts or [str(address) for address in self._zookeeper.addresses.values()]
+            coordination = f'kind = "zookeeper"\nhosts = {json.dumps(hosts)}\nsession_s = {SESSION_S}'
         return _TOML.format(
             id=name,
             amqp=self.amqp[name].port,
             http=self.http[name].port,
-            link=self.links[name].port,
-            link_more="",
+            link=self._links[name].port,
+            link_more=link_more,
             secret=secret,
-            founds="true" if name == self.names[0] else "false",
-            min_insync=2 if len(self.names) >= 3 else 1,
-            coordination='kind = "file"\npath = "coordination.db"',
+            founds="true" if name == next(iter(self.amqp)) else "false",
+            min_insync=2 if len(self.amqp) >= 3 else 1,
+            coordination=coordination,
         )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            await self._end_all(kindly=kind is None)
+            await self.repair()
+            await self._processes.end_all(kindly=kind is None)
+            if self._zookeeper is not None:
+                await self._zookeeper.stop()
+            if self._proxy is not None:
+                await self._proxy.stop()
         finally:
-            for program in self._programs.values():
-                if program.up:
-                    assert program.process is not None
-                    program.process.kill()
+            self._processes.abandon()
             await self._tasks.__aexit__(None, None, None)
-            for path in self.folder.glob("*/RESERVE"):
+            for path in self._mounted:
+                _run("umount", "--lazy", str(path))
+            for path in self._folder.glob("*/RESERVE"):
                 path.unlink()
-
-    async def _end_all(self, *, kindly: bool) -> None:
-        for program in self._programs.values():
-            program.wanted_end = True
-            self._signal(program, signal.SIGCONT)
-            self._signal(program, signal.SIGTERM if kindly else signal.SIGKILL)
-        for program in self._programs.values():
-            if program.process is not None:
-                try:
-                    async with asyncio.timeout(STOP_S):
-                        code = await program.process.wait()
-                except TimeoutError:
-                    self.unexpected[f"{program.name} did not stop within {STOP_S:g} s of SIGTERM"] += 1
-                    continue
-                if kindly and code:
-                    self.unexpected[f"{program.name} ended with code {code} when it was asked to stop"] += 1
 
     # -- what is done to them -------------------------------------------------------------------------------------------
 
     async def start(self, name: str) -> None:
-        program = self._programs[name]
-        if program.up:
+        if self._zookeeper is not None and name in self._zookeeper.addresses:
+            await self._zookeeper.restart(name)
             return
-        program.wanted_end = program.paused = False
-        with program.log.open("ab") as log:
-            program.process = process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", _ENDS_WITH_US, *program.command,
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=log,
-                start_new_session=True,  # Ctrl-C is for the run, which stops the brokers
-            )  # fmt: skip
-        if program.cpu is not None:
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(process.pid, {program.cpu})
-        self._tasks.create_task(self._note_end(program, process))
-
-    async def _note_end(self, program: _Program, process: asyncio.subprocess.Process) -> None:
-        code = await process.wait()
-        if not program.wanted_end:
-            self.unexpected[f"{program.name} ended by itself with code {code}; {_last_line(program.log)}"] += 1
+        if self._proxy is not None:
+            await self._proxy.say({"open": name})
+        await self._processes.start(name)
 
     async def kill(self, name: str) -> None:
-        program = self._programs[name]
-        program.wanted_end = True
-        self._signal(program, signal.SIGKILL)
-        if program.process is not None:
-            await program.process.wait()
+        if self._zookeeper is not None and name in self._zookeeper.addresses:
+            await self._zookeeper.kill(name)
+            return
+        await self._processes.kill(name)
+        await self._no_port(name)
 
     async def stop(self, name: str) -> None:
-        program = self._programs[name]
-        program.wanted_end = True
-        self._signal(program, signal.SIGTERM)
-        if program.process is not None:
-            try:
-                async with asyncio.timeout(STOP_S):
-                    await program.process.wait()
-            except TimeoutError:
-                self.unexpected[f"{name} did not stop within {STOP_S:g} s of SIGTERM"] += 1
-                await self.kill(name)
+        await self._processes.stop(name)
+        await self._no_port(name)
+
+    async def _no_port(self, name: str) -> None:
+        """A process that is gone has no port that takes connections, nor has its proxy."""
+        if self._proxy is not None:
+            await self._proxy.say({"close": name})
 
     async def pause(self, name: str) -> None:
-        self._signal(self._programs[name], signal.SIGSTOP)
+        if self._zookeeper is not None and name in self._zookeeper.addresses:
+            self._zookeeper.pause(name)
+        else:
+            self._processes.pause(name)
 
     async def resume(self, name: str) -> None:
-        self._signal(self._programs[name], signal.SIGCONT)
+        if self._zookeeper is not None and name in self._zookeeper.addresses:
+            self._zookeeper.resume(name)
+        else:
+            self._processes.resume(name)
 
-    @staticmethod
-    def _signal(program: _Program, number: int) -> None:
-        if program.up:
-            assert program.process is not None
-            with contextlib.suppress(ProcessLookupError):
-                program.process.send_signal(number)
+    def _mount(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700)
+        _run("mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=700", "tmpfs", str(folder))
+        self._mounted.append(folder)
 
     async def fill_disk(self, broker: str) -> None:
-        raise PlaceError(f"the disk of {broker} cannot be filled here")
+        path = self._folder / broker / FILLING
+        free = shutil.disk_usage(path.parent).free
+        with path.open("wb") as file, contextlib.suppress(OSError):  # the broker may write meanwhile
+            os.posix_fallocate(file.fileno(), 0, max(1, free - LEFT_BYTES))
 
     async def empty_disk(self, broker: str) -> None:
-        raise PlaceError(f"the disk of {broker} cannot be filled here")
+        (self._folder / broker / FILLING).unlink(missing_ok=True)
 
     async def impair(self, kind: str, source: str, target: str) -> None:
-        raise PlaceError("links cannot be impaired here")
+        assert self._proxy is not None
+        await self._proxy.say({"impair": kind, "source": source, "target": target})
 
     async def repair(self) -> None:
-        """Nothing is impaired."""
+        if self._proxy is not None:
+            await self._proxy.say({"repair": True})
 
-    def remove(self) -> None:
-        """Remove data and logs."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+
+class _Proxy:
+    """The proxy's process."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self, routes: Sequence[Mapping[str, Any]]) -> None:
+        command = [sys.executable, "-P", "-m", "understudy.client.stress.link_proxy", json.dumps(routes)]
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *ending_with_us(command),
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        await self._answer()
+
+    async def say(self, command: Mapping[str, Any]) -> None:
+        """A command, until it is carried out."""
+        if self._process is not None and self._process.returncode is None:
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps(command).encode() + b"\n")
+            await self._answer()
+
+    async def _answer(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        async with asyncio.timeout(ANSWER_S):
+            if not await self._process.stdout.readline():
+                raise PlaceError(f"the proxy has ended: {self._log.read_text(encoding='utf-8').strip()[-500:]}")
+
+    async def stop(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # our own command line
+    if done.returncode:
+        raise PlaceError(f"{' '.join(command)}: {done.stderr.strip()}")
 
 
 def free_ports(count: int) -> int:
     """The first of so many neighbouring ports, none of them in use."""
-    for port in range(FIRST_FREE_PORT + os.getpid() % 600 * PORT_STEP, 60_000, PORT_STEP):
+    for port in range(FIRST_FREE_PORT + os.getpid() % 300 * PORT_STEP, 32_000, PORT_STEP):
         with contextlib.ExitStack() as stack:
             try:
                 for number in range(count):
@@ -258,8 +331,3 @@ def free_ports(count: int) -> int:
                 continue
             return port
     raise PlaceError(f"no {count} neighbouring ports are free")
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"

@@ -113,7 +113,7 @@ def _servers(scene: Scene, least: int, most: int) -> list[str]:
 
 
 async def _fill_disk(scene: Scene) -> Blow:
-    target = scene.random.choice(scene.all)
+    target = scene.random.choice(scene.place.small_disks)
     await scene.place.fill_disk(target)
     return Blow((target,), lambda: scene.place.empty_disk(target))
 
@@ -137,6 +137,15 @@ def _impair(kind: str, *, both: bool, around_all: bool = False) -> Strike:
         return Blow((f"{victim} {arrow} {', '.join(peers)}",), scene.place.repair)
 
     return strike
+
+
+async def _cut_store(scene: Scene) -> Blow:
+    """A broker hears nothing of the store, and the store nothing of it."""
+    victim = scene.random.choice(scene.all)
+    for server in scene.place.stores:
+        await scene.place.impair("drop", victim, server)
+        await scene.place.impair("drop", server, victim)
+    return Blow((f"{victim} <-> the store",), scene.place.repair)
 
 
 NEMESES: Final[dict[str, Nemesis]] = {
@@ -176,6 +185,7 @@ NEMESES: Final[dict[str, Nemesis]] = {
         Nemesis(name="delay", needs="net", hold_s=(2.0, 6.0), strike=_impair("delay", both=True, around_all=True)),
         Nemesis(name="one-way", needs="net", hold_s=(1.0, 9.0), strike=_impair("drop", both=False)),
         Nemesis(name="cut", needs="cut", hold_s=(1.0, 9.0), strike=_impair("drop", both=True)),
+        Nemesis(name="store-cut", needs="store-cut", hold_s=(1.0, 9.0), strike=_cut_store),
         Nemesis(name="clog", needs="net", hold_s=(1.0, 9.0), strike=_impair("clog", both=True)),
     )
 }  # fmt: skip

@@ -6,11 +6,21 @@ and knows no process and no container.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from understudy.client.demo.session import Address
+
+KILL: Final = "kill"
+PAUSE: Final = "pause"
+STOP: Final = "stop"
+STORE: Final = "store"
+STORE_CUT: Final = "store-cut"
+DISK: Final = "disk"
+NET: Final = "net"
+CUT: Final = "cut"
+"""What can be done in a place."""
 
 
 class PlaceError(Exception):
@@ -39,8 +49,8 @@ class Place(Protocol):
         """Names of the servers of the coordination store; none for a file."""
 
     @property
-    def means(self) -> Collection[str]:
-        """What can be done there: ``kill``, ``pause``, ``stop``, ``store``, ``disk``, ``net``."""
+    def small_disks(self) -> Sequence[str]:
+        """Brokers whose disk can be filled."""
 
     @property
     def unexpected(self) -> Mapping[str, int]:

@@ -12,19 +12,18 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import attrs
-
 from understudy.client.demo.broker_group import GroupError
 from understudy.client.demo.session import LostError, RefusedError, strays_logged
 from understudy.client.demo.tally import Tally
-from understudy.client.stress.conductor import Conductor, Goal
-from understudy.client.stress.connection import Connect, Session
+from understudy.client.stress.conductor import Conductor
+from understudy.client.stress.connection import Session
 from understudy.client.stress.evidence import Evidence, gather, judged
 from understudy.client.stress.nemeses import Plan
 from understudy.client.stress.place import Place, PlaceError
 from understudy.client.stress.report import Run, make_report
 from understudy.client.stress.view import View
 from understudy.client.stress.watch import Watch
+from understudy.client.stress.wishes import Wishes
 from understudy.client.stress.worker import Worker
 from understudy.client.stress.workloads import WORKLOADS, Cast
 from understudy.client.verdicts.client_log import ClientLog, Entry
@@ -34,47 +33,19 @@ DRAIN_S: Final = 60.0
 JOIN_S: Final = 30.0
 
 
-@attrs.frozen(kw_only=True)
-class Wishes:
-    """What was asked for.
-
-    Attributes:
-        rate: pieces of work a second, of all clients together.
-        nemeses: names, of those that the place can carry out.
-        connects: by library; clients take them in turn.
-    """
-
-    goal: Goal
-    seed: int
-    workload: str
-    clients: int
-    rate: float
-    nemeses: Sequence[str]
-    connects: dict[str, Connect]
-
-
 class Stress:
     """One run.
 
     Args:
         place: not entered yet.
         folder: for ``clients/`` (their logs), ``report.json``.
-        setting: what the report says of how it was run.
     """
 
-    def __init__(
-        self,
-        wishes: Wishes,
-        place: Place,
-        folder: Path,
-        view: View,
-        setting: dict[str, Any],
-    ) -> None:
+    def __init__(self, wishes: Wishes, place: Place, folder: Path, view: View) -> None:
         self._wishes = wishes
         self._place = place
         self._folder = folder
         self._view = view
-        self._setting = setting
         self._workload = WORKLOADS[wishes.workload]
         self._random = Random(wishes.seed)  # noqa: S311  # chance for a load, not for a secret
         self._tally = Tally()
@@ -122,7 +93,7 @@ class Stress:
             self._problems.append(self._evidence.unread)
         self._view.phase("the clients' logs are judged")
         run = Run(
-            setting=self._setting,
+            setting=self._wishes.setting(),
             began_s=self._began_s,
             ended_s=self._ended_s,
             faults=conductor.faults,
@@ -141,7 +112,7 @@ class Stress:
     # -- the load -------------------------------------------------------------------------------------------------------
 
     def _session(self, number: int, name: str) -> Session:
-        connects = list(self._wishes.connects.values())
+        connects = self._wishes.connects
         return Session(connects[number % len(connects)], list(self._place.amqp.values()), name, first=number)
 
     def _note(self, entry: Entry) -> None:

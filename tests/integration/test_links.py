@@ -70,12 +70,15 @@ def test_a_wrong_secret_is_refused(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_fourth_broker_may_join(cluster: Cluster, tmp_path: Path) -> None:
+    """It says that it is reached by way of a proxy, and the store tells the others so."""
     commit(cluster)
     secret = (cluster.data / "link.secret").read_text().strip()
     store = cluster.data / "coordination.db"
-    fourth = BrokerProcess(tmp_path, STRANGER.format(secret=secret, store=store), broker="b4")
+    text = STRANGER.format(secret=secret, store=store).replace("port = 0", 'port = 0\nadvertised = "127.0.0.1:9"')
+    fourth = BrokerProcess(tmp_path, text, broker="b4")
     fourth.start()
     assert fourth.status()["in_sync"] == ["b1", "b2", "b3", "b4"]
+    assert primary_page(cluster)["known_brokers"]["b4"]["link"] == "127.0.0.1:9"
     commit(cluster)
     assert fourth.stop() == 0
     commit(cluster)  # once b4 has been expelled

@@ -42,8 +42,15 @@ def test_everything_holds(tmp_path: Path) -> None:
     [
         ((), "one of --local and --compose"),
         (("--local", "--compose"), "one of --local and --compose"),
-        (("--local", "--nemesis", "kill-primary,earthquake"), "no earthquake; there are kill-primary, kill-backup"),
-        (("--local", "--workload", "casino"), "there are bank"),
+        (
+            ("--local", "--nemesis", "kill-primary,earthquake"),
+            "there is no earthquake; there are kill-primary, kill-backup",
+        ),
+        (("--local", "--nemesis", ","), "name at least one of kill-primary"),
+        (("--local", "--nemesis", "zk-kill", "--store", "file"), "zk-kill cannot be done here, with --store file"),
+        (("--local", "--workload", "casino"), "there are bank, fifo, large-tx, dtx"),
+        (("--local", "--libraries", "puka"), "there are pika, aio-pika, kombu"),
+        (("--local", "--store", "etcd"), "there are file, zookeeper"),
     ],
 )
 def test_bad_input_is_explained(options: tuple[str, ...], words: str) -> None:

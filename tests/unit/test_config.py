@@ -41,6 +41,7 @@ port = 7700
 secret = "s3cret of the group"
 heartbeat_s = 0.5
 dead_after_s = 2
+advertised = "gate:17672"
 unix = false
 tls = {{ cert = "b2.pem", key = "b2.key", ca = "ca.pem" }}
 
@@ -208,6 +209,7 @@ def test_a_file_with_every_key() -> None:
     assert config.http == module.HttpConfig(host="::1", port=0, tls=tls)
     assert config.link.secret == "s3cret of the group"
     assert (config.link.heartbeat_s, config.link.dead_after_s, config.link.unix) == (0.5, 2.0, False)
+    assert config.link.advertised == "gate:17672"
     assert config.link.tls is not None
     assert config.link.tls.ca == Path("/etc/understudy/ca.pem")
     assert config.journal == module.JournalConfig(segment_bytes=16 << 20, reserve_bytes=0)
@@ -359,6 +361,7 @@ def test_a_key_like_no_other_still_gets_a_nearest_one_of_its_table() -> None:
         ("[limits]\nunstable_bytes = [1]", "limits.unstable_bytes", "[1]", "bytes from"),
         ("[limits]\nmemory_ratio = 40", "limits.memory_ratio", "40", "a share of the RAM from 0.001 to 1"),
         ('[coordination]\nkind = "etcd"', "coordination.kind", "'etcd'", "'file' or 'zookeeper'"),
+        ('[link]\nadvertised = "b1"', "link.advertised", "'b1'", "'host:port'"),
         ('[coordination]\nhosts = "zk:1"', "coordination.hosts", "'zk:1'", "a list of different 'host:port'"),
         ('[coordination]\nhosts = ["zk"]', "coordination.hosts[0]", "'zk'", "'host:port'"),
         (

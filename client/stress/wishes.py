@@ -1,0 +1,111 @@
+"""Wishes: what a run was asked for, read from the options and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from understudy.client.stress.conductor import Goal
+from understudy.client.stress.connection import Connect
+from understudy.client.stress.libraries import LIBRARIES
+from understudy.client.stress.local_place import LocalPlace, LocalWishes, local_means
+from understudy.client.stress.local_store import FILE, ZOOKEEPER
+from understudy.client.stress.nemeses import NEMESES, possible
+from understudy.client.stress.place import Place
+from understudy.client.stress.workloads import WORKLOADS
+
+ALL: Final = "all"
+LOCAL: Final = "local"
+STORES: Final = (FILE, ZOOKEEPER)
+
+
+class WishError(Exception):
+    """An option has a value that it cannot have; the message names both, and what is known."""
+
+
+@attrs.frozen(kw_only=True)
+class Wishes:
+    """What was asked for.
+
+    Attributes:
+        rate: pieces of work a second, of all clients together.
+        nemeses: names, of those that the place can carry out.
+        libraries: names; clients take them in turn.
+    """
+
+    place: str
+    store: str
+    goal: Goal
+    seed: int
+    workload: str
+    clients: int
+    rate: float
+    nemeses: Sequence[str]
+    libraries: Sequence[str]
+
+    @property
+    def connects(self) -> list[Connect]:
+        return [LIBRARIES[name] for name in self.libraries]
+
+    def make_place(self, folder: Path) -> Place:
+        """Where the brokers will live."""
+        means = {NEMESES[name].needs for name in self.nemeses}
+        return LocalPlace(folder, LocalWishes(store=self.store, means=means))
+
+    def setting(self) -> Mapping[str, Any]:
+        """What the report says of how it was run."""
+        return {
+            "place": self.place,
+            "store": self.store,
+            "seed": self.seed,
+            "workload": self.workload,
+            "nemeses": list(self.nemeses),
+            "libraries": list(self.libraries),
+            "clients": self.clients,
+            "rate": self.rate,
+        }
+
+
+def asked(
+    *, place: str, seconds: float | None, kills: int | None, seed: int, nemesis: str, workload: str, clients: int,
+    rate: float, libraries: str, store: str,
+) -> Wishes:  # fmt: skip
+    """Read the options.
+
+    Raises:
+        WishError: one of them cannot be.
+    """
+    _known("--workload", workload, WORKLOADS)
+    _known("--store", store, STORES)
+    able = possible(local_means(store))
+    names = able if nemesis == ALL else _names("--nemesis", nemesis, NEMESES)
+    if impossible := [name for name in names if name not in able]:
+        raise WishError(f"--nemesis: {', '.join(impossible)} cannot be done here, with --store {store}")
+    return Wishes(
+        place=place,
+        store=store,
+        goal=Goal(seconds=seconds, kills=kills),
+        seed=seed,
+        workload=workload,
+        clients=clients,
+        rate=rate,
+        nemeses=names,
+        libraries=_names("--libraries", libraries, LIBRARIES),
+    )
+
+
+def _known(option: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise WishError(f"{option} {name}: there is none of that name; there are {', '.join(known)}")
+
+
+def _names(option: str, text: str, known: Collection[str]) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in known]:
+        raise WishError(f"{option}: there is no {', '.join(unknown)}; there are {', '.join(known)}")
+    if not names:
+        raise WishError(f"{option}: name at least one of {', '.join(known)}")
+    return names
