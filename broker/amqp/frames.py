@@ -139,6 +139,7 @@ class FrameParser:
 
     Attributes:
         error: the first thing that was wrong, or None. Once set it stays.
+        incomplete: False only if nothing is held (`buffered_bytes` is 0). A slot, since each read is followed by a look.
         max_gathered: bytes of messages that are not whole, on all channels together, which are the most.
 
     Invariant: the events and the error do not depend on how the stream is cut into `feed` calls.
@@ -154,6 +155,7 @@ class FrameParser:
         "_needed",
         "_pending",
         "error",
+        "incomplete",
         "max_gathered",
     )
 
@@ -169,6 +171,7 @@ class FrameParser:
             max_gathered: see above.
         """
         self.error: FrameError | None = None
+        self.incomplete = False
         self._max_body = max_body
         # The beginning of a frame, or of a message, of which `_needed` bytes make the whole or tell its size.
         self._pending = bytearray()
@@ -225,6 +228,9 @@ class FrameParser:
             return events
         if at < len(data):
             pending += memoryview(data)[at:]
+            self.incomplete = True
+        elif self.incomplete:
+            self.incomplete = self._gathered > 0
         return events
 
     def drop_content(self, channel: int) -> None:
@@ -431,6 +437,7 @@ class FrameParser:
         """So much of a message has come which waits for the rest of it."""
         content.held += size_bytes
         self._gathered += size_bytes
+        self.incomplete = True
         if self._gathered > self.max_gathered:
             raise FrameError(
                 ReplyCode.RESOURCE_ERROR,

@@ -236,6 +236,9 @@ class Broker:
 
     def settled(self, size_bytes: int) -> None:
         """So many bytes need no longer be kept for becoming stable; connections that wait for that go on."""
+        if self.unstable_bytes <= self.limits.unstable_bytes:  # so it was not full
+            self.unstable_bytes -= size_bytes
+            return
         before = self.full
         self.unstable_bytes -= size_bytes
         if before and not self.full:

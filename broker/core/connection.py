@@ -193,7 +193,8 @@ class Connection:
             self._start()
             data = rest
         channels = self.channels
-        for event in self._parser.feed(data):
+        parser = self._parser
+        for event in parser.feed(data):
             if self.phase is Phase.RUNNING and event[0] in channels:
                 try:
                     channels[event[0]].take(event)
@@ -203,10 +204,11 @@ class Connection:
                 return
             else:
                 self.take_event(event)
-        unfinished = self._parser.buffered_bytes
-        if unfinished != self.unfinished_bytes:
-            self._note_unfinished(unfinished, len(data))
-        error = self._parser.error
+        if parser.incomplete or self.unfinished_bytes:
+            unfinished = parser.buffered_bytes
+            if unfinished != self.unfinished_bytes:
+                self._note_unfinished(unfinished, len(data))
+        error = parser.error
         if error is not None and self.phase not in (Phase.CLOSED, Phase.CLOSING):
             self._close_for(HardError(error.reply_code, error.text), error.key)
 
@@ -503,6 +505,16 @@ class Connection:
         broker = self.broker
         limits = broker.limits
         permit = broker.permit
+        if (
+            not self.paused
+            and not self._blocked
+            and not self._refused
+            and not self._congested_bytes
+            and permit.holder is None  # nor does this connection wait for the permit: it would not be read
+            and broker.unstable_bytes <= limits.unstable_bytes
+            and self.held_bytes <= limits.unstable_bytes_per_connection
+        ):
+            return  # no bound is near: so it is with nearly every turn that publishes
         reason = self._bound_reached()
         if reason and self.unfinished_bytes:
             whole_bytes = self.held_bytes - self.unfinished_bytes

@@ -265,6 +265,19 @@ def test_buffered_bytes_tells_what_is_held() -> None:
     assert parser.buffered_bytes == 0
 
 
+@pytest.mark.parametrize("size", [1, 3, 7, 29, 64])
+def test_incomplete_says_whether_anything_is_held(size: int) -> None:
+    """Whatever a read ends in: a head, a header, a body, between frames, between messages."""
+    stream = BEFORE + publish_method() + header(1, 20) + body(1, b"x" * 9) + body(1, b"x" * 11) + BEFORE
+    parser = FrameParser(4096)
+    said = set()
+    for at in range(0, len(stream), size):
+        parser.feed(stream[at : at + size])
+        assert parser.incomplete == (parser.buffered_bytes > 0)
+        said.add(parser.incomplete)
+    assert said == {True, False} or size == 64
+
+
 def test_a_declared_size_allocates_nothing() -> None:
     _, parser = read(publish_method() + header(1, 1 << 40), max_body=1 << 41)
     assert parser.buffered_bytes < 2 * CONTENT_BYTES
