@@ -38,6 +38,10 @@ ALL_BYTES = 1 << 63
 TX_MEMORY_BYTES = 16 << 20
 EMPTY_TABLE = b"\x00\x00\x00\x00"
 
+_Taker = Callable[[bytes, int, int, int, bool], None]
+_PlacedRecord = tuple[int, _Taker | None, int, int]
+"""Kind with its transient bit, the function that takes it (None for a HOLE), where it begins and ends in its batch."""
+
 
 class BrokerState:
     """Log, registry, queues, transactions and outcomes of one broker.
@@ -81,7 +85,7 @@ class BrokerState:
         self.refilled_exchanges: dict[tuple[str, str], int] = {}
         self.on_prepare: list[Callable[[TxBuffer], None]] = []
         self.on_applied_tx: list[Callable[[TxBuffer], None]] = []
-        self._takers: dict[int, Callable[[bytes, int, int, int, bool], None]] = {
+        self._takers: dict[int, _Taker] = {
             record.EPOCH: self._take_epoch,
             record.QUEUE_DECLARE: self._take_topology,
             record.QUEUE_DELETE: self._take_topology,
@@ -92,7 +96,7 @@ class BrokerState:
             record.ENQUEUE: self._take_enqueue,
             record.DEQUEUE: self._take_dequeue,
             record.TX_ENQUEUE: self._take_tx_enqueue,
-            record.TX_ENQUEUE_TIMED: self._take_tx_enqueue,
+            record.TX_ENQUEUE_TIMED: self._take_timed_tx_enqueue,
             record.TX_DEQUEUE: self._take_tx_dequeue,
             record.PREPARE: self._take_prepare,
             record.COMMIT: self._take_commit,
@@ -118,58 +122,55 @@ class BrokerState:
         Whatever is raised, nothing of the batch has been taken.
         """
         epoch, offset, count = frame.BATCH_PLACE.unpack_from(data, frame.BATCH_PLACE_AT)
-        self._check_kinds(data, count)
+        records = self._checked_records(data, count)
         held = self.log.end
         self.log.receive(Batch(offset, offset + count - 1, epoch, data))
         try:
-            self._take_records(data, offset, held)
+            self._take_records(data, records, offset, held)
         except Exception:
             self.cut(held)
             self.rebuild_registry(keep_places=True)
             raise
 
-    def _take_records(self, data: bytes, offset: int, held: int) -> None:
+    def _take_records(self, data: bytes, records: list[_PlacedRecord], offset: int, held: int) -> None:
         """Decode the records of a batch that begins at ``offset``, and take those behind ``held``."""
         log = self.log
-        at = frame.BATCH_HEADER_BYTES
-        size = len(data)
         is_bytes = data.__class__ is bytes
-        takers = self._takers
-        head = record.HEAD.unpack_from
-        while at < size:
-            kind, length = head(data, at)
-            end = at + 5 + length
-            if kind == record.HOLE:
+        for kind, take, at, end in records:
+            if take is None:
                 offset += int.from_bytes(data[at + 5 : at + 9], "big")
                 self.holes = True
                 log.note_hole(offset - 1)
-            else:
-                if offset <= held:
-                    pass
-                elif is_bytes:
-                    takers[kind & 0x7F](data, at, end, offset, kind > 0x7F)
+                continue
+            if offset > held:
+                if is_bytes:
+                    take(data, at, end, offset, kind > 0x7F)
                 else:
-                    takers[kind & 0x7F](_separate(data[at:end]), 0, end - at, offset, kind > 0x7F)
-                offset += 1
-            at = end
+                    take(_separate(data[at:end]), 0, end - at, offset, kind > 0x7F)
+            offset += 1
 
-    def _check_kinds(self, data: bytes, count: int) -> None:
+    def _checked_records(self, data: bytes, count: int) -> list[_PlacedRecord]:
+        """Kind, function, begin and end of each record of a batch; no function for a HOLE. Raises before any is taken."""
+        records: list[_PlacedRecord] = []
         at = frame.BATCH_HEADER_BYTES
         size = len(data)
         takers = self._takers
         head = record.HEAD.unpack_from
-        found = 0
+        holes = 0
         while at < size:
             kind, length = head(data, at)
-            if kind == record.HOLE:
-                found += int.from_bytes(data[at + 5 : at + 9], "big")
-            elif kind & 0x7F in takers:
-                found += 1
-            else:
-                raise record.UnknownKindError(kind & 0x7F, f"at byte {at} of a batch")
-            at += 5 + length
+            end = at + 5 + length
+            take = takers.get(kind & 0x7F)
+            if take is None:
+                if kind != record.HOLE:
+                    raise record.UnknownKindError(kind & 0x7F, f"at byte {at} of a batch")
+                holes += int.from_bytes(data[at + 5 : at + 9], "big") - 1
+            records.append((kind, take, at, end))
+            at = end
+        found = len(records) + holes
         if at != size or found != count:
             raise record.RecordError(f"batch states {count} records in {size} bytes; found {found} in {at}")
+        return records
 
     def append_record(self, raw: bytes) -> int:
         """Primary: append a whole record that is rare enough to be decoded again; returns its offset."""
@@ -234,12 +235,24 @@ class BrokerState:
         self.log.pending.append((offset, self.apply_dequeue, record.decode_dequeue(buf, at + 5)[1]))
 
     def _take_tx_enqueue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        """An enqueue of a transaction; its queues hold the message embargoed from now on."""
         tx_id, targets, message, head_end = record.decode_tx_enqueue(buf, at + 5, end)
         message.offset = offset
-        tx = self.transaction(tx_id)
-        tx.timed = tx.timed or buf[at] & 0x7F == record.TX_ENQUEUE_TIMED
-        tx.note_counts(targets)
-        self.add_tx_enqueue(tx, offset, message, targets, buf[at:head_end], transient)
+        tx = self.transactions.get(tx_id)
+        if tx is None:
+            tx = self.transaction(tx_id)
+        tx.add(offset, message, targets, buf[at:head_end], transient)
+        if tx.size_bytes > self.tx_memory_bytes:
+            self.spill_body(message)
+        queues = self.queues
+        for target in targets:
+            queue = queues.get(target[0])
+            if queue is not None:
+                queue.uncommitted += 1
+
+    def _take_timed_tx_enqueue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        self._take_tx_enqueue(buf, at, end, offset, transient)
+        self.transaction(int.from_bytes(buf[at + 5 : at + 13], "big")).timed = True
 
     def _take_tx_dequeue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         tx_id, groups = record.decode_tx_dequeue(buf, at + 5)
@@ -343,19 +356,6 @@ class BrokerState:
         if tx is None:
             tx = self.transactions[tx_id] = TxBuffer(tx_id, may_be_cut=True)
         return tx
-
-    def add_tx_enqueue(
-        self, tx: TxBuffer, offset: int, message: Message, targets: list[Target], head: bytes, transient: bool
-    ) -> None:
-        """Put a logged enqueue event into its transaction; the queues hold it embargoed from now on."""
-        tx.add(offset, message, targets, head, transient)
-        if tx.size_bytes > self.tx_memory_bytes:
-            self.spill_body(message)
-        queues = self.queues
-        for target in targets:
-            queue = queues.get(target[0])
-            if queue is not None:
-                queue.uncommitted += 1
 
     def spill_body(self, message: Message) -> None:
         """Let a body of a large transaction go from memory. Its record is in the log's open batch, or was received."""

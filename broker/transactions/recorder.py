@@ -35,7 +35,10 @@ class TransactionRecorder:
             ]
             transient = not message.persistent or not any(queue.durable for queue in queues)
         head = record.encode_tx_enqueue(tx.tx_id, targets, message, transient)
-        offset = message.offset = state.log.append(head, message.properties, message.content())
+        body = message.body
+        offset = message.offset = state.log.append(
+            head, message.properties, body if type(body) is bytes else message.content()
+        )
         if not tx.first_offset:
             state.transactions[tx.tx_id] = tx
         tx.add(offset, message, targets, head, transient)

@@ -16,7 +16,7 @@ from understudy.broker.message import MESSAGE_BYTES, Message
 from understudy.broker.transactions.dtx_branch import DtxBranch, Owner
 
 if TYPE_CHECKING:
-    from understudy.broker.log.record import Group, Prepare, Target
+    from understudy.broker.log.record import Group, Prepare
 
 
 _NO_QUEUES: Final[set[int]] = set()
@@ -118,10 +118,12 @@ class TxBuffer:
             self.first_offset = offset
         self.events.append((offset, message, content))
         self.logged_events += 1
-        self.digest = crc32(head, self.digest)
+        before = self.digest
+        self.digest = digest = crc32(head, before)
         if not transient:
             self.durable_events += 1
-            self.durable_digest = crc32(head, self.durable_digest)
+            # Without transient events the two digests are the same number, and it is computed once.
+            self.durable_digest = digest if self.durable_digest == before else crc32(head, self.durable_digest)
         else:
             self.transient_at.add(offset)
         if self._marks is not None:
@@ -138,13 +140,6 @@ class TxBuffer:
             self.unlogged_queues.update(target[0] for target in content)
         if message is not None and not message.offset:  # otherwise it is counted with its record
             self.size_bytes += message.size + len(message.properties)
-
-    def note_counts(self, targets: list[Target]) -> None:
-        """A backup's way to keep the places: the record names them."""
-        counts = self._counts
-        for queue_id, place, _ in targets:
-            if place >= counts.get(queue_id, 0):
-                counts[queue_id] = place + 1
 
     def cut(self, offset: int) -> list[Event]:
         """Drop what stands in the log after ``offset``; returns the events that went."""
@@ -168,10 +163,7 @@ class TxBuffer:
             _, self.logged_events, self.digest, self.durable_events, self.durable_digest = (
                 marks[-1] if marks else (0, 0, 0, 0, 0)
             )
-            self._counts.clear()
-            for _, message, content in kept:
-                if message is not None:
-                    self.note_counts(content)
+            self._counts = {}
             self.size_bytes = sum(m.size + len(m.properties) for _, m, _ in kept if m is not None)
         return gone
 
@@ -204,7 +196,16 @@ class TxBuffer:
 
     def enqueue_counts(self) -> dict[int, int]:
         """Queue id to the number of enqueues, queues in order of first use."""
-        return self._counts
+        return self._counts if self._counts or self._marks is None else self._stated_counts()
+
+    def _stated_counts(self) -> dict[int, int]:
+        """The counts of a backup, where records state the places. They are asked for a few times at most."""
+        counts: dict[int, int] = {}
+        for offset, message, content in self.events:
+            if offset and message is not None:
+                for queue_id, place, _ in content:
+                    counts[queue_id] = max(counts.get(queue_id, 0), place + 1)
+        return counts
 
     def missing_for(self, prepare: DtxBranch | Prepare, may_lack_transients: bool) -> str:
         """Why this buffer is not the transaction that ``prepare`` closes; "" if it is (the vote is yes).
@@ -228,6 +229,7 @@ class TxBuffer:
         """Drop the transient events that stand in the log before ``offset``, where they end; returns them."""
         gone = [event for event in self.events if event[0] in self.transient_at and event[0] < offset]
         if gone:
+            self._counts = self.enqueue_counts()
             self.events = [event for event in self.events if event[0] not in self.transient_at or event[0] >= offset]
             self.transient_at = {at for at in self.transient_at if at >= offset}
             self.size_bytes -= sum(m.size + len(m.properties) for _, m, _ in gone if m is not None)

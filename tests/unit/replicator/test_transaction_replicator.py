@@ -99,3 +99,18 @@ def test_two_events_that_change_places_are_refused(first: int) -> None:
     order[first : first + 2] = order[first + 1], order[first]
     for may_lack in (False, True):
         assert "digest differs" in holding(order).missing_for(prepare, may_lack_transients=may_lack)
+
+
+def test_a_backup_counts_the_places_that_records_state() -> None:
+    """What a new primary counts on when it commits a branch: events that were cut do not count, those that an EPOCH ended do."""
+    state = BrokerState()
+    for place, queue in enumerate((5, 5, 6, 5)):
+        message = Message("", "q", b"\x00\x00", b"m", True)
+        raw = record.encode_tx_enqueue(TX, [(queue, place, 0)], message, place == 1)
+        state.take_record(raw + message.properties + message.content(), place + 1)
+    tx = state.transactions[TX]
+    assert tx.enqueue_counts() == {5: 4, 6: 3}
+    tx.cut(3)
+    assert tx.enqueue_counts() == {5: 2, 6: 3}
+    assert len(tx.drop_transients(3)) == 1
+    assert tx.enqueue_counts() == {5: 2, 6: 3}
