@@ -6,8 +6,8 @@ set. Only `decode_properties` and `headers` build a dict; `with_header` cuts and
 touch keeps its form.
 
 Whatever the octets, each function returns or raises `MalformedFrameError` (502). A single accessor looks no further
-than it must, so whoever takes a message in calls `check_properties` once; after it no function here raises for these
-octets.
+than it must, so whoever takes a message in calls `check_properties` (or `is_checked_persistent`) once; after it no
+function here raises for these octets.
 
 Strings are read with `surrogateescape`: what an application calls a correlation id need not be UTF-8, and the broker
 only compares it. Flags beyond the fourteen properties, or a second word of flags, announce values nobody can step over;
@@ -81,7 +81,8 @@ _plans: Final[dict[int, tuple[int, ...]]] = {}
 _REPEATED_ENTRIES: Final = 4096
 _REPEATED_BYTES: Final = 256
 """Longer properties are not remembered: they hold headers that hardly repeat."""
-_checked: Final[set[bytes]] = set()
+_checked: Final[dict[bytes, bool]] = {}
+"""To whether they are persistent."""
 _expirations: Final[dict[bytes, str]] = {}
 
 
@@ -144,18 +145,28 @@ def decode_properties(raw: bytes) -> dict[str, Any]:
 
 def check_properties(raw: bytes) -> None:
     """Raise `MalformedFrameError` unless ``raw`` is one whole set of properties that can be read to the end, headers included."""
-    if len(raw) <= _REPEATED_BYTES and raw in _checked:
-        return
+    is_checked_persistent(raw)
+
+
+def is_checked_persistent(raw: bytes) -> bool:
+    """Do what `check_properties` does, and return `is_persistent`: one look-up for both, which every message needs."""
+    repeats = len(raw) <= _REPEATED_BYTES
+    if repeats:
+        persistent = _checked.get(raw)
+        if persistent is not None:
+            return persistent
     at = 2
     for flag in _plan(_flags(raw)):
         if flag == _HEADERS:
             decode_table(raw, at)
         at = _after(raw, flag, at)
     _no_rest(raw, at)
-    if len(raw) <= _REPEATED_BYTES:
+    persistent = is_persistent(raw)
+    if repeats:
         if len(_checked) >= _REPEATED_ENTRIES:
             _checked.clear()
-        _checked.add(raw)
+        _checked[raw] = persistent
+    return persistent
 
 
 # single properties ----------------------------------------------------------------------------------------------------

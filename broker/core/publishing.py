@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.broker.amqp.encode import ack_frame, nack_frame, return_frames, with_large_body
 from understudy.broker.amqp.methods import BASIC_PUBLISH, CONFIRM_SELECT, CONFIRM_SELECT_OK
-from understudy.broker.amqp.properties import check_properties, expiration, headers, is_persistent, user_id
+from understudy.broker.amqp.properties import expiration, headers, is_checked_persistent, user_id
 from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.queue_arguments import MAX_MS
 from understudy.broker.core.reply import Reply
@@ -33,6 +33,8 @@ ROUTES_LIMIT = 4096
 EXPIRATION_BIT = 0x01
 HEADERS_BIT = 0x20
 USER_ID_BIT = 0x10
+
+_new = object.__new__
 
 
 class Publishing:
@@ -71,7 +73,7 @@ class Publishing:
                 self._request(reserved, properties, body)
                 return
             queues = self._route(exchange, routing_key, properties)
-        check_properties(properties)
+        persistent = is_checked_persistent(properties)
         expiration_ms = None
         if properties[0] & EXPIRATION_BIT:
             expiration_ms = self._expiration(properties)
@@ -80,18 +82,26 @@ class Publishing:
         broker = self._broker
         if broker.work_refused and self._refused():
             return
-        message = Message(exchange, routing_key, properties, body, is_persistent(properties))
+        # Message(...), without the call of the class: see Queue.enqueue.
+        message = _new(Message)
+        message.exchange = exchange
+        message.routing_key = routing_key
+        message.properties = properties
+        message.body = body
+        message.size = size = len(body)
+        message.persistent = persistent
+        message.offset = 0
         if not queues or immediate:
             queues = self._returned(message, queues, mandatory, immediate)
         if self.demarcation.active:
             self.demarcation.publish(queues, message, expiration_ms)
-            connection.published(MESSAGE_BYTES + len(routing_key) + len(body) + len(properties))
+            connection.published(MESSAGE_BYTES + len(routing_key) + size + len(properties))
             return
         if queues:
             connection.published_to = broker.publish(queues, message, expiration_ms)
             if not self.confirming:
                 connection.published_plainly = True
-            connection.published(MESSAGE_BYTES + len(routing_key) + len(body) + len(properties))
+            connection.published(MESSAGE_BYTES + len(routing_key) + size + len(properties))
         if self.confirming:
             self._next_tag += 1
             if self._unconfirmed is not None:

@@ -25,6 +25,8 @@ from understudy.broker.message import Message
 if TYPE_CHECKING:
     from understudy.broker.core.consumer import Consumer
 
+_new = object.__new__
+
 
 @attrs.frozen(kw_only=True)
 class QueueStatistics:
@@ -144,8 +146,13 @@ class Queue:
             self.unsorted = True
         else:
             self.last_id = entry_id
-        entry = Entry(entry_id, message, deadline_ms, entry_id < self.redelivered_below)
-        entries[entry_id] = entry
+        # Entry(...), of which the call of the class is two thirds: 0.2 us of each message on each broker.
+        entry = entries[entry_id] = _new(Entry)
+        entry.id = entry_id
+        entry.message = message
+        entry.deadline_ms = deadline_ms
+        entry.redelivered = entry_id < self.redelivered_below
+        entry.state = READY
         self.enqueued += 1
         self.live.add(message.offset)
         if self.active:

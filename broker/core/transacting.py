@@ -22,7 +22,7 @@ from understudy.broker.core.entry import ACQUIRED
 from understudy.broker.core.limits import TX_SIZE
 from understudy.broker.core.told import Told
 from understudy.broker.errors import PreconditionFailedError, ResourceErrorSoft
-from understudy.broker.message import Message
+from understudy.broker.message import MESSAGE_BYTES, Message
 from understudy.broker.transactions.outcome_query import NAME_BYTES, answer_query, is_own_id, tx_id_text
 from understudy.broker.transactions.outcomes import Outcome
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
@@ -110,7 +110,7 @@ class Transacting:
         if session.unrecorded:
             self._record_accepts(session)
         limit = self._broker.limits.tx_bytes
-        if tx.held_bytes > limit:
+        if tx.size_bytes + len(tx.events) * MESSAGE_BYTES > limit:  # tx.held_bytes, without a call for every message
             self._broker.refused[TX_SIZE] += 1
             raise ResourceErrorSoft(
                 f"transaction {tx_id_text(tx.tx_id)} holds {tx.held_bytes} bytes, the limit is {limit}"

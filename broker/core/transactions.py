@@ -99,7 +99,8 @@ class Transactions:
         broker = self._broker
         broker.note_open_bytes(message.size)
         if len(queues) == 1 and expiration_ms is None and queues[0].logged and queues[0].ttl_ms is None:
-            self._observer(tx).publish(tx, queues, NO_DEADLINE, message)
+            observer = tx.observer if tx.observer is not None else self._observer(tx)
+            observer.publish(tx, queues, NO_DEADLINE, message)
             return
         logged = [queue for queue in queues if queue.logged]
         if logged:

@@ -102,6 +102,7 @@ REJECTED: Final = 4
 REASON_NAMES: Final = {ACKNOWLEDGED: "acknowledged", EXPIRED: "expired", PURGED: "purged", REJECTED: "rejected"}
 
 HEAD: Final = Struct(">BI")
+_new: Final = object.__new__
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
 MAX_TARGETS: Final = (1 << 16) - 1
@@ -205,12 +206,14 @@ def encode_tx_enqueue(tx_id: int, targets: Sequence[Target], message: Message, t
     n = len(targets)
     layout = _TX_TARGETS[n] if n < 9 else Struct(">BIQH" + "QIQ" * n)
     length = layout.size - 5 + len(tail) + len(message.properties) + message.size
-    timed = targets[0][2] >= FROM_COMMIT if n == 1 else any(target[2] >= FROM_COMMIT for target in targets)
-    kind = TX_ENQUEUE_TIMED if timed else TX_ENQUEUE
-    if transient:
-        kind |= TRANSIENT
+    kind = TX_ENQUEUE | TRANSIENT if transient else TX_ENQUEUE
     if n == 1:
-        return layout.pack(kind, length, tx_id, 1, *targets[0]) + tail
+        queue_id, place, deadline_ms = targets[0]
+        if deadline_ms >= FROM_COMMIT:
+            kind += TX_ENQUEUE_TIMED - TX_ENQUEUE
+        return layout.pack(kind, length, tx_id, 1, queue_id, place, deadline_ms) + tail
+    if any(target[2] >= FROM_COMMIT for target in targets):
+        kind += TX_ENQUEUE_TIMED - TX_ENQUEUE
     return layout.pack(kind, length, tx_id, n, *[number for target in targets for number in target]) + tail
 
 
@@ -235,7 +238,16 @@ def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
         assert isinstance(buf, LargeRecord)
         properties = bytes(buf.whole[head_end:properties_end])
         body = named_bytes(buf.whole[properties_end:end])
-    return Message(exchange, routing_key, properties, body, persistent), head_end
+    # Message(...), without the call of the class: see Queue.enqueue.
+    message = _new(Message)
+    message.exchange = exchange
+    message.routing_key = routing_key
+    message.properties = properties
+    message.body = body
+    message.size = len(body)
+    message.persistent = persistent
+    message.offset = 0
+    return message, head_end
 
 
 def decode_message_head(buf: bytes, at: int) -> tuple[bool, str, str, int]:
@@ -302,8 +314,7 @@ def decode_tx_enqueue_targets(buf: bytes, at: int, end: int) -> tuple[int, list[
 
 def decode_tx_enqueue(buf: bytes, at: int, end: int) -> tuple[int, list[Target], Message, int]:
     """Transaction id, targets, message, and where the record's head ends (for the digest)."""
-    tx_id = _U64.unpack_from(buf, at)[0]
-    n = _U16.unpack_from(buf, at + 8)[0]
+    tx_id, n = _TX_ENQUEUE_HEAD.unpack_from(buf, at)
     at += 10
     targets = [_TX_TARGET.unpack_from(buf, at)] if n == 1 else _decode_targets(_TX_TARGET, n, buf, at, end)
     message, head_end = decode_message(buf, at + 20 * n, end)
