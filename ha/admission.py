@@ -9,7 +9,7 @@ from typing import Protocol
 
 from understudy.broker.core.broker import Broker
 from understudy.ha.config import HaConfig
-from understudy.ha.coordination import BrokerId
+from understudy.ha.coordination import BrokerId, bar_text
 from understudy.ha.events import BackupResumes, CatchUpBegins, HaEvent, LinkRefused
 from understudy.ha.in_sync_set import InSyncSet
 from understudy.ha.log_format import LogFormat
@@ -62,6 +62,10 @@ class Admission:
         change = self._in_sync.change
         if change is not None and change.broker == link.peer:
             link.close(f"whether {link.peer} is in the in-sync set is being settled")  # its guard stands meanwhile
+            return
+        bar = self._in_sync.group.bar_of(link.peer)
+        if bar is not None:
+            link.close(bar_text(bar))
             return
         held = self._broker.state.record_format
         refusal = self._log_format.refusal(self._config.broker, link.peer, link.newest_record_format, held)

@@ -14,7 +14,7 @@ from typing import Protocol
 import attrs
 
 from understudy.ha.config import HaConfig
-from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
+from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState, bar_text
 from understudy.ha.events import HaEvent, LogLacksRecords
 from understudy.ha.low_disk import LowDisk
 from understudy.ha.patience import Patience
@@ -83,6 +83,8 @@ class Backup:
         self._campaign_from: GroupState | None = None
         self._patience = Patience()
         self._campaign_not_before_ms = -1
+        self._named: tuple[int, BrokerId] = (0, "")
+        self._named_ms = 0
         self._mark = 0
         self._mark_patience = Patience()
         self._disproof: tuple[int, str] = (0, "")
@@ -144,8 +146,20 @@ class Backup:
             self._retry_ms = 0
             if self.link is not None and group.epoch > self._dialed_epoch:
                 self._drop_link(f"epoch {group.epoch} has begun, led by {group.primary}")
+        self._note_operator(group)
         self._host.status_changed()
         self.act()
+
+    def _note_operator(self, group: GroupState) -> None:
+        """What an operator has decided: a successor is given time, and ends its link to campaign; a barred broker ends its link."""
+        named = (group.epoch, group.successor)
+        if named != self._named:
+            self._named = named
+            self._named_ms = self._host.now_ms
+        if group.successor == self._config.broker:
+            self._drop_link(f"{group.primary} has handed over to {group.successor}")
+        elif self.bar:
+            self._drop_link(self.bar)
 
     # -- links ----------------------------------------------------------------------------------------------------------
 
@@ -277,6 +291,9 @@ class Backup:
         if self.keeps_away and not self.disk.may_ask(self._host.now_ms):
             self.refused = self.disk.waits_for
             return
+        if self.bar:
+            self.refused = self.bar
+            return
         if self._is_to_be_marked(group):
             self._mark_damaged(group)
         if self._may_take_over(group):
@@ -293,12 +310,30 @@ class Backup:
             return False
         if self.wiped or not self.judged or self.waits_for_more:
             return False
+        if group.successor == self._config.broker:
+            return True
+        if group.successor and not self._successor_is_late(group):
+            return False
         if group.primary == self._config.broker or group.damage_of(group.primary) or self._disproof[0] == group.epoch:
             return True
         info = self.brokers.get(group.primary)
         if info is not None and (not info.alive or self._holds_nothing(info)):
             return True
         return self._gone_epoch == group.epoch
+
+    def _successor_is_late(self, group: GroupState) -> bool:
+        """Whether the broker to which the primary has handed over cannot lead, or has not begun to in its time."""
+        successor = group.successor
+        info = self.brokers.get(successor)
+        if successor not in group.members or group.damage_of(successor) or info is None or not info.alive:
+            return True
+        return self._host.now_ms - self._named_ms >= self._config.successor_wait_ms
+
+    @property
+    def bar(self) -> str:
+        """That an operator keeps this broker out of the set, and since when; "" if none does."""
+        bar = self.group.bar_of(self._config.broker) if self.group is not None else None
+        return bar_text(bar) if bar is not None else ""
 
     @property
     def wiped(self) -> bool:
@@ -381,7 +416,13 @@ class Backup:
         if drops and group.primary != me and len(without) >= group.min_insync:
             members = without
         wanted = attrs.evolve(
-            group, epoch=group.epoch + 1, primary=me, members=members, version=group.version + 1, damaged=damaged
+            group,
+            epoch=group.epoch + 1,
+            primary=me,
+            members=members,
+            version=group.version + 1,
+            damaged=damaged,
+            successor="",
         )
         self._campaign = self._next_request()
         self._campaign_from = group

@@ -31,6 +31,7 @@ class BackupReadiness:
         since_ms: monotonic time of its present link, or of losing it; without either, of this primary's beginning to know it.
         leaving: why it is to be expelled, "" if it is not.
         expelled: why this primary has expelled it, "" if it has not.
+        barred: that an operator keeps it out of the in-sync set, and since when; "" if none does.
     """
 
     broker: str
@@ -48,6 +49,7 @@ class BackupReadiness:
     since_ms: int
     leaving: str = ""
     expelled: str = ""
+    barred: str = ""
 
     def shown(self, now_ms: int, wall_ms: int) -> dict[str, Any]:
         """Its row on the primary's status page."""
@@ -73,6 +75,8 @@ class BackupReadiness:
 
     def blockers(self) -> list[str]:
         """In words: what has to come before it is ready; empty if it is listed, linked and stays so."""
+        if self.barred:
+            return [self.barred]
         found = []
         if self.leaving:
             found = [f"is to leave the in-sync set: {self.leaving}" if self.listed else self.leaving]
@@ -88,6 +92,7 @@ class BackupReadiness:
         return {
             "unlinked": int(not self.linked),
             "leaving": int(bool(self.leaving)),
+            "barred": int(bool(self.barred)),
             "queue": len(self.queues),
             "tx_queue": len(self.tx_queues),
             "tracker": len(self.transactions),

@@ -17,6 +17,7 @@ class HaConfig:
         founds: this broker may found the group, if store and data are empty.
         min_insync: the group's minimum, used only when it is founded.
         replicate: the level of queues that do not say one.
+        successor_wait_ms: so long the others leave the lead to a successor that the store names and that seems to run.
         newest_record_format: of log records, that this program reads and writes.
     """
 
@@ -29,6 +30,7 @@ class HaConfig:
     reconnect_min_ms: int = 100
     reconnect_max_ms: int = 2_000
     coordination_retry_ms: int = 1_000
+    successor_wait_ms: int = 3_000
     link_unacknowledged_bytes: int = 64 << 20
     replicate: ReplicationLevel = ReplicationLevel.ALL
     newest_record_format: int = FORMAT_VERSION

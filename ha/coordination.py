@@ -59,6 +59,11 @@ class Bar:
     since: str = ""
 
 
+def bar_text(bar: Bar) -> str:
+    """What the barred broker, and whoever looks at it, is told."""
+    return f"an operator has expelled it ({bar.by}, {bar.since}): it stays out until `understudy admit {bar.broker}`"
+
+
 @attrs.frozen(kw_only=True)
 class GroupState:
     """What the store holds of a group.

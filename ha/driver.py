@@ -12,11 +12,13 @@ import contextlib
 import os
 import ssl
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import attrs
 import structlog
 
+from understudy.broker.commands import CommandRefusedError, CommandRequest, Commands
 from understudy.broker.config import Config, milliseconds
 from understudy.broker.config import TlsConfig as TlsSection
 from understudy.broker.core.replication_level import ReplicationLevel
@@ -24,12 +26,13 @@ from understudy.broker.errors import UnderstudyError
 from understudy.broker.metrics import Family
 from understudy.broker.server.edge_plugin import EdgeHost
 from understudy.ha.config import HaConfig
-from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
+from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState, bar_text
 from understudy.ha.events import HaEvent
 from understudy.ha.extension import HaExtension
 from understudy.ha.feed_facts import HaFacts
 from understudy.ha.ha_broker import HaBroker
 from understudy.ha.metrics import broker_families, link_families
+from understudy.ha.operator_commands import COMMANDS
 from understudy.ha.status import BrokerStatus, explained
 from understudy.ha.stores import open_store
 from understudy.replicator.direct.driver import DirectFabric, LinkSettings
@@ -301,6 +304,17 @@ class HaDriver:
         group = self._ha.group if self._ha is not None else None
         self._facts.happened(event, group.min_insync if group is not None else 0)
 
+    # -- commands of operators ----------------------------------------------------------------------------------------
+
+    def commands(self) -> Commands:
+        """For the core that is about to run; whichever runs when a command comes carries it out."""
+        return {name: partial(self._carry_out, name) for name in COMMANDS}
+
+    def _carry_out(self, command: str, request: CommandRequest) -> None:
+        if self._ha is None:
+            raise CommandRefusedError("the core is being recovered")
+        self._ha.carry_out(command, request)
+
     # -- showing --------------------------------------------------------------------------------------------------------
 
     @property
@@ -334,6 +348,8 @@ class HaDriver:
             "coordination": "lost" if self._lost else "connected",
             "known_brokers": self._known_brokers(),
             "damaged": {each.broker: each.lacks for each in group.damaged} if group is not None else {},
+            "barred": {each.broker: bar_text(each) for each in group.barred} if group is not None else {},
+            "successor": group.successor or None if group is not None else None,
             "lag": {},
         }
         if ha.primary is not None:

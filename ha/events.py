@@ -196,6 +196,33 @@ class LogMended:
     lacked: str
 
 
+@attrs.frozen(kw_only=True)
+class StepDownBegins:
+    """This primary is to hand over to ``successor``, as the user ``by`` wants. It takes no new work from here on."""
+
+    name: ClassVar = "step-down begins"
+    successor: str
+    by: str
+
+
+@attrs.frozen(kw_only=True)
+class StepDownFails:
+    """The step-down has come to nothing: this primary leads on, and takes work again."""
+
+    name: ClassVar = "step-down fails"
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class BrokerBarred:
+    """An operator (``by``) keeps ``barred`` out of the in-sync set, or (``lifted``) does so no more."""
+
+    name: ClassVar = "broker barred"
+    barred: str
+    lifted: bool
+    by: str
+
+
 HaEvent = (
     StatusChanged
     | SetChanged
@@ -212,4 +239,7 @@ HaEvent = (
     | LogLacksRecords
     | LeadHandedOver
     | LogMended
+    | StepDownBegins
+    | StepDownFails
+    | BrokerBarred
 )

@@ -126,7 +126,7 @@ class Fitness:
     def _hand_over(self, peer: BrokerId, sync: wire.Sync, common: int) -> None:
         """The store names ``peer`` as the primary of the next epoch: it campaigns as if it had restarted."""
         group = self._in_sync.group
-        wanted = attrs.evolve(group, epoch=group.epoch + 1, primary=peer, version=group.version + 1)
+        wanted = attrs.evolve(group, epoch=group.epoch + 1, primary=peer, version=group.version + 1, successor="")
         self._coordination.replace(self._next_request(), group, wanted)
         self._host.happened(LeadHandedOver(to=peer, end=common, held=sync.end))
         self._host.step_down(

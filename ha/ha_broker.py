@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Protocol
 
+from understudy.broker.commands import CommandRefusedError, CommandRequest
 from understudy.broker.core.broker import DISK, Broker
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.journal_gate import JournalGate, NoteFormatError
@@ -370,6 +371,16 @@ class HaBroker:
             for link in early:
                 link.close(f"{self.config.broker} is not the primary")
 
+    def carry_out(self, command: str, request: CommandRequest) -> None:
+        """An operator's command, one of `operator_commands.COMMANDS`.
+
+        Raises:
+            CommandRefusedError: it is not done.
+        """
+        if self.stopped or self.primary is None:
+            raise CommandRefusedError(f"{self.config.broker} does not lead")
+        self.primary.carry_out(command, request)
+
     # -- roles ----------------------------------------------------------------------------------------------------------
 
     def promoted(self, group: GroupState) -> None:
@@ -387,7 +398,7 @@ class HaBroker:
             self.config, self.broker, self._coordination, group, self, self._next_request, replicator.vouched
         )
         self.primary.suspended = self.backup.suspended
-        self.primary.absent.known(self.backup.brokers, self.now_ms)
+        self.primary.known(self.backup.brokers)
         self.primary.begin(noes, transients_lost)
         early, self._early = self._early, {}
         for link, messages in early.items():
@@ -426,6 +437,8 @@ class HaBroker:
         backup = self.backup
         if backup.status is BrokerStatus.READY:
             return []
+        if backup.bar:
+            return [backup.bar]
         if backup.group is None:
             return ["no group has been founded, or the store cannot be read"]
         if not self.replicator.linked:
@@ -516,7 +529,10 @@ class HaBroker:
     def _show_refusal(self) -> None:
         backup = self.backup
         primary = backup.brokers.get(backup.primary)
-        if primary is None or backup.primary == self.config.broker:
+        successor = backup.brokers.get(backup.group.successor) if backup.group is not None else None
+        if successor is not None and successor.broker != self.config.broker:  # it leads in a moment
+            self.broker.refusal = f"{self.config.broker} is a backup; primary is amqp://{successor.amqp}"
+        elif primary is None or backup.primary == self.config.broker:
             self.broker.refusal = f"{self.config.broker} is a backup; there is no primary at the moment"
         else:
             self.broker.refusal = f"{self.config.broker} is a backup; primary is amqp://{primary.amqp}"

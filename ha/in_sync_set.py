@@ -16,7 +16,7 @@ from understudy.ha.patience import Patience
 
 @attrs.frozen
 class Change:
-    """A change under way: ``broker`` joins (or is listed and mended), or leaves."""
+    """A change under way: ``broker`` joins (or is listed and mended), or leaves; "" if no member is concerned."""
 
     broker: BrokerId
     joins: bool
@@ -61,6 +61,7 @@ class InSyncSet:
     def request_change(self, broker: BrokerId, joins: bool, now_ms: int) -> None:
         """Ask the store to add or remove ``broker``."""
         assert self.change is None
+        assert not joins or self.group.bar_of(broker) is None, f"{broker} is barred"
         members = set(self.group.members)
         members.symmetric_difference_update({broker})
         assert (broker in members) is joins
@@ -74,6 +75,20 @@ class InSyncSet:
         """Ask the store to forget that ``broker``, which is listed and stays so, was damaged."""
         assert self.change is None
         self._ask(Change(broker, True), attrs.evolve(self.group, damaged=self.group.with_damage(broker, "")), now_ms)
+
+    def request_successor(self, broker: BrokerId, now_ms: int) -> None:
+        """Ask the store to name ``broker`` as the primary of the next epoch."""
+        assert self.change is None
+        assert broker in self.group.members
+        self._ask(Change("", True), attrs.evolve(self.group, successor=broker), now_ms)
+
+    def request_bars(self, broker: BrokerId, wanted: GroupState, now_ms: int) -> None:
+        """Ask the store to keep ``broker`` out of the set, or to do so no more, as ``wanted`` has it.
+
+        A listed broker leaves the set by that: it is waited for until the store has answered.
+        """
+        assert self.change is None
+        self._ask(Change(broker, False), wanted, now_ms)
 
     def _ask(self, change: Change, wanted: GroupState, now_ms: int) -> None:
         self.change = change

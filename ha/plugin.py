@@ -64,7 +64,7 @@ class HaPlugin:
         return self.driver.metrics()
 
     def commands(self) -> Commands:
-        return {}
+        return self.driver.commands()
 
     async def stop(self) -> None:
         if self._driver is not None:

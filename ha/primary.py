@@ -11,6 +11,7 @@ from typing import Protocol
 
 import attrs
 
+from understudy.broker.commands import CommandRequest
 from understudy.broker.core.broker import BACKUP_DISK, Broker
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.transactions.outcome_query import tx_id_text
@@ -20,7 +21,7 @@ from understudy.ha.absent_backups import AbsentBackups
 from understudy.ha.admission import Admission
 from understudy.ha.backup_readiness import BackupReadiness
 from understudy.ha.config import HaConfig
-from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
+from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState, bar_text
 from understudy.ha.events import (
     CatchUpEnds,
     HaEvent,
@@ -35,10 +36,12 @@ from understudy.ha.events import (
 from understudy.ha.fitness import Fitness
 from understudy.ha.in_sync_set import InSyncSet
 from understudy.ha.log_format import LogFormat
+from understudy.ha.operator_commands import OperatorCommands
 from understudy.ha.queue_guard import QueueGuard
 from understudy.ha.readiness_log import ReadinessLog
 from understudy.ha.remote_backup import RemoteBackup
 from understudy.ha.status import BrokerStatus
+from understudy.ha.step_down import StepDown
 from understudy.observers.transaction_observer import HaTransactionObserverFactory
 from understudy.replicator import wire
 from understudy.replicator.catch_up import CatchUp
@@ -69,6 +72,8 @@ class Primary:
         epoch_offset: offset of this epoch's EPOCH record.
         backups: all backups it knows; a listed one is always here, linked or not.
         absent: the brokers that are not among them.
+        brokers: all that the store knows, as it was shown last.
+        hand_over: the step-down that an operator has asked for.
     """
 
     def __init__(
@@ -99,8 +104,11 @@ class Primary:
         self._stable = broker.log.applied
         self._foreign: dict[BrokerId, int] = {}  # by broker, the founding for which it was refused
         self._waiting_syncs: list[tuple[Link, wire.Sync]] = []
+        self.brokers: dict[BrokerId, BrokerInfo] = {}
         self._dead: set[BrokerId] = set()
         self._explain_ms = 0
+        self.hand_over = StepDown(config, broker, self.in_sync, self.backups, host)
+        self._operator = OperatorCommands(config, broker, self.in_sync, self.backups, self.hand_over, self)
         self._readiness_log = ReadinessLog(self.readiness, host.happened)
         for member in group.members:
             if member != config.broker:
@@ -186,6 +194,7 @@ class Primary:
                 untold = untold or (backup.sender is not None and backup.sender.untold and not backup.opening)
             if not backup.listed:
                 self._consider(backup)
+        self.hand_over.end_turn()
         return untold
 
     def _consider_active(self) -> None:
@@ -316,8 +325,11 @@ class Primary:
         if backup.guard is None:
             if backup.may_be_guarded() and backup.keeps_up(self._log.closed_end):
                 backup.guard = QueueGuard(self._log.closed_end)
-        elif backup.may_be_listed() and not self.in_sync.busy and not self.suspended and self._has_asked_all():
+        elif backup.may_be_listed() and self._may_change_set() and self._has_asked_all():
             self.in_sync.request_change(backup.broker, True, self._broker.now_ms)
+
+    def _may_change_set(self) -> bool:
+        return not (self.in_sync.busy or self.suspended)
 
     def _has_asked_all(self) -> bool:
         """Whether nobody who may hold more than this broker is still to be heard: before that it brings nobody into the set.
@@ -429,6 +441,8 @@ class Primary:
         if now_ms >= self._explain_ms:
             self._explain_ms = now_ms + EXPLAIN_EVERY_MS
         self._readiness_log.tick(now_ms, self._broker.wall_ms)
+        self._operator.tick()
+        self.hand_over.tick(now_ms)
 
     def _raise_format(self) -> None:
         if self.log_format.raise_for(self.backups.values()):
@@ -449,14 +463,14 @@ class Primary:
             backup.leaving = backup.low_disk
         # Who has lost what it held is no copy any more: below the minimum work waits until it has been caught up.
         may_leave = backup.lost_data or self.in_sync.may_shrink()
-        if backup.leaving and may_leave and not self.in_sync.busy and not self.suspended:
+        if backup.leaving and may_leave and self._may_change_set():
             self.in_sync.request_change(backup.broker, False, self._broker.now_ms)
 
     def _consider_mended(self, backup: RemoteBackup) -> None:
         """A listed backup that was damaged holds all again that this log did when it linked: it may lead."""
         lacked = self.in_sync.group.damage_of(backup.broker)
         whole = lacked and backup.link is not None and backup.acked >= backup.resumed_at > 0
-        if whole and not backup.must_leave and not self.in_sync.busy and not self.suspended:
+        if whole and not backup.must_leave and self._may_change_set():
             self._host.happened(LogMended(broker=backup.broker, lacked=lacked))
             self.in_sync.request_mended(backup.broker, self._broker.now_ms)
 
@@ -470,9 +484,11 @@ class Primary:
         if group is None:
             return
         if group.epoch != self.epoch or group.primary != self._config.broker:
-            self._host.step_down(f"the store is at epoch {group.epoch}, led by {group.primary}")
+            self._replaced(group)
             return
         self._adopt()
+        self.hand_over.settled()
+        self._operator.settled()
         if change is not None and change.broker in self.backups:
             backup = self.backups[change.broker]
             if backup.link is None:
@@ -481,14 +497,36 @@ class Primary:
     def group_changed(self, group: GroupState, brokers: dict[BrokerId, BrokerInfo]) -> None:
         """The store shows another state."""
         self._dead = {name for name, info in brokers.items() if not info.alive}
-        self.absent.known(brokers, self._broker.now_ms)
+        self.known(brokers)
         if group.epoch > self.epoch:
-            self._host.step_down(f"the store is at epoch {group.epoch}, led by {group.primary}")
+            self._replaced(group)
             return
         if self.in_sync.observed(group):
             self._adopt()
+            self.hand_over.settled()
         if self._dead:
             self.tick(self._broker.now_ms)
+
+    def known(self, brokers: dict[BrokerId, BrokerInfo]) -> None:
+        """The store shows these brokers."""
+        self.brokers = brokers
+        self.absent.known(brokers, self._broker.now_ms)
+
+    def _replaced(self, group: GroupState) -> None:
+        told = self.hand_over.replaced(group.primary)
+        self._host.step_down(told or f"the store is at epoch {group.epoch}, led by {group.primary}")
+
+    def happened(self, event: HaEvent) -> None:
+        """A part of the primary has something to tell."""
+        self._host.happened(event)
+
+    def carry_out(self, command: str, request: CommandRequest) -> None:
+        """An operator's command.
+
+        Raises:
+            CommandRefusedError: it is not done.
+        """
+        self._operator.carry_out(command, request)
 
     def _adopt(self) -> None:
         """Make the backups' ``listed`` what the store holds: only now does anything stop waiting for who has left."""
@@ -512,6 +550,8 @@ class Primary:
                 backup.must_leave = backup.leaving = ""
                 backup.lost_data = False
                 self._drop_link(backup, reason)
+            elif not backup.listed and (bar := self.in_sync.group.bar_of(backup.broker)) is not None:
+                self._drop_link(backup, bar_text(bar))
         self._check_work()
         self._host.status_changed()
 
@@ -535,6 +575,8 @@ class Primary:
         state, dead = self._broker.state, self._dead
         rows = [attrs.evolve(each.readiness(state), running=each.broker not in dead) for each in self.backups.values()]
         rows += self.absent.readiness(self.backups, self._log.closed_end)
+        if bars := {bar.broker: bar_text(bar) for bar in self.in_sync.group.barred}:
+            rows = [attrs.evolve(row, barred=bars.get(row.broker, "")) for row in rows]
         return sorted(rows, key=lambda row: row.broker)
 
     def _check_work(self) -> None:

@@ -26,9 +26,13 @@ import attrs
 
 from understudy import __version__
 from understudy.broker.amqp.constants import FRAME_MIN_SIZE, HEARTBEAT, PROTOCOL_HEADER, ReplyCode
+from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.errors import UnencodableValueError
 from understudy.broker.amqp.frames import Event, FrameParser
 from understudy.broker.amqp.methods import (
+    BASIC_CONSUME,
+    BASIC_DELIVER,
+    BASIC_PUBLISH,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
     CHANNEL_OPEN,
@@ -44,9 +48,11 @@ from understudy.broker.amqp.methods import (
     CONNECTION_TUNE_OK,
     CONNECTION_UNBLOCKED,
     METHODS,
+    QUEUE_DECLARE,
     encode_method,
     method_name,
 )
+from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.command_line.amqp_address import GUEST, AmqpAddress, AmqpUrlError
 from understudy.broker.errors import UnderstudyError
 
@@ -83,7 +89,15 @@ class CallRefusedError(UnderstudyError):
 
 
 class OutcomeUnknownError(UnderstudyError):
-    """The method was sent and its answer did not come: it may have been carried out, or may yet be."""
+    """The method was sent and its answer did not come: it may have been carried out, or may yet be.
+
+    Attributes:
+        said: the text with which the broker closed the connection, "" if it said nothing.
+    """
+
+    def __init__(self, text: str, said: str = "") -> None:
+        super().__init__(text)
+        self.said = said
 
 
 class _ClosedError(Exception):
@@ -180,13 +194,30 @@ class AmqpCaller:
                 use any more.
             OutcomeUnknownError: the answer did not come within ANSWER_TIMEOUT_S, or not at all.
         """
+        (answer,) = METHODS[key].answers
+        return self._answered(key, encode_method(CHANNEL, key, *args), answer)[2]
+
+    def ask(self, exchange: str, body: bytes) -> bytes:
+        """Send a request to a reserved exchange of the broker, and return the body of the answer.
+
+        Raises:
+            CallRefusedError, OutcomeUnknownError: as :meth:`call`.
+        """
+        (queue, _, _) = self.call(QUEUE_DECLARE, "", False, False, True, False, False, {})
+        self.call(BASIC_CONSUME, queue, "", False, True, True, False, {})
+        properties = encode_properties(reply_to=queue)
+        frames = publish_frames(CHANNEL, exchange, "", properties, body, self._parser.frame_max or _FRAME_MAX)
+        event: tuple[Any, ...] = self._answered(BASIC_PUBLISH, frames, BASIC_DELIVER)
+        return bytes(event[4])
+
+    def _answered(self, key: int, frames: bytes, answer: int) -> Event:
+        """Send the method ``key`` and wait for ``answer``; :meth:`call` has the errors."""
         method = METHODS[key]
-        (answer,) = method.answers
-        frame = encode_method(CHANNEL, key, *args)
+        said = ""
         self._deadline = time.monotonic() + ANSWER_TIMEOUT_S
         try:
-            self.send(frame)
-            return self._expect(answer)
+            self.send(frames)
+            return self._expected(answer)
         except _ClosedError as closed:
             said = f"{closed.reply_code} {closed.reply_text}"
             # A close for another reason, such as a primary that steps down, says nothing about the method: it may be in the log.
@@ -198,7 +229,9 @@ class AmqpCaller:
         except (OSError, _LostError) as error:
             reason = f"{self.address}: {_reason(error)}"
             self._lost = True
-        raise OutcomeUnknownError(f"it is not known what became of {method.name}: its answer did not come ({reason})")
+        raise OutcomeUnknownError(
+            f"it is not known what became of {method.name}: its answer did not come ({reason})", said
+        )
 
     def send(self, frames: bytes) -> None:
         """Send whole frames, of the channel `CHANNEL` or of the connection."""
@@ -221,11 +254,15 @@ class AmqpCaller:
 
     def _expect(self, key: int) -> tuple[Any, ...]:
         """The arguments of the next method, which has to be this one; notices are passed over."""
+        args: tuple[Any, ...] = self._expected(key)[2]
+        return args
+
+    def _expected(self, key: int) -> Event:
         while True:
             event = self._next()
             number, found, args = event[0], event[1], event[2]
             if found == key:
-                return args
+                return event
             if found in (CONNECTION_CLOSE, CHANNEL_CLOSE):
                 code, text, class_id, method_id = args
                 with contextlib.suppress(OSError):  # it need not wait for that, and has said what counts

@@ -82,6 +82,8 @@ class Broker:
         on_requeued: are told of each message that returns to its place in a queue.
         on_confirmed: are told which publishes of a channel one basic.ack confirms. A channel looks for listeners when it is opened.
         on_told: are told when a client is told what became of a transaction.
+        frozen: no batch is closed: what is appended goes out when this is over, or is lost with this core. What is in the log
+            becomes stable and is answered as ever.
         leaving: it turns its clients away. That a consumer goes with them says nothing of its queue: the client comes back, here
             or elsewhere.
     """
@@ -107,7 +109,7 @@ class Broker:
         self.clients = 0
         self.leading = False
         self.answering = False
-        self.leaving = False
+        self.frozen = self.leaving = False
         self.refusal = "the broker is starting"
         self.refusal_name = "CONNECTION_FORCED"
         self.default_level: ReplicationLevel | None = None
@@ -312,7 +314,7 @@ class Broker:
 
     def gather(self, flush: bool = False) -> bool:
         """The second half of :meth:`end_turn`: order the turn's commits and close its batch."""
-        if not self.leading:
+        if not self.leading or self.frozen:
             return False
         if flush or not self._hold_commits or self.transactions.coordinator.waiting() >= self._group_count:
             self.transactions.coordinator.run_group()
@@ -336,7 +338,7 @@ class Broker:
         self._large_bytes += size_bytes
         if size_bytes >= LARGE_BYTES:
             self.log.holds_large = True
-        if self._large_bytes >= LARGE_BATCH_BYTES:
+        if self._large_bytes >= LARGE_BATCH_BYTES and not self.frozen:
             self._close_batch()
 
     def _close_batch(self) -> None:

@@ -19,6 +19,7 @@ EXCEPTIONS = {
     "ha/driver.py": "edge: asyncio",
     "ha/plugin.py": "edge: puts core and drivers together",
     "ha/cluster_command.py": "a command",
+    "ha/operator_cli.py": "a command",
     "ha/promote_command.py": "a command",
     "ha/unclean.py": "what that command does to a journal that no broker is running on",
 }
