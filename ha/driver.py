@@ -95,7 +95,6 @@ class HaDriver:
         self._seen: tuple[GroupState | None, dict[BrokerId, BrokerInfo]] | None = None
         self._lost = False
         self._facts = HaFacts(host.facts)
-        self._links: dict[Link, None] = {}
 
     # -- the process's side ---------------------------------------------------------------------------------------------
 
@@ -157,7 +156,7 @@ class HaDriver:
     def tick(self, now_ms: int) -> None:
         if self._fabric is not None:
             self._fabric.tick(now_ms)
-        self._tell_closed_links()
+        self._facts.look_at_links(_is_closed)
         ha = self._ha
         if ha is not None and ha.primary is not None and self._facts.is_due(now_ms):
             self._facts.look(ha.primary.readiness())
@@ -189,7 +188,7 @@ class HaDriver:
     # -- LinkListener ---------------------------------------------------------------------------------------------------
 
     def link_accepted(self, link: Link) -> None:
-        self._link_up(link)
+        self._facts.link_up(link)
         ha = self._ha
         if ha is None:
             link.close(f"{self._config.broker.id} is restarting its core")
@@ -197,7 +196,7 @@ class HaDriver:
             self._feed(f"a link of {link.peer}", lambda: ha.link_accepted(link))
 
     def dialed(self, link: Link) -> None:
-        self._link_up(link)
+        self._facts.link_up(link)
         ha = self._ha
         if ha is None:
             link.close(f"{self._config.broker.id} is restarting its core")
@@ -220,24 +219,10 @@ class HaDriver:
             raise
 
     def link_lost(self, link: Link, reason: str) -> None:
-        self._link_down(link, reason)
+        self._facts.link_down(link, reason)
         ha = self._ha
         if ha is not None:
             self._feed(f"the link of {link.peer} is lost: {reason}", lambda: ha.link_lost(link, reason))
-
-    def _link_up(self, link: Link) -> None:
-        self._links[link] = None
-        self._facts.link_up(link.peer)
-
-    def _link_down(self, link: Link, reason: str) -> None:
-        if link in self._links:
-            del self._links[link]
-            self._facts.link_down(link.peer, reason)
-
-    def _tell_closed_links(self) -> None:
-        """Of a link that this end closes nothing more is heard."""
-        for link in [each for each in self._links if isinstance(each, DirectLink) and not each.open]:
-            self._link_down(link, "closed by this broker")
 
     # -- CoordinationListener -------------------------------------------------------------------------------------------
 
@@ -371,6 +356,10 @@ class HaDriver:
             }
             for info in brokers.values()
         }
+
+
+def _is_closed(link: Link) -> bool:
+    return isinstance(link, DirectLink) and not link.open
 
 
 # -- settings -----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from understudy.broker.core.facts import Facts
@@ -15,6 +16,7 @@ from understudy.ha.events import (
     TransactionRefused,
 )
 from understudy.ha.status import BrokerStatus
+from understudy.replicator.fabric import Link
 
 LOOK_MS: Final = 500
 """So often a primary's backups are looked at. What lasted less long is told by links, set and trackers alone."""
@@ -31,6 +33,7 @@ class HaFacts:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
+        self._links: dict[Link, None] = {}
         self._role = ""
         self._seen: dict[str, tuple[object, ...]] = {}
         self._due_ms = 0
@@ -80,11 +83,20 @@ class HaFacts:
         """A primary's core is to be dropped."""
         self._facts.tell("step_down", reason=reason)
 
-    def link_up(self, peer: str) -> None:
-        self._facts.tell("link_up", peer=peer)
+    def link_up(self, link: Link) -> None:
+        self._links[link] = None
+        self._facts.tell("link_up", peer=link.peer)
 
-    def link_down(self, peer: str, reason: str) -> None:
-        self._facts.tell("link_down", peer=peer, reason=reason)
+    def link_down(self, link: Link, reason: str) -> None:
+        """Said once, whoever has ended it."""
+        if link in self._links:
+            del self._links[link]
+            self._facts.tell("link_down", peer=link.peer, reason=reason)
+
+    def look_at_links(self, is_closed: Callable[[Link], bool]) -> None:
+        """Of a link that this end closes nothing more is heard: look for those, now and then."""
+        for link in [each for each in self._links if is_closed(each)]:
+            self.link_down(link, "closed by this broker")
 
     def is_due(self, now_ms: int) -> bool:
         """Whether a primary's backups are to be looked at."""

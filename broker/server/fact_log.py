@@ -53,17 +53,24 @@ class FactLog:
         group, broker: whose facts they are.
         facts: where they gather.
         now_s: a monotonic clock.
+        incarnation: names this process among all that wrote facts of this broker; "": by its start and its id.
     """
 
     def __init__(
-        self, directory: Path, group: str, broker: str, facts: Facts, now_s: Callable[[], float] = time.monotonic
+        self,
+        directory: Path,
+        group: str,
+        broker: str,
+        facts: Facts,
+        now_s: Callable[[], float] = time.monotonic,
+        incarnation: str = "",
     ) -> None:
         self._directory = directory
         self._head = {
             "facts": VERSION,
             "group": group,
             "broker": broker,
-            "incarnation": f"p{time.time_ns() // 1_000_000}-{os.getpid()}",
+            "incarnation": incarnation or f"p{time.time_ns() // 1_000_000}-{os.getpid()}",
         }
         self._facts = facts
         self._now_s = now_s

@@ -48,7 +48,7 @@ class FeedModel:
 
     def _take(self, event: Event) -> None:
         match event:
-            case schema.Gap():
+            case schema.Gap() if not event.reason.startswith("facts_"):
                 self.seqs.clear()
                 self._reset(whole=event.to_segment == 1)
             case schema.Enqueue(persistent=True) | schema.Dequeue() | schema.Assign():

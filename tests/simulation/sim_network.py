@@ -105,11 +105,11 @@ class Network:
             pair = LinkPair(self, node, target, version)
             self.pairs.append(pair)
             accepted, dialed = pair.ends[1], pair.ends[0]
-            target.event(lambda ha: ha.link_accepted(accepted))
+            target.event(lambda ha: target.link_up(accepted, ha.link_accepted))
             if pair.broken:
                 self._failed(node, target, incarnation, "refused by the peer", False)
             elif node.incarnation == incarnation:
-                node.event(lambda ha: ha.dialed(dialed))
+                node.event(lambda ha: node.link_up(dialed, ha.dialed))
 
     @staticmethod
     def _failed(node: SimNode, target: SimNode, incarnation: int, reason: str, gone: bool) -> None:
@@ -152,6 +152,11 @@ class LinkEnd:
     @property
     def wire_version(self) -> int:
         return self._pair.wire_version
+
+    @property
+    def broken(self) -> bool:
+        """Whether one of its ends has closed it, or it was lost."""
+        return self._pair.broken
 
     def send(self, message: bytes) -> None:
         if self._pair.broken:
@@ -272,4 +277,4 @@ class LinkPair:
     @staticmethod
     def _tell(end: LinkEnd, reason: str) -> None:
         if end.owner.incarnation == end.incarnation:
-            end.owner.event(lambda ha: ha.link_lost(end, reason))
+            end.owner.event(lambda ha: end.owner.link_lost(end, reason, ha.link_lost))

@@ -51,6 +51,7 @@ from understudy.replicator.disk_claim import DiskClaim
 if TYPE_CHECKING:
     from tests.simulation.checkers import Checkers
     from tests.simulation.sim_client import Session
+    from tests.simulation.sim_facts import SimFacts
 
 TICK_US = 100 * MS
 SHARED_TURN_US = (20, 600)
@@ -104,6 +105,7 @@ class SimNode:
         whole_from: until it has applied so much its queues may lack messages that leave before that offset: its journal dropped
             a segment, or a catch-up read the primary's queues, when that was applied already, and a restart may go back behind it.
         told: what its lives have told its operators.
+        facts: what it tells the event feed beside its journal; None if nobody reads that.
         release: the program that it runs, from its next start on.
         fatal: why it refuses to run ("" if it does not).
         low_disk: why others fill its disk ("" if they do not).
@@ -151,6 +153,7 @@ class SimNode:
         self.before_loss: Callable[[SimNode], None] = lambda _: None
         self.fatal = ""
         self.told: list[HaEvent] = []
+        self.facts: SimFacts | None = None
         self.release: Release = THIS
         self.dirty_links: list[LinkEnd] = []
         self.clients: list[Session] = []
@@ -180,6 +183,8 @@ class SimNode:
         self._life += 1
         self.expiry_clock = ExpiryClock()
         self.fair_time = FairTime(self.world.now_ms, self.wall_ms)
+        if self.facts is not None:
+            self.facts.start()
         try:
             self._open_core()
         except (OSError, StorageFullError, JournalFailedError, DiskFailedError) as error:  # during recovery
@@ -220,7 +225,11 @@ class SimNode:
         port.connect(self.journal, BlockingJournal(self.journal))
         self.turns = TurnEngine(self, self.rng.randrange(100, LAZY_MS * MS))
         self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
+        if self.facts is not None:
+            self.facts.opening()
         self.node.open(port, self.world.now_ms, self.wall_ms)
+        if self.facts is not None:
+            self.facts.opened()
         self.turns.opened(self.node, port)
         self._open = True
         self.checkers.opened(self)
@@ -272,6 +281,8 @@ class SimNode:
     def _leave_core(self) -> None:
         if self._open:
             self.checkers.leaving(self)
+        if self.facts is not None:
+            self.facts.left()
         self._open = False
 
     def _drop_clients(self, reason: str) -> None:
@@ -303,6 +314,8 @@ class SimNode:
         assert not self.up
         self.before_loss(self)
         self.storage = MemoryStorage(self.name)
+        if self.facts is not None:
+            self.facts.lose_directory()
         self.whole_from = 0
         self.filled_by = frozenset()
         self.lost_tail = False
@@ -466,6 +479,8 @@ class SimNode:
             self._begin_sync()
 
     def turn_over(self) -> None:
+        if self.facts is not None:
+            self.facts.turn_over()
         if self._restart_reason:
             self._restart_core()
 
@@ -538,6 +553,8 @@ class SimNode:
         self._look_at_disk()
         self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
         self.node.tick(self.world.now_ms, self.wall_ms)
+        if self.facts is not None:
+            self.facts.tick(self.world.now_ms)
         checkpoint_offset = self._gate_port.checkpoint_offset
         due = self._ticks % HOUSEKEEPING_TICKS == 0 and checkpoint_offset
         if due and self.journal.request_drop(self.node.droppable_before(checkpoint_offset)):
@@ -554,7 +571,21 @@ class SimNode:
 
     # -- what the core asks of its process (HaHost) ---------------------------------------------------------------------
 
+    def link_up(self, end: LinkEnd, hear: Callable[[LinkEnd], None]) -> None:
+        """``hear``: of the core."""
+        if self.facts is not None:
+            self.facts.ha.link_up(end)
+        hear(end)
+
+    def link_lost(self, end: LinkEnd, reason: str, hear: Callable[[LinkEnd, str], None]) -> None:
+        """``hear``: of the core."""
+        if self.facts is not None:
+            self.facts.ha.link_down(end, reason)
+        hear(end, reason)
+
     def restart_core(self, reason: str) -> None:
+        if self.facts is not None:
+            self.facts.step_down(reason)
         self._restart_reason = reason
 
     def _restart_core(self) -> None:
@@ -606,6 +637,8 @@ class SimNode:
         else:
             self.world.note(self.name, f"tells: {event}")
         self.told.append(event)
+        if self.facts is not None:
+            self.facts.happened(event)
         self.world.happened[event.name] += 1
         if isinstance(event, TransactionRefused):
             self.world.happened.update(points_of_refusal(self))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -18,12 +19,73 @@ from tests.simulation.sim_feed import SimFeed
 from understudy.broker.core.recovery import Recovery
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log.journal_recovery import scan
-from understudy.observers.events_schema import Event
+from understudy.observers import events_schema as schema
+from understudy.observers.events_schema import Event, event_name
 from understudy.observers.feed_reader import FeedReader
 from understudy.replicator.broker_replicator import BrokerReplicator
 
-SEEDS = (4, 5, 20, 122, 175)
+SEEDS = (2, 4, 5, 20, 122, 175)
 """Among them catch-ups, step-downs, branches, brokers that lose their data, and one that lets go of a log that fills its disk."""
+
+
+class Told:
+    """What clients were told, held against the journals of all brokers: an audit, in the small."""
+
+    def __init__(self) -> None:
+        self.committed: set[str] = set()
+        self.confirmed: set[int] = set()
+        self.enqueued: set[int] = set()
+        self.names: Counter[str] = Counter()
+
+    def take(self, events: list[Event]) -> None:
+        for event in events:
+            if event.incarnation.startswith("p"):
+                self.names[event_name(type(event).__name__)] += 1
+            match event:
+                case schema.Told(outcome="committed") if event.csn:
+                    self.committed.add(event.tx)
+                case schema.Confirm() if event.first_offset:
+                    self.confirmed.update(range(event.first_offset, event.last_offset + 1))
+                case schema.Enqueue(tx=""):
+                    self.enqueued.add(event.offset)
+                case schema.Hole():  # transient messages, which no journal keeps
+                    self.enqueued.update(range(event.offset - event.count + 1, event.offset + 1))
+                case _:
+                    pass
+
+    def check(self, committed: set[str]) -> None:
+        assert self.committed
+        assert self.committed <= committed
+        assert self.confirmed <= self.enqueued
+
+
+class Watched:
+    """A run and its feed, by broker."""
+
+    def __init__(self, seed: int) -> None:
+        self.cluster = SimCluster(seed)
+        self.models: dict[str, FeedModel] = defaultdict(FeedModel)
+        self.told = Told()
+        feed = SimFeed(self.cluster, self._take)
+        self.result = run_cluster(self.cluster)
+        feed.finish()
+
+    def _take(self, broker: str, events: list[Event]) -> None:
+        self.models[broker].take(events)
+        self.told.take(events)
+
+
+watched = cache(Watched)
+
+
+def test_facts_that_are_no_record_are_in_the_feed() -> None:
+    """Of every kind that there is, by the code of the real broker; and they change nothing."""
+    kinds = "role status in_sync readiness blocker tracker_add tracker_clear vote expel admit promote step_down"
+    kinds += " link_up link_down work_refused work_taken applied confirm told deliver requeue"
+    names = watched(2).told.names + watched(175).told.names
+    assert not set(kinds.split()) - names.keys()
+    assert not names["dropped"]
+    assert watched(2).result.report.trace_hash == run_cluster(SimCluster(2)).report.trace_hash
 
 
 def recovered(storage: MemoryStorage) -> BrokerState:
@@ -45,12 +107,10 @@ def durable_ids(state: BrokerState) -> dict[int, set[int]]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_queues_and_transactions_can_be_told_from_the_feed(seed: int) -> None:
-    cluster = SimCluster(seed)
-    models: dict[str, FeedModel] = defaultdict(FeedModel)
-    feed = SimFeed(cluster, lambda broker, events: models[broker].take(events))
-    result = run_cluster(cluster)
-    assert result.held, result
-    feed.finish()
+    run = watched(seed)
+    cluster, models = run.cluster, run.models
+    assert run.result.held, run.result
+    run.told.check(set().union(*(model.committed for model in models.values())))
     assert models.keys() == cluster.nodes.keys()
     for name, node in cluster.nodes.items():
         model = models[name]
@@ -69,7 +129,9 @@ def test_the_command_writes_a_file_a_broker(tmp_path: Path, capsys: pytest.Captu
     for file in files:
         events = [json.loads(line) for line in file.read_text().splitlines()]
         assert {event["broker"] for event in events} == {file.stem}
-        assert {"epoch", "prepare", "commit", "append", "apply"} <= {event["event"] for event in events}
+        assert {"epoch", "prepare", "commit", "append", "apply", "role", "link_up"} <= {
+            each["event"] for each in events
+        }
         assert all(event["at_ms"] > 1_700_000_000_000 for event in events if event["event"] != "segment")
 
 

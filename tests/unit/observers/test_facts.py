@@ -194,6 +194,19 @@ def test_a_newer_program(reading: Readers, tmp_path: Path) -> None:
             reading(cursor)
 
 
+class PeerLink:
+    """``replicator.fabric.Link``, as far as facts go."""
+
+    wire_version = newest_record_format = 1
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+
+    def send(self, message: bytes) -> None: ...
+
+    def close(self, reason: str) -> None: ...
+
+
 def test_what_the_ha_plugin_tells(reading: Readers, tmp_path: Path) -> None:
     """Each of its facts is an event of the schema."""
     process = Process(tmp_path)
@@ -207,18 +220,25 @@ def test_what_the_ha_plugin_tells(reading: Readers, tmp_path: Path) -> None:
     ha.happened(TransactionRefused(backup="b3", tx="1.7", prepare_offset=9, reason="lacks it"), 2)
     ha.happened(TrackerAdded(backup="b3", tx="1.7", queue="q", left=3), 2)
     ha.happened(TrackerCleared(backup="b3", tx="1.7"), 2)
-    ha.link_down("b2", "reset")
+    lost, closed = PeerLink("b2"), PeerLink("b3")
+    for link in (lost, closed):
+        ha.link_up(link)
+    for _ in range(2):  # the second time it is gone already
+        ha.link_down(lost, "reset")
+        ha.look_at_links(lambda link: link is closed)
     ha.step_down("a higher epoch")
     process.facts.tell("work_refused", cause="disk", reason="full")
     process.facts.tell("work_taken", cause="disk")
     process.log.write()
     found = read(reading())
     names = (
-        "role status promote role status status in_sync expel admit vote tracker_add tracker_clear link_down step_down"
+        "role status promote role status status in_sync expel admit vote tracker_add tracker_clear "
+        "link_up link_up link_down link_down step_down"
     )
     assert [each.__struct_config__.tag for each in found] == [*names.split(), "work_refused", "work_taken"]
     assert {getattr(each, "tx", "abc/1.7") for each in found} == {"abc/1.7"}
-    assert isinstance(found[12], LinkDown)
+    downs = [(each.peer, each.reason) for each in found if isinstance(each, LinkDown)]
+    assert downs == [("b2", "reset"), ("b3", "closed by this broker")]
 
 
 def test_readiness_is_told_when_what_blocks_it_changes() -> None:
