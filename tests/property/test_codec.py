@@ -207,10 +207,11 @@ anything = st.recursive(
     | st.complex_numbers()
     | st.floats(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters()) | st.integers(), inner),
+    max_leaves=10,
 )
 
 
-@given(st.dictionaries(st.text(st.characters(), max_size=300) | st.integers(), anything))
+@given(st.dictionaries(st.text(st.characters(), max_size=300) | st.integers(), anything, max_size=5))
 def test_encoding_a_table_returns_or_raises_what_is_declared(fields: dict[Any, Any]) -> None:
     try:
         octets = encode_table(fields)

@@ -164,10 +164,12 @@ class Group:
 
     # -- looking inside -------------------------------------------------------------------------------------------
 
-    def digests(self, queues: Collection[str] = ()) -> dict[str, dict[str, tuple[int, str]]]:
-        """By broker that answers, by queue (of these, or of all): number of messages and digest."""
+    def digests(
+        self, queues: Collection[str] = (), brokers: Collection[GroupBroker] = ()
+    ) -> dict[str, dict[str, tuple[int, str]]]:
+        """By broker that answers (of these, or of all that run), by queue (of these, or of all): number of messages and digest."""
         found: dict[str, dict[str, tuple[int, str]]] = {}
-        for broker in self.running():
+        for broker in brokers or self.running():
             code, page = broker.page("/digest", WAIT_S)  # a pass over all bodies
             if code == 200:
                 shown = [queue for queue in page["queues"] if not queues or queue["name"] in queues]

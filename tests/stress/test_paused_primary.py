@@ -14,7 +14,7 @@ from tests.stress.group import WAIT_S, running_group
 from tests.stress.load import Books, Load
 from tests.stress.mover import Told
 
-pytestmark = [pytest.mark.stress, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stress, pytest.mark.waits, pytest.mark.timeout(600)]
 
 PAUSE_S = 60.0
 STREAMS = ("c.0", "c.1", "c.2")
