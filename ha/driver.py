@@ -228,6 +228,7 @@ class HaDriver:
 
     def group_changed(self, group: GroupState | None, brokers: dict[BrokerId, BrokerInfo]) -> None:
         self._seen = (group, brokers)
+        self._suspect(brokers)
         if group is not None:
             self._facts.founding(group.founding)
         ha = self._ha
@@ -241,13 +242,21 @@ class HaDriver:
         number = request & ((1 << REQUEST_SHIFT) - 1)
         self._feed(f"the store answers {answer.value}: {group}", lambda: ha.answered(number, answer, group))
 
+    def _suspect(self, brokers: Mapping[BrokerId, BrokerInfo]) -> None:
+        """Links of those whose session or lease has ended may be silent for less long."""
+        if self._fabric is not None:
+            self._fabric.suspect([name for name, info in brokers.items() if not info.alive])
+
     def coordination_lost(self) -> None:
         self._lost = True
+        self._suspect({})  # what was seen may be old by now
         if self._ha is not None:
             self._feed("the store is lost", self._ha.coordination_lost)
 
     def coordination_regained(self) -> None:
         self._lost = False
+        if self._seen is not None:
+            self._suspect(self._seen[1])
         if self._ha is not None:
             self._feed("the store is back", self._ha.coordination_regained)
 

@@ -256,6 +256,8 @@ class HaBroker:
         self.backup.suspended = False
         if self.primary is not None:
             self._look_again()
+        elif self._first_read and not self.stopped:
+            self.start()  # a broker that starts before its session stands has asked in vain
 
     def _look_again(self) -> None:
         self._second_look = self._next_request()

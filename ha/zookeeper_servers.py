@@ -180,7 +180,10 @@ class Server:
             raise ServersError(
                 "ZooKeeper needs Java 11 or later, and java is not on PATH (Debian: default-jre-headless)"
             )
-        command = [java, *_JAVA, "-cp", self.classpath, _MAIN, str(self.folder / "zoo.cfg")]
+        # Whatever ends this process, its servers end with it: the kernel sees to it, where there is this program.
+        setpriv = shutil.which("setpriv")
+        bound = [setpriv, "--pdeathsig", "KILL"] if setpriv is not None else []
+        command = [*bound, java, *_JAVA, "-cp", self.classpath, _MAIN, str(self.folder / "zoo.cfg")]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True

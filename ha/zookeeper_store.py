@@ -413,8 +413,9 @@ class ZooKeeperCoordination:
         except StoreError:
             self._stale |= stale
             raise
-        if self._broker not in self._live:
-            self._wake.set()  # somebody has removed the node
+        if self._broker not in self._live or (self._written is not None and self._broker not in self._rows):
+            self._written = None  # somebody has removed or edited what this broker shows
+            self._wake.set()
 
     async def _look_at_row(self, path: str, answer: Awaitable[zk.Node]) -> None:
         name = path.rpartition("/")[2]

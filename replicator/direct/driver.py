@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from secrets import token_bytes
 from time import monotonic_ns
@@ -162,6 +162,7 @@ class DirectFabric:
         self._unix: unix_socket.UnixAddress | None = None
         self._closed = False
         self._links: dict[DirectLink, None] = {}  # the oldest first
+        self._suspects: frozenset[str] = frozenset()
         self._dirty: list[DirectLink] = []
         self._dialing: set[asyncio.Task[None]] = set()
         self._refusals: dict[tuple[str, str], None] = {}
@@ -243,9 +244,17 @@ class DirectFabric:
         """Time passes. Call it several times per heartbeat."""
         told = False
         for link in list(self._links):
-            told = link.tick(now_ms) or told
+            told = link.tick(now_ms, self._suspects) or told
         if told:
             self.turn(False)
+
+    def suspect(self, peers: Collection[str]) -> None:
+        """These brokers count as gone elsewhere: their links are dead after two heartbeats of silence.
+
+        A process that was stopped keeps its connections, and they are silent. A broker that has only lost the coordination store
+        goes on sending, and keeps its links.
+        """
+        self._suspects = frozenset(peers)
 
     def drop_links(self, reason: str) -> None:
         """End all links and dials. The listener is told nothing: it is about to be replaced."""

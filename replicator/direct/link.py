@@ -7,7 +7,7 @@ What a listener is told of a link that it dialed: ``dialed``, then any number of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Protocol
 
 import attrs
@@ -238,13 +238,14 @@ class DirectLink:
         if told:
             self._owner.turn(False)
 
-    def tick(self, now_ms: int) -> bool:
-        """Time passes; returns whether the listener was told something."""
+    def tick(self, now_ms: int, suspects: Collection[str] = ()) -> bool:
+        """Time passes; returns whether the listener was told something. ``suspects``: see ``DirectFabric.suspect``."""
         if self._abort_at_ms:
             if now_ms >= self._abort_at_ms:
                 self.abort()
             return False
         session = self._session
+        session.suspected = session.peer in suspects
         session.tick(now_ms)
         told = session.finished and self._end(session.reason)
         self.write()

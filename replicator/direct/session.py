@@ -97,6 +97,10 @@ class LinkStatistics:
     waiting_bytes: int
 
 
+SUSPECTED_HEARTBEATS: Final = 2
+"""The other end sends one at least so often, so two that are missing are no accident of scheduling."""
+
+
 class LinkSession:
     """One end of one link.
 
@@ -125,6 +129,7 @@ class LinkSession:
         reason: why it finished.
         remote_reason: what the other end gave as its reason, "" if it gave none.
         output_bytes: how much :meth:`take_output` would give.
+        suspected: something else speaks against the other end: ``SUSPECTED_HEARTBEATS`` of silence are enough.
     """
 
     def __init__(
@@ -161,6 +166,7 @@ class LinkSession:
         self._max_message_bytes = max_message_bytes
         self._began_ms = self._heard_ms = self._spoke_ms = now_ms
         self._spoke = False
+        self.suspected = False
         self._doubted = False
         self._reader = FrameReader(handshake.MAX_HELLO_BYTES)
         self._output: list[bytes] = []
@@ -262,7 +268,10 @@ class LinkSession:
             self._spoke_ms = now_ms
             self._put(HEARTBEAT, b"")
             self._spoke = False
-        if now_ms - self._heard_ms >= self._dead_after_ms:
+        dead_after_ms = self._dead_after_ms
+        if self.suspected:
+            dead_after_ms = min(dead_after_ms, SUSPECTED_HEARTBEATS * self._heartbeat_ms)
+        if now_ms - self._heard_ms >= dead_after_ms:
             self._doubt(now_ms)
 
     def _doubt(self, now_ms: int) -> None:

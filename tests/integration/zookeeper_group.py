@@ -80,18 +80,28 @@ def bodies(ports: list[int], queue: str) -> list[int]:
     return found
 
 
+def check(ports: list[int], load: Load) -> None:
+    """What was committed is in both queues, once, in order; what is unknown is in both or in none. Empties the queues."""
+    found = {queue: bodies(ports, queue) for queue in load.queues}
+    one, other = found.values()
+    assert one == other
+    assert one == sorted(set(one))
+    assert set(load.committed) <= set(one) <= {*load.committed, *load.unknown}
+
+
 class Load:
     """Commits numbers in transactions of two publishes, whatever happens, until it is stopped.
 
     Attributes:
         committed: numbers whose commit was answered.
         unknown: numbers whose connection ended first.
+        queues: where each number goes.
     """
 
     def __init__(self, ports: list[int], queues: tuple[str, str] = ("a", "b")) -> None:
         self.committed: list[int] = []
         self.unknown: list[int] = []
-        self._queues = queues
+        self.queues = queues
         self._finder = Finder(ports)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -116,13 +126,13 @@ class Load:
             with contextlib.suppress(*ERRORS):
                 connection = self._finder.connect(stop=self._stop)
                 channel = connection.channel()
-                for queue in self._queues:
+                for queue in self.queues:
                     channel.queue_declare(queue, durable=True)
                 channel.tx_select()
                 while not self._stop.is_set():
                     number += 1
                     self.unknown.append(number)
-                    for queue in self._queues:
+                    for queue in self.queues:
                         channel.basic_publish("", queue, b"%d" % number, PERSISTENT)
                     channel.tx_commit()
                     self.committed.append(self.unknown.pop())

@@ -1,0 +1,176 @@
+"""ZooKeeper itself fails, or what somebody has put there: nothing is lost, nobody is promoted twice, and it recovers by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import attrs
+import pytest
+from kazoo.client import KazooClient
+
+from tests.integration.broker_process import wait_until
+from tests.integration.zookeeper_group import ROOT, SESSION_S, Load, check, group_on, nodes_of, status, stored
+from tests.stress.group import Group
+from understudy.ha.zookeeper_servers import Ensemble
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("broken_connections")]
+
+
+@attrs.frozen
+class Place:
+    group: Group
+    ensemble: Ensemble
+    hosts: str
+
+    def connected(self) -> bool:
+        return all(row.get("coordination") == "connected" for row in self.group.rows().values())
+
+    def lost(self) -> bool:
+        return all(row.get("coordination") == "lost" for row in self.group.rows().values())
+
+    def epoch(self) -> int:
+        with nodes_of(self.hosts) as nodes:
+            return int(stored(nodes, "group")["epoch"])
+
+
+@pytest.fixture(scope="module")
+def place(ensemble: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """One group for the faults of the ensemble: each test leaves it whole."""
+    folder = tmp_path_factory.mktemp("zk-faults")
+    with group_on(ensemble, folder) as group:
+        yield Place(group, ensemble, f"{ensemble.hosts}/{folder.name}")
+
+
+@pytest.fixture
+def load(place: Place) -> Iterator[Load]:
+    """Work goes on through the fault; afterwards everything is whole."""
+    with Load(place.group.ports) as running:
+        running.goes_on()
+        yield running
+        running.goes_on()
+    code, _, errors = status(place.hosts, "--wait", "ready", "--timeout", "60s")
+    assert code == 0, errors
+    assert place.connected()
+    check(place.group.ports, running)
+
+
+def test_the_leader_of_the_ensemble_is_killed(place: Place, load: Load) -> None:
+    epoch = place.epoch()
+    leader = wait_until("the ensemble has a leader", place.ensemble.leader)
+    leader.kill()
+    load.goes_on()
+    wait_until("all brokers reach another server", place.connected)
+    load.goes_on()
+    leader.start()
+    place.ensemble.wait()
+    assert place.epoch() == epoch
+
+
+def test_all_servers_are_gone_for_longer_than_a_session(place: Place, load: Load) -> None:
+    """Members acknowledge, so commits go on; the sessions end, and nobody takes over."""
+    epoch = place.epoch()
+    primary = place.group.primary().name
+    for server in place.ensemble.servers:
+        server.kill()
+    wait_until("all brokers have noticed", place.lost)
+    gone = time.monotonic()
+    wait_until("longer than a session", lambda: time.monotonic() - gone > 1.5 * SESSION_S)
+    load.goes_on(100)
+    place.ensemble.start()
+    wait_until("all brokers are back", place.connected)
+    load.goes_on()
+    assert (place.epoch(), place.group.primary().name) == (epoch, primary)
+
+
+def test_the_primary_dies_while_the_quorum_is_lost(place: Place, load: Load) -> None:
+    """Nobody can be promoted then; with the quorum one is, by itself, and once."""
+    epoch = place.epoch()
+    down = place.ensemble.servers[:2]
+    for server in down:
+        server.kill()
+    wait_until("all brokers have noticed", place.lost)
+    load.goes_on()
+    old = place.group.primary()
+    old.kill()
+    seen = len(load.committed)
+    gone = time.monotonic()
+    wait_until("longer than a session", lambda: time.monotonic() - gone > 1.5 * SESSION_S)
+    assert len(load.committed) <= seen + 1  # one may have been answered before the kill
+    assert {row["role"] for row in place.group.rows().values()} == {"backup", None}
+    for server in down:
+        server.start()
+    place.ensemble.wait()
+    load.goes_on()
+    assert place.epoch() == epoch + 1
+    old.spawn()
+
+
+def test_a_primary_that_hangs_is_replaced_when_its_session_ends(place: Place, load: Load) -> None:
+    epoch = place.epoch()
+    old = place.group.primary()
+    backups = place.group.backups()
+    os.kill(old.pid, signal.SIGSTOP)
+    stopped = time.monotonic()
+    new = wait_until(
+        "another broker is active", lambda: next((b for b in backups if b.row()["status"] == "active"), None)
+    )
+    took_s = time.monotonic() - stopped
+    print(f"SIGSTOP of the primary: {new.name} is active after {took_s:.2f} s, sessions of {SESSION_S} s")
+    assert place.epoch() == epoch + 1
+    os.kill(old.pid, signal.SIGCONT)
+    wait_until("it follows", lambda: old.row()["status"] == "ready", 60)
+    assert place.epoch() == epoch + 1
+
+
+def test_a_process_that_was_killed_is_followed_at_once(place: Place, load: Load) -> None:
+    """Its session goes on; but whoever has locked its data directory knows that it is gone."""
+    backup = place.group.backups()[0]
+    with nodes_of(place.hosts) as nodes:
+        before = nodes.exists(f"{ROOT}/live/{backup.name}").ephemeralOwner
+        backup.kill()
+        backup.spawn()
+        wait_until("its new process is ready", lambda: backup.row()["status"] == "ready")
+        assert nodes.exists(f"{ROOT}/live/{backup.name}").ephemeralOwner != before
+
+
+def edited(nodes: KazooClient, path: str, value: bytes) -> bytes:
+    """Write a node by hand; what stood there."""
+    before: bytes = nodes.get(f"{ROOT}/{path}")[0]
+    nodes.set(f"{ROOT}/{path}", value)
+    return before
+
+
+def test_a_group_that_was_edited_into_nonsense(place: Place, load: Load) -> None:
+    """It counts as a lost store: work goes on, and the message names path and value."""
+    with nodes_of(place.hosts) as nodes:
+        before = edited(nodes, "group", b"epoch = none")
+        wait_until("all brokers have noticed", place.lost)
+        load.goes_on()
+        for broker in place.group.running():
+            assert f"{ROOT}/group holds no JSON object: 'epoch = none'" in broker.log_text()
+        code, _, errors = status(place.hosts)
+        assert (code, f"{ROOT}/group holds no JSON object: 'epoch = none'" in errors) == (1, True)
+        edited(nodes, "group", before.replace(b'"schema":1', b'"schema":9'))
+        wait_until(
+            "a newer schema", lambda: "has schema 9, this program knows schema 1" in place.group["b1"].log_text()
+        )
+        edited(nodes, "group", before)
+        wait_until("all brokers are back", place.connected)
+
+
+def test_rows_that_were_edited_or_removed(place: Place, load: Load) -> None:
+    """A row that cannot be read, or is gone, is no dead broker; a broker whose live node is gone makes it again."""
+    epoch = place.epoch()
+    primary = place.group.primary().name
+    with nodes_of(place.hosts) as nodes:
+        edited(nodes, f"brokers/{primary}", b'{"schema":1,"broker":7}')
+        other = place.group.backups()[0]
+        wait_until("it is told", lambda: f"{ROOT}/brokers/{primary} cannot be read" in other.log_text())
+        nodes.delete(f"{ROOT}/brokers/{primary}")
+        wait_until("it shows itself again", lambda: nodes.exists(f"{ROOT}/brokers/{primary}"))
+        nodes.delete(f"{ROOT}/live/{other.name}")
+        wait_until("it is there again", lambda: nodes.exists(f"{ROOT}/live/{other.name}"))
+    assert place.epoch() == epoch
