@@ -44,7 +44,7 @@ def _let_go_of(queue: Queue) -> Iterator[None]:
     entries, ready = queue.entries, queue.ready
     while entries or ready:
         for _ in range(min(SLICE, len(entries))):
-            entry = entries.popitem()[1]
+            entry = entries.pop_last()
             if entry.state in HELD:
                 queue.acquired -= 1
             entry.state = GONE

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from understudy.broker.core.entry import ACQUIRED, DEQUEUING, GONE, HELD, READY, Entry
+from understudy.broker.core.entry_index import PAGE_BITS, EntryIndex
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.message import Message
@@ -49,7 +50,8 @@ class Queue:
 
     ``level`` says what of it is in the log, where ``id`` names it: all of it, its definition alone, or nothing (exclusive queues
     among others). What is not lives in this process only. ``logged`` is ``level.messages_in_log``. ``brought_at`` is where
-    the log brings it something last, a plain message or a commit, as this primary has written it.
+    the log brings it something last, a plain message or a commit, as this primary has written it. ``cleared`` counts the messages
+    that :meth:`clear` has dropped.
     """
 
     __slots__ = (
@@ -59,11 +61,11 @@ class Queue:
         "arguments",
         "auto_delete",
         "brought_at",
+        "cleared",
         "consumers",
         "deleted",
         "dequeued",
         "durable",
-        "enqueued",
         "entries",
         "exclusive_consumer",
         "expires_ms",
@@ -112,13 +114,13 @@ class Queue:
         self.logged = level.messages_in_log
         self.ttl_ms: int | None = arguments.get("x-message-ttl")
         self.expires_ms: int | None = arguments.get("x-expires")
-        self.entries: dict[int, Entry] = {}
+        self.entries = EntryIndex()
         self.ready: deque[Entry] = deque()
         self.returned: list[tuple[int, Entry]] = []
         self.acquired = 0
         self.uncommitted = 0
-        self.enqueued = 0
         self.dequeued = 0
+        self.cleared = 0
         self.last_id = 0
         self.newest_id = 0
         self.redelivered_below = 0
@@ -144,16 +146,18 @@ class Queue:
             if entry_id in entries:
                 return
             self.unsorted = True
+            page = entries.page_for(entry_id)
         else:
             self.last_id = entry_id
+            page = entries.newest if entry_id < entries.newest_end else entries.page_for(entry_id)
         # Entry(...), of which the call of the class is two thirds: 0.2 us of each message on each broker.
-        entry = entries[entry_id] = _new(Entry)
+        entry = page[entry_id] = _new(Entry)
         entry.id = entry_id
         entry.message = message
         entry.deadline_ms = deadline_ms
         entry.redelivered = entry_id < self.redelivered_below
         entry.state = READY
-        self.enqueued += 1
+        entries.count += 1
         self.live.add(message.offset)
         if self.active:
             if late:
@@ -163,9 +167,15 @@ class Queue:
 
     def remove(self, entry_id: int) -> bool:
         """Take an applied message away for good; False if it is not here."""
-        entry = self.entries.pop(entry_id, None)
+        entries = self.entries
+        number = entry_id >> PAGE_BITS
+        page = entries.pages.get(number)
+        entry = page.pop(entry_id, None) if page is not None else None
         if entry is None:
             return False
+        entries.count -= 1
+        if not page:
+            entries.emptied(number)
         if entry.state in HELD:
             self.acquired -= 1
         entry.state = GONE
@@ -178,7 +188,7 @@ class Queue:
         self.entries, place.entries = place.entries, self.entries
         self.last_id = place.last_id
         self.unsorted = place.unsorted
-        self.enqueued, self.dequeued = place.enqueued, place.dequeued
+        self.dequeued, self.cleared = place.dequeued, place.cleared
         self.uncommitted = place.uncommitted
 
     def clear(self) -> None:
@@ -186,6 +196,7 @@ class Queue:
         for entry in self.entries.values():
             entry.state = GONE
             self.live.release(entry.message.offset)
+        self.cleared += len(self.entries)
         self.entries.clear()
         self.ready.clear()
         self.returned.clear()
@@ -194,7 +205,7 @@ class Queue:
     def sort(self) -> None:
         """Restore id order after a catch-up filled gaps."""
         if self.unsorted:
-            self.entries = dict(sorted(self.entries.items()))
+            self.entries.sort()
             self.unsorted = False
 
     def activate(self, redelivered_below: int, first_new_id: int) -> None:
@@ -217,6 +228,11 @@ class Queue:
                 entry.redelivered = True
 
     # -- handing out ----------------------------------------------------------------------------------------------
+
+    @property
+    def enqueued(self) -> int:
+        """Messages that have come."""
+        return len(self.entries) + self.dequeued + self.cleared
 
     @property
     def depth(self) -> int:

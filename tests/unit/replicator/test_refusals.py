@@ -57,7 +57,7 @@ def test_a_commit_of_a_transaction_that_it_refused_is_not_applied() -> None:
     assert list(replicator.noes) == [TX]
     replicator.take(wire.encode_stable(5))
     replicator.apply_told()
-    assert state.queues[QUEUE].entries == {}
+    assert not state.queues[QUEUE].entries
     assert state.log.applied == 3, "it stops before the PREPARE"
     assert list(replicator.noes) == [TX], "the no stands: it is caught up when it links again"
     assert replicator.sync().noes == ((TX, 4),)
