@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog.testing
 
-from understudy.broker.server.heap import EVERY_S, LOOKS_SHARE, PORTION, TRIMS_SHARE, Glibc, Heap, glibc
+from understudy.broker.server.heap import EVERY_S, GROWTH, LOOKS_SHARE, PORTION, TRIMS_SHARE, Glibc, Heap, glibc
 from understudy.broker.server.memory_watch import resident_bytes
 
 MIB = 1 << 20
@@ -20,8 +20,11 @@ class Pages:
     def __init__(self) -> None:
         self.free = 10 * MIB
         self.trims = 0
+        self.looks = 0
+        self.resident = 100 * MIB
 
     def free_bytes(self) -> int:
+        self.looks += 1
         return self.free
 
     def trim(self) -> None:
@@ -35,7 +38,7 @@ def pages() -> Pages:
 
 @pytest.fixture
 def heap(pages: Pages) -> Heap:
-    return Heap(pages)
+    return Heap(pages, lambda: pages.resident)
 
 
 def test_a_portion_is_given_back_once(heap: Heap, pages: Pages) -> None:
@@ -101,6 +104,31 @@ def test_looks_are_some_time_apart(heap: Heap, pages: Pages) -> None:
     pages.free += PORTION
     heap.look(1.0 + EVERY_S / 2)
     assert pages.trims == 0
+
+
+def test_while_the_process_grows_the_allocator_is_not_asked(heap: Heap, pages: Pages) -> None:
+    """Its answer takes 20 ms when many pieces are free, and a queue that grows has nothing to give back."""
+    heap.look(0.0)
+    looks = pages.looks
+    for second in range(1, 10):
+        pages.resident += GROWTH
+        heap.look(second)
+    assert pages.looks == looks
+    heap.look(10.0)
+    assert pages.looks == looks + 1
+
+
+def test_what_growth_has_taken_again_counts_when_it_is_freed(heap: Heap, pages: Pages) -> None:
+    """What was given back is free, and not resident: a process that takes it grows."""
+    pages.free += 2 * PORTION
+    heap.look(0.0)
+    assert pages.trims == 1
+    pages.free -= PORTION
+    pages.resident += PORTION
+    heap.look(1.0)
+    pages.free += PORTION
+    heap.look(2.0)
+    assert pages.trims == 2
 
 
 def test_another_c_library_is_left_alone_and_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
