@@ -62,24 +62,26 @@ class Meta:
         )
 
     def encode(self) -> bytes:
+        return b"".join(self.parts())
+
+    def parts(self) -> list[bytes | bytearray]:
+        """The same in pieces, to be joined at once."""
         completions = self._encode_completions() if self.completions else b""
-        return b"".join(
-            [
-                _HEAD.pack(
-                    META_FORMAT if completions else 1,
-                    self.offset,
-                    self.csn,
-                    len(self.starts),
-                    len(self.topology),
-                    len(self.owed),
-                ),
-                *[_START.pack(*start) for start in self.starts],
-                *[_OWED.pack(*owed) for owed in self.owed],
-                *self.topology,
-                self.outcomes.encode(),
-                completions,
-            ]
-        )
+        return [
+            _HEAD.pack(
+                META_FORMAT if completions else 1,
+                self.offset,
+                self.csn,
+                len(self.starts),
+                len(self.topology),
+                len(self.owed),
+            ),
+            *[_START.pack(*start) for start in self.starts],
+            *[_OWED.pack(*owed) for owed in self.owed],
+            *self.topology,
+            *self.outcomes.parts(),
+            completions,
+        ]
 
     def _encode_completions(self) -> bytes:
         rows = [

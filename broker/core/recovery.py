@@ -207,4 +207,4 @@ class Recovery:
 
 def encode_checkpoint(state: BrokerState, extras: bytes) -> bytes:
     """The CHECKPOINT note's payload: what a plugin keeps, then the meta."""
-    return _U32.pack(len(extras)) + extras + Meta.of(state, whole_log=True).encode()
+    return b"".join([_U32.pack(len(extras)), extras, *Meta.of(state, whole_log=True).parts()])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from heapq import merge
-from itertools import islice, takewhile
+from itertools import islice, starmap, takewhile
 from struct import Struct
 from typing import Final
 
@@ -36,11 +36,16 @@ _NAME: Final = Struct(">BQQ")
 _COUNTS: Final = Struct(">QII")
 
 
+def _encoded_name(name: str, outcome: Outcome, tx_id: int, offset: int) -> bytes:
+    return _NAME.pack(outcome, tx_id, offset) + short(name)
+
+
 class Outcomes:
     """Outcomes by transaction id and by client-made name, oldest first, which is by offset: they are applied in log order.
 
-    There may be a million, and each checkpoint states them: so their bytes are kept, and a trim takes from the front. (Encoding
-    half a million that have names took 0.7 s, at every segment, on every broker.)
+    There may be a million, and each checkpoint states them: so their bytes are kept, encoded when they come, and a trim takes from
+    the front. (Encoding half a million that have names took 0.7 s, at every segment, on every broker; encoding only
+    those that came since the last segment, and finding where they begin, 5 ms.)
 
     Attributes:
         low_water: of own ids up to this one it is not known any more whether they committed.
@@ -57,21 +62,27 @@ class Outcomes:
         self._named: dict[str, tuple[Outcome, int, int]] = {}
         self._ids_encoded = bytearray()
         self._names_encoded = bytearray()
-        self._names_counted = 0
 
     def __len__(self) -> int:
         return len(self._committed) + len(self._named)
 
     def committed(self, tx_id: int, name: str, offset: int) -> None:
         """``offset`` is that of the record that decided it, here and everywhere."""
-        self._committed.setdefault(tx_id, offset)
+        if tx_id not in self._committed:
+            self._committed[tx_id] = offset
+            self._ids_encoded += _ID.pack(tx_id, offset)
         if name:
-            self._named.setdefault(name, (Outcome.COMMITTED, tx_id, offset))
+            self._add_name(name, Outcome.COMMITTED, tx_id, offset)
 
     def rolled_back(self, tx_id: int, name: str, offset: int) -> None:
         """``tx_id`` 0: the name was barred before any transaction of that name closed."""
         if name:
-            self._named.setdefault(name, (Outcome.ROLLED_BACK, tx_id, offset))
+            self._add_name(name, Outcome.ROLLED_BACK, tx_id, offset)
+
+    def _add_name(self, name: str, outcome: Outcome, tx_id: int, offset: int) -> None:
+        if name not in self._named:
+            self._named[name] = (outcome, tx_id, offset)
+            self._names_encoded += _encoded_name(name, outcome, tx_id, offset)
 
     def named(self, name: str) -> Outcome | None:
         """The outcome under a client-made name, None if nothing is known."""
@@ -116,9 +127,7 @@ class Outcomes:
         encoded = 0
         for name in self._names_upto(upto_offset):
             outcome, _, offset = self._named.pop(name)
-            if self._names_counted:
-                self._names_counted -= 1
-                encoded += _NAME.size + len(short(name))
+            encoded += _NAME.size + len(short(name))
             if outcome is Outcome.COMMITTED:
                 self.forgotten.add(name)
             else:
@@ -141,22 +150,19 @@ class Outcomes:
             self._named.setdefault(name, found)
         self._committed = dict(sorted(self._committed.items(), key=lambda item: item[1]))
         self._named = dict(sorted(self._named.items(), key=lambda item: item[1][2]))
-        self._ids_encoded.clear()
-        self._names_encoded.clear()
-        self._names_counted = 0
+        self._ids_encoded = bytearray().join(starmap(_ID.pack, self._committed.items()))
+        self._names_encoded = bytearray().join([_encoded_name(name, *found) for name, found in self._named.items()])
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """The table as bytes, for checkpoints and catch-ups. Only what is new since the last call is encoded."""
-        ids, names = self._ids_encoded, self._names_encoded
-        for item in islice(self._committed.items(), len(ids) // _ID.size, None):
-            ids += _ID.pack(*item)
-        for name, (outcome, tx_id, offset) in islice(self._named.items(), self._names_counted, None):
-            names += _NAME.pack(outcome, tx_id, offset) + short(name)
-        self._names_counted = len(self._named)
+        """The table as bytes, for checkpoints and catch-ups."""
+        return b"".join(self.parts())
+
+    def parts(self) -> list[bytes | bytearray]:
+        """The same in pieces, to be joined at once: large ones are this table's own."""
         counts = _COUNTS.pack(self.low_water, len(self._committed), len(self._named))
-        return b"".join([counts, ids, names, self.forgotten.encode()])
+        return [counts, self._ids_encoded, self._names_encoded, self.forgotten.encode()]
 
     @classmethod
     def decode(cls, buf: bytes, at: int = 0) -> tuple[Outcomes, int]:
@@ -166,11 +172,11 @@ class Outcomes:
         at += _COUNTS.size
         for _ in range(ids):
             tx_id, offset = _ID.unpack_from(buf, at)
-            table._committed[tx_id] = offset
+            table.committed(tx_id, "", offset)
             at += _ID.size
         for _ in range(names):
             outcome, tx_id, offset = _NAME.unpack_from(buf, at)
             name, at = read_short(buf, at + _NAME.size)
-            table._named[name] = (Outcome(outcome), tx_id, offset)
+            table._add_name(name, Outcome(outcome), tx_id, offset)
         table.forgotten, at = ForgottenNames.decode(buf, at)
         return table, at
