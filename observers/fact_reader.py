@@ -18,6 +18,7 @@ from understudy.observers.events_schema import EVENT_TYPES, SCHEMA_VERSION, Even
 from understudy.observers.feed_reader import CursorError
 
 CHUNK_BYTES: Final = 1 << 20
+_HEAD: Final = ("group", "broker", "incarnation")
 _ANY_EVENT: Final[Any] = Union[EVENT_TYPES]  # noqa: UP007  # a tuple, as it is made at run time
 
 
@@ -133,9 +134,11 @@ class FactReader:
             file.close()
             return False
         head = _parsed(line)
-        if head is None or head.get("facts") != VERSION:
+        problem = _problem_of(head)
+        if problem:
             file.close()
-            raise UnknownFactError(f"{path} is of another version than {VERSION}, which this program reads")
+            raise UnknownFactError(f"{path}, byte 0: {problem}")
+        assert head is not None
         self._file, self._head = file, head
         return True
 
@@ -168,7 +171,8 @@ class FactReader:
             event: Event = msgspec.convert(fields, _ANY_EVENT)
         except msgspec.ValidationError as error:
             raise UnknownFactError(
-                f"{self._directory / fact_file_name(self._at.file)} holds a fact that this program does not know: {error}"
+                f"{self._directory / fact_file_name(self._at.file)}, behind byte {self._at.position}: "
+                f"a fact that this program does not know: {error}"
             ) from error
         return event
 
@@ -195,6 +199,16 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         return msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.MsgspecError:
         return None
+
+
+def _problem_of(head: dict[str, Any] | None) -> str:
+    """Why a file that begins like this cannot be read; "" if it can."""
+    version = head.get("facts") if head is not None else None
+    if isinstance(version, int) and version != VERSION:
+        return f"facts of version {version}; this program reads version {VERSION}"
+    if head is None or version != VERSION or not all(isinstance(head.get(name), str) for name in _HEAD):
+        return "this is no head of a file of facts"
+    return ""
 
 
 def _decode(cursor: bytes) -> FactCursor:

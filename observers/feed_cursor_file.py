@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from understudy.broker.server.private_files import FILE_MODE
+from understudy.observers.feed_complaint import PASSING, Complaint
 from understudy.observers.feed_reader import CursorError
 
 CURSOR_S: Final = 1.0
@@ -28,6 +29,9 @@ class CursorFile:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._saved_s = 0.0
+        self._complaint = (
+            Complaint(str(path), "the feed waits", "it can be written again") if path is not None else None
+        )
 
     def load(self) -> dict[str, str]:
         """What the file says; empty if there is none.
@@ -49,8 +53,21 @@ class CursorFile:
         return True
 
     def save(self, cursors: dict[str, str]) -> bool:
-        if self._path is not None:
+        """False: there is no room for the file, which is said once. The feed waits: what follows would be told again.
+
+        Raises:
+            CursorError: the file cannot be written for another reason.
+        """
+        if self._path is None or self._complaint is None:
+            return True
+        try:
             replace_file(self._path, msgspec.json.encode(cursors))
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise CursorError(f"{self._path}: {error.strerror or error}") from error
+            self._complaint.say(error)
+            return False
+        self._complaint.end()
         return True
 
 
@@ -58,6 +75,10 @@ def replace_file(path: Path, content: bytes) -> None:
     """Write a file of this user's alone, so that a reader sees the old or the new one."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    temporary.replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

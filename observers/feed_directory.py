@@ -25,6 +25,7 @@ from understudy.broker.server.file_storage import DirectoryGoneError, FileStorag
 from understudy.observers.events_schema import Event, Prepare, Rollback
 from understudy.observers.fact_reader import FactReader
 from understudy.observers.feed import EventSource, FeedCursors, FeedSink, Selection, merged
+from understudy.observers.feed_complaint import Complaint
 from understudy.observers.feed_cursor_file import CursorFile, replace_file
 from understudy.observers.feed_reader import FeedReader
 
@@ -38,6 +39,13 @@ ROUND_EVENTS: Final = 20_000
 HOLD_S: Final = 5.0
 
 
+class UnreadableError(UnderstudyError):
+    """A directory, or a file in it, cannot be read."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(f"{error.filename or path}: {error.strerror or error}")
+
+
 def journals_in(directory: Path) -> list[Path]:
     """The directories with a journal: ``directory`` itself, else those in it.
 
@@ -48,7 +56,7 @@ def journals_in(directory: Path) -> list[Path]:
         raise NoJournalError(f"{directory} is {'no directory' if directory.exists() else 'not there'}")
     if _has_journal(directory):
         return [directory]
-    found = [each for each in sorted(directory.iterdir()) if each.is_dir() and _has_journal(each)]
+    found = [each for each in sorted(directory.iterdir()) if each.is_dir() and _may_have_journal(each)]
     if not found:
         raise NoJournalError(f"there is no journal in {directory}, nor in a directory in it")
     return found
@@ -63,7 +71,18 @@ def has_journals(directory: Path) -> bool:
 
 
 def _has_journal(directory: Path) -> bool:
-    return any(segment_number(path.name) is not None for path in directory.iterdir())
+    try:
+        return any(segment_number(path.name) is not None for path in directory.iterdir())
+    except OSError as error:
+        raise UnreadableError(directory, error) from error
+
+
+def _may_have_journal(directory: Path) -> bool:
+    """Also what cannot be looked into: it is said when it is opened."""
+    try:
+        return _has_journal(directory)
+    except UnreadableError:
+        return True
 
 
 @attrs.define
@@ -99,6 +118,8 @@ class _Open:
             yield from source.events()
         except UnderstudyError as error:
             self.error = self.error or error
+        except OSError as error:
+            self.error = self.error or UnreadableError(self.path, error)
 
     def find_damage(self) -> None:
         """See whether what looks like the end is damage."""
@@ -106,6 +127,8 @@ class _Open:
             self.reader.find_damage()
         except UnderstudyError as error:
             self.error = self.error or error
+        except OSError as error:
+            self.error = self.error or UnreadableError(self.path, error)
 
     @property
     def gone(self) -> bool:
@@ -142,6 +165,9 @@ class FeedDirectory:
         self._cursor_of = self._cursors.load()
         self._owed = False
         self._open: dict[str, _Open] = {}
+        self._refused: dict[str, UnreadableError] = {}
+        self._told: dict[str, str] = {}
+        self._complaints: dict[Path, Complaint] = {}
         self._look()
 
     def _look(self) -> None:
@@ -153,10 +179,21 @@ class FeedDirectory:
                 del self._open[name]
         for path in journals_in(self._directory):
             if path.name not in self._open:
-                storage = FileStorage(path, read_only=True)
-                reader = FeedReader(storage, self._kept(path.name))
-                facts = FactReader(path, self._kept(path.name + FACTS))
-                self._open[path.name] = _Open(path, storage, reader, facts, [reader, facts])
+                self._open_journal(path)
+
+    def _open_journal(self, path: Path) -> None:
+        """What cannot be read is noted; it may be read at a later look."""
+        name = path.name
+        try:
+            storage = FileStorage(path, read_only=True)
+            _has_journal(path)
+        except (OSError, UnreadableError) as error:
+            self._refused[name] = error if isinstance(error, UnreadableError) else UnreadableError(path, error)
+            return
+        self._refused.pop(name, None)
+        reader = FeedReader(storage, self._kept(name))
+        facts = FactReader(path, self._kept(name + FACTS))
+        self._open[name] = _Open(path, storage, reader, facts, [reader, facts])
 
     def _kept(self, name: str) -> bytes | None:
         kept = self._cursor_of.get(name)
@@ -171,7 +208,8 @@ class FeedDirectory:
         for events in merged(stream for each in self._open.values() for stream in each.streams()):
             self._give(sink, selection, events)
         sink.flush()
-        self._save(now=True)
+        while not self._save(now=True):
+            time.sleep(POLL_S)
         for each in self._open.values():
             each.find_damage()
         self._raise_first()
@@ -229,17 +267,22 @@ class FeedDirectory:
         return any(rounds)
 
     def _tell_errors(self) -> None:
-        for each in self._open.values():
+        for name, each in self._open.items():
             if each.error is not None and each.sources:
-                print(f"understudy: {each.error}", file=sys.stderr)  # noqa: T201  # a command prints
+                _say(str(each.error))
+                self._told[name] = str(each.error)
                 each.sources.clear()
+        for name, error in self._refused.items():
+            if self._told.get(name) != str(error):
+                self._told[name] = str(error)
+                _say(f"{error}; the feed goes on without it, and looks again")
         if not any(each.sources for each in self._open.values()):
             self._raise_first()
 
     def _raise_first(self) -> None:
-        for each in self._open.values():
-            if each.error is not None:
-                raise each.error
+        errors = [each.error for each in self._open.values() if each.error is not None]
+        for error in (*errors, *self._refused.values()):
+            raise error
 
     @staticmethod
     def _give(sink: FeedSink, selection: Selection, events: list[Event]) -> None:
@@ -272,31 +315,47 @@ class FeedDirectory:
             segment = each.behind = each.behind or each.reader.segment
             if segment and (segment != each.held or now - each.held_at >= HOLD_S):
                 each.held, each.held_at = segment, now
+                complaint = self._complaints.setdefault(
+                    each.path, Complaint(f"{each.path}", "its broker keeps nothing")
+                )
                 try:
                     replace_file(each.path / f"{self._hold}{HOLD_SUFFIX}", json.dumps({"segment": segment}).encode())
                 except OSError as error:
-                    print(f"understudy: {each.path} is not held: {error}", file=sys.stderr)  # noqa: T201  # a command prints
+                    complaint.say(error)
+                else:
+                    complaint.end()
 
     def transactions_named(self, name: str) -> frozenset[str]:
         """What events call the transactions that a client named ``name``; reads all journals once."""
         found: set[str] = set()
         for path in journals_in(self._directory):
-            storage = FileStorage(path, read_only=True)
-            reader = FeedReader(storage)
-            try:
-                for events in reader.events():
-                    found.update(
-                        each.tx for each in events if isinstance(each, Prepare | Rollback) and each.name == name
-                    )
-            finally:
-                reader.close()
-                storage.close()
+            if path.name not in self._refused:
+                found |= _named_in(path, name)
         return frozenset(found)
 
     def close(self) -> None:
         """Close all files."""
         for each in self._open.values():
             each.close()
+
+
+def _named_in(path: Path, name: str) -> set[str]:
+    storage = FileStorage(path, read_only=True)
+    reader = FeedReader(storage)
+    found: set[str] = set()
+    try:
+        for events in reader.events():
+            found.update(each.tx for each in events if isinstance(each, Prepare | Rollback) and each.name == name)
+    except OSError as error:
+        raise UnreadableError(path, error) from error
+    finally:
+        reader.close()
+        storage.close()
+    return found
+
+
+def _say(text: str) -> None:
+    print(f"understudy: {text}", file=sys.stderr)  # noqa: T201  # a command prints
 
 
 def _taken(stream: Iterator[list[Event]]) -> list[list[Event]]:

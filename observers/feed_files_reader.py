@@ -34,7 +34,10 @@ def file_directories(directory: Path) -> list[Path]:
         return []
     if _files(directory):
         return [directory]
-    return [each for each in sorted(directory.iterdir()) if each.is_dir() and _files(each)]
+    try:
+        return [each for each in sorted(directory.iterdir()) if each.is_dir() and _files(each)]
+    except OSError:  # whoever looks for journals there says so
+        return []
 
 
 def _files(directory: Path) -> list[Path]:

@@ -14,7 +14,9 @@ import msgspec
 
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame as frames
+from understudy.broker.log.journal_gate import NoteFormatError, UnknownNoteError
 from understudy.broker.log.journal_tail import JournalTail, Place, SegmentBegun, SegmentsGone
+from understudy.broker.log.record import UnknownKindError
 from understudy.broker.log.storage import Storage
 from understudy.observers.events_schema import SCHEMA_VERSION, Event
 from understudy.observers.feed_context import FeedContext
@@ -25,6 +27,10 @@ CURSOR_VERSION: Final = 1
 
 class CursorError(UnderstudyError):
     """A cursor cannot be used: it is of another program version, or of another broker."""
+
+
+class NewerJournalError(UnderstudyError):
+    """A record or note in the midst of a journal is of a newer program; says where it stands."""
 
 
 class Cursor(msgspec.Struct):
@@ -101,9 +107,19 @@ class FeedReader:
         Raises:
             NoJournalError: the directory holds no journal.
             JournalDamagedError: names file and byte.
-            JournalFormatError, UnknownKindError, NoteFormatError, UnknownNoteError: a newer program's journal.
+            JournalFormatError, NewerJournalError: a newer program's journal.
             WrongIdentityError: segments of two brokers.
         """
+        try:
+            yield from self._events()
+        except (UnknownKindError, UnknownNoteError, NoteFormatError) as error:
+            segment = self._tail.segment
+            assert segment is not None
+            raise NewerJournalError(
+                f"journal {self._storage}: {segment.name}, byte {self._tail.frame_at}: {error}"
+            ) from error
+
+    def _events(self) -> Iterator[list[Event]]:
         tail, translation = self._tail, self._translation
         for each in tail.frames():
             if isinstance(each, bytes):

@@ -25,7 +25,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +35,7 @@ import msgspec
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.server.private_files import DIRECTORY_MODE, FILE_MODE
 from understudy.observers.events_schema import Event
+from understudy.observers.feed_complaint import Complaint
 from understudy.observers.feed_reader import CursorError
 
 STATE_VERSION: Final = 1
@@ -116,7 +116,7 @@ class RollingFiles:
         self._failed_s = 0.0
         self._owed = False
         self._complete = False
-        self._told = ""
+        self._complaint = Complaint(str(directory), "the feed waits", "it can be written to again")
         try:
             directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
             self._lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -209,21 +209,12 @@ class RollingFiles:
         self._bytes = 0
         self._owed = self._complete = False
         self._saved_s = time.monotonic()
-        if self._told:
-            self._tell(f"{self._directory}: it can be written to again")
-            self._told = ""
+        self._complaint.end()
 
     def _failed(self, error: OSError) -> None:
         self._owed = True
         self._failed_s = time.monotonic()
-        reason = error.strerror or str(error)
-        if reason != self._told:
-            self._told = reason
-            self._tell(f"{self._directory}: {reason}; the feed waits")
-
-    @staticmethod
-    def _tell(text: str) -> None:
-        print(f"understudy: {text}", file=sys.stderr, flush=True)  # noqa: T201  # a command prints
+        self._complaint.say(error)
 
     # -- files ----------------------------------------------------------------------------------------------------------
 

@@ -184,7 +184,8 @@ class JournalTail:
                 try:
                     frame = reader.frame_at(self._position, self._group_end)
                 except frames.FrameVersionError as error:
-                    raise JournalFormatError(error.place, "frame version", error.version, FRAME_VERSION) from error
+                    place = f"journal {self._storage}: {segment.name}, byte {self._position}"
+                    raise JournalFormatError(place, "frame version", error.version, FRAME_VERSION) from error
                 except frames.CorruptFrameError:
                     break
                 self.frame_at = self._position
@@ -274,7 +275,7 @@ class JournalTail:
             return None  # dropped since it was listed
         try:
             head = file.read(0, SEGMENT_HEADER_BYTES)
-            header = SegmentHeader.decode(head, f"journal {self._storage}: {name}")
+            header = SegmentHeader.decode(head, f"journal {self._storage}: {name}, byte 0")
         finally:
             file.close()
         if header is None:

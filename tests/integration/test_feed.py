@@ -17,6 +17,7 @@ import pytest
 
 from tests.integration.broker_process import PROGRAM, running_broker, wait_until
 from tests.integration.conftest import SMALL_SEGMENTS
+from tests.integration.small_disk import small_disk
 from tests.stress.group import Group, running_group
 from tests.stress.load import Load
 from tests.stress.mover import Told
@@ -284,6 +285,47 @@ def take_twice(port: int) -> None:
         for answer in (channel.basic_nack, channel.basic_ack):
             method, _, _ = channel.basic_get("q")
             answer(method.delivery_tag)
+
+
+def test_a_feed_waits_for_its_disk_and_its_broker_does_not(tmp_path: Path) -> None:
+    """The files' disk is full, then read-only: the feed says so, and goes on when there is room. The broker goes on anyway."""
+    with small_disk(tmp_path / "disk", 1) as disk:
+        filler = disk.path / "filler"
+        filler.write_bytes(b"")
+        with contextlib.suppress(OSError), filler.open("ab") as file:
+            while True:
+                os.write(file.fileno(), bytes(4096))
+        with running_broker(tmp_path, FEED_PLUGIN.replace('"files"', f'"{disk.path}/files"')) as broker:
+
+            def files() -> list[Path]:
+                return sorted((disk.path / "files").glob("[0-9]*"))
+
+            def enqueued() -> int:
+                found = [json.loads(line) for path in files() for line in path.read_bytes().splitlines()]
+                return sum(row["event"] == "enqueue" for row in found)
+
+            publish(broker.port, 5)
+            wait_until(
+                "it says that the disk is full",
+                lambda: "No space left on device; the feed waits" in broker.log_text(),
+                60.0,
+            )
+            publish(broker.port, 5)
+            assert not files()
+            filler.unlink()
+            wait_until("it goes on", lambda: enqueued() == 10, 60.0)
+            assert "it can be written to again" in broker.log_text()
+            disk.set_read_only(True)
+            publish(broker.port, 5)
+            wait_until(
+                "it says that the disk is read-only",
+                lambda: "Read-only file system; the feed waits" in broker.log_text(),
+                60.0,
+            )
+            publish(broker.port, 5)
+            disk.set_read_only(False)
+            wait_until("it goes on again", lambda: enqueued() == 20, 60.0)
+            assert broker.status()["plugins"]["feed"]["starts"] == 1, "it is the same process"
 
 
 def test_a_broker_runs_its_feed(tmp_path: Path) -> None:

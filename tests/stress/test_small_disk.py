@@ -6,14 +6,13 @@ Its disk is a tmpfs, so these need the right to mount one.
 from __future__ import annotations
 
 import contextlib
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pika
 import pytest
 
 from tests.integration.broker_process import START_TIMEOUT_S, BrokerProcess, wait_until
+from tests.integration.small_disk import small_disk
 from tests.stress.clients import PERSISTENT, Finder, declare
 from tests.stress.group import WAIT_S, Group, keep_or_remove
 
@@ -23,24 +22,6 @@ QUEUE = "jobs"
 DISK_MIB = 40
 JOURNAL = '[journal]\nsegment_bytes = "1MiB"\nreserve_bytes = "8MiB"\n'
 BODY = bytes(256 << 10)
-
-
-@contextlib.contextmanager
-def small_disk(directory: Path, mib: int) -> Iterator[None]:
-    """A file system of that size at `directory`."""
-    directory.mkdir(parents=True, mode=0o700)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={mib}m,mode=700", "tmpfs", str(directory)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
 def publish(finder: Finder, count: int) -> None:

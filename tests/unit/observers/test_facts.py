@@ -187,7 +187,7 @@ def test_a_newer_program(reading: Readers, tmp_path: Path) -> None:
     with pytest.raises(UnknownFactError, match="a fact that this program does not know"):
         read(reading())
     (tmp_path / fact_file_name(1)).write_text('{"facts":2}\n')
-    with pytest.raises(UnknownFactError, match="another version"):
+    with pytest.raises(UnknownFactError, match="facts of version 2; this program reads version 1"):
         read(reading())
     for cursor in (b"{", b'{"version":2}'):
         with pytest.raises(CursorError):

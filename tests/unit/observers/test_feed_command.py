@@ -129,7 +129,7 @@ def test_a_newer_and_a_damaged_journal(tmp_path: Path) -> None:
     segment.write_bytes(whole[:8] + b"\0\7" + whole[10:])
     for command in (("feed", "--data"), ("dump",), ("stats",)):
         found = run(*command, tmp_path / "b1", code=2)
-        assert f"{SEGMENT}: journal format 7; this program reads versions 1 to 2" in found.stderr
+        assert f"{SEGMENT}, byte 0: journal format 7; this program reads versions 1 to 2" in found.stderr
     at = whole.index(b"x" * 100)
     segment.write_bytes(whole[:at] + b"?" + whole[at + 1 :])
     for command in (("feed", "--data"), ("dump",), ("stats",)):
