@@ -29,7 +29,9 @@ from understudy.broker.server.memory_watch import resident_bytes
 
 PORTION: Final = 64 << 20
 GROWTH: Final = 256 << 10
-"""A process that has so many bytes more than at the last look is growing: by 1 MB a second, or faster."""
+"""A process that has so many bytes more than a quarter of a second before is growing,"""
+REST_S: Final = 1.0
+"""and for so long after that. It may only have had no CPU for a moment."""
 EVERY_S: Final = 0.25
 """Between two looks: a consumer may empty a queue at 100 MB a second."""
 LOOKS_SHARE: Final = 1_000
@@ -107,7 +109,7 @@ class Heap:
         self._resident = resident
         self._occupied = resident()
         self._free = self._fewest = allocator.free_bytes() if allocator is not None else 0
-        self._next_s = 0.0
+        self._next_s = self._rests_s = 0.0
         self._trims = 0
         self._longest_s = 0.0
 
@@ -120,6 +122,8 @@ class Heap:
         grown = self._occupied - before
         if grown >= GROWTH:
             self._fewest = max(0, self._fewest - grown)
+            self._rests_s = now_s + REST_S
+        if now_s < self._rests_s:
             self._next_s = now_s + EVERY_S
             return
         started = time.thread_time()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog.testing
 
-from understudy.broker.server.heap import EVERY_S, GROWTH, LOOKS_SHARE, PORTION, TRIMS_SHARE, Glibc, Heap, glibc
+from understudy.broker.server.heap import EVERY_S, GROWTH, LOOKS_SHARE, PORTION, REST_S, TRIMS_SHARE, Glibc, Heap, glibc
 from understudy.broker.server.memory_watch import resident_bytes
 
 MIB = 1 << 20
@@ -113,8 +113,9 @@ def test_while_the_process_grows_the_allocator_is_not_asked(heap: Heap, pages: P
     for second in range(1, 10):
         pages.resident += GROWTH
         heap.look(second)
+    heap.look(9.0 + REST_S / 2)
     assert pages.looks == looks
-    heap.look(10.0)
+    heap.look(9.0 + REST_S)
     assert pages.looks == looks + 1
 
 
