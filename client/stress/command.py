@@ -47,7 +47,10 @@ def stress(
     libraries: Annotated[
         str, typer.Option(help="Of the clients, which take them in turn.", metavar="LIST")
     ] = "pika,aio-pika,kombu",
-    store: Annotated[str, typer.Option(help="Of --local: file or zookeeper.")] = "file",
+    store: Annotated[str, typer.Option(help="Of --local: file or zookeeper.")] = "zookeeper",
+    mutation: Annotated[
+        str, typer.Option(help="Negative control: brokers with this known bug of the tests.", show_default=False)
+    ] = "",
     out: Annotated[
         Path | None, typer.Option("--out", help="Keep everything there: logs, data, reports.", show_default=False)
     ] = None,
@@ -76,6 +79,7 @@ def stress(
             rate=rate,
             libraries=libraries,
             store=store,
+            mutation=mutation,
         )
     except WishError as error:
         _bad(str(error))

@@ -25,6 +25,8 @@ START_S: Final = 180.0
 """The jars may have to be fetched."""
 STOP_S: Final = 20.0
 SESSION_S: Final = 3
+JAVA_STOPPED: Final = (0, 143)
+"""128 + SIGTERM is how a Java virtual machine ends that was asked to."""
 SERVICES: Final = Path("scripts/services")
 
 
@@ -88,7 +90,13 @@ class ZookeeperServers:
         _signal(self._pids[name], signal.SIGKILL)
         self._own.add(name)
         self._processes.add(
-            Program(name, [executable, *command[1:]], self._folder.with_suffix(f".{name}.log"), folder=folder)
+            Program(
+                name,
+                [executable, *command[1:]],
+                self._folder.with_suffix(f".{name}.log"),
+                folder=folder,
+                good_codes=JAVA_STOPPED,
+            )
         )
 
     async def restart(self, name: str) -> None:

@@ -38,6 +38,7 @@ class Program:
         log: its standard error is appended there.
         cpu: the only one it may run on.
         folder: its working directory.
+        good_codes: with which it may end when it is asked to.
         wanted_end: a nemesis, or the end of the run, has ended it.
     """
 
@@ -46,6 +47,7 @@ class Program:
     log: Path
     cpu: int | None = None
     folder: Path | None = None
+    good_codes: Sequence[int] = (0,)
     process: asyncio.subprocess.Process | None = None
     wanted_end: bool = False
 
@@ -140,7 +142,7 @@ class Processes:
             program.signal(signal.SIGTERM if kindly else signal.SIGKILL)
         for program in running:
             code = await self._ended(program)
-            if kindly and code > 0:
+            if kindly and code not in program.good_codes:
                 self.unexpected[f"{program.name} ended with code {code} when it was asked to stop"] += 1
 
     def abandon(self) -> None:

@@ -19,6 +19,7 @@ from understudy.client.stress.conductor import Conductor
 from understudy.client.stress.connection import Session
 from understudy.client.stress.evidence import Evidence, gather, judged
 from understudy.client.stress.nemeses import Plan
+from understudy.client.stress.page import make_page
 from understudy.client.stress.place import Place, PlaceError
 from understudy.client.stress.report import Run, make_report
 from understudy.client.stress.view import View
@@ -107,6 +108,7 @@ class Stress:
         case, violations = judged(self._folder / "clients", self._evidence, self._workload.queues)
         report = make_report(run, case, violations)
         (self._folder / "report.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
+        (self._folder / "report.html").write_text(make_page(report, run, case.history), encoding="utf-8")
         return report
 
     # -- the load -------------------------------------------------------------------------------------------------------

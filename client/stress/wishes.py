@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +22,7 @@ from understudy.client.stress.workloads import WORKLOADS
 ALL: Final = "all"
 LOCAL: Final = "local"
 STORES: Final = (FILE, ZOOKEEPER)
+MUTATED_BROKER: Final = "tests.stress.mutated_broker"
 
 
 class WishError(Exception):
@@ -34,6 +37,7 @@ class Wishes:
         rate: pieces of work a second, of all clients together.
         nemeses: names, of those that the place can carry out.
         libraries: names; clients take them in turn.
+        mutation: a known bug that the brokers have; "" for the product as it is.
     """
 
     place: str
@@ -45,6 +49,7 @@ class Wishes:
     rate: float
     nemeses: Sequence[str]
     libraries: Sequence[str]
+    mutation: str = ""
 
     @property
     def connects(self) -> list[Connect]:
@@ -53,7 +58,7 @@ class Wishes:
     def make_place(self, folder: Path) -> Place:
         """Where the brokers will live."""
         means = {NEMESES[name].needs for name in self.nemeses}
-        return LocalPlace(folder, LocalWishes(store=self.store, means=means))
+        return LocalPlace(folder, LocalWishes(store=self.store, means=means, server=_mutated(self.mutation)))
 
     def setting(self) -> Mapping[str, Any]:
         """What the report says of how it was run."""
@@ -66,12 +71,13 @@ class Wishes:
             "libraries": list(self.libraries),
             "clients": self.clients,
             "rate": self.rate,
+            **({"mutation": self.mutation} if self.mutation else {}),
         }
 
 
 def asked(
     *, place: str, seconds: float | None, kills: int | None, seed: int, nemesis: str, workload: str, clients: int,
-    rate: float, libraries: str, store: str,
+    rate: float, libraries: str, store: str, mutation: str,
 ) -> Wishes:  # fmt: skip
     """Read the options.
 
@@ -94,7 +100,24 @@ def asked(
         rate=rate,
         nemeses=names,
         libraries=_names("--libraries", libraries, LIBRARIES),
+        mutation=_mutation(mutation),
     )
+
+
+def _mutated(mutation: str) -> Sequence[str]:
+    """The command of a broker with that bug; () for the ordinary one."""
+    return (sys.executable, "-m", MUTATED_BROKER, mutation) if mutation else ()
+
+
+def _mutation(name: str) -> str:
+    """A name that the tests know, or ""."""
+    if name:
+        command = [sys.executable, "-m", MUTATED_BROKER, "--list"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # our own command line
+        if listed.returncode:
+            raise WishError("--mutation: the tests, which hold the known bugs, are not in the working directory")
+        _known("--mutation", name, listed.stdout.split())
+    return name
 
 
 def _known(option: str, name: str, known: Collection[str]) -> None:
