@@ -12,7 +12,7 @@ import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, DeliveryMode
 
 from understudy.client.demo.session import Address, LostError, errors_as_ours
-from understudy.client.stress.connection import ANSWER_S, HANDSHAKE_S, TX_HEADER, Delivery
+from understudy.client.stress.connection import ANSWER_S, HANDSHAKE_S, TX_HEADER, Delivery, Login
 
 Result = TypeVar("Result")
 
@@ -25,7 +25,7 @@ CLOSE_S: Final = 0.5
 class AioPikaConnection:
     """See :class:`~understudy.client.stress.connection.Connection`."""
 
-    def __init__(self, address: Address, name: str) -> None:
+    def __init__(self, address: Address, login: Login, name: str) -> None:
         self._deliveries: deque[Delivery] = deque()
         self._arrived = asyncio.Event()
         self._confirms = False
@@ -37,7 +37,7 @@ class AioPikaConnection:
         try:
             self._connection: AbstractConnection = self._run(
                 aio_pika.connect(
-                    f"amqp://guest:guest@{address}/?heartbeat={HEARTBEAT_S}",
+                    f"amqp://{login[0]}:{login[1]}@{address}/?heartbeat={HEARTBEAT_S}",
                     client_properties={"connection_name": name},
                 ),
                 HANDSHAKE_S,

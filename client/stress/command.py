@@ -47,7 +47,12 @@ def stress(
     libraries: Annotated[
         str, typer.Option(help="Of the clients, which take them in turn.", metavar="LIST")
     ] = "pika,aio-pika,kombu",
-    store: Annotated[str, typer.Option(help="Of --local: file or zookeeper.")] = "zookeeper",
+    store: Annotated[
+        str,
+        typer.Option(
+            help="Of --local: file or zookeeper; the latter by default, in the source tree.", show_default=False
+        ),
+    ] = "",
     mutation: Annotated[
         str, typer.Option(help="Negative control: brokers with this known bug of the tests.", show_default=False)
     ] = "",

@@ -77,7 +77,10 @@ class Connection(Protocol):
         """Close it; never raises."""
 
 
-Connect = Callable[[Address, str], Connection]
+Login = tuple[str, str]
+"""User and password."""
+
+Connect = Callable[[Address, Login, str], Connection]
 """Makes a connection to an address, under a name. Raises LostError."""
 
 
@@ -90,9 +93,10 @@ class Session:
         name: shown to the broker.
     """
 
-    def __init__(self, connect: Connect, addresses: Sequence[Address], name: str, first: int = 0) -> None:
+    def __init__(self, connect: Connect, addresses: Sequence[Address], login: Login, name: str, first: int = 0) -> None:
         self._connect = connect
         self._addresses = addresses
+        self._login = login
         self._name = name
         self._next = first % len(addresses)
         self.address: Address = addresses[self._next]
@@ -107,7 +111,7 @@ class Session:
         for _ in self._addresses:
             self.address = self._addresses[self._next]
             try:
-                return self._connect(self.address, self._name)
+                return self._connect(self.address, self._login, self._name)
             except (LostError, RefusedError) as error:
                 reason = str(error)
                 self._next = (self._next + 1) % len(self._addresses)

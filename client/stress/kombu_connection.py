@@ -13,7 +13,7 @@ import amqp.exceptions
 import kombu as kombu_module
 
 from understudy.client.demo.session import Address, LostError, RefusedError
-from understudy.client.stress.connection import ANSWER_S, HANDSHAKE_S, TX_HEADER, Delivery
+from understudy.client.stress.connection import ANSWER_S, HANDSHAKE_S, TX_HEADER, Delivery, Login
 
 kombu: Any = kombu_module  # half typed: its names are not exported
 
@@ -29,14 +29,14 @@ _LOSSES: Final = (amqp.exceptions.AMQPError, OSError, AttributeError)
 class KombuConnection:
     """See :class:`~understudy.client.stress.connection.Connection`."""
 
-    def __init__(self, address: Address, name: str) -> None:
+    def __init__(self, address: Address, login: Login, name: str) -> None:
         self._deliveries: deque[Delivery] = deque()
         self._replies: dict[str, bytes] = {}
         self._reply_queue = ""
         self._questions = 0
         self._confirms = self._broken = False
         self._connection: Any = kombu.Connection(
-            f"amqp://guest:guest@{address}//",
+            f"amqp://{login[0]}:{login[1]}@{address}//",
             connect_timeout=HANDSHAKE_S,
             transport_options={
                 "read_timeout": READ_S,

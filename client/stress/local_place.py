@@ -122,6 +122,10 @@ class LocalPlace:
         self._mounted: list[Path] = []
 
     @property
+    def login(self) -> tuple[str, str]:
+        return "guest", "guest"
+
+    @property
     def stores(self) -> Sequence[str]:
         return list(self._zookeeper.addresses) if self._zookeeper is not None else []
 
@@ -259,6 +263,9 @@ class LocalPlace:
         folder.mkdir(mode=0o700)
         _run("mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=700", "tmpfs", str(folder))
         self._mounted.append(folder)
+
+    async def disconnect(self, name: str) -> None:
+        raise PlaceError(f"{name} has no network of its own")
 
     async def fill_disk(self, broker: str) -> None:
         path = self._folder / broker / FILLING

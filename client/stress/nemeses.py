@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from random import Random
 from typing import Final
@@ -70,8 +71,7 @@ class Nemesis:
 
 
 async def _kill(scene: Scene, targets: Sequence[str]) -> Blow:
-    for target in targets:
-        await scene.place.kill(target)
+    await asyncio.gather(*map(scene.place.kill, targets))
     return Blow(targets, lambda: _start(scene, targets))
 
 
@@ -139,6 +139,11 @@ def _impair(kind: str, *, both: bool, around_all: bool = False) -> Strike:
     return strike
 
 
+async def _disconnect(scene: Scene, target: str) -> Blow:
+    await scene.place.disconnect(target)
+    return Blow((target,), scene.place.repair)
+
+
 async def _cut_store(scene: Scene) -> Blow:
     """A broker hears nothing of the store, and the store nothing of it."""
     victim = scene.random.choice(scene.all)
@@ -183,9 +188,21 @@ NEMESES: Final[dict[str, Nemesis]] = {
         ),
         Nemesis(name="disk-full", needs="disk", hold_s=(2.0, 8.0), strike=_fill_disk),
         Nemesis(name="delay", needs="net", hold_s=(2.0, 6.0), strike=_impair("delay", both=True, around_all=True)),
-        Nemesis(name="one-way", needs="net", hold_s=(1.0, 9.0), strike=_impair("drop", both=False)),
+        Nemesis(name="one-way", needs="cut", hold_s=(1.0, 9.0), strike=_impair("drop", both=False)),
         Nemesis(name="cut", needs="cut", hold_s=(1.0, 9.0), strike=_impair("drop", both=True)),
         Nemesis(name="store-cut", needs="store-cut", hold_s=(1.0, 9.0), strike=_cut_store),
+        Nemesis(
+            name="disconnect-primary", needs="disconnect", hold_s=(4.0, 10.0), fails_over=True,
+            strike=lambda scene: _disconnect(scene, scene.primary),
+        ),
+        Nemesis(
+            name="disconnect-backup", needs="disconnect", hold_s=(1.0, 9.0),
+            strike=lambda scene: _disconnect(scene, scene.backup()),
+        ),
+        Nemesis(
+            name="zk-disconnect", needs="disconnect", hold_s=(1.0, 9.0),
+            strike=lambda scene: _disconnect(scene, _servers(scene, 1, 1)[0]),
+        ),
         Nemesis(name="clog", needs="net", hold_s=(1.0, 9.0), strike=_impair("clog", both=True)),
     )
 }  # fmt: skip

@@ -14,7 +14,7 @@ import pika.exceptions
 from pika.adapters.utils.connection_workflow import AMQPConnectorException, AMQPConnectorStackTimeout
 
 from understudy.client.demo.session import Address, LostError, RefusedError
-from understudy.client.stress.connection import ANSWER_S, HANDSHAKE_S, TX_HEADER, Delivery
+from understudy.client.stress.connection import ANSWER_S, HANDSHAKE_S, TX_HEADER, Delivery, Login
 
 HEARTBEAT_S: Final = 2
 """pika gives a silent broker up after this and 5 s more: nothing else bounds its wait for an answer."""
@@ -35,7 +35,7 @@ logging.getLogger("pika").setLevel(logging.CRITICAL)  # it tells each broken con
 class PikaConnection:
     """See :class:`~understudy.client.stress.connection.Connection`."""
 
-    def __init__(self, address: Address, name: str) -> None:
+    def __init__(self, address: Address, login: Login, name: str) -> None:
         self._deliveries: deque[Delivery] = deque()
         self._replies: dict[str, bytes] = {}
         self._reply_queue = ""
@@ -45,6 +45,7 @@ class PikaConnection:
                 pika.ConnectionParameters(
                     address.host,
                     address.port,
+                    credentials=pika.PlainCredentials(*login),
                     heartbeat=HEARTBEAT_S,
                     socket_timeout=HANDSHAKE_S,
                     stack_timeout=HANDSHAKE_S,

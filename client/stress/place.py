@@ -20,6 +20,7 @@ STORE_CUT: Final = "store-cut"
 DISK: Final = "disk"
 NET: Final = "net"
 CUT: Final = "cut"
+DISCONNECT: Final = "disconnect"
 """What can be done in a place."""
 
 
@@ -39,6 +40,10 @@ class Place(Protocol):
     @property
     def amqp(self) -> Mapping[str, Address]:
         """By broker, where clients connect."""
+
+    @property
+    def login(self) -> tuple[str, str]:
+        """User and password, of AMQP and of the pages."""
 
     @property
     def http(self) -> Mapping[str, Address]:
@@ -71,6 +76,9 @@ class Place(Protocol):
     async def resume(self, name: str) -> None:
         """SIGCONT; nothing if it is not paused."""
 
+    async def disconnect(self, name: str) -> None:
+        """Take it from its network, until the repair."""
+
     async def fill_disk(self, broker: str) -> None:
         """Leave no room on the broker's disk."""
 
@@ -78,7 +86,7 @@ class Place(Protocol):
         """Give the room back."""
 
     async def impair(self, kind: str, source: str, target: str) -> None:
-        """Impair what ``source`` sends to ``target``: ``drop`` it, ``clog`` it (bytes wait), or ``delay`` it."""
+        """Impair what ``source`` sends to ``target``: ``drop`` it, or (NET) ``clog`` it (bytes wait), or ``delay`` it."""
 
     async def repair(self) -> None:
-        """End every impairment."""
+        """End every impairment, and connect again what was disconnected."""

@@ -68,7 +68,7 @@ class Stress:
     async def _carry_out(self) -> dict[str, Any]:
         self._view.phase("the brokers start")
         async with self._place as place:
-            watch = Watch(place.http, self._view.changed)
+            watch = Watch(place.http, place.login, self._view.changed)
             plan_random, strike_random = (Random(self._random.getrandbits(64)) for _ in range(2))  # noqa: S311  # as above
             conductor = Conductor(
                 place, watch, self._tally, Plan(plan_random, self._wishes.nemeses), strike_random, self._view.struck
@@ -115,7 +115,9 @@ class Stress:
 
     def _session(self, number: int, name: str) -> Session:
         connects = self._wishes.connects
-        return Session(connects[number % len(connects)], list(self._place.amqp.values()), name, first=number)
+        return Session(
+            connects[number % len(connects)], list(self._place.amqp.values()), self._place.login, name, number
+        )
 
     def _note(self, entry: Entry) -> None:
         with self._lock:

@@ -19,7 +19,6 @@ ANSWER_S: Final = 1.0
 PAGE_S: Final = 20.0
 SILENT: Final = "silent"
 """The status of a broker whose process is there and does not answer."""
-GUEST: Final = b64encode(b"guest:guest").decode()
 READ_LIMIT: Final = 1 << 24
 
 
@@ -39,16 +38,20 @@ class Watch:
 
     Args:
         pages: by broker, where it answers HTTP.
+        login: user and password, for another host's pages.
 
     Attributes:
         views: each broker as it last said of itself.
         moments: every change, in order.
     """
 
-    def __init__(self, pages: Mapping[str, Address], on_change: Callable[[BrokerView], None]) -> None:
+    def __init__(
+        self, pages: Mapping[str, Address], login: tuple[str, str], on_change: Callable[[BrokerView], None]
+    ) -> None:
         self.views = {broker: BrokerView(broker=broker, status=DOWN) for broker in pages}
         self.moments: list[Moment] = []
         self._pages = pages
+        self._login = b64encode(":".join(login).encode()).decode()
         self._on_change = on_change
         self._asked_s = dict.fromkeys(pages, 0.0)
         self._asked = asyncio.Event()
@@ -106,7 +109,7 @@ class Watch:
         host, port = self._pages[broker]
         try:
             async with asyncio.timeout(timeout_s):
-                return await _get(host, port, path)
+                return await _get(host, port, path, self._login)
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             if isinstance(error, TimeoutError):
                 raise
@@ -150,11 +153,11 @@ class Watch:
         )
 
 
-async def _get(host: str, port: int, path: str) -> dict[str, Any]:
+async def _get(host: str, port: int, path: str, login: str) -> dict[str, Any]:
     reader, writer = await asyncio.open_connection(host, port, limit=READ_LIMIT)
     try:
         writer.write(
-            f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Basic {GUEST}\r\nConnection: close\r\n\r\n".encode()
+            f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Basic {login}\r\nConnection: close\r\n\r\n".encode()
         )
         head = await reader.readuntil(b"\r\n\r\n")
         body = await reader.read()

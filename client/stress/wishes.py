@@ -10,17 +10,19 @@ from typing import Any, Final
 
 import attrs
 
+from understudy.client.stress.compose_place import ComposePlace, compose_means
 from understudy.client.stress.conductor import Goal
 from understudy.client.stress.connection import Connect
 from understudy.client.stress.libraries import LIBRARIES
 from understudy.client.stress.local_place import LocalPlace, LocalWishes, local_means
-from understudy.client.stress.local_store import FILE, ZOOKEEPER
+from understudy.client.stress.local_store import FILE, SERVICES, ZOOKEEPER
 from understudy.client.stress.nemeses import NEMESES, possible
 from understudy.client.stress.place import Place
 from understudy.client.stress.workloads import WORKLOADS
 
 ALL: Final = "all"
 LOCAL: Final = "local"
+COMPOSE: Final = "compose"
 STORES: Final = (FILE, ZOOKEEPER)
 MUTATED_BROKER: Final = "tests.stress.mutated_broker"
 
@@ -57,6 +59,8 @@ class Wishes:
 
     def make_place(self, folder: Path) -> Place:
         """Where the brokers will live."""
+        if self.place == COMPOSE:
+            return ComposePlace(folder)
         means = {NEMESES[name].needs for name in self.nemeses}
         return LocalPlace(folder, LocalWishes(store=self.store, means=means, server=_mutated(self.mutation)))
 
@@ -85,11 +89,16 @@ def asked(
         WishError: one of them cannot be.
     """
     _known("--workload", workload, WORKLOADS)
+    store = store or (ZOOKEEPER if place == COMPOSE or SERVICES.exists() else FILE)
     _known("--store", store, STORES)
-    able = possible(local_means(store))
+    if place == COMPOSE and (store, mutation) != (ZOOKEEPER, ""):
+        raise WishError("--compose: its store is zookeeper, and its brokers are those of the image")
+    able = possible(compose_means() if place == COMPOSE else local_means(store))
+    if not able:
+        raise WishError("--compose: docker and docker-compose are not on PATH")
     names = able if nemesis == ALL else _names("--nemesis", nemesis, NEMESES)
     if impossible := [name for name in names if name not in able]:
-        raise WishError(f"--nemesis: {', '.join(impossible)} cannot be done here, with --store {store}")
+        raise WishError(f"--nemesis: {', '.join(impossible)} cannot be done here, with --{place} --store {store}")
     return Wishes(
         place=place,
         store=store,

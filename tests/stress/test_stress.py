@@ -66,7 +66,10 @@ def test_a_known_bug_is_reported(tmp_path: Path) -> None:
             "there is no earthquake; there are kill-primary, kill-backup",
         ),
         (("--local", "--nemesis", ","), "name at least one of kill-primary"),
-        (("--local", "--nemesis", "zk-kill", "--store", "file"), "zk-kill cannot be done here, with --store file"),
+        (
+            ("--local", "--nemesis", "zk-kill", "--store", "file"),
+            "zk-kill cannot be done here, with --local --store file",
+        ),
         (("--local", "--workload", "casino"), "there are bank, fifo, large-tx, dtx"),
         (("--local", "--libraries", "puka"), "there are pika, aio-pika, kombu"),
         (("--local", "--store", "etcd"), "there are file, zookeeper"),

@@ -1,0 +1,193 @@
+"""ComposePlace: brokers and ZooKeeper servers as containers of ``docker-compose.yml``, in a project and a subnet of the run's own.
+
+Kills, pauses and cuts are ``docker``'s and ``iptables``' (chain DOCKER-USER), so root runs it. The clients run here and reach the
+containers by their addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from understudy.client.demo.session import Address
+from understudy.client.stress.place import CUT, DISCONNECT, KILL, PAUSE, STOP, STORE, STORE_CUT, PlaceError
+
+FILE: Final = Path("docker-compose.yml")
+PROJECT: Final = "understudy-stress"
+SUBNET: Final = "172.29.77"
+BIND: Final = "127.0.0.77"
+NETWORK: Final = f"{PROJECT}_group"
+AMQP_PORT: Final = 5672
+HTTP_PORT: Final = 8672
+BROKERS: Final = {"b1": 21, "b2": 22, "b3": 23}
+SERVERS: Final = {"zk1": 11, "zk2": 12, "zk3": 13}
+LOGIN: Final = ("understudy", "guest")
+SESSION_S: Final = 3
+UP_S: Final = 900.0
+"""The images may have to be built."""
+COMMAND_S: Final = 60.0
+
+_OVERRIDE: Final = """\
+services:
+""" + "".join(
+    f'  {broker}:\n    environment:\n      UNDERSTUDY__COORDINATION__SESSION_S: "{SESSION_S}"\n' for broker in BROKERS
+)
+
+
+def compose_means() -> frozenset[str]:
+    """What can be done with containers here; nothing if there is no docker."""
+    if not (shutil.which("docker") and shutil.which("docker-compose")):
+        return frozenset()
+    means = {KILL, PAUSE, STOP, STORE, DISCONNECT}
+    if os.geteuid() == 0 and shutil.which("iptables"):
+        means |= {CUT, STORE_CUT}
+    return frozenset(means)
+
+
+class ComposePlace:
+    """See :class:`~understudy.client.stress.place.Place`.
+
+    Args:
+        folder: for the containers' logs; new.
+    """
+
+    stores: Sequence[str] = tuple(SERVERS)
+    small_disks: Sequence[str] = ()
+    login = LOGIN
+
+    def __init__(self, folder: Path) -> None:
+        self.amqp = {name: Address(_address(name), AMQP_PORT) for name in BROKERS}
+        self.http = {name: Address(_address(name), HTTP_PORT) for name in BROKERS}
+        self.unexpected: Counter[str] = Counter()
+        self._folder = folder
+        self._containers: dict[str, str] = {}
+        self._rules: list[tuple[str, ...]] = []
+        self._apart: set[str] = set()
+
+    async def __aenter__(self) -> Self:
+        self._folder.mkdir(parents=True)
+        if not FILE.exists():
+            raise PlaceError(f"{FILE} is not there: --compose needs the source tree as working directory")
+        (self._folder / "override.yml").write_text(_OVERRIDE, encoding="utf-8")
+        try:
+            await self._compose("up", "-d", *SERVERS, *BROKERS, timeout_s=UP_S)
+            for name in (*SERVERS, *BROKERS):
+                self._containers[name] = (await self._compose("ps", "-q", name)).strip()
+        except BaseException:
+            await self._down()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.repair()
+            await self._note_restarts()
+            if kind is None:
+                await self._compose("stop", "-t", "20", timeout_s=2 * COMMAND_S)
+                await self._note_exit_codes()
+        finally:
+            await self._down()
+
+    async def _down(self) -> None:
+        """Keep the logs, and remove containers, network and volumes."""
+        said = await self._compose("logs", "--no-color", "--timestamps")
+        (self._folder / "containers.log").write_text(said, encoding="utf-8")
+        await self._compose("down", "--volumes", "--timeout", "1", timeout_s=2 * COMMAND_S)
+
+    async def _note_restarts(self) -> None:
+        for name in BROKERS:
+            times = int(await self._inspect(name, "{{.RestartCount}}"))
+            if times:
+                self.unexpected[f"{name} ended by itself and was started again {times} times"] += 1
+
+    async def _note_exit_codes(self) -> None:
+        for name in BROKERS:
+            code = int(await self._inspect(name, "{{.State.ExitCode}}"))
+            if code:
+                self.unexpected[f"{name} ended with code {code} when it was asked to stop"] += 1
+
+    # -- what is done to them -------------------------------------------------------------------------------------------
+
+    async def kill(self, name: str) -> None:
+        await _run("docker", "kill", "--signal", "KILL", self._containers[name])
+
+    async def stop(self, name: str) -> None:
+        await _run("docker", "stop", "--time", "20", self._containers[name])
+
+    async def start(self, name: str) -> None:
+        await _run("docker", "start", self._containers[name])
+
+    async def pause(self, name: str) -> None:
+        await _run("docker", "pause", self._containers[name])
+
+    async def resume(self, name: str) -> None:
+        if await self._inspect(name, "{{.State.Paused}}") == "true":
+            await _run("docker", "unpause", self._containers[name])
+
+    async def disconnect(self, name: str) -> None:
+        await _run("docker", "network", "disconnect", NETWORK, self._containers[name])
+        self._apart.add(name)
+
+    async def fill_disk(self, broker: str) -> None:
+        raise PlaceError(f"the disk of container {broker} cannot be filled")
+
+    async def empty_disk(self, broker: str) -> None:
+        """Nothing fills it."""
+
+    async def impair(self, kind: str, source: str, target: str) -> None:
+        rule = ("DOCKER-USER", "-s", _address(source), "-d", _address(target), "-j", "DROP")
+        await _run("iptables", "-w", "-I", *rule)
+        self._rules.append(rule)
+
+    async def repair(self) -> None:
+        while self._rules:
+            await _run("iptables", "-w", "-D", *self._rules.pop())
+        while self._apart:
+            name = self._apart.pop()
+            await _run(
+                "docker", "network", "connect", "--alias", name, "--ip", _address(name), NETWORK, self._containers[name]
+            )
+
+    # -- commands -------------------------------------------------------------------------------------------------------
+
+    async def _inspect(self, name: str, what: str) -> str:
+        return (await _run("docker", "inspect", "--format", what, self._containers[name])).strip()
+
+    async def _compose(self, *arguments: str, timeout_s: float = COMMAND_S) -> str:
+        files = ("-f", str(FILE), "-f", str(self._folder / "override.yml"))
+        variables = {"UNDERSTUDY_SUBNET": SUBNET, "UNDERSTUDY_BIND": BIND}
+        return await _run("docker-compose", "-p", PROJECT, *files, *arguments, timeout_s=timeout_s, variables=variables)
+
+
+def _address(name: str) -> str:
+    return f"{SUBNET}.{(BROKERS | SERVERS)[name]}"
+
+
+async def _run(*command: str, timeout_s: float = COMMAND_S, variables: Mapping[str, str] | None = None) -> str:
+    """Run a command; what it printed.
+
+    Raises:
+        PlaceError: it failed, or took too long.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **(variables or {})}, start_new_session=True,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(timeout_s):
+            said, complained = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        raise PlaceError(f"{' '.join(command[:6])} took more than {timeout_s:g} s") from None
+    if process.returncode:
+        raise PlaceError(f"{' '.join(command)} failed: {complained.decode(errors='replace').strip()[-800:]}")
+    return said.decode(errors="replace")
