@@ -31,6 +31,7 @@ class Fault:
     Attributes:
         number: from 1.
         began_s: monotonic seconds, taken just before it.
+        struck_s: when it was carried out: a process is dead, a container is paused.
         healed_s: when the healing was done.
         ready_s: when all brokers were ready again; None if another strike came first, or if they never were.
         primary, epoch: the broker that led just before.
@@ -42,6 +43,7 @@ class Fault:
     kind: str
     targets: tuple[str, ...]
     began_s: float
+    struck_s: float
     healed_s: float
     ready_s: float | None = None
     primary: str
@@ -119,9 +121,10 @@ class Conductor:
         scene = Scene(place=self._place, primary=primary.broker, backups=backups, random=random)
         hold_s = random.uniform(*nemesis.hold_s)
         began_s = time.monotonic()
-        if nemesis.fails_over:
-            self._tally.killed(began_s)
         blow = await nemesis.strike(scene)
+        struck_s = time.monotonic()
+        if nemesis.fails_over:
+            self._tally.killed(struck_s)
         await asyncio.sleep(hold_s)
         await blow.heal()
         hits_primary = primary.broker in blow.targets
@@ -130,6 +133,7 @@ class Conductor:
             kind=nemesis.name,
             targets=tuple(blow.targets),
             began_s=began_s,
+            struck_s=struck_s,
             healed_s=time.monotonic(),
             primary=primary.broker,
             epoch=primary.epoch,

@@ -15,7 +15,7 @@ from understudy.client.verdicts.history import History
 
 @attrs.frozen(kw_only=True)
 class Failover:
-    """``ms`` from the strike to the first commit-ok of a transaction begun after it; None if there was none."""
+    """``ms`` from the begin of the strike to the first commit-ok of a transaction begun after its end; None if there was none."""
 
     fault: Fault
     ms: float | None
@@ -32,7 +32,7 @@ def failovers(history: History, faults: Sequence[Fault]) -> list[Failover]:
     found = []
     for fault in faults:
         if fault.fails_over:
-            index = bisect_right(answered, (fault.began_s, float("inf")))
+            index = bisect_right(answered, (fault.struck_s, float("inf")))
             ms = round(1000 * (first_from[index] - fault.began_s), 1) if index < len(answered) else None
             found.append(Failover(fault=fault, ms=ms))
     return found

@@ -9,7 +9,7 @@ listens for that target, or something does again. At the end of its input the pr
 
 ========  ===========================================================================================
 delay     bytes come later, each by 20 to 150 ms, in order
-drop      bytes do not come. After the repair half of the connections are reset; the others get what
+drop      bytes do not come. After the repair half of the connections are closed; the others get what
           waited, as after TCP has sent it again
 clog      bytes are not even read, so the sender's buffers fill
 ========  ===========================================================================================
@@ -39,7 +39,7 @@ DELAY_S: Final = (0.02, 0.15)
 CHUNK: Final = 1 << 16
 HELD_CHUNKS: Final = 1024
 HELLO_BYTES: Final = 1 << 13
-RESET_SHARE: Final = 0.5
+CLOSED_SHARE: Final = 0.5
 _BROKER: Final = re.compile(rb'"broker":"([^"]+)"')
 
 
@@ -105,7 +105,7 @@ class Pump:
         self._held: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(HELD_CHUNKS)
 
     async def run(self) -> None:
-        """Until the sender closes, or a repaired connection is reset."""
+        """Until the sender closes, or a repaired connection is closed."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._read())
             tasks.create_task(self._write())
@@ -131,8 +131,8 @@ class Pump:
             if (wait_s := due_s - time.monotonic()) > 0:
                 await asyncio.sleep(wait_s)
             waited = await impairments.until_not((DROP, CLOG), *self._names)
-            if waited and impairments.random.random() < RESET_SHARE:
-                raise ConnectionResetError("reset after the repair")
+            if waited and impairments.random.random() < CLOSED_SHARE:
+                raise ConnectionResetError("closed after the repair")
             if not chunk:
                 raise ConnectionResetError("the sender has closed")
             self._writer.write(chunk)
