@@ -291,6 +291,7 @@ class _Proxy:
     def __init__(self, log: Path) -> None:
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
+        self._one_at_a_time = asyncio.Lock()
 
     async def start(self, routes: Sequence[Mapping[str, Any]]) -> None:
         command = [sys.executable, "-P", "-m", "understudy.client.stress.link_proxy", json.dumps(routes)]
@@ -303,10 +304,11 @@ class _Proxy:
 
     async def say(self, command: Mapping[str, Any]) -> None:
         """A command, until it is carried out."""
-        if self._process is not None and self._process.returncode is None:
-            assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps(command).encode() + b"\n")
-            await self._answer()
+        async with self._one_at_a_time:
+            if self._process is not None and self._process.returncode is None:
+                assert self._process.stdin is not None
+                self._process.stdin.write(json.dumps(command).encode() + b"\n")
+                await self._answer()
 
     async def _answer(self) -> None:
         assert self._process is not None

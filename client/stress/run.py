@@ -154,6 +154,8 @@ class Stress:
                 await conductor.run(wishes.goal)
             except GroupError as error:
                 self._problems.append(f"not live: {error}")
+            except PlaceError as error:
+                self._problems.append(f"a fault could not be carried out: {error}")
             finally:
                 self._ended_s = time.monotonic()
                 self._view.phase("the load ends")

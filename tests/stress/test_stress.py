@@ -30,7 +30,7 @@ def run_stress(*options: str) -> tuple[int, dict[str, Any], str]:
 def test_everything_holds_for_two_minutes(tmp_path: Path) -> None:
     """On three ZooKeeper servers, with every fault that can be had here, drawn from a new seed each time."""
     out = tmp_path / "out"
-    code, report, said = run_stress("--local", "--minutes", "1.8", "--out", str(out))
+    code, report, said = run_stress("--local", "--minutes", "1.6", "--out", str(out))
     assert code == 0, said
     assert report["ok"]
     assert report["problems"] == report["violations"] == []
