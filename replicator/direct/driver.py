@@ -6,10 +6,11 @@ turn goes out when the owner calls :meth:`DirectFabric.flush`, with one write a 
 
 A dialer that finds the other broker's Unix socket uses that, and TCP otherwise.
 
-``gone`` is the fact that lets a backup promote itself without waiting for a lease to end, so it is said in one case only:
-every address of the host answered the connect with ECONNREFUSED. A time-out, a reset, an unreachable network, a refused
-handshake are no proof of anything. A connection that reached *itself* is one: on loopback, a dial from port P to port P
-succeeds when nobody listens there and the kernel happens to choose P for the near end.
+``gone`` is the fact that lets a backup promote itself without waiting for a lease to end, so it is said in two cases only:
+every address of the host answered the connect with ECONNREFUSED; or the last link was hung up, and nobody answers
+(``hang_ups``). A time-out, a reset, an unreachable network, a refused handshake are no proof of anything. A connection that
+reached *itself* is one: on loopback, a dial from port P to port P succeeds when nobody listens there and the kernel happens to
+choose P for the near end.
 
 What a listener raises is not caught here. From a read, asyncio hands it to the loop's exception handler, from a dial it ends
 the task group; in both the owner ends the process (DESIGN 9).
@@ -18,6 +19,7 @@ the task group; in both the owner ends the process (DESIGN 9).
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Callable, Collection, Mapping
@@ -34,6 +36,7 @@ from understudy.broker.server.paced_transport import paced
 from understudy.broker.server.stranger_log import StrangerLog
 from understudy.broker.server.tls_door import TlsDoor
 from understudy.replicator.direct import unix_socket
+from understudy.replicator.direct.hang_ups import SILENT_MS, HangUps
 from understudy.replicator.direct.link import DirectLink, LinkListener
 from understudy.replicator.direct.session import (
     MAX_MESSAGE_BYTES,
@@ -165,6 +168,7 @@ class DirectFabric:
         self._suspects: frozenset[str] = frozenset()
         self._dirty: list[DirectLink] = []
         self._dialing: set[asyncio.Task[None]] = set()
+        self._hang_ups = HangUps()
         self._refusals: dict[tuple[str, str], None] = {}
         self._strangers = StrangerLog(_log)
         self._emptied = asyncio.Event()
@@ -305,6 +309,7 @@ class DirectFabric:
     async def _dial(self, broker: str, address: str) -> None:
         """Connect; from then on the link speaks for itself."""
         timeout_s = self.settings.handshake_timeout_ms / 1_000
+        silence_is_gone = self._hang_ups.is_fresh(broker, self.now_ms())
         address, unix = unix_socket.split_address(address)
         try:
             host, port = _parse(address)
@@ -313,8 +318,9 @@ class DirectFabric:
                 assert unix is not None
                 address = f"unix:{unix.path}"
             else:
-                async with asyncio.timeout(timeout_s):
+                async with asyncio.timeout(min(timeout_s, SILENT_MS / 1_000) if silence_is_gone else timeout_s):
                     sock = await self._connect(host, port)
+            silence_is_gone = False  # somebody is there
             link = self._connection(broker, address)
             try:
                 await self._start(link, sock, host, timeout_s)
@@ -326,9 +332,13 @@ class DirectFabric:
         except ConnectionRefusedError as error:
             self._dial_failed(broker, f"broker {broker} at {address}: {error}", gone=True)
         except TimeoutError:
-            self._dial_failed(broker, f"broker {broker} at {address}: no connection after {timeout_s:g} s")
+            if silence_is_gone:
+                self._dial_failed(broker, f"broker {broker} at {address}: hung up, and nobody answers", gone=True)
+            else:
+                self._dial_failed(broker, f"broker {broker} at {address}: no connection after {timeout_s:g} s")
         except (OSError, ValueError) as error:
-            self._dial_failed(broker, f"broker {broker} at {address}: {error}")
+            no_route = isinstance(error, OSError) and error.errno == errno.EHOSTUNREACH
+            self._dial_failed(broker, f"broker {broker} at {address}: {error}", gone=silence_is_gone and no_route)
 
     async def _start(self, link: _Connection, sock: socket.socket, host: str, timeout_s: float) -> None:
         """Give the connected ``sock`` to ``link``."""
@@ -400,6 +410,7 @@ class DirectFabric:
     def link_established(self, link: DirectLink) -> None:
         for refusal in [known for known in self._refusals if known[0] == link.remote_host]:
             del self._refusals[refusal]
+        self._hang_ups.forget(link.peer)
         _log.info("link up", broker=self.settings.broker, peer=link.peer, remote=link.remote, dialed=link.dialing)
         if link.dialing:
             self.listener.dialed(link)
@@ -409,6 +420,8 @@ class DirectFabric:
 
     def link_lost(self, link: DirectLink, reason: str) -> None:
         self._lost += 1
+        if link.hung_up and link.dialing:
+            self._hang_ups.note(link.peer, self.now_ms())
         _log.info("link lost", broker=self.settings.broker, peer=link.peer, remote=link.remote, reason=reason)
         self.listener.link_lost(link, reason)
 

@@ -116,6 +116,7 @@ class DirectLink:
         peer: the other broker's id, proved; "" before.
         shaking: it is connected, and the other end has not proved who it is.
         open: the listener knows it, and neither side has ended it.
+        hung_up: it was closed or reset at the other end, without a word of that broker's.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class DirectLink:
         self.remote = remote
         self.shaking = False
         self.open = False
+        self.hung_up = False
 
     # -- the core's side ------------------------------------------------------------------------------------------------
 
@@ -232,6 +234,8 @@ class DirectLink:
     def connection_lost(self, exc: Exception | None) -> None:
         # The host of a stranger, not its port: the reason of a refusal is what it is known by (`DirectFabric`).
         who = self.peer or self.wanted or self.remote_host
+        # What else ends a connection is this kernel's patience with a peer that says nothing.
+        self.hung_up = self.open and (exc is None or isinstance(exc, ConnectionResetError | BrokenPipeError))
         told = self._end(f"the connection to {who} was lost: {exc or 'closed there'}")
         self._session.close("")
         self._owner.link_gone(self)

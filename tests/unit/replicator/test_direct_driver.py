@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 import struct
@@ -441,6 +442,82 @@ def test_a_connection_that_reaches_itself_is_gone(monkeypatch: pytest.MonkeyPatc
             assert (await one.until_told("failed"))[2] is True
 
     asyncio.run(main())
+
+
+@asynccontextmanager
+async def a_dialer_nobody_answers(
+    monkeypatch: pytest.MonkeyPatch, ends: Callable[[DirectLink], None], answer: OSError | None = None
+) -> AsyncIterator[tuple[Owner, Owner]]:
+    """b1 was linked to b2 until ``ends`` of b2's end; from then on b1's dials get no answer, or an error of its own kernel."""
+    async with owners("b1", "b2", handshake_timeout_ms=300) as (dialer, other):
+        _, far = await link(dialer, other)
+        assert isinstance(far, DirectLink)
+        ends(far)
+        other.fabric.flush()
+        await dialer.until_told("lost")
+
+        async def silence(sock: socket.socket, to: Any) -> None:
+            if answer is not None:
+                raise answer
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", silence)
+        yield dialer, other
+
+
+def hang_up(far: DirectLink) -> None:
+    far.open = False
+    far.abort()
+
+
+NO_ROUTE = OSError(errno.EHOSTUNREACH, "No route to host")
+
+
+@pytest.mark.parametrize(
+    ("ends", "answer", "later_ms", "gone"),
+    [
+        (hang_up, None, 0, True),
+        (hang_up, NO_ROUTE, 0, True),
+        (hang_up, None, 10_000, False),
+        (lambda far: far.close("the core restarts"), None, 0, False),
+        (lambda far: far.close("the core restarts"), NO_ROUTE, 0, False),
+        (hang_up, OSError(errno.ENETUNREACH, "Network is unreachable"), 0, False),
+    ],
+    ids=["silence", "no route", "later", "after a goodbye", "no route after a goodbye", "own network down"],
+)
+def test_gone_is_a_link_that_was_hung_up_and_silence(
+    monkeypatch: pytest.MonkeyPatch,
+    ends: Callable[[DirectLink], None],
+    answer: OSError | None,
+    later_ms: int,
+    gone: bool,
+) -> None:
+    monkeypatch.setattr(driver, "SILENT_MS", 50)
+
+    async def main() -> None:
+        async with a_dialer_nobody_answers(monkeypatch, ends, answer) as (dialer, other):
+            dialer.late_ms = later_ms
+            dialer.fabric.dial("b2", f"127.0.0.1:{other.fabric.port}")
+            _, reason, told = await dialer.until_told("failed")
+            assert told is gone
+            assert ("hung up, and nobody answers" in reason) is (gone and answer is None)
+
+    asyncio.run(main())
+
+
+def test_a_link_that_was_made_again_is_forgiven(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2") as (dialer, other):
+            _, far = await link(dialer, other)
+            assert isinstance(far, DirectLink)
+            hang_up(far)
+            await dialer.until_told("lost")
+            assert dialer.fabric._hang_ups.is_fresh("b2", dialer.fabric.now_ms())
+            dialer.events.clear()
+            await link(dialer, other)
+            assert not dialer.fabric._hang_ups.is_fresh("b2", dialer.fabric.now_ms())
+
+    run(main)
 
 
 async def refusing_server(behave: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> Any:
