@@ -5,10 +5,10 @@ Used by the primary (`operator_commands.py`) and, while none runs, by the comman
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from understudy.broker.commands import CommandRefusedError
-from understudy.ha.coordination import Bar, BrokerId, GroupState
+from understudy.ha.coordination import Bar, BrokerId, BrokerInfo, GroupState
 
 
 def expulsion(group: GroupState, known: Iterable[BrokerId], bar: Bar) -> GroupState:
@@ -37,6 +37,22 @@ def expulsion(group: GroupState, known: Iterable[BrokerId], bar: Bar) -> GroupSt
             f"{group.min_insync}: nothing could be confirmed"
         )
     return group.barring(bar)
+
+
+def expulsion_without_primary(group: GroupState, brokers: Mapping[BrokerId, BrokerInfo], bar: Bar) -> GroupState:
+    """The same while no primary runs, by what the store knows of the ``brokers``.
+
+    Raises:
+        CommandRefusedError: also if a listed broker runs and no other one does: that is the one to take over.
+    """
+    wanted = expulsion(group, brokers, bar)
+    running = {name for name, info in brokers.items() if info.alive}
+    if bar.broker in running & {*group.members} and not running & {*wanted.members}:
+        raise CommandRefusedError(
+            f"{bar.broker} runs and is in the in-sync set, and none of {{{', '.join(wanted.members)}}} runs: start another "
+            "broker of the set first, or no broker could lead"
+        )
+    return wanted
 
 
 def admission(group: GroupState, known: Iterable[BrokerId], broker: BrokerId) -> GroupState:

@@ -30,7 +30,7 @@ from understudy.broker.config import Config, load
 from understudy.broker.core.admin import ADMIN_EXCHANGE
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.printable import escaped
-from understudy.ha.bars import admission, expulsion
+from understudy.ha.bars import admission, expulsion_without_primary
 from understudy.ha.coordination import Bar, BrokerId, BrokerInfo, GroupState, StoreAdmin
 from understudy.ha.status import since_text
 from understudy.ha.stores import store_admin
@@ -256,7 +256,7 @@ def _change_store(
     """Nobody leads: write the store. A broker that is promoted meanwhile makes the write fail, and then the primary is there."""
     by = f"{getpass.getuser()} by command, while no primary ran"
     bar = Bar(broker, by, since_text(time.time_ns() // 1_000_000))
-    wanted = expulsion(group, brokers, bar) if command == "expel" else admission(group, brokers, broker)
+    wanted = expulsion_without_primary(group, brokers, bar) if command == "expel" else admission(group, brokers, broker)
     if wanted is not group:
         wanted = store.replace(group, attrs.evolve(wanted, version=group.version + 1))
     return {

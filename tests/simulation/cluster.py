@@ -117,6 +117,8 @@ class SimCluster:
         self.restart = Restart(self.checkers.chosen, self.checkers.reference)
         self.nodes = {name: self._node(name) for name in (f"b{i + 1}" for i in range(self.knobs.brokers))}
         self.nemesis = nemesis(self) if nemesis is not None else None
+        if self.nemesis is not None:
+            self.checkers.hand_overs.is_quiet = self.nemesis.havoc.is_calm
         self.run_state = Run(
             self.world, self.knobs, self.ledger, TRANSACTIONS, self._enough, self.checkers.answers.forgotten
         )

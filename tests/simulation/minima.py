@@ -45,6 +45,7 @@ FAULTS_OF_KIND = {
     "disk-hang": 0.16,
     "wipe-primary": 0.15,
     "lost-tail": 0.12,
+    "operator": 0.15,
     "vote-no": 0.11,
     "clock-jump": 0.1,
     "fsync-error": 0.09,

@@ -40,6 +40,7 @@ from tests.simulation.nemesis.at_network import (
     SwizzleClog,
     UnheardAdd,
 )
+from tests.simulation.nemesis.at_operators import Order
 from tests.simulation.nemesis.strike import Lurking, Struck
 from tests.simulation.nemesis.strikes import STRIKES
 from tests.simulation.seed_run import run_cluster
@@ -79,6 +80,8 @@ EACH = (
     LostAnswer(broker="b1"),
     UnheardAdd(broker="b1", for_ms=4_000),
     UnheardAdd(broker="b3", for_ms=1_500, back_ms=20),
+    Order(command="step-down", broker="b1"),
+    Order(command="expel", about="b2"),
 )
 TEXT = """\
 # what it shows

@@ -10,6 +10,7 @@ checker            promises            what it watches
 ``order``          G3, G8, G9          ids as they are applied, messages as they are handed out, and how many
 ``statements``     G2, G4              acknowledgements and refusals between brokers
 ``in_sync``        G4, G6, G7          changes of the stored set, statuses that are shown
+``hand_overs``     G7                  who is named as successor and who leads then; that a barred broker stays out
 ``answers``        G3, G4, G8          what clients are told, when they are told
 ``levels``         -                   what is not replicated, on the log and on brokers that do not lead
 ``routes``         G2                  that a broker routes by what the log declares and binds, at the end
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.checkers.answers import Answers
 from tests.simulation.checkers.chosen_log import ChosenLog
+from tests.simulation.checkers.hand_overs import HandOvers
 from tests.simulation.checkers.in_sync import InSync
 from tests.simulation.checkers.instruments import watch_core
 from tests.simulation.checkers.levels import Levels
@@ -62,6 +64,7 @@ class Checkers:
         self.order = Order(self.reference)
         self.statements = Statements(store, self.reference)
         self.in_sync = InSync(store, self.chosen, self.replicas)
+        self.hand_overs = HandOvers(store)
         self.answers = Answers(self.chosen, self.reference, ledger)
         self.levels = Levels()
         self.reference.on_commit = self.statements.committed
@@ -99,6 +102,7 @@ class Checkers:
 
     def shown(self, node: SimNode, status: BrokerStatus, blockers: str) -> None:
         self.in_sync.shown(node, status, blockers)
+        self.hand_overs.shown(node, status)
 
     # -- the wire and the store -----------------------------------------------------------------------------------
 
@@ -107,6 +111,7 @@ class Checkers:
 
     def store_changed(self, before: GroupState | None, after: GroupState) -> None:
         self.in_sync.changed(before, after)
+        self.hand_overs.changed(before, after)
 
     def said(self, session: Session, event: Event) -> None:
         self.answers.said(session, event)

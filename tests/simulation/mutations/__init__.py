@@ -19,6 +19,7 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``order``           order, redelivery and expiry
 ``handing_out``     what consumers are given, and what they give back
 ``levels``          what is not replicated
+``operators``       step-down, expel and admit
 ``turns``           the order of a turn, and what asks for one
 ==================  ===========================================================================================
 
@@ -38,6 +39,7 @@ from tests.simulation.mutations import (
     handing_out,
     levels,
     membership,
+    operators,
     order,
     overlooked,
     rejoining,
@@ -52,7 +54,7 @@ MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for module in (
         *(durability, transactions, branches, votes, fencing, membership, rejoining, damaged_logs, order),
-        *(handing_out, levels, turns),
+        *(handing_out, levels, operators, turns),
         *(reviewed, overlooked),
     )
     for mutation in vars(module).values()

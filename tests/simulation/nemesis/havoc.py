@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
+from tests.simulation.operator import command
 from tests.simulation.world import MS, START_US, World
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimCluster
     from tests.simulation.sim_node import SimNode
 
+LIFT_EVERY_MS = 200
 Path = tuple[str, str]
 """From one broker to another."""
 
@@ -37,6 +39,10 @@ class Holds:
             self._held.pop(what, None)
         return max(held, default=0)
 
+    @property
+    def any(self) -> bool:
+        return bool(self._held)
+
     def clear(self) -> None:
         self._held.clear()
 
@@ -47,6 +53,7 @@ class Havoc:
     Attributes:
         stopped: the nemesis has left: nothing new begins, what is under way ends in its time.
         left_us: when it did, since the run began; 0 before.
+        has_operator: somebody gives commands, and puts in order at the end what they were.
         clogged: brokers to which and from which nothing goes, as often as that is so; the store is out of their reach, too.
         holds: what is slow, late, full or not read, and how much so.
     """
@@ -58,6 +65,7 @@ class Havoc:
         self.store = cluster.store
         self.stopped = False
         self.left_us = 0
+        self.has_operator = False
         self.clogged: list[str] = []
         self.holds = Holds()
         self._store_lost: Counter[str] = Counter()
@@ -85,6 +93,10 @@ class Havoc:
         syncs_fail = any(node.storage.failing_syncs for node in nodes)
         cut = self.network.cuts or self.clogged or self.store.cut_off or self.store.lag_ms
         return not (ill or syncs_fail or cut or self.store.lose_answers or self.store.unheard_adds)
+
+    def is_calm(self) -> bool:
+        """Nothing is out of order, and nothing is slow."""
+        return self.is_quiet and not self.holds.any
 
     @property
     def has_truce(self) -> bool:
@@ -164,10 +176,21 @@ class Havoc:
             node.storage.failing_syncs = 0
         self.store.lose_answers.clear()
         self.store.unheard_adds.clear()
+        self._lift_bars()
         if heal_ms:
             self.world.at(heal_ms * MS, self._heal)
         else:
             self._heal()
+
+    def _lift_bars(self) -> None:
+        """The operator admits who was expelled, as soon as a primary can be told; the last command may be under way."""
+        group = self.store.group
+        if not self.has_operator or group is None:
+            return
+        node = self.node(group.primary)
+        if group.barred and node.up and not node.paused and node.node.broker.answering:
+            command(node, "admit", broker=group.barred[0].broker)
+        self.world.at(LIFT_EVERY_MS * MS, self._lift_bars)
 
     def make_room(self, node: SimNode) -> None:
         """On the disk of a listed broker; another one has to make room itself."""

@@ -46,6 +46,7 @@ from tests.simulation.nemesis.at_network import (
     SwizzleClog,
     UnheardAdd,
 )
+from tests.simulation.nemesis.at_operators import Order
 from tests.simulation.nemesis.havoc import Havoc
 from tests.simulation.nemesis.strike import Lurking, Strike, Struck
 from tests.simulation.world import MS
@@ -68,6 +69,10 @@ LATER_GAP_MS = 4_000
 """Between two strikes of one of `knobs.LATER_FAULTS`, at most."""
 ALL_DIE = 0.5
 """How often all others die with a broker whose disk loses its end."""
+LIFTED = 0.4
+"""Of an operator's commands so many admit a broker, if one is barred."""
+STEPS_DOWN = 0.7
+"""Up to here they are step-downs; the rest expel a broker."""
 AFTERSHOCK_MS = 150
 """An aftershock comes at most so long after the promotion; most come much sooner."""
 MOST_RESTRAINT = 4.0
@@ -452,3 +457,19 @@ class Nemesis:
             return None
         back_ms = rng.choice((0, 0, 20, 1_000, 9_000))
         return UnheardAdd(broker=primary.name, for_ms=rng.choice((1_500, 4_000, 8_000, LONGEST_MS)), back_ms=back_ms)
+
+    # -- an operator's strikes ------------------------------------------------------------------------------------------
+
+    def _operator(self, rng: Random) -> Strike | None:
+        group, primary = self.cluster.store.group, self._primary()
+        if group is None:
+            return None
+        others = [name for name in self.cluster.nodes if name != group.primary]
+        barred = [bar.broker for bar in group.barred]
+        which, about = rng.random(), rng.choice(others) if others else ""
+        at = primary.name if primary is not None else ""
+        if barred and which < LIFTED:
+            return Order(command="admit", broker=at, about=rng.choice(barred))
+        if which < STEPS_DOWN:
+            return Order(command="step-down", broker=at, about=rng.choice(("", about))) if at else None
+        return Order(command="expel", broker=at, about=about) if about else None

@@ -33,6 +33,7 @@ from tests.simulation.nemesis.at_network import (
     SwizzleClog,
     UnheardAdd,
 )
+from tests.simulation.nemesis.at_operators import Order
 from tests.simulation.nemesis.strike import Strike
 
 STRIKES: dict[str, type[Strike]] = {
@@ -42,5 +43,6 @@ STRIKES: dict[str, type[Strike]] = {
         *(FsyncError, DiskFull, DiskLow, DiskFilled, DiskHang, Wipe, WipePrimary, LostTail),
         *(Partition, PartitionOneWay, SwizzleClog, LinkReset, SlowNetwork, ClientReset, SlowClient),
         *(SessionLoss, StoreOutage, StaleStore, LostAnswer, UnheardAdd),
+        Order,
     )
 }

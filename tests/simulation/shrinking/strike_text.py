@@ -148,7 +148,7 @@ def brokers_of(strike: Strike) -> set[str]:
     named: set[str] = set()
     for field in attrs.fields(type(strike)):
         value = getattr(strike, field.name)
-        if field.name in ("broker", "store"):
+        if field.name in ("broker", "store", "about"):
             named |= {value} - {""}
         elif field.type == Times:
             named |= {broker for broker, _ in value}
