@@ -34,7 +34,7 @@ from understudy.ha.ha_broker import HaBroker
 from understudy.ha.metrics import broker_families, link_families
 from understudy.ha.operator_commands import COMMANDS
 from understudy.ha.status import BrokerStatus, explained
-from understudy.ha.stores import open_store
+from understudy.ha.stores import CoordinationDriver, open_store
 from understudy.replicator.direct.driver import DirectFabric, LinkSettings
 from understudy.replicator.direct.link import DirectLink
 from understudy.replicator.direct.unix_socket import SOCKET_NAME
@@ -87,7 +87,7 @@ class HaDriver:
         self._host = host
         self._core_config = core_config(config)
         self._stack = contextlib.AsyncExitStack()
-        self._coordination: Coordination | None = None
+        self._coordination: CoordinationDriver | None = None
         self._fabric: DirectFabric | None = None
         self._extension: HaExtension | None = None
         self._ha: HaBroker | None = None
@@ -340,6 +340,7 @@ class HaDriver:
             "blockers": ha.blockers(),
             "since": ha.since or None,
             "coordination": "lost" if self._lost else "connected",
+            "coordination_trouble": self._coordination.trouble or None if self._coordination is not None else None,
             "known_brokers": self._known_brokers(),
             "damaged": {each.broker: each.lacks for each in group.damaged} if group is not None else {},
             "barred": {each.broker: bar_text(each) for each in group.barred} if group is not None else {},

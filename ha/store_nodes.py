@@ -43,10 +43,11 @@ class Paths:
     """Where the nodes of a group are."""
 
     group_name: str
+    chroot: str = ""
 
     @property
     def root(self) -> str:
-        return f"{ROOT}/{self.group_name}"
+        return f"{self.chroot}{ROOT}/{self.group_name}"
 
     @property
     def group(self) -> str:

@@ -18,7 +18,13 @@ from understudy.ha.local import FileAdmin, FileCoordination
 
 
 class CoordinationDriver(Coordination, Protocol):
-    """A store that a broker process opens and closes."""
+    """A store that a broker process opens and closes.
+
+    Attributes:
+        trouble: why it is lost, "" if it is not.
+    """
+
+    trouble: str
 
     async def start(self) -> None:
         """Open it.

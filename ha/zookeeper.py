@@ -69,7 +69,8 @@ class Access:
     """Where an ensemble is, and as whom to come.
 
     Attributes:
-        hosts: ``host:port``, separated by commas; a chroot may follow (``zk1:2181,zk2:2181/production``).
+        hosts: ``host:port``, separated by commas.
+        chroot: the path above all nodes, "" for none. It is not given to kazoo, which does not make one of several parts.
         session_s: the session ends so long after its last heartbeat; the servers allow 2 to 20 of their ticks.
         user, password: digest credentials, "" for none. Nodes that are made belong to them alone, and anybody may read them.
         tls: connect over TLS.
@@ -78,6 +79,7 @@ class Access:
     """
 
     hosts: str
+    chroot: str = ""
     session_s: float = 10.0
     user: str = ""
     password: str = attrs.field(default="", repr=False)
@@ -100,7 +102,8 @@ def access_of(section: CoordinationConfig) -> Access:
         except (OSError, UnicodeError) as error:
             raise StoreError(f"coordination.password_file {section.password_file} cannot be read: {error}") from error
     return Access(
-        hosts=",".join(section.hosts) + section.chroot,
+        hosts=",".join(section.hosts),
+        chroot=section.chroot,
         session_s=section.session_s,
         user=section.user,
         password=password,

@@ -91,10 +91,14 @@ class ZooKeeperAdmin:
     def history(self) -> list[HistoryEntry]:
         return self._run(self._history)
 
+    @property
+    def _paths(self) -> Paths:
+        return Paths(self.group, self.access.chroot)
+
     # -- in a session -----------------------------------------------------------------------------------------------------
 
     async def _held(self, session: ZooKeeperSession) -> _Held | None:
-        paths = Paths(self.group)
+        paths = self._paths
         with suppress(NoNodeError):  # then there is nothing that could be stale
             await session.change(zk.check(paths.root))
         try:
@@ -105,7 +109,7 @@ class ZooKeeperAdmin:
         return group, node.version, extras
 
     async def _read(self, session: ZooKeeperSession) -> tuple[GroupState | None, dict[BrokerId, BrokerInfo]]:
-        paths = Paths(self.group)
+        paths = self._paths
         held = await self._held(session)
         brokers: dict[BrokerId, BrokerInfo] = {}
         try:
@@ -123,7 +127,7 @@ class ZooKeeperAdmin:
         return held[0] if held is not None else None, brokers
 
     async def _history(self, session: ZooKeeperSession) -> list[HistoryEntry]:
-        paths = Paths(self.group)
+        paths = self._paths
         entries = []
         try:
             names = newest(await session.children(paths.history))
@@ -136,7 +140,7 @@ class ZooKeeperAdmin:
         return entries
 
     async def _write(self, session: ZooKeeperSession, held: _Held | None, wanted: GroupState) -> None:
-        paths = Paths(self.group)
+        paths = self._paths
         for folder in paths.folders:
             await session.make_folder(folder)
         before, version, extras = held if held is not None else (None, 0, {})
@@ -155,7 +159,7 @@ class ZooKeeperAdmin:
             raise StoreChangedError(str(error)) from error
 
     def _changed(self, held: GroupState | None, expected: GroupState | None) -> StoreError:
-        where = f"ZooKeeper {self.access.hosts}: {Paths(self.group).group}"
+        where = f"ZooKeeper {self.access.hosts}: {self._paths.group}"
         return StoreChangedError(f"{where} has changed meanwhile: it holds {held}, not {expected}")
 
     def _run(self, work: Callable[[ZooKeeperSession], Awaitable[_T]]) -> _T:

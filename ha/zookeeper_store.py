@@ -126,7 +126,7 @@ class ZooKeeperCoordination:
         busy_s: float = 2.0,
     ) -> None:
         self.trouble = f"ZooKeeper {access.hosts} has not been reached yet"
-        self._paths = Paths(group)
+        self._paths = Paths(group, access.chroot)
         self._broker = broker
         self._process = Process(pid=os.getpid(), host=socket.gethostname(), directory=_directory(data))
         self._listener = listener
