@@ -12,7 +12,7 @@ from collections.abc import Callable
 from understudy.broker.core.broker import DISK, MEMORY, Broker
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.recovery import Recovery, encode_checkpoint
+from understudy.broker.core.recovery import Recovery, checkpoint_parts
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, journal_gate
 from understudy.broker.log.journal_gate import JournalGate, JournalPort
@@ -60,7 +60,7 @@ class BrokerNode:
     def checkpoint(self) -> bytes:
         """The frame that begins a new segment: with it, everything in older segments but live messages may go."""
         extras = self.extension.extras() if self.extension is not None else b""
-        return frame.encode_note(journal_gate.CHECKPOINT, encode_checkpoint(self.state, extras))
+        return frame.encode_note_of_parts(journal_gate.CHECKPOINT, checkpoint_parts(self.state, extras))
 
     def open(self, journal: JournalPort, now_ms: int, wall_ms: int) -> None:
         """Recovery is over: begin to run. Alone, the broker leads at once, and serves when its EPOCH record is durable."""

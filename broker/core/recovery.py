@@ -207,4 +207,9 @@ class Recovery:
 
 def encode_checkpoint(state: BrokerState, extras: bytes) -> bytes:
     """The CHECKPOINT note's payload: what a plugin keeps, then the meta."""
-    return b"".join([_U32.pack(len(extras)), extras, *Meta.of(state, whole_log=True).parts()])
+    return b"".join(checkpoint_parts(state, extras))
+
+
+def checkpoint_parts(state: BrokerState, extras: bytes) -> list[bytes | bytearray]:
+    """The same in pieces, to be joined at once."""
+    return [_U32.pack(len(extras)), extras, *Meta.of(state, whole_log=True).parts()]

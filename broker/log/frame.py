@@ -42,6 +42,7 @@ is written, sent and torn).
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -304,11 +305,19 @@ def encode_note(kind: int, payload: bytes) -> bytes:
         FrameTooLargeError: the frame would exceed `MAX_FRAME_BYTES`.
         struct.error: `kind` is not 0 to 255.
     """
-    length = len(payload)
+    return encode_note_of_parts(kind, [payload])
+
+
+def encode_note_of_parts(kind: int, parts: Sequence[Buffer]) -> bytes:
+    """`encode_note` for a payload in pieces, which are copied once: a checkpoint's may be megabytes."""
+    length = sum(map(len, parts))
     if length > MAX_FRAME_BYTES - NOTE_HEADER_BYTES:
         raise FrameTooLargeError(length + NOTE_HEADER_BYTES, MAX_FRAME_BYTES)
     unsigned = _NOTE_UNSIGNED.pack(NOTE_MAGIC, FRAME_VERSION, kind, 0, length)
-    return b"".join((unsigned, _U32.pack(crc32(payload, crc32(unsigned))), payload))
+    crc = crc32(unsigned)
+    for part in parts:
+        crc = crc32(part, crc)
+    return b"".join((unsigned, _U32.pack(crc), *parts))
 
 
 def verify_note(buf: Buffer, *, place: object = "note") -> tuple[int, bytes]:
