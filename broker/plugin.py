@@ -109,7 +109,7 @@ class CoreExtension(Protocol):
         """Time passes."""
 
     def end_turn(self, flush: bool) -> bool:
-        """After the broker's end of turn; see ``BrokerNode.end_turn``."""
+        """After the broker has closed its batch; see ``BrokerNode.gather``."""
 
     def after_turn(self) -> None:
         """The turn's output and its journal group are on their way: what nobody waits for is done now."""

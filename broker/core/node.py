@@ -121,23 +121,8 @@ class BrokerNode:
             return False
         return not broker.answering or broker.stability.stable_offset() > broker.log.stable
 
-    def end_turn(self, flush: bool = False) -> bool:
-        """Everything that arrived has been fed: act on it.
-
-        Returns:
-            Whether something was left for later because nobody waits for it: the driver ends another turn with ``flush``
-            within ``broker.LAZY_MS``, unless one without comes first and returns False.
-        """
-        broker = self.broker
-        if broker.leading:
-            broker.advance()
-        left = broker.gather(flush)
-        if self.extension is not None:
-            left = self.extension.end_turn(flush) or left
-        return left
-
     def answer(self) -> None:
-        """The first half of :meth:`end_turn`: apply and answer what has become stable."""
+        """The first half of a turn (``core.turn``): apply and answer what has become stable."""
         if self.broker.leading:
             self.broker.advance()
 
@@ -147,7 +132,12 @@ class BrokerNode:
         return self.broker.urgent
 
     def gather(self, flush: bool) -> bool:
-        """The second half: close what the turn has gathered into a batch, and serve the links."""
+        """The second half: close what the turn has gathered into a batch, and serve the links.
+
+        Returns:
+            Whether something was left for later because nobody waits for it: the driver ends another turn with ``flush``
+            within ``broker.LAZY_MS``, unless one without comes first and returns False.
+        """
         left = self.broker.gather(flush)
         if self.extension is not None:
             left = self.extension.end_turn(flush) or left

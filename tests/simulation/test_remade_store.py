@@ -158,7 +158,8 @@ def journal_of_a_broker_alone(group: Scenario) -> MemoryStorage:
     queue.activate(0, node.broker.epoch << ID_EPOCH_SHIFT)
     for number in range(6):
         node.broker.publish([queue], Message("", "q", PERSISTENT, b"alone %d" % number, True), None)
-    node.end_turn(flush=True)
+    node.answer()
+    node.gather(flush=True)
     journal.sync_now()
     journal.close()
     return storage

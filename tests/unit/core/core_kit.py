@@ -63,6 +63,12 @@ class HeldJournal:
         pass
 
 
+def end_turn(node: BrokerNode, flush: bool = False) -> bool:
+    """Both halves of a turn, without what a driver writes in between. Returns whether something was left for later."""
+    node.answer()
+    return node.gather(flush)
+
+
 class Core:
     """A standalone broker that serves; time stands still unless a test moves it."""
 
@@ -78,7 +84,7 @@ class Core:
 
     def turn(self) -> None:
         """End a turn; what it closed is not on the disk yet."""
-        self.node.end_turn(flush=True)
+        end_turn(self.node, flush=True)
 
     def sync(self) -> None:
         """Everything that was written is on the disk, and what follows from it is done."""

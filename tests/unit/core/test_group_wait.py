@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.core_kit import Client, Core, publish
+from tests.unit.core.core_kit import Client, Core, end_turn, publish
 from understudy.broker.amqp.methods import TX_COMMIT, TX_SELECT, encode_method
 from understudy.broker.core.commit_times import CommitTimes
 from understudy.broker.core.limits import Limits
@@ -22,15 +22,15 @@ def test_commits_of_several_turns_are_one_group(hold: bool) -> None:
     core.queue(first, "q")
     before = core.node.gate.appended
     commit(first)
-    assert core.node.end_turn() is hold, "the driver ends a turn that flushes when the time has come"
+    assert end_turn(core.node) is hold, "the driver ends a turn that flushes when the time has come"
     commit(second)
-    assert core.node.end_turn() is hold
+    assert end_turn(core.node) is hold
     assert core.node.gate.appended == before + (0 if hold else 2)
-    core.node.end_turn(flush=True)
+    end_turn(core.node, flush=True)
     assert core.node.gate.appended == before + (1 if hold else 2)
     core.sync()
     assert first.heard()[-1] == second.heard()[-1] == "tx.commit-ok"
-    assert core.node.end_turn() is False
+    assert end_turn(core.node) is False
 
 
 def test_a_number_of_commits_is_not_held_back() -> None:
@@ -39,10 +39,10 @@ def test_a_number_of_commits_is_not_held_back() -> None:
     core.queue(first, "q")
     before = core.node.gate.appended
     commit(first)
-    assert core.node.end_turn()
+    assert end_turn(core.node)
     assert core.node.gate.appended == before
     commit(second)
-    assert not core.node.end_turn()
+    assert not end_turn(core.node)
     assert core.node.gate.appended == before + 1, "one batch for both, and no flush"
     core.sync()
     assert first.heard()[-1] == second.heard()[-1] == "tx.commit-ok"

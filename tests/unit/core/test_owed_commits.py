@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.core.core_kit import Core, publish
+from tests.unit.core.core_kit import Core, end_turn, publish
 from understudy.broker.amqp.methods import TX_COMMIT, TX_SELECT, encode_method
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.node import BrokerNode
@@ -33,7 +33,7 @@ def applied_and_not_written() -> Core:
     client.send(encode_method(1, TX_SELECT), publish("q", b"x"), encode_method(1, TX_COMMIT))
     core.turn()
     core.node.durable_to(core.node.gate.appended)
-    core.node.end_turn()
+    end_turn(core.node)
     state = core.node.state
     assert [entry.message.content() for queue in state.queues.values() for entry in queue.entries.values()] == [b"x"]
     assert state.log.closed_end < state.log.end
@@ -68,10 +68,10 @@ def test_who_was_caught_up_past_the_decision_writes_it_when_it_leads() -> None:
     assert joiner.state.owed == core.node.state.owed
     replicator.unlink()
     joiner.open(Port(), 0, 0)
-    joiner.end_turn(flush=True)
+    end_turn(joiner, flush=True)
     assert commits(joiner) == [tx_id]
     joiner.durable_to(joiner.gate.appended)
-    joiner.end_turn(flush=True)
+    end_turn(joiner, flush=True)
     assert joiner.state.owed == {}
 
 
@@ -82,7 +82,7 @@ def test_a_checkpoint_says_what_is_owed() -> None:
     again = BrokerNode("b1", Limits(), bytes)
     again.recovery.on_note(data[5], data[frame.NOTE_HEADER_BYTES :])
     again.open(Port(), 0, 0)
-    again.end_turn(flush=True)
+    end_turn(again, flush=True)
     assert commits(again) == [tx_id]
 
 
