@@ -156,7 +156,7 @@ def test_a_newer_record_names_file_and_byte(tmp_path: Path, monkeypatch: pytest.
     def unknown(*_: object) -> None:
         raise UnknownKindError(99, "at offset 111")
 
-    monkeypatch.setattr("understudy.observers.feed_translation.record.decode_prepare", unknown)
+    monkeypatch.setattr("understudy.observers.feed_records.record.decode_prepare", unknown)
     found = run("feed", "--data", tmp_path, code=2)
     assert f"journal {tmp_path / 'b1'}: {SEGMENT}, byte " in found.stderr
     assert "record kind 99 at offset 111 is not known to this program, which reads record formats 1 to" in found.stderr
