@@ -16,6 +16,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -76,9 +77,22 @@ def local_means(store: str) -> frozenset[str]:
     means = {KILL, PAUSE, STOP, NET, CUT}
     if store == ZOOKEEPER:
         means |= {STORE, STORE_CUT}
-    if os.geteuid() == 0 and shutil.which("mount"):
+    if _can_mount():
         means.add(DISK)
     return frozenset(means)
+
+
+def _can_mount() -> bool:
+    """Root can, but not in every container: it is tried."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            _run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder)
+        except PlaceError:
+            return False
+        _run("umount", folder)
+    return True
 
 
 @attrs.frozen(kw_only=True)

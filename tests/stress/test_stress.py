@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +81,37 @@ def test_bad_input_is_explained(options: tuple[str, ...], words: str) -> None:
     done = subprocess.run([PROGRAM, "stress", *options], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert words in done.stderr
+
+
+def test_ctrl_c_stops_every_process(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [PROGRAM, "stress", "--local", "--nemesis", "pause-primary,one-way", "--out", str(out)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if "faults come" in line:
+            break
+    assert said, "it has ended"
+    assert len(processes_of(out)) >= 6  # brokers and ZooKeeper servers
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=LIMIT_S)[0]
+    assert process.returncode == 130, "".join(said) + rest
+    assert processes_of(out) == []
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines that name something in ``folder``."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder / "cluster") in command:
+            found.append(command)
+    return found
