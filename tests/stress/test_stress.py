@@ -57,30 +57,12 @@ def test_a_known_bug_is_reported(tmp_path: Path) -> None:
     assert report["digests_equal"] is False
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ((), "one of --local and --compose"),
-        (("--local", "--compose"), "one of --local and --compose"),
-        (
-            ("--local", "--nemesis", "kill-primary,earthquake"),
-            "there is no earthquake; there are kill-primary, kill-backup",
-        ),
-        (("--local", "--nemesis", ","), "name at least one of kill-primary"),
-        (
-            ("--local", "--nemesis", "zk-kill", "--store", "file"),
-            "zk-kill cannot be done here, with --local --store file",
-        ),
-        (("--local", "--workload", "casino"), "there are bank, fifo, large-tx, dtx"),
-        (("--local", "--libraries", "puka"), "there are pika, aio-pika, kombu"),
-        (("--local", "--store", "etcd"), "there are file, zookeeper"),
-        (("--local", "--mutation", "earthquake"), "--mutation earthquake: there is none of that name; there are"),
-    ],
-)
-def test_bad_input_is_explained(options: tuple[str, ...], words: str) -> None:
-    done = subprocess.run([PROGRAM, "stress", *options], capture_output=True, text=True, timeout=60, check=False)
+def test_bad_input_ends_with_code_2() -> None:
+    """What else is refused: ``unit/client/stress/test_wishes.py``."""
+    command = [str(PROGRAM), "stress", "--local", "--nemesis", "kill-primary,earthquake"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert words in done.stderr
+    assert "there is no earthquake; there are kill-primary, kill-backup" in done.stderr
 
 
 def test_ctrl_c_stops_every_process(tmp_path: Path) -> None:
