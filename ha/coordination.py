@@ -7,7 +7,7 @@ settled by reading.
 :class:`StoreAdmin` is for commands: it waits for its answers, and needs no broker that runs.
 
 Drivers: ``ha/local`` (a SQLite file), ``ha/zookeeper_store.py``. ``ha/stores.py`` chooses by the configuration.
-
+The contract, asked of each: ``tests/integration/test_store_contract.py``.
 """
 
 from __future__ import annotations

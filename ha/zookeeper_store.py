@@ -131,6 +131,7 @@ class ZooKeeperCoordination:
         self._process = Process(pid=os.getpid(), host=socket.gethostname(), directory=_directory(data))
         self._listener = listener
         self._turn = turn
+        self._loop = asyncio.get_running_loop()
         self._tasks = tasks
         self._busy_s = busy_s
         self._session = ZooKeeperSession(access, self._connected, self._changed, wait_s=busy_s)
@@ -196,14 +197,13 @@ class ZooKeeperCoordination:
 
     def _ask(self, request: int, action: Callable[[], Awaitable[tuple[Answer, GroupState | None]]]) -> None:
         if len(self._requests) < MAX_BACKLOG:
-            self._requests.append(Request(request, action, asyncio.get_running_loop().time()))
+            self._requests.append(Request(request, action, self._loop.time()))
             self._asked.set()
 
     # -- requests -------------------------------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
         """Carry out requests in order. One that has waited too long is not begun: its asker has given it up."""
-        loop = asyncio.get_running_loop()
         while True:
             await self._asked.wait()
             if not self._requests:
@@ -211,7 +211,7 @@ class ZooKeeperCoordination:
                 continue
             request = self._requests.popleft()
             answer, group = Answer.LOST, None
-            if not self.trouble and loop.time() - request.asked_s < self._busy_s:
+            if not self.trouble and self._loop.time() - request.asked_s < self._busy_s:
                 try:
                     answer, group = await request.action()
                 except StoreError as error:

@@ -76,6 +76,7 @@ class BrokerGroup:
         folder: of the cluster; new.
         port: of the first broker; the others follow.
         on_change: told each broker's new view.
+        zookeeper: the ``--zookeeper`` of the cluster; "": a file.
 
     Attributes:
         views: each broker as it last said of itself.
@@ -83,8 +84,11 @@ class BrokerGroup:
         exit_code: of the cluster, when it has ended.
     """
 
-    def __init__(self, folder: Path, port: int, on_change: Callable[[BrokerView], None]) -> None:
+    def __init__(
+        self, folder: Path, port: int, on_change: Callable[[BrokerView], None], *, zookeeper: str = ""
+    ) -> None:
         self.folder = folder
+        self._more = ["--zookeeper", zookeeper] if zookeeper else []
         self.addresses = [Address(HOST, port + number) for number in range(BROKERS)]
         self.views: dict[str, BrokerView] = {}
         self.unexpected: Counter[str] = Counter()
@@ -102,6 +106,7 @@ class BrokerGroup:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", _ENDS_WITH_US, _understudy(), "cluster",
                 "--brokers", str(BROKERS), "--data", str(self.folder), "--port", str(self.addresses[0].port), "--json",
+                *self._more,
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log, limit=LINE_LIMIT,
                 start_new_session=True,  # Ctrl-C is for the demo, who stops the brokers when it has let go of them
             )  # fmt: skip

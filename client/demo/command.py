@@ -41,6 +41,12 @@ def demo(
         typer.Option(help="Keep everything there: logs of brokers and clients, data, report.", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The report on one line, the last of stdout.")] = False,
+    zookeeper: Annotated[
+        str,
+        typer.Option(
+            help="As for cluster: the brokers meet in ZooKeeper, at host:port,... or embedded.", show_default=False
+        ),
+    ] = "",
     port: Annotated[int, typer.Option(min=0, max=65_533, help="AMQP port of the first broker; 0 finds free ones.")] = 0,
 ) -> None:
     """Three brokers, money moving in transactions, the primary killed again and again, and the proof that nothing was lost.
@@ -64,7 +70,15 @@ def demo(
     report: dict[str, Any]
     try:
         port = port or free_ports()
-        wishes = Wishes(kills=kills, seconds=seconds, clients=clients, rate=rate, transactions=least, port=port)
+        wishes = Wishes(
+            kills=kills,
+            seconds=seconds,
+            clients=clients,
+            rate=rate,
+            transactions=least,
+            port=port,
+            zookeeper=zookeeper,
+        )
         report = _run(Demonstration(wishes, folder, make_view(Console(stderr=as_json))))
     except (GroupError, LostError, RefusedError) as error:
         report = {"ok": False, "problems": [f"the demo could not be carried out: {error}"]}

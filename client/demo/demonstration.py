@@ -48,6 +48,7 @@ class Wishes:
     Attributes:
         rate: transactions a second, of all clients together.
         transactions: acknowledged ones, at the least.
+        zookeeper: the ``--zookeeper`` of the cluster; "": a file.
     """
 
     kills: int
@@ -56,6 +57,7 @@ class Wishes:
     rate: float
     transactions: int
     port: int
+    zookeeper: str = ""
 
 
 class Demonstration:
@@ -88,7 +90,9 @@ class Demonstration:
         started_s = time.monotonic()
         (self._folder / "clients").mkdir(parents=True)
         with strays_logged(self._folder / "strays.log"):
-            group = BrokerGroup(self._folder / "cluster", self._wishes.port, self._view.changed)
+            group = BrokerGroup(
+                self._folder / "cluster", self._wishes.port, self._view.changed, zookeeper=self._wishes.zookeeper
+            )
             self._view.phase("three brokers start")
             async with group:
                 await self._attend(group)

@@ -73,6 +73,8 @@ class Killer:
             done = len(self.kills) - number
             if self._catching_up_owed and number >= ORDINARY_BEFORE * (done + 1):
                 await self._kill_while_catching_up(victim)
+        if self.kills:  # the time may be over: the load must not end before the last failover
+            await self._served_and("the last failover is over", lambda: True, READY_TIMEOUT_S)
 
     async def _kill_when_ready(self) -> str:
         while True:

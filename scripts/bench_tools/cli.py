@@ -51,7 +51,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="compare our cluster with itself in two modes of the event feed, e.g. off,on: rolling files of roles "
         f"(or messages); rows {pairs.DEFAULT_ROWS} unless --rows says others",
     )
-    parser.add_argument("--pairs", type=_positive_int, default=5, help="with --feed: so many pairs of runs (5)")
+    parser.add_argument(
+        "--store", metavar="A,B", help="the same for two coordination stores: file,zookeeper (one server of its own)"
+    )
+    parser.add_argument(
+        "--pairs", type=_positive_int, default=5, help="with --feed, --store: so many pairs of runs (5)"
+    )
     parser.add_argument("--work", type=Path, help="folder for both sides' files (a temporary one); must be a real disk")
     parser.add_argument("--keep", action="store_true", help="keep that folder: logs, journals")
     parser.add_argument("--json", action="store_true", help="the last line of stdout is the report as JSON")
@@ -82,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.work.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix="understudy-bench-", dir=options.work))
         try:
-            if options.feed:
+            if options.feed or options.store:
                 return _run_pairs(options, work)
             return _run(options, select_rows(options.rows), work)
         finally:
@@ -154,18 +159,22 @@ def _run(options: argparse.Namespace, rows: Sequence[Row], work: Path) -> int:
 
 
 def _run_pairs(options: argparse.Namespace, work: Path) -> int:
-    """The cost of the event feed, in pairs."""
-    modes = pairs.modes_of(options.feed)
+    """The cost of the event feed, or of a coordination store, in pairs."""
+    if options.feed:
+        modes = pairs.modes_of("--feed", options.feed, pairs.MODES)
+    else:
+        modes = pairs.modes_of("--store", options.store, pairs.STORES)
     rows = select_rows(options.rows or pairs.DEFAULT_ROWS)
     if machine.filesystem_of(work) == "tmpfs":
         raise BenchError(f"{work} is on tmpfs, where fsync costs nothing; give a folder on a disk with --work")
     if any(row.tool != "txgen" for row in rows):
-        raise BenchError("--feed takes rows of txgen alone: these count what is queued")
+        raise BenchError("pairs take rows of txgen alone: these count what is queued")
     details = {"feed off": "", "feed on": "roles", "feed messages": "messages"}
 
     def make_side(name: SideName, number: int) -> Side:
         folder = work / f"{name.replace(' ', '-')}-{number}"
-        return Understudy(folder, _PROGRAM, options.nodes, details[name])
+        zookeeper = "embedded" if name == "store zookeeper" else ""
+        return Understudy(folder, _PROGRAM, options.nodes, details.get(name, ""), zookeeper)
 
     bench = Bench(
         txgen=Txgen(_BUILD),

@@ -1,4 +1,6 @@
-"""The event feed's cost: the same cluster with and without it, by turns in one run, and the ratios of each pair.
+"""What one setting costs: the same cluster in two modes, by turns in one run, and the ratios of each pair.
+
+The modes are those of the event feed, or the coordination stores.
 
 A figure of one run says little on a shared machine; the ratio of two runs that follow one another says more, and the median of
 five such ratios is worth a line in docs/performance.md. Each pair is a round of `runner.Bench`; odd pairs begin with one mode, even
@@ -7,7 +9,7 @@ pairs with the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -24,16 +26,20 @@ MODES: dict[str, SideName] = {"off": "feed off", "on": "feed on", "messages": "f
 """``on``: each broker runs a feed into rolling files, at detail "roles"; ``messages``: at that detail; ``off``: none does."""
 
 
-def modes_of(text: str) -> tuple[SideName, SideName]:
+STORES: dict[str, SideName] = {"file": "store file", "zookeeper": "store zookeeper"}
+"""The coordination store of the cluster; ``zookeeper``: one server, which the cluster starts."""
+
+
+def modes_of(option: str, text: str, known: Mapping[str, SideName]) -> tuple[SideName, SideName]:
     """Two modes, the one that is compared with first.
 
     Raises:
         BenchError: they are not two, or not modes.
     """
     names = text.split(",")
-    if len(set(names)) != 2 or not set(names) <= MODES.keys():
-        raise BenchError(f"--feed {text!r}: two of {', '.join(MODES)} are compared, as in off,on")
-    return MODES[names[0]], MODES[names[1]]
+    if len(set(names)) != 2 or not set(names) <= known.keys():
+        raise BenchError(f"{option} {text!r}: two of {', '.join(known)} are compared, as in {','.join([*known][:2])}")
+    return known[names[0]], known[names[1]]
 
 
 @frozen(kw_only=True)

@@ -21,7 +21,7 @@ from bench_tools.sample import Sample, Target, Window
 from bench_tools.sides import Side
 from bench_tools.txgen import Txgen
 
-SideName = Literal["rabbitmq", "understudy", "feed off", "feed on", "feed messages"]
+SideName = Literal["rabbitmq", "understudy", "feed off", "feed on", "feed messages", "store file", "store zookeeper"]
 
 FEED_PROGRAM = "understudy.observers.feed_process"
 """In the command of each feed that a broker runs."""

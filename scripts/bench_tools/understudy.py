@@ -22,8 +22,8 @@ _LEADING = {"active", "standalone"}
 class Understudy:
     """``understudy cluster --brokers N --data FOLDER --port P --json`` of the repository's environment."""
 
-    def __init__(self, folder: Path, program: Path, nodes: int, feed: str = "") -> None:
-        """``feed``: the ``--feed`` of the cluster; "": none."""
+    def __init__(self, folder: Path, program: Path, nodes: int, feed: str = "", zookeeper: str = "") -> None:
+        """``feed``, ``zookeeper``: these options of the cluster; "": none."""
         if not program.exists():
             raise BenchError(
                 f"{program} does not exist (pip install -e . makes it); use --only rabbitmq to measure without it"
@@ -33,7 +33,8 @@ class Understudy:
         self._folder = folder
         self._program = program
         self._nodes = nodes
-        self._feed = ["--feed", feed] if feed else []
+        self._more = ["--feed", feed] if feed else []
+        self._more += ["--zookeeper", zookeeper] if zookeeper else []
         self._child: Child | None = None
         self._port = 0
 
@@ -52,7 +53,7 @@ class Understudy:
                 "--port",
                 str(self._port),
                 "--json",
-                *self._feed,
+                *self._more,
             ],
             self._folder / "cluster.log",
             stop_signal=signal.SIGINT,
