@@ -30,8 +30,9 @@ from understudy.broker.transactions.outcome_query import is_own_id
 from understudy.observers.fact_reader import UnknownFactError
 from understudy.observers.feed import FeedCursors, FeedSink, Selection
 from understudy.observers.feed_cursor_file import CursorFile
-from understudy.observers.feed_directory import FeedDirectory, UnreadableError, has_journals
+from understudy.observers.feed_directory import FeedDirectory
 from understudy.observers.feed_files_reader import FeedFileError, FeedFiles, file_directories
+from understudy.observers.feed_journals import UnreadableError, has_journals
 from understudy.observers.feed_parquet import Parquet, ParquetMissingError
 from understudy.observers.feed_reader import CursorError, NewerJournalError
 from understudy.observers.feed_sink import JsonSink, TextSink

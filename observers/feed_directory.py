@@ -1,7 +1,7 @@
 """FeedDirectory: all journals of a directory as one feed, from their beginning or from where an earlier one stopped.
 
-It owns what the command needs of the file system: which directories hold a journal, and the holds that ask brokers to keep what was
-not read yet (``broker/server/feed_hold.py``).
+It knows which journals are open (`feed_journals`), and writes the holds that ask brokers to keep what was not read yet
+(``broker/server/feed_hold.py``).
 
 Cursors are kept (`FeedCursors`) after the events before them have left (`FeedSink.flush`). What a hold asks for is what stands
 behind the cursors that are kept, since that is where the feed goes on if it is killed.
@@ -16,17 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import attrs
-
-from understudy.broker.errors import UnderstudyError
-from understudy.broker.log.segment import NoJournalError, segment_number
 from understudy.broker.server.feed_hold import HOLD_SUFFIX
-from understudy.broker.server.file_storage import DirectoryGoneError, FileStorage
-from understudy.observers.events_schema import Event, Prepare, Rollback
+from understudy.broker.server.file_storage import FileStorage
+from understudy.observers.events_schema import Event
 from understudy.observers.fact_reader import FactReader
-from understudy.observers.feed import EventSource, FeedCursors, FeedSink, Selection, merged
+from understudy.observers.feed import FeedCursors, FeedSink, Selection, merged
 from understudy.observers.feed_complaint import Complaint
 from understudy.observers.feed_cursor_file import CursorFile, replace_file
+from understudy.observers.feed_journals import OpenJournal, UnreadableError, has_journal, journals_in, named_in
 from understudy.observers.feed_reader import FeedReader
 
 FACTS: Final = "/facts"
@@ -37,112 +34,6 @@ LOOK_S: Final = 1.0
 ROUND_EVENTS: Final = 20_000
 """Of one broker, before the others have their turn."""
 HOLD_S: Final = 5.0
-
-
-class UnreadableError(UnderstudyError):
-    """A directory, or a file in it, cannot be read."""
-
-    def __init__(self, path: Path, error: OSError) -> None:
-        super().__init__(f"{error.filename or path}: {error.strerror or error}")
-
-
-def journals_in(directory: Path) -> list[Path]:
-    """The directories with a journal: ``directory`` itself, else those in it.
-
-    Raises:
-        NoJournalError: there is none.
-    """
-    if not directory.is_dir():
-        raise NoJournalError(f"{directory} is {'no directory' if directory.exists() else 'not there'}")
-    if _has_journal(directory):
-        return [directory]
-    found = [each for each in sorted(directory.iterdir()) if each.is_dir() and _may_have_journal(each)]
-    if not found:
-        raise NoJournalError(f"there is no journal in {directory}, nor in a directory in it")
-    return found
-
-
-def has_journals(directory: Path) -> bool:
-    """Whether `journals_in` would find any."""
-    try:
-        return bool(journals_in(directory))
-    except NoJournalError:
-        return False
-
-
-def _has_journal(directory: Path) -> bool:
-    try:
-        return any(segment_number(path.name) is not None for path in directory.iterdir())
-    except OSError as error:
-        raise UnreadableError(directory, error) from error
-
-
-def _may_have_journal(directory: Path) -> bool:
-    """Also what cannot be looked into: it is said when it is opened."""
-    try:
-        return _has_journal(directory)
-    except UnreadableError:
-        return True
-
-
-@attrs.define
-class _Open:
-    """A journal that is read.
-
-    Attributes:
-        reader, facts: of its broker's journal, and of its facts that are in no journal.
-        sources: what is still read of these.
-        idle: it had nothing in the last round.
-        error: why it cannot be read on.
-        behind: the segment in which the kept cursor stands, or in which reading began; 0: nothing was read.
-        held, held_at: the segment that its broker was asked to keep, and when.
-    """
-
-    path: Path
-    storage: FileStorage
-    reader: FeedReader
-    facts: FactReader
-    sources: list[EventSource]
-    idle: bool = False
-    error: UnderstudyError | None = None
-    behind: int = 0
-    held: int = 0
-    held_at: float = 0.0
-
-    def streams(self) -> list[Iterator[list[Event]]]:
-        """What each source has now. A journal that cannot be read ends: others go on."""
-        return [self._guarded(source) for source in self.sources]
-
-    def _guarded(self, source: EventSource) -> Iterator[list[Event]]:
-        try:
-            yield from source.events()
-        except UnderstudyError as error:
-            self.error = self.error or error
-        except OSError as error:
-            self.error = self.error or UnreadableError(self.path, error)
-
-    def find_damage(self) -> None:
-        """See whether what looks like the end is damage."""
-        try:
-            self.reader.find_damage()
-        except UnderstudyError as error:
-            self.error = self.error or error
-        except OSError as error:
-            self.error = self.error or UnreadableError(self.path, error)
-
-    @property
-    def gone(self) -> bool:
-        """Whether its directory was removed, or replaced by another."""
-        try:
-            self.storage.check_place()
-        except DirectoryGoneError:
-            return True
-        return False
-
-    def close(self) -> None:
-        self.reader.close()
-        self.facts.close()
-        self.storage.close()
 
 
 class FeedDirectory:
@@ -164,7 +55,7 @@ class FeedDirectory:
         self._cursors: FeedCursors = cursors if cursors is not None else CursorFile(None)
         self._cursor_of = self._cursors.load()
         self._owed = False
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, OpenJournal] = {}
         self._refused: dict[str, UnreadableError] = {}
         self._told: dict[str, str] = {}
         self._complaints: dict[Path, Complaint] = {}
@@ -186,14 +77,14 @@ class FeedDirectory:
         name = path.name
         try:
             storage = FileStorage(path, read_only=True)
-            _has_journal(path)
+            has_journal(path)
         except (OSError, UnreadableError) as error:
             self._refused[name] = error if isinstance(error, UnreadableError) else UnreadableError(path, error)
             return
         self._refused.pop(name, None)
         reader = FeedReader(storage, self._kept(name))
         facts = FactReader(path, self._kept(name + FACTS))
-        self._open[name] = _Open(path, storage, reader, facts, [reader, facts])
+        self._open[name] = OpenJournal(path, storage, reader, facts, [reader, facts])
 
     def _kept(self, name: str) -> bytes | None:
         kept = self._cursor_of.get(name)
@@ -303,7 +194,7 @@ class FeedDirectory:
                 each.behind = each.reader.segment
         return not self._owed
 
-    def _note_cursor(self, name: str, each: _Open) -> None:
+    def _note_cursor(self, name: str, each: OpenJournal) -> None:
         for key, found in ((name, each.reader.cursor()), (name + FACTS, each.facts.cursor())):
             if found is not None:
                 self._cursor_of[key] = found.decode()
@@ -330,28 +221,13 @@ class FeedDirectory:
         found: set[str] = set()
         for path in journals_in(self._directory):
             if path.name not in self._refused:
-                found |= _named_in(path, name)
+                found |= named_in(path, name)
         return frozenset(found)
 
     def close(self) -> None:
         """Close all files."""
         for each in self._open.values():
             each.close()
-
-
-def _named_in(path: Path, name: str) -> set[str]:
-    storage = FileStorage(path, read_only=True)
-    reader = FeedReader(storage)
-    found: set[str] = set()
-    try:
-        for events in reader.events():
-            found.update(each.tx for each in events if isinstance(each, Prepare | Rollback) and each.name == name)
-    except OSError as error:
-        raise UnreadableError(path, error) from error
-    finally:
-        reader.close()
-        storage.close()
-    return found
 
 
 def _say(text: str) -> None:
