@@ -22,6 +22,7 @@ ENOUGH: Final = 0.95
 TRIM_EVERY: Final = 10
 """The allocator is asked at every so manieth look above the limit: it walks over its whole heap."""
 
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _CGROUP_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 _log: Final = structlog.get_logger()
@@ -38,9 +39,14 @@ def ram_bytes() -> int:
 
 def resident_bytes() -> int:
     """What this process occupies; 0 where that is not told (no Linux), which switches the watch off."""
-    with suppress(OSError):
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
+    try:
+        statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:  # without a Path and a text file, which take ten times as long: it is read four times a second
+        return int(os.read(statm, 128).split()[1]) * _PAGE_BYTES
+    finally:
+        os.close(statm)
 
 
 class MemoryWatch:
