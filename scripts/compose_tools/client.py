@@ -8,12 +8,15 @@ from typing import Final
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError
 
 QUEUES: Final = ("left", "right")
 CONNECT_TIMEOUT_S: Final = 0.2
 """For each address: the host of a killed container may say nothing, so a client tries the next broker after so long."""
 ANSWER_TIMEOUT_S: Final = 2.0
+HEARTBEAT_S: Final = 2
+"""A connection to a host that is cut off is silent: without heartbeats the client would wait for its answer for ever."""
 
 
 class Client:
@@ -49,7 +52,7 @@ class Client:
                 for queue in QUEUES:
                     channel.basic_publish("", queue, name.encode(), pika.BasicProperties(delivery_mode=2))
                 channel.tx_commit()
-            except (AMQPError, OSError):
+            except (AMQPError, AMQPConnectorException, OSError):
                 self._channel = None
                 time.sleep(0.01)
             else:
@@ -77,6 +80,7 @@ class Client:
             pika.ConnectionParameters(
                 host,
                 credentials=self._credentials,
+                heartbeat=HEARTBEAT_S,
                 socket_timeout=CONNECT_TIMEOUT_S,
                 stack_timeout=ANSWER_TIMEOUT_S,
                 blocked_connection_timeout=ANSWER_TIMEOUT_S,
