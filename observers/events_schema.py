@@ -676,13 +676,13 @@ class Told(Event):
     """A client was told what became of a transaction. Only at detail "messages".
 
     Attributes:
-        answer: ``tx.commit-ok``, ``tx.rollback-ok``, ``dtx.commit-ok``, ``dtx.rollback-ok``, ``channel.close`` (the commit was
-            refused) or ``outcome`` (the answer to an outcome query: a message).
-        outcome: ``committed`` or ``rolled back``; of another answer to a transaction manager, its status.
+        answer: ``tx.commit-ok``, ``tx.rollback-ok``, ``dtx.prepare-ok``, ``dtx.commit-ok``, ``dtx.rollback-ok``, ``channel.close``
+            (the commit was refused) or ``outcome`` (the answer to an outcome query: a message).
+        outcome: ``committed``, ``rolled back`` or ``prepared``; of another answer to a transaction manager, its status.
         tx: the transaction; "" of an outcome query, and of a branch that is not there any more.
         name: the client's; of an outcome query its subject, of a branch its xid.
         csn: of the transaction; 0 if it has none.
-        prepare_offset: of its PREPARE; 0 if it has none.
+        prepare_offset: of its PREPARE, else of its DTX_PREPARE; 0 if it has neither.
         decided_at: offset of its COMMIT or ROLLBACK; 0 if it has none.
         client, channel: name of the connection, and number of the channel; "" and 0 of an outcome query.
     """

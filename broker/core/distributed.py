@@ -86,6 +86,9 @@ class _ToldAsker(NamedTuple):
 
 
 _DECIDED: Final = {
+    ("dtx.prepare-ok", XaStatus.OK): "prepared",
+    ("dtx.prepare-ok", XaStatus.RBROLLBACK): Outcome.ROLLED_BACK.text,
+    ("dtx.prepare-ok", XaStatus.RBTIMEOUT): Outcome.ROLLED_BACK.text,
     ("dtx.commit-ok", XaStatus.OK): Outcome.COMMITTED.text,
     ("dtx.commit-ok", XaStatus.RBROLLBACK): Outcome.ROLLED_BACK.text,
     ("dtx.commit-ok", XaStatus.RBTIMEOUT): Outcome.ROLLED_BACK.text,
@@ -151,7 +154,7 @@ class Distributed:
         return lambda value: channel.answered(lambda: asker.answer(int(value)), awaited)
 
     def _decision(self, asker: Asker, method: str, args: tuple[Any, ...]) -> Callable[[Any], None]:
-        """`_answer` of a verb that decides a branch; whoever listens hears what the manager is told."""
+        """`_answer` of a verb that prepares or decides a branch; whoever listens hears what the manager is told."""
         if not self._broker.on_told:
             return self._answer(asker)
         name = self._name(args)
@@ -253,7 +256,7 @@ class Distributed:
     # -- what a transaction manager asks --------------------------------------------------------------------------
 
     def _prepare(self, asker: Asker, args: tuple[Any, ...]) -> None:
-        answer = self._answer(asker)
+        answer = self._decision(asker, "dtx.prepare-ok", args)
         self._broker.dtx.prepare(self._channel, asker.key, self._name(args), answer)
 
     def _commit(self, asker: Asker, args: tuple[Any, ...]) -> None:

@@ -23,6 +23,7 @@ from understudy.broker.core.facts import Facts
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.told import Confirmed, Told
 from understudy.broker.transactions.outcome_query import tx_id_text
+from understudy.broker.transactions.tx_buffer import TxBuffer
 
 if TYPE_CHECKING:
     from understudy.broker.core.broker import Broker
@@ -99,7 +100,12 @@ class MessageFacts:
             name=told.name or (tx.name if tx is not None else ""),
             csn=prepare.csn if prepare is not None else 0,
             decided_at=tx.outcome_offset if tx is not None else 0,
-            prepare_offset=tx.prepare_offset if tx is not None else 0,
+            prepare_offset=_prepare_offset(tx) if tx is not None else 0,
             client=told.channel.connection.name if told.channel is not None else "",
             channel=told.channel.number if told.channel is not None else 0,
         )
+
+
+def _prepare_offset(tx: TxBuffer) -> int:
+    """Of PREPARE, else of DTX_PREPARE; 0 if there is neither."""
+    return tx.prepare_offset or (tx.branch.offset if tx.branch is not None else 0)

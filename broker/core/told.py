@@ -14,7 +14,7 @@ class Told(NamedTuple):
 
     Attributes:
         answer: the method, or ``outcome`` for the answer to an outcome query.
-        outcome: ``committed`` or ``rolled back``; of another answer to a transaction manager, its status.
+        outcome: ``committed``, ``rolled back`` or ``prepared``; of another answer to a transaction manager, its status.
         channel: of that client; None if the answer is a message.
         tx: the transaction; None if only its name is known.
         name: the name in the question, or the xid of a branch; "" for the transaction's own name.

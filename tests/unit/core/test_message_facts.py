@@ -153,7 +153,9 @@ def test_outcomes_of_branches(ends: tuple[Any, ...], answer: str, outcome: str) 
     )
     core.sync()
     assert client.heard()[-1] == "dtx.prepare-ok"
-    assert told.rows("told") == []
+    (row,) = told.rows("told")
+    assert (row["answer"], row["outcome"], row["csn"], row["decided_at"]) == ("dtx.prepare-ok", "prepared", 0, 0)
+    assert row["prepare_offset"] == core.node.state.log.end
     client.method(*ends)
     core.sync()
     (row,) = told.rows("told")
