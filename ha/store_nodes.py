@@ -165,9 +165,9 @@ def decode_history(path: str, raw: bytes) -> HistoryEntry:
 
 def change_text(before: GroupState | None, after: GroupState) -> str:
     """What has changed, for people; generic, so that a new field is told without a change here."""
-    if before is None:
+    if before is None and not after.forced:
         return f"founded by {after.primary}"
-    if after.forced != before.forced or after.founding != before.founding:
+    if before is None or after.forced != before.forced or after.founding != before.founding:
         return f"forced: {after.primary} is the base, in-sync {{{', '.join(after.members)}}}; before: {before}"
     told = []
     if after.epoch != before.epoch:

@@ -12,6 +12,9 @@ later time.
 the check goes through the quorum, and no server shows this session anything older afterwards. (``sync`` does not: a leader that was
 replaced and does not know it answers it.)
 
+**A loop that hangs.** Its session must not go on for ever, or nobody would replace it. So the loop gives a sign three times a
+session, and a thread that misses it for a whole session ends the session, and begins another one when the loop is back.
+
 **Lost sessions.** kazoo tells SUSPENDED when the connection is gone, CONNECTED when it is back, and LOST between the two if the
 servers had ended the session meanwhile: it learns that only when it reaches one. Then it begins another session by itself, and
 ``session_id`` differs.
@@ -21,6 +24,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -40,6 +45,9 @@ from understudy.ha.coordination import StoreError
 RETRY_MIN_S: Final = 0.05
 RETRY_MAX_S: Final = 0.5
 """Pauses between attempts to reach a server: short, for a primary alone in its set waits for it."""
+
+SIGNS_A_SESSION: Final = 3
+"""So often a loop that does not hang gives a sign."""
 
 ANY_VERSION: Final = -1
 
@@ -175,6 +183,11 @@ class ZooKeeperSession:
         self._connected = connected
         self._changed = changed
         self._wait_s = wait_s
+        self._sign_every_s = access.session_s / SIGNS_A_SESSION
+        self._sign_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended = threading.Event()
+        self._lock = threading.Lock()  # who stops and starts kazoo's client: the watchdog, or stop()
         self._complaints = _Complaints()
         self._client = KazooClient(
             hosts=access.hosts,
@@ -195,18 +208,46 @@ class ZooKeeperSession:
 
     def start(self) -> None:
         """Begin to connect; ``connected`` tells when that is done, be it long after."""
+        self._give_sign()
         self._client.start_async()
+        threading.Thread(target=self._watch_loop, name="coordination watchdog", daemon=True).start()
 
     async def stop(self) -> None:
         """End the session, so that its ephemeral nodes go at once."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._ended.set()
         await asyncio.to_thread(self._stop)
 
     def _stop(self) -> None:
-        with suppress(
-            Exception
-        ):  # kazoo raises what it likes where a server does not answer; the session ends by itself
+        with self._lock:
+            self._end_session()
+            with suppress(Exception):  # as below
+                self._client.close()
+
+    def _end_session(self) -> None:
+        # kazoo raises what it likes where a server does not answer; the session ends by itself then.
+        with suppress(Exception):
             self._client.stop()
-            self._client.close()
+
+    def _give_sign(self) -> None:
+        """The loop runs."""
+        self._sign_s = time.monotonic()
+        self._timer = self._loop.call_later(self._sign_every_s, self._give_sign)
+
+    def _watch_loop(self) -> None:
+        """A thread of its own: see *A loop that hangs*, above."""
+        let_go = False
+        while not self._ended.wait(self._sign_every_s):
+            hangs = time.monotonic() - self._sign_s > self.access.session_s
+            with self._lock:
+                if self._ended.is_set():
+                    return
+                if hangs and not let_go:
+                    self._end_session()
+                elif let_go and not hangs:
+                    self._client.start_async()
+            let_go = hangs
 
     @property
     def is_connected(self) -> bool:

@@ -13,7 +13,6 @@ from typing import Any, Protocol, cast
 import attrs
 import pytest
 
-from tests.integration.zookeeper_group import SESSION_S
 from tests.simulation.sim_node import SimNode
 from tests.simulation.sim_store import SESSION_MS, SimCoordination, SimStore
 from tests.simulation.world import MS, World
@@ -38,6 +37,8 @@ from understudy.replicator.disk_claim import DiskClaim
 pytestmark = pytest.mark.integration
 
 LIMIT_S = 30.0
+LONG_SESSION_S = 5.0
+"""The loop stands still while a test does something else, which a store takes for a loop that hangs."""
 FIRST = GroupState(epoch=1, primary="b1", members=("b1",), version=1, min_insync=1, founding=7)
 SECOND = attrs.evolve(FIRST, members=("b1", "b2"), version=2)
 
@@ -179,8 +180,8 @@ def file_place(folder: Path) -> LoopPlace:
     return LoopPlace(make, FileAdmin(path, "g"))
 
 
-def zookeeper_place(folder: Path, ensemble: Ensemble) -> LoopPlace:
-    access = Access(hosts=ensemble.hosts, chroot=f"/{folder.name}", session_s=SESSION_S)
+def zookeeper_place(folder: Path, ensemble: Ensemble, session_s: float = LONG_SESSION_S) -> LoopPlace:
+    access = Access(hosts=ensemble.hosts, chroot=f"/{folder.name}", session_s=session_s)
 
     def make(name: str, broker: Broker, tasks: asyncio.TaskGroup) -> CoordinationDriver:
         data = folder / name

@@ -152,7 +152,7 @@ def test_a_store_that_is_older_than_the_journal_and_one_that_is_lost(ensemble: E
         active(broker)
         assert contents(broker) == [b"1", b"2"]
         code, shown, _ = status(hosts)
-        assert (code, "by an operator: founded by b1" in shown) == (0, True)
+        assert (code, "by an operator: forced: b1 is the base" in shown) == (0, True)
 
 
 def test_over_tls_to_servers_of_the_named_ca_alone(tmp_path: Path) -> None:

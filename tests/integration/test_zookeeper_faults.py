@@ -6,15 +6,29 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import attrs
 import pytest
 from kazoo.client import KazooClient
 
 from tests.integration.broker_process import wait_until
-from tests.integration.zookeeper_group import ROOT, SESSION_S, Load, check, group_on, nodes_of, status, stored
+from tests.integration.test_store_contract import ask, zookeeper_place
+from tests.integration.zookeeper_group import (
+    ROOT,
+    SESSION_S,
+    Load,
+    check,
+    group_on,
+    nodes_of,
+    status,
+    store_keys,
+    stored,
+)
 from tests.stress.group import Group
-from understudy.ha.zookeeper_servers import Ensemble
+from understudy.ha.coordination import Answer
+from understudy.ha.store_nodes import MAX_HISTORY
+from understudy.ha.zookeeper_servers import Ensemble, lay_out_ensemble
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("broken_connections")]
 
@@ -174,3 +188,58 @@ def test_rows_that_were_edited_or_removed(place: Place, load: Load) -> None:
         nodes.delete(f"{ROOT}/live/{other.name}")
         wait_until("it is there again", lambda: nodes.exists(f"{ROOT}/live/{other.name}"))
     assert place.epoch() == epoch
+
+
+def test_a_broker_whose_loop_hangs_loses_its_session_and_gets_another(ensemble: Ensemble, tmp_path: Path) -> None:
+    """kazoo's thread would send heartbeats for it for ever. Here the loop stands still between two waits."""
+    store = zookeeper_place(tmp_path, ensemble, SESSION_S)
+    live = "/understudy/g/live"
+    try:
+        store.open("b1")
+        with nodes_of(f"{ensemble.hosts}/{tmp_path.name}") as nodes:
+            before = nodes.exists(f"{live}/b1").ephemeralOwner
+            wait_until("its session ends", lambda: nodes.exists(f"{live}/b1") is None)
+            store.until(lambda: (stat := nodes.exists(f"{live}/b1")) and stat.ephemeralOwner != before)
+    finally:
+        store.end()
+
+
+def test_a_primary_that_is_alone_confirms_nothing_without_the_store(tmp_path: Path) -> None:
+    """Nobody else would tell it that it was replaced; with the store it goes on by itself."""
+    servers = lay_out_ensemble(tmp_path, 1, tick_ms=250)
+    servers.start()
+    group = Group(tmp_path / "group", brokers=1, store=store_keys(servers.hosts))
+    try:
+        group.start()
+        group.ready()
+        with Load(group.ports) as load:
+            load.goes_on()
+            servers.servers[0].kill()
+            wait_until("it has noticed", lambda: group["b1"].row()["coordination"] == "lost")
+            seen = len(load.committed)
+            gone = time.monotonic()
+            wait_until("a while", lambda: time.monotonic() - gone > SESSION_S)
+            assert len(load.committed) <= seen + 1  # one may have been answered just before
+            servers.start()
+            load.goes_on()
+        check(group.ports, load)
+    finally:
+        group.abandon()
+        servers.stop()
+
+
+def test_the_history_is_bounded_and_keeps_what_was_forced(ensemble: Ensemble, tmp_path: Path) -> None:
+    store = zookeeper_place(tmp_path, ensemble)
+    try:
+        one = store.open("b1")
+        held = store.admin.force("b1", ("b1",), founding=7)
+        for _ in range(MAX_HISTORY + 20):
+            wanted = attrs.evolve(held, version=held.version + 1)
+            assert ask(store, one, "replace", held, wanted) == (Answer.DONE, wanted)
+            held = wanted
+        store.until(lambda: one.view is not None and one.view[0] == held)
+        found = store.admin.history()
+        assert len(found) <= MAX_HISTORY + 2
+        assert (found[0].is_forced, found[-1].version) == (True, held.version)
+    finally:
+        store.end()

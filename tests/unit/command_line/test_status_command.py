@@ -1,0 +1,146 @@
+"""``understudy status`` for scripts: what the store knows as rows, what was expected, and the exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from understudy.broker.command_line import store_rows
+from understudy.broker.command_line.broker_rows import NothingThereError
+from understudy.broker.command_line.status_command import NOT_AS_EXPECTED, Showing, seconds, show, unmet
+from understudy.broker.command_line.store_rows import config_of_store, rows_of_store
+from understudy.broker.config import ConfigError
+
+
+def known(broker: str, status: str, position: int = 9, **more: Any) -> dict[str, Any]:
+    row = {"broker": broker, "status": status, "position": position, "alive": True, "pid": 7, "blockers": ""}
+    return {"amqp": f"{broker}:5672", "http": f"{broker}:8672"} | row | more
+
+
+def rows(monkeypatch: pytest.MonkeyPatch, *brokers: dict[str, Any], **group: Any) -> dict[str, Any]:
+    stored = {"group": "g", "epoch": 3, "primary": "b1", "in_sync": ["b1", "b2"], "min_insync": 1, **group}
+    stored["known_brokers"] = {each["broker"]: each for each in brokers}
+
+    class Plugin:
+        @staticmethod
+        def read_store(config: Any) -> dict[str, Any]:
+            return stored
+
+    monkeypatch.setattr(store_rows, "find_plugins", lambda names: [Plugin])
+    return rows_of_store(config_of_store("zk:2181", "g", None))
+
+
+def test_the_rows_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = rows(monkeypatch, known("b2", "ready", 5), known("b1", "active"), known("b3", "ready", alive=False))
+    brief = [(row["broker"], row["role"], row["status"], row["port"]) for row in found["brokers"]]
+    assert brief == [
+        ("b1", "primary", "active", 5672),
+        ("b2", "backup", "ready", 5672),
+        ("b3", None, "down", 5672),
+    ]
+    assert found["brokers"][0]["lag"] == {"b2": {"records": 4}}
+    assert (found["epoch"], found["in_sync"]) == (3, ["b1", "b2"])
+
+
+@pytest.mark.parametrize(
+    ("row", "in_sync"),
+    [
+        (known("b1", "active"), ["b2"]),  # it was replaced, and has not said anything since
+        (known("b3", "ready"), ["b1", "b2"]),  # it was removed from the set
+    ],
+)
+def test_what_is_older_than_the_group_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, row: dict[str, Any], in_sync: list[str]
+) -> None:
+    (found,) = rows(monkeypatch, row, primary="b2", in_sync=in_sync)["brokers"]
+    assert (found["status"], found["role"]) == ("joining", "backup")
+    assert "the group has changed since then" in found["blockers"][0]
+
+
+def test_a_group_that_the_store_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_rows, "find_plugins", lambda names: [])
+    with pytest.raises(NothingThereError, match="the store at zk:2181/a knows no group 'g'"):
+        rows_of_store(config_of_store("zk:2181/a", "g", None))
+
+
+def test_where_the_store_is(tmp_path: Path) -> None:
+    file = tmp_path / "b1.toml"
+    file.write_text('[broker]\ngroup = "g"\n[coordination]\nuser = "u"\npassword = "p"\npath = "c"\n')
+    found = config_of_store("a:1,b:2/x/y/", "", file)
+    section = found.coordination
+    assert (section.kind, section.hosts, section.chroot, section.password) == ("zookeeper", ("a:1", "b:2"), "/x/y", "p")
+    assert found.broker.group == "g"
+    assert config_of_store("", "h", file).coordination.kind == "file"
+    with pytest.raises(ConfigError):
+        config_of_store("", "", tmp_path / "none.toml")
+
+
+def group(*statuses: str) -> dict[str, Any]:
+    brokers = [{"broker": f"b{n}", "status": status, "blockers": ["why"]} for n, status in enumerate(statuses)]
+    return {"brokers": brokers}
+
+
+@pytest.mark.parametrize(
+    ("statuses", "active", "ready"),
+    [
+        (("active", "ready", "ready"), [], []),
+        (("standalone",), [], []),
+        (("active", "down"), [], ["b1 is down: why"]),
+        (("recovering", "ready"), ["no broker is active"], ["no broker is active", "b0 is recovering: why"]),
+        ((), ["no broker is active"], ["no broker is active"]),
+    ],
+)
+def test_what_is_expected(statuses: tuple[str, ...], active: list[str], ready: list[str]) -> None:
+    assert (unmet(group(*statuses), "active"), unmet(group(*statuses), "ready")) == (active, ready)
+
+
+FULL = {"group": "g", "epoch": 1, "primary": "b1", "in_sync": ["b1"], "min_insync": 1}
+
+
+def shown(*statuses: str) -> dict[str, Any]:
+    more: dict[str, Any] = {"role": None, "epoch": 1, "port": 1, "pid": None, "queues": [], "lag": {}}
+    return FULL | {"brokers": [row | more for row in group(*statuses)["brokers"]]}
+
+
+def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show(lambda: shown("active"), Showing(expect="ready")) == 0
+    assert show(lambda: shown("active", "down"), Showing(expect="ready")) == NOT_AS_EXPECTED
+    out, err = capsys.readouterr()
+    assert err == "understudy: not as expected: b1 is down: why\n"
+    assert out.count("group g, epoch 1") == 2
+
+
+def test_it_waits_until_the_group_is_so_or_the_time_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    looks: Iterator[Any] = iter(
+        [NothingThereError("not yet"), shown("joining"), shown("active", "down"), shown("active", "ready")]
+    )
+
+    def look() -> dict[str, Any]:
+        found: dict[str, Any] | Exception = next(looks)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    assert show(look, Showing(wait="ready", as_json=True)) == 0
+    assert '"ready"' in capsys.readouterr().out
+    assert show(lambda: shown("joining"), Showing(wait="active", timeout_s=0)) == NOT_AS_EXPECTED
+
+    def nothing() -> dict[str, Any]:
+        raise NothingThereError("nothing there")
+
+    with pytest.raises(NothingThereError):
+        show(nothing, Showing(wait="active", timeout_s=0))
+
+
+@pytest.mark.parametrize(("text", "value"), [("30s", 30.0), ("500ms", 0.5), ("2min", 120.0), ("7", 7.0), ("1.5s", 1.5)])
+def test_times(text: str, value: float) -> None:
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "3h", "1,5s"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time"):
+        seconds(text)
