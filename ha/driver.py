@@ -264,7 +264,7 @@ class HaDriver:
 
     def restart_core(self, reason: str) -> None:
         if self._ha is not None and self._ha.primary is not None:
-            self._facts.step_down(reason)
+            self._facts.step_down(reason, self._ha.primary.hand_over.named)
         self._host.restart_core(reason)
 
     def refuse_to_run(self, reason: str) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from understudy.broker.core.facts import Facts
 from understudy.ha.backup_readiness import BackupReadiness
 from understudy.ha.events import (
+    BrokerBarred,
     HaEvent,
     SetChanged,
     StatusChanged,
@@ -53,6 +54,8 @@ class HaFacts:
                 tell("expel", backup=broker, reason=event.reason)
             for broker in event.joined:
                 tell("admit", backup=broker)
+        elif isinstance(event, BrokerBarred):
+            tell("bar", backup=event.barred, by=event.by, lifted=event.lifted)
         elif isinstance(event, TransactionRefused):
             tell(
                 "vote",
@@ -79,9 +82,9 @@ class HaFacts:
             tell("role", role=role, was=was, primary=event.primary)
         tell("status", status=event.status, was=event.was, primary=event.primary)
 
-    def step_down(self, reason: str) -> None:
-        """A primary's core is to be dropped."""
-        self._facts.tell("step_down", reason=reason)
+    def step_down(self, reason: str, successor: str = "") -> None:
+        """A primary's core is to be dropped; it has handed over to ``successor``, if an operator wanted that."""
+        self._facts.tell("step_down", reason=reason, successor=successor)
 
     def link_up(self, link: Link) -> None:
         self._links[link] = None

@@ -237,6 +237,11 @@ class StepDown:
                 }
             )
 
+    @property
+    def named(self) -> BrokerId:
+        """The successor that the store is known to name, "" as long as it is not."""
+        return self.successor if self.phase is Phase.NAMED else ""
+
     def replaced(self, primary: BrokerId) -> str:
         """Why this core ends when the store shows that ``primary`` leads a later epoch, "" if not by this step-down."""
         named = self.phase in (Phase.NAMING, Phase.NAMED) and primary == self.successor

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import attrs
 
 from understudy.broker.config import Config, CoordinationConfig, milliseconds
-from understudy.ha.coordination import Coordination, CoordinationListener, StoreAdmin, StoreError
+from understudy.ha.coordination import Coordination, CoordinationListener, StoreAdmin, StoreError, bar_text
 from understudy.ha.local import FileAdmin, FileCoordination
 
 
@@ -97,6 +97,8 @@ def stored_group(config: Config) -> Mapping[str, Any] | None:
             "in_sync": list(group.members),
             "min_insync": group.min_insync,
             "damaged": {each.broker: each.lacks for each in group.damaged},
+            "barred": {each.broker: bar_text(each) for each in group.barred},
+            "successor": group.successor or None,
         }
     return shown
 

@@ -576,6 +576,20 @@ class Admit(Event):
     backup: str
 
 
+class Bar(Event):
+    """An operator keeps a broker out of the in-sync set from now on, or does so no more.
+
+    Attributes:
+        backup: which.
+        by: the user who gave the command.
+        lifted: the broker may join again.
+    """
+
+    backup: str
+    by: str
+    lifted: bool = False
+
+
 class Promote(Event):
     """This broker has won an epoch."""
 
@@ -584,9 +598,15 @@ class Promote(Event):
 
 
 class StepDown(Event):
-    """This broker leads no more."""
+    """This broker leads no more.
+
+    Attributes:
+        reason: why.
+        successor: the broker to which it has handed over, as an operator wanted; "" if it has not.
+    """
 
     reason: str
+    successor: str = ""
 
 
 class LinkUp(Event):
@@ -606,7 +626,7 @@ class WorkRefused(Event):
     """The primary takes no new work.
 
     Attributes:
-        cause: ``disk``, ``disk of a backup``, ``memory`` or ``in-sync set``.
+        cause: ``disk``, ``disk of a backup``, ``memory``, ``in-sync set`` or ``step-down``.
     """
 
     cause: str

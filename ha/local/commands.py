@@ -28,7 +28,7 @@ class FileAdmin:
     def replace(self, expected: GroupState, wanted: GroupState) -> GroupState:
         store = CoordinationStore(self.path)
         try:
-            done, held = store.replace(self.group, expected, wanted)
+            done, held = store.replace(self.group, expected, wanted, wall_ms=time.time_ns() // 1_000_000)
         finally:
             store.close()
         if not done:
@@ -59,10 +59,17 @@ class FileAdmin:
         )
 
     def history(self) -> list[HistoryEntry]:
-        return [
-            HistoryEntry(wall_ms=wall_ms, epoch=epoch, version=0, by="", what=f"forced: {broker} is the base")
-            for epoch, broker, wall_ms in forced_epochs(self.path, self.group)
-        ]
+        if not self.path.exists():
+            return []
+        store = CoordinationStore(self.path, read_only=True)
+        try:
+            forced = [
+                HistoryEntry(wall_ms=wall_ms, epoch=epoch, version=0, by="", what=f"forced: {broker} is the base")
+                for epoch, broker, wall_ms in store.forced_epochs(self.group)
+            ]
+            return sorted([*forced, *store.history(self.group)], key=lambda entry: entry.wall_ms)
+        finally:
+            store.close()
 
 
 def read_store(

@@ -21,6 +21,7 @@ are not answered at all, as the port allows.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,7 @@ import structlog
 
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, CoordinationListener, GroupState
 from understudy.ha.local.processes import machine_ms
+from understudy.ha.local.store import CoordinationStore
 from understudy.ha.local.worker import Action, Worker
 from understudy.ha.status import BrokerStatus
 
@@ -72,6 +74,7 @@ class FileCoordination:
         urgent_poll_ms: int = 20,
     ) -> None:
         self.trouble = ""
+        self._broker = broker
         self._listener = listener
         self._turn = turn
         self._lease_ms = lease_ms
@@ -107,10 +110,15 @@ class FileCoordination:
     # -- the port -------------------------------------------------------------------------------------------------------
 
     def found(self, request: int, group: GroupState) -> None:
-        self._ask(request, lambda store, name: store.found(name, group))
+        self._ask(
+            request, lambda store, name: store.found(name, group, by=self._broker, wall_ms=time.time_ns() // 1_000_000)
+        )
 
     def replace(self, request: int, expected: GroupState, wanted: GroupState) -> None:
-        self._ask(request, lambda store, name: store.replace(name, expected, wanted))
+        def action(store: CoordinationStore, name: str) -> tuple[bool, GroupState | None]:
+            return store.replace(name, expected, wanted, by=self._broker, wall_ms=time.time_ns() // 1_000_000)
+
+        self._ask(request, action)
 
     def read(self, request: int) -> None:
         self._ask(request, lambda store, name: (True, store.read(name)[0]))

@@ -32,7 +32,17 @@ import attrs
 
 from understudy.broker.server.file_storage import make_directory
 from understudy.broker.server.private_files import FILE_MODE
-from understudy.ha.coordination import Bar, BrokerId, BrokerInfo, Damage, GroupState, StoreChangedError, StoreError
+from understudy.ha.coordination import (
+    Bar,
+    BrokerId,
+    BrokerInfo,
+    Damage,
+    GroupState,
+    HistoryEntry,
+    StoreChangedError,
+    StoreError,
+)
+from understudy.ha.store_nodes import MAX_HISTORY, change_text
 from understudy.ha.unclean import EPOCHS_DRAWN, forced_group
 from understudy.replicator.disk_claim import DiskClaim
 
@@ -111,6 +121,15 @@ _LATER: Final = {
         since TEXT NOT NULL,
         PRIMARY KEY (group_name, broker)
     ) WITHOUT ROWID""",
+    "history": """CREATE TABLE IF NOT EXISTS history (
+        number INTEGER PRIMARY KEY,
+        group_name TEXT NOT NULL,
+        wall_ms INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        written_by TEXT NOT NULL,
+        what TEXT NOT NULL
+    )""",
 }
 """Tables that older programs of this schema version do not know, and leave alone. Made by the first one that may write."""
 _NEW: Final = (0, 0, frozenset[str]())
@@ -316,22 +335,29 @@ class CoordinationStore:
 
     # -- the group: durable before the answer -----------------------------------------------------------------------------
 
-    def found(self, group: str, state: GroupState) -> tuple[bool, GroupState]:
-        """Write the first state; returns whether it was written, and what is held then."""
+    def found(self, group: str, state: GroupState, *, by: BrokerId = "", wall_ms: int = 0) -> tuple[bool, GroupState]:
+        """Write the first state; returns whether it was written, and what is held then. For ``by``: :meth:`replace`."""
         with self._transaction(durable=True):
             held = self._group(group)
             if held is not None:
                 return False, held
             self._put_group(group, state)
+            self._remember(group, None, state, by, wall_ms)
         return True, state
 
-    def replace(self, group: str, expected: GroupState, wanted: GroupState) -> tuple[bool, GroupState | None]:
-        """Write ``wanted`` if founding, epoch and version of ``expected`` are held; whether it was, and what is held then."""
+    def replace(
+        self, group: str, expected: GroupState, wanted: GroupState, *, by: BrokerId = "", wall_ms: int = 0
+    ) -> tuple[bool, GroupState | None]:
+        """Write ``wanted`` if founding, epoch and version of ``expected`` are held; whether it was, and what is held then.
+
+        The change is remembered with it: ``by`` whom ("" for a command) and when.
+        """
         with self._transaction(durable=True):
             held = self._group(group)
             if held is None or _place(held) != _place(expected):
                 return False, held
             self._put_group(group, wanted)
+            self._remember(group, held, wanted, by, wall_ms)
         return True, wanted
 
     def force(
@@ -380,6 +406,32 @@ class CoordinationStore:
                 "SELECT epoch, primary_broker, wall_ms FROM forced_epochs WHERE group_name = ? ORDER BY epoch", (group,)
             )
             return rows.fetchall()
+
+    def history(self, group: str) -> list[HistoryEntry]:
+        """The newest changes, oldest first. Forced epochs are elsewhere: :meth:`forced_epochs`."""
+        if "history" not in self._later:
+            return []
+        with self._translated():
+            rows = self._connection.execute(
+                "SELECT wall_ms, epoch, version, written_by, what FROM history WHERE group_name = ? ORDER BY number",
+                (group,),
+            )
+            return [
+                HistoryEntry(wall_ms=wall_ms, epoch=epoch, version=version, by=by, what=what)
+                for wall_ms, epoch, version, by, what in rows
+            ]
+
+    def _remember(self, group: str, before: GroupState | None, after: GroupState, by: BrokerId, wall_ms: int) -> None:
+        """Within the transaction that changes the group; what is too old goes."""
+        row = (group, wall_ms, after.epoch, after.version, by, change_text(before, after))
+        self._connection.execute(
+            "INSERT INTO history (group_name, wall_ms, epoch, version, written_by, what) VALUES (?, ?, ?, ?, ?, ?)", row
+        )
+        self._connection.execute(
+            "DELETE FROM history WHERE group_name = ? AND number NOT IN"
+            " (SELECT number FROM history WHERE group_name = ? ORDER BY number DESC LIMIT ?)",
+            (group, group, MAX_HISTORY),
+        )
 
     def _put_group(self, group: str, state: GroupState) -> None:
         self._connection.execute(

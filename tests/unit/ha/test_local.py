@@ -24,10 +24,11 @@ import uvloop
 
 from understudy.broker.server import file_storage
 from understudy.ha.coordination import Answer, Bar, BrokerInfo, Coordination, GroupState, StoreError
-from understudy.ha.local import FileCoordination, force_epoch, forced_epochs, read_store, store
+from understudy.ha.local import FileAdmin, FileCoordination, force_epoch, forced_epochs, read_store, store
 from understudy.ha.local import processes as local_processes
 from understudy.ha.local.processes import is_alive, machine_ms, this_process
 from understudy.ha.local.store import BrokerRow, CoordinationStore, Process, StoreBusyError
+from understudy.ha.store_nodes import MAX_HISTORY
 from understudy.replicator.disk_claim import DiskClaim
 
 ROOT = Path(__file__).parents[3]
@@ -148,11 +149,32 @@ def test_a_successor_is_of_one_epoch(path: Path) -> None:
         assert one.read("g")[0] == attrs.evolve(FIRST, epoch=2)
 
 
+def test_changes_of_the_group_are_remembered_with_it(path: Path) -> None:
+    with opened(path) as one:
+        one.found("g", FIRST, by="b1", wall_ms=5)
+        one.found("g", FIRST, by="b2", wall_ms=6)
+        one.replace("g", FIRST, SECOND, by="b1", wall_ms=7)
+        barred = attrs.evolve(SECOND.barring(Bar("b2", "guest", "today")), version=3)
+        one.replace("g", SECOND, barred, wall_ms=8)
+        told = [(entry.wall_ms, entry.version, entry.by, entry.what) for entry in one.history("g")]
+        assert told[:2] == [(5, 1, "b1", "founded by b1"), (7, 2, "b1", "b2 joins the set")]
+        assert told[2][:3] == (8, 3, "")
+        assert "b2 leaves the set; barred [] -> [{" in told[2][3]
+        held = barred
+        for number in range(MAX_HISTORY):
+            after = attrs.evolve(held, version=held.version + 1)
+            one.replace("g", held, after, wall_ms=10 + number)
+            held = after
+        assert [entry.wall_ms for entry in one.history("g")] == list(range(10, 10 + MAX_HISTORY))
+    force_epoch(path, "g", "b2", ("b2",), expected=held)
+    assert FileAdmin(path, "g").history()[-1].what == "forced: b2 is the base"
+
+
 def test_a_store_of_an_older_program_is_gone_on_with(path: Path) -> None:
     """It has the same schema version, and fewer tables; the older program leaves them alone."""
     with opened(path) as one:
         one.found("g", FIRST)
-        for table in ("claims", "damaged", "successors", "barred"):
+        for table in ("claims", "damaged", "successors", "barred", "history"):
             one._connection.execute(f"DROP TABLE {table}")
     with opened(path, create=False, read_only=True) as reader:
         assert reader.read("g") == (FIRST, {})

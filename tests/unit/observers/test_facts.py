@@ -16,7 +16,14 @@ from understudy.broker.log.log import Log
 from understudy.broker.server import fact_log
 from understudy.broker.server.fact_log import FactLog, fact_file_name, fact_files
 from understudy.ha.backup_readiness import BackupReadiness
-from understudy.ha.events import SetChanged, StatusChanged, TrackerAdded, TrackerCleared, TransactionRefused
+from understudy.ha.events import (
+    BrokerBarred,
+    SetChanged,
+    StatusChanged,
+    TrackerAdded,
+    TrackerCleared,
+    TransactionRefused,
+)
 from understudy.ha.feed_facts import HaFacts
 from understudy.observers.events_schema import Dropped, Event, Gap, LinkDown, LinkUp, Readiness
 from understudy.observers.fact_reader import FactReader, UnknownFactError
@@ -226,6 +233,7 @@ def test_what_the_ha_plugin_tells(reading: Readers, tmp_path: Path) -> None:
     for _ in range(2):  # the second time it is gone already
         ha.link_down(lost, "reset")
         ha.look_at_links(lambda link: link is closed)
+    ha.happened(BrokerBarred(barred="b3", lifted=False, by="guest"), 2)
     ha.step_down("a higher epoch")
     process.facts.tell("work_refused", cause="disk", reason="full")
     process.facts.tell("work_taken", cause="disk")
@@ -233,7 +241,7 @@ def test_what_the_ha_plugin_tells(reading: Readers, tmp_path: Path) -> None:
     found = read(reading())
     names = (
         "role status promote role status status in_sync expel admit vote tracker_add tracker_clear "
-        "link_up link_up link_down link_down step_down"
+        "link_up link_up link_down link_down bar step_down"
     )
     assert [each.__struct_config__.tag for each in found] == [*names.split(), "work_refused", "work_taken"]
     assert {getattr(each, "tx", "abc/1.7") for each in found} == {"abc/1.7"}
