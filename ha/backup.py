@@ -50,6 +50,7 @@ class Backup:
     Attributes:
         doubt: what speaks against this broker's own journal, "" for nothing (`lost_records.own_loss`). As long as it stands, and
             another listed broker may hold what is missing, this one does not campaign.
+        primary_reads: the newest record format that the primary of the last link reads.
         judged: the journal has been compared with what a former life of this broker has said: no campaign comes before that.
     """
 
@@ -72,6 +73,7 @@ class Backup:
         self.brokers: dict[BrokerId, BrokerInfo] = {}
         self.link: Link | None = None
         self.told = ""
+        self.primary_reads = 0
         self._dialing = ""
         self._dialed_epoch = 0
         self._gone_epoch = 0
@@ -171,6 +173,7 @@ class Backup:
             link.close("no longer wanted")
             return
         self.link = link
+        self.primary_reads = link.newest_record_format
         self.told = ""
         self.disk.linked(asks=self.keeps_away)
         self._replicator.link(link.send)
@@ -328,6 +331,12 @@ class Backup:
         if successor not in group.members or group.damage_of(successor) or info is None or not info.alive:
             return True
         return self._host.now_ms - self._named_ms >= self._config.successor_wait_ms
+
+    @property
+    def handed_over_by(self) -> BrokerId:
+        """The primary that had named this broker as its successor when it began to campaign; "" for none."""
+        started = self._campaign_from
+        return started.primary if started is not None and started.successor == self._config.broker else ""
 
     @property
     def bar(self) -> str:

@@ -20,7 +20,7 @@ from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
 from understudy.ha.events import HaEvent, LinkRefused, LogLetGo, StatusChanged
 from understudy.ha.lost_records import own_loss
-from understudy.ha.primary import Primary
+from understudy.ha.primary import FormerPrimary, Primary
 from understudy.ha.status import BrokerStatus, since_text
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.disk_claim import DiskClaim
@@ -396,8 +396,16 @@ class HaBroker:
         transients_lost = replicator.lacks_transients
         replicator.unlink()
         replicator.vote_no_more()
+        former = self.backup.handed_over_by
         self.primary = Primary(
-            self.config, self.broker, self._coordination, group, self, self._next_request, replicator.vouched
+            self.config,
+            self.broker,
+            self._coordination,
+            group,
+            self,
+            self._next_request,
+            replicator.vouched,
+            FormerPrimary(broker=former, newest_record_format=self.backup.primary_reads) if former else None,
         )
         self.primary.suspended = self.backup.suspended
         self.primary.known(self.backup.brokers)

@@ -53,11 +53,15 @@ class LogFormat:
             f"{broker} {does}, {peer} reads formats up to {reads}: upgrade {peer} (the backups first, the primary last)"
         )
 
-    def raise_for(self, backups: Iterable[RemoteBackup]) -> bool:
-        """Go on to the newest format that all of them read. Returns whether it is another one."""
+    def raise_for(self, backups: Iterable[RemoteBackup], *others: int) -> bool:
+        """Go on to the newest format that all of them read, and that is above none of ``others``.
+
+        Returns:
+            Whether it is another one.
+        """
         if self.written == self._newest:
             return False
-        readable = min([self._newest, *[backup.newest_record_format for backup in backups]])
+        readable = min([self._newest, *others, *[backup.newest_record_format for backup in backups]])
         if readable <= self.written:
             return False
         self.written = readable

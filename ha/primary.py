@@ -52,6 +52,19 @@ EXPLAIN_EVERY_MS = 500
 """So often a backup that is not ready is told why, if that has changed."""
 
 
+@attrs.frozen(kw_only=True)
+class FormerPrimary:
+    """A primary that has handed over.
+
+    Attributes:
+        broker: which.
+        newest_record_format: the newest that it reads, as it has said on its link.
+    """
+
+    broker: BrokerId
+    newest_record_format: int
+
+
 class PrimaryHost(Protocol):
     """What a primary may ask of the HaBroker around it."""
 
@@ -67,6 +80,9 @@ class PrimaryHost(Protocol):
 
 class Primary:
     """The role.
+
+    Args:
+        former: the primary that has handed over to this broker, None if none has.
 
     Attributes:
         epoch_offset: offset of this epoch's EPOCH record.
@@ -85,6 +101,7 @@ class Primary:
         host: PrimaryHost,
         next_request: Callable[[], int],
         vouched: bool,
+        former: FormerPrimary | None = None,
     ) -> None:
         self._config = config
         self._broker = broker
@@ -96,6 +113,7 @@ class Primary:
         self.suspended = False
         self.epoch_offset = 0
         self._since_ms = broker.now_ms
+        self._former = former
         self.backups: dict[BrokerId, RemoteBackup] = {}
         self.absent = AbsentBackups(config.broker)
         self.log_format = LogFormat(broker.log, config.newest_record_format)
@@ -445,8 +463,16 @@ class Primary:
         self.hand_over.tick(now_ms)
 
     def _raise_format(self) -> None:
-        if self.log_format.raise_for(self.backups.values()):
+        if self.log_format.raise_for(self.backups.values(), *self._read_by_former()):
             self._host.happened(LogFormatRaised(epoch=self.epoch, record_format=self.log_format.written))
+
+    def _read_by_former(self) -> list[int]:
+        """The format that the former primary reads, while it is to be expected: it has not left, and is brought up next."""
+        former = self._former
+        if former is None or former.broker in self.backups or not self.absent.runs(former.broker):
+            return []
+        waits = self._broker.now_ms - self._since_ms < self._config.expected_timeout_ms
+        return [former.newest_record_format] if waits else []
 
     def _consider_expelling(self, backup: RemoteBackup, silent_ms: int, limit_ms: int) -> None:
         """Expel a listed backup that must leave, that the store says is dead, or that is silent for too long."""

@@ -10,6 +10,7 @@ import attrs
 import pytest
 
 from tests.simulation import calls
+from tests.simulation.operator import command
 from tests.simulation.release import AFTER_NEXT, FUTURE_KIND, NEXT, THIS, Release, future_record
 from tests.simulation.scenario import NEVER_MS, Hand, Scenario, named, scenario
 from tests.simulation.sim_node import SimNode
@@ -209,7 +210,7 @@ def test_who_waits_for_the_epoch_to_begin_is_looked_at_again() -> None:
         group.until("it leads, and its first record is not on its disk", lambda: primary.ha.primary is not None)
         leading = primary.ha.primary
         assert leading is not None
-        leading.log_format.raise_for = lambda backups: False  # type: ignore[method-assign]  # its time has not come
+        leading.log_format.raise_for = lambda backups, *others: False  # type: ignore[method-assign]  # its time has not come
         joiner.resume()
         group.until(  # by a link that it dialed because of this epoch: the one before ends
             "it waits", lambda: bool(leading._waiting_syncs) and joiner.ha.backup._dialed_epoch == leading.epoch
@@ -334,3 +335,27 @@ def test_versions_that_do_not_meet_are_refused() -> None:
         assert backup.up
         run(group, backup, THIS)
         group.ready()
+
+
+def test_a_step_down_to_a_newer_program_leaves_the_former_primary_in_the_set() -> None:
+    """The successor waits with the newer format for the former primary, which is upgraded last."""
+    with scenario() as group:
+        first = group.primary
+        for backup in group.backups:
+            run(group, backup, NEXT)
+        group.ready()
+        command(first, "step-down")
+        group.until("handed over", lambda: first.ha.primary is None)
+        first.pause()  # it takes its time to recover
+        group.until("led by another", lambda: group.cluster.primary() is not None)
+        group.run_ms(1_000)
+        assert written(group.primary) == 3
+        first.resume()
+        group.ready()
+        assert written(group.primary) == 3
+        group.run_ms(A_WHILE_MS)
+        assert written(group.primary) == 3
+        assert first.name in group.members
+        run(group, first, NEXT)
+        group.ready()
+        group.until("the newer format is written", lambda: written(group.primary) == 4)

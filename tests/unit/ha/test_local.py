@@ -796,9 +796,9 @@ def test_requests_that_waited_too_long_are_lost_and_not_begun(
     begun = []
     real = CoordinationStore.replace
 
-    def replace(self: CoordinationStore, *arguments: Any) -> Any:
+    def replace(self: CoordinationStore, *arguments: Any, **more: Any) -> Any:
         begun.append(arguments)
-        return real(self, *arguments)
+        return real(self, *arguments, **more)
 
     monkeypatch.setattr(CoordinationStore, "replace", replace)
 
