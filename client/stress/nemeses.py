@@ -11,6 +11,8 @@ import attrs
 
 from understudy.client.stress.place import Place
 
+KILL_PRIMARY: Final = "kill-primary"
+
 Heal = Callable[[], Awaitable[None]]
 
 
@@ -157,7 +159,7 @@ NEMESES: Final[dict[str, Nemesis]] = {
     each.name: each
     for each in (
         Nemesis(
-            name="kill-primary", needs="kill", hold_s=(0.1, 1.5), kills=True, fails_over=True,
+            name=KILL_PRIMARY, needs="kill", hold_s=(0.1, 1.5), kills=True, fails_over=True,
             strike=lambda scene: _kill(scene, [scene.primary]),
         ),
         Nemesis(
@@ -214,18 +216,29 @@ def possible(means: Collection[str]) -> list[str]:
 
 
 class Plan:
-    """Which nemesis comes next, drawn from a seed: each block has every kind once, and kills of the primary beside them."""
+    """Which nemesis comes next, drawn from a seed.
 
-    KILLS_BESIDE: Final = 3
+    Each block has every kind once. If kill-primary is among them, it comes three times around each other kind.
+    """
+
+    KILLS_AROUND: Final = 3
 
     def __init__(self, random: Random, names: Sequence[str]) -> None:
         self._random = random
         self._names = names
-        self._block: list[Nemesis] = []
+        self._block: list[str] = []
 
     def next(self) -> Nemesis:
         if not self._block:
-            beside = max(0, self.KILLS_BESIDE * (len(self._names) - 1)) if "kill-primary" in self._names else 0
-            names = [*self._names, *["kill-primary"] * beside]
-            self._block = [NEMESES[name] for name in self._random.sample(names, len(names))]
-        return self._block.pop()
+            self._block = self._drawn()
+        return NEMESES[self._block.pop()]
+
+    def _drawn(self) -> list[str]:
+        random, kill = self._random, KILL_PRIMARY
+        if kill not in self._names:
+            return random.sample(self._names, len(self._names))
+        others = [name for name in self._names if name != kill]
+        block = [kill]
+        for other in random.sample(others, len(others)):
+            block += random.sample([other, *[kill] * self.KILLS_AROUND], 1 + self.KILLS_AROUND)
+        return block

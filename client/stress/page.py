@@ -62,7 +62,7 @@ def make_page(report: Mapping[str, Any], run: Run, history: History) -> str:
         _zoom_buttons(taken, run),
     ]
     if taken:
-        plots += [_html(_zoomed(taken, history), "zoomed"), _html(_distribution(taken), "distribution")]
+        plots += [_html(_zoomed(taken, run.faults, history), "zoomed"), _html(_distribution(taken), "distribution")]
     return "\n".join(
         (
             "<!doctype html>",
@@ -277,14 +277,16 @@ def _band(fault: Fault, run: Run) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _zoomed(taken: Sequence[Failover], history: History) -> go.Figure:
-    """A row each: commits as ticks, from a second before the strike until a little after the first new one."""
+def _zoomed(taken: Sequence[Failover], faults: Sequence[Fault], history: History) -> go.Figure:
+    """A row each: commits as ticks, from a second before the strike until the next strike."""
     answers = sorted(tx.answered_s for tx in history.transactions.values() if tx.answered_s is not None)
     longest_s = min(LONGEST_ZOOM_S, max((each.ms or 0) / 1000 for each in taken) + BEFORE_S)
     x: list[float] = []
     y: list[str] = []
     for each in taken:
-        near = [at - each.fault.began_s for at in answers if -BEFORE_S <= at - each.fault.began_s <= longest_s]
+        began_s = each.fault.began_s
+        until_s = min((other.began_s for other in faults if other.began_s > began_s), default=float("inf"))
+        near = [at - began_s for at in answers if began_s - BEFORE_S <= at <= min(until_s, began_s + longest_s)]
         x += near
         y += [_row(each)] * len(near)
     figure = go.Figure()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from random import Random
 
@@ -25,6 +26,12 @@ def test_a_block_has_every_kind_once_and_three_kills_to_each_other_fault() -> No
     for seed in range(20):
         counts = Counter(drawn(seed, NAMES, block))
         assert counts == {"kill-primary": 10, "pause-backup": 1, "one-way": 1, "zk-kill": 1}
+
+
+def test_no_kind_waits_long_for_its_turn() -> None:
+    for seed in range(20):
+        others = [index for index, name in enumerate(drawn(seed, NAMES, 130)) if name != "kill-primary"]
+        assert max(second - first for first, second in itertools.pairwise(others)) <= 8
 
 
 def test_without_kills_every_kind_comes_equally_often() -> None:
