@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.broker_process import wait_until
 from tests.integration.zookeeper_group import ROOT, Load, check, group_on, nodes_of, status, stored
+from tests.stress.operator import order
 from understudy.ha.zookeeper_servers import Ensemble
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("broken_connections")]
@@ -43,3 +44,20 @@ def test_a_backup_takes_over_under_load(ensemble: Ensemble, tmp_path: Path) -> N
         said = [entry["what"] for entry in json.loads(shown)["history"]]
         assert said[0] == "founded by b1"
         assert len([what for what in said if "promoted" in what]) == 2
+
+
+def test_an_operator_hands_over_expels_and_admits(ensemble: Ensemble, tmp_path: Path) -> None:
+    hosts = f"{ensemble.hosts}/{tmp_path.name}"
+    with group_on(ensemble, tmp_path) as group, nodes_of(hosts) as nodes:
+        former = group.primary().name
+        leader = order(group, "step-down")["primary"]
+        assert stored(nodes, "group")["primary"] == leader != former
+        group.ready(*group.brokers)
+        assert order(group, "expel", former)["barred"] == [former]
+        assert [bar["broker"] for bar in stored(nodes, "group")["barred"]] == [former]
+        assert former not in stored(nodes, "group")["members"]
+        order(group, "admit", former)
+        group.ready(*group.brokers)
+        said = [entry["what"] for entry in json.loads(status(hosts, "--json")[1])["history"]]
+        assert any(f'successor "" -> "{leader}"' in what for what in said), said
+        assert any(what.startswith(f"{former} leaves the set; barred [] -> ") for what in said), said
