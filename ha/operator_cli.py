@@ -100,7 +100,7 @@ def step_down(
         if "has handed over to" not in error.said:
             _unknown(f"step-down: {error}. See: understudy status")
         answer = {}  # its words are the last that the former primary said, and enough
-    leader, epoch = _new_leader(address, answer.get("amqp"))
+    leader, epoch = _new_leader(address, answer)
     took_s = round(time.monotonic() - began, 3)
     done = {**answer, "primary": leader, "epoch": epoch, "took_s": took_s}
     former = f"{answer['broker']} has handed over to" if answer else "the new primary is"
@@ -199,21 +199,25 @@ def _ask(address: AmqpAddress, command: str, arguments: dict[str, Any]) -> dict[
     return found
 
 
-def _new_leader(address: AmqpAddress, successor: str | None) -> tuple[BrokerId, int]:
-    """Wait until a broker serves; returns which, and its epoch."""
-    if successor:
-        named = AmqpAddress.parse(successor)
+def _new_leader(address: AmqpAddress, answer: dict[str, Any]) -> tuple[BrokerId, int]:
+    """Wait until a broker serves; returns which, and its epoch. ``answer``: of the former primary, empty if it was lost."""
+    if answer:
+        named = AmqpAddress.parse(answer["amqp"])
         address = attrs.evolve(address, host=named.host, port=named.port)
     deadline = time.monotonic() + LEADS_WITHIN_S
     while True:
         try:
-            answer = _ask(address, "whoami", {})
+            said = _ask(address, "whoami", {})
+        except CallRefusedError:  # a user who may not ask that: the refusal comes from a broker that serves
+            if answer:
+                return answer["successor"], answer["epoch"] + 1
+            raise
         except (NotConnectedError, OutcomeUnknownError) as error:
             if time.monotonic() >= deadline:
                 _unknown(f"step-down: nobody leads after {LEADS_WITHIN_S:.0f} s: {error}")
             time.sleep(LOOK_EVERY_S)
             continue
-        return str(answer["broker"]), int(answer["epoch"])
+        return str(said["broker"]), int(said["epoch"])
 
 
 # -- expel and admit ------------------------------------------------------------------------------------------------------

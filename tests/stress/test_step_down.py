@@ -115,11 +115,20 @@ name = "clerk"
 password_hash = "{hash_password("secret", bytes(16), ln=1)}"
 [users.vhosts]
 "/" = {{ configure = ".*", write = ".*", read = ".*", admin = "^whoami$" }}
+[[users]]
+name = "captain"
+password_hash = "{hash_password("secret", bytes(16), ln=1)}"
+[users.vhosts]
+"/" = {{ configure = "^amq", write = "^amq", read = "^amq", admin = "^step-down$" }}
 """
     with running_group(tmp_path, user, brokers=2) as group:
         said = refused(group, "step-down", "--user", "clerk", "--password", "secret")
         assert "403" in said
         assert "step-down" in said
+        former = group.primary().name
+        done = order(group, "step-down", "--user", "captain", "--password", "secret")
+        assert (done["broker"], done["epoch"]) == (former, 2), "it may ask for nothing but that"
+        group.ready(*group.brokers)
         for broker in group.running():
             assert broker.stop() == 0
         assert "no broker of" in refused(group, "step-down")
