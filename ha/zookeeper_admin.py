@@ -29,7 +29,7 @@ from understudy.ha.store_nodes import (
 from understudy.ha.unclean import EPOCHS_DRAWN, forced_group
 from understudy.ha.zookeeper import NodeExistsError, NoNodeError, UnreachedError, VersionError, ZooKeeperSession
 
-CONNECT_S: Final = 10.0
+CONNECT_S: Final = 5.0
 """A command gives up after so long without a server."""
 WAIT_S: Final = 10.0
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.integration.broker_process import wait_until
+from tests.integration.cluster_process import running_cluster
 from tests.integration.zookeeper_group import ROOT, Load, check, group_on, nodes_of, status, stored
 from tests.stress.operator import order
 from understudy.ha.zookeeper_servers import Ensemble
@@ -29,8 +32,6 @@ def test_a_backup_takes_over_under_load(ensemble: Ensemble, tmp_path: Path) -> N
                 old.kill()
                 wait_until("another broker leads", lambda old=old: stored(nodes, "group")["primary"] != old.name)  # type: ignore[misc]
                 load.goes_on()
-                code, _, errors = status(hosts, "--expect", "active")
-                assert code == 0, errors
                 code, _, errors = status(hosts, "--expect", "ready")
                 assert (code, old.name in errors) == (3, True)
                 wait_until("its session has ended", lambda old=old: nodes.exists(f"{ROOT}/live/{old.name}") is None)  # type: ignore[misc]
@@ -61,3 +62,17 @@ def test_an_operator_hands_over_expels_and_admits(ensemble: Ensemble, tmp_path: 
         said = [entry["what"] for entry in json.loads(status(hosts, "--json")[1])["history"]]
         assert any(f'successor "" -> "{leader}"' in what for what in said), said
         assert any(what.startswith(f"{former} leaves the set; barred [] -> ") for what in said), said
+
+
+def test_a_cluster_with_a_server_of_its_own(tmp_path: Path) -> None:
+    """`understudy cluster --zookeeper embedded`: it is there for the brokers, and gone after them."""
+    with running_cluster(tmp_path, "--zookeeper", "embedded", brokers=2) as cluster:
+        section = tomllib.loads((cluster.data / "b2.toml").read_text())["coordination"]
+        assert section["kind"] == "zookeeper"
+        (hosts,) = section["hosts"]
+        code, shown, errors = status(hosts, "--wait", "ready", "--json")
+        assert code == 0, errors
+        assert {row["broker"] for row in json.loads(shown)["brokers"]} == {"b1", "b2"}
+    host, port = hosts.split(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
