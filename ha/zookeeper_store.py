@@ -70,6 +70,9 @@ MAX_BACKLOG: Final = 1_000
 TRY_AGAIN_S: Final = 0.2
 """After something could not be read or written for another reason than a lost connection."""
 
+COMPLAIN_EVERY_S: Final = 2.0
+"""Why the store is lost is logged at once, and as often at most when the reason changes: servers may refuse in turn."""
+
 PROMOTABLE: Final = frozenset({BrokerStatus.READY.value, BrokerStatus.ACTIVE.value})
 WRITES_TRIED: Final = 3
 """A write whose node has another version, but holds what was expected: somebody has edited it."""
@@ -151,6 +154,7 @@ class ZooKeeperCoordination:
         self._told: tuple[GroupState | None, dict[BrokerId, BrokerInfo]] | None = None
         self._unreadable: dict[str, str] = {}
         self._to_trim = False
+        self._complained_s = 0.0
         self._stopped = False
 
     async def start(self) -> None:
@@ -218,6 +222,8 @@ class ZooKeeperCoordination:
                     self._held = None  # whether it was written is unknown
                     self._stale.add(self._paths.group)
                     self._wake.set()
+                    if isinstance(error, NoNodeError):
+                        self._begin_anew()
                     _log.info("coordination request lost", reason=str(error))
             self._listener.answered(request.number, answer, group)
             self._turn()
@@ -285,7 +291,7 @@ class ZooKeeperCoordination:
 
     def _connected(self, connected: bool) -> None:
         if connected:
-            self._stale |= {self._paths.group, self._paths.brokers, self._paths.live}
+            self._stale |= {self._paths.group, self._paths.brokers, self._paths.live, self._paths.ready}
             self._stale |= {broker_path(self._paths.brokers, broker) for broker in self._rows}
             self._wake.set()
         else:
@@ -317,10 +323,18 @@ class ZooKeeperCoordination:
             except UnreachedError as error:
                 if self._session.is_connected:
                     self._set_trouble(str(error))
+            except NoNodeError as error:
+                self._begin_anew()
+                self._set_trouble(str(error))
             except StoreError as error:
                 self._set_trouble(str(error))
             else:
                 self._tell()
+
+    def _begin_anew(self) -> None:
+        """Somebody has removed folders: make them again, and everything of this broker."""
+        self._registered = 0
+        self._connected(True)
 
     async def _register(self) -> None:
         """Make the node that says that this broker lives, unless it is there; the folders before, the first time.
@@ -400,6 +414,11 @@ class ZooKeeperCoordination:
         try:
             if paths.live in stale:
                 self._live = frozenset(await session.children(paths.live, watch=True))
+            if paths.ready in stale:
+                names = await session.children(paths.ready, watch=True)
+                if self._ready is not None and self._broker not in names:
+                    self._written = self._ready = None
+                    self._wake.set()
             if paths.brokers in stale:
                 names = await session.children(paths.brokers, watch=True)
                 stale |= {broker_path(paths.brokers, name) for name in names if name not in self._rows}
@@ -472,9 +491,11 @@ class ZooKeeperCoordination:
         before, self.trouble = self.trouble, trouble
         if self._stopped or trouble == before:
             return
-        if trouble:
+        turned = bool(trouble) != bool(before)
+        if trouble and (turned or self._loop.time() - self._complained_s >= COMPLAIN_EVERY_S):
+            self._complained_s = self._loop.time()
             _log.warning("coordination lost", reason=trouble)
-        if bool(trouble) != bool(before):
+        if turned:
             if trouble:
                 self._listener.coordination_lost()
             else:

@@ -175,6 +175,15 @@ def test_a_group_that_was_edited_into_nonsense(place: Place, load: Load) -> None
         wait_until("all brokers are back", place.connected)
 
 
+def removed(nodes: KazooClient, path: str) -> bool:
+    """Remove a folder and what is in it, in one step: brokers make it again at once. False if it has changed meanwhile."""
+    removal = nodes.transaction()
+    for name in nodes.get_children(path):
+        removal.delete(f"{path}/{name}")
+    removal.delete(path)
+    return all(done is True for done in removal.commit())
+
+
 def test_rows_that_were_edited_or_removed(place: Place, load: Load) -> None:
     """A row that cannot be read, or is gone, is no dead broker; a broker whose live node is gone makes it again."""
     epoch = place.epoch()
@@ -185,8 +194,17 @@ def test_rows_that_were_edited_or_removed(place: Place, load: Load) -> None:
         wait_until("it is told", lambda: f"{ROOT}/brokers/{primary} cannot be read" in other.log_text())
         nodes.delete(f"{ROOT}/brokers/{primary}")
         wait_until("it shows itself again", lambda: nodes.exists(f"{ROOT}/brokers/{primary}"))
-        nodes.delete(f"{ROOT}/live/{other.name}")
-        wait_until("it is there again", lambda: nodes.exists(f"{ROOT}/live/{other.name}"))
+        for folder in ("ready", "live"):
+            path = f"{ROOT}/{folder}/{other.name}"
+            nodes.delete(path)
+            wait_until("it is there again", lambda path=path: nodes.exists(path))  # type: ignore[misc]
+        for folder in ("live", "ready", "history"):
+            wait_until(f"{folder} is removed", lambda folder=folder: removed(nodes, f"{ROOT}/{folder}"))  # type: ignore[misc]
+        for name in place.group.brokers:
+            wait_until(
+                f"{name} is shown again",
+                lambda name=name: nodes.exists(f"{ROOT}/live/{name}") and nodes.exists(f"{ROOT}/ready/{name}"),  # type: ignore[misc]
+            )
     assert place.epoch() == epoch
 
 
