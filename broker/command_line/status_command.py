@@ -83,16 +83,18 @@ def unmet(group: Mapping[str, Any], expected: str) -> list[str]:
 
     Args:
         group: as ``understudy status --json`` has it.
-        expected: ``active``: a broker leads and serves. ``ready``: and each other broker that is known could take over.
+        expected: ``active``: a broker leads and serves. ``ready``: and each other broker that is known, and that no operator has
+            expelled, could take over.
     """
     rows = group["brokers"]
+    barred = {*(group.get("barred") or ()), *(name for row in rows for name in row.get("barred") or ())}
     serving = [row["broker"] for row in rows if row["status"] in ("active", "standalone")]
     found = [] if serving else ["no broker is active"]
     if expected == "ready":
         found += [
             f"{row['broker']} is {row['status']}" + "".join(f": {blocker}" for blocker in row["blockers"])
             for row in rows
-            if row["status"] not in ("active", "standalone", "ready")
+            if row["status"] not in ("active", "standalone", "ready") and row["broker"] not in barred
         ]
     return found
 

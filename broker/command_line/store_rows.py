@@ -79,6 +79,7 @@ def _group(stored: Mapping[str, Any]) -> dict[str, Any]:
         "primary": primary,
         "in_sync": members,
         "min_insync": stored.get("min_insync"),
+        "barred": stored.get("barred", {}),
         "brokers": rows,
         "history": stored.get("history", []),
     }

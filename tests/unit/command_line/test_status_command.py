@@ -97,6 +97,14 @@ def test_what_is_expected(statuses: tuple[str, ...], active: list[str], ready: l
     assert (unmet(group(*statuses), "active"), unmet(group(*statuses), "ready")) == (active, ready)
 
 
+def test_a_broker_that_an_operator_has_expelled_need_not_be_ready() -> None:
+    found = group("active", "ready", "joining")
+    assert unmet(found, "ready") == ["b2 is joining: why"]
+    assert unmet(found | {"barred": ["b2"]}, "ready") == []
+    found["brokers"][0]["barred"] = {"b2": "expelled by ann"}
+    assert unmet(found, "ready") == []
+
+
 FULL = {"group": "g", "epoch": 1, "primary": "b1", "in_sync": ["b1"], "min_insync": 1}
 
 
