@@ -5,7 +5,7 @@
 Two things are measured, in processor time of the loop's thread, since other processes that want the CPU do not count: how long
 each collection of cycles takes, whoever asks for it; and how long the loop is held by whatever it is. For that a timer is due
 every 2 ms. What the thread has used between two calls of it is how long something held the loop, in a turn that had nothing
-else to do; an upper bound in one that had.
+else to do; an upper bound in one that had. Each hold is told with the longest step in it, of those in ``STEPS``.
 """
 
 from __future__ import annotations
@@ -16,38 +16,80 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from understudy.broker.config import load
+from understudy.broker.core.broker import Broker
+from understudy.broker.core.node import BrokerNode
+from understudy.broker.core.turn import TurnEngine
+from understudy.broker.server.client_session import ClientSession
+from understudy.broker.server.garbage import GarbageCollector
+from understudy.broker.server.heap import Heap
 from understudy.broker.server.node_driver import NodeDriver
 from understudy.broker.server.run import serve
+from understudy.replicator.broker_replicator import BrokerReplicator
 
 BEAT_S = 0.002
 WORST = 10
+STEPS: list[tuple[type, str]] = [
+    (BrokerNode, "answer"),
+    (BrokerNode, "gather"),
+    (BrokerNode, "after_turn"),
+    (BrokerNode, "checkpoint"),
+    (BrokerNode, "tick"),
+    (BrokerNode, "durable_to"),
+    (Broker, "purge"),
+    (BrokerReplicator, "take"),
+    (ClientSession, "data_received"),
+    (GarbageCollector, "look"),
+    (Heap, "look"),
+    (NodeDriver, "begin_group"),
+    (NodeDriver, "flush_clients"),
+    (NodeDriver, "flush_links"),
+    (TurnEngine, "durable"),
+]
+"""What a loop does that may take long; a step may be part of another."""
 
 
 class Probe:
-    """The longest holds since the last report, as (milliseconds, seconds since the start); the longest collection."""
+    """The longest holds since the last report, as (milliseconds, seconds since the start, step); the longest collection."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, report: Path) -> None:
         self._loop = loop
         self._report = report
         self._started = time.monotonic()
         self._used = time.thread_time()
-        self._holds: list[tuple[float, float]] = []
+        self._holds: list[tuple[float, float, str]] = []
+        self._step = (0.0, "")
         self._collecting = self._longest_collection = 0.0
         gc.callbacks.append(self._collects)
+        for owner, name in STEPS:
+            setattr(owner, name, self._timed(getattr(owner, name), f"{owner.__name__}.{name}"))
         loop.add_signal_handler(signal.SIGUSR2, self.write)
         self._beat()
 
     def _beat(self) -> None:
         used = time.thread_time()
-        self._holds.append(((used - self._used) * 1_000, time.monotonic() - self._started))
+        self._holds.append(((used - self._used) * 1_000, time.monotonic() - self._started, self._step[1]))
+        self._step = (0.0, "")
         if len(self._holds) > 100 * WORST:
             self._cut()
         self._used = used
         self._loop.call_later(BEAT_S, self._beat)
+
+    def _timed(self, step: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def timed(*arguments: Any, **named: Any) -> Any:
+            began = time.thread_time()
+            try:
+                return step(*arguments, **named)
+            finally:
+                took = time.thread_time() - began
+                if took > 2 * self._step[0]:  # else a part of it, or another, is what counts
+                    self._step = (took, name)
+
+        return timed
 
     def _collects(self, phase: str, _: dict[str, int]) -> None:
         now = time.thread_time()

@@ -100,7 +100,7 @@ def longest_collection_ms(group: ProbedGroup, when: str) -> float:
     longest = 0.0
     for broker in group.probed:
         row, found = broker.row(), broker.probe()
-        holds = ", ".join(f"{ms:.1f} ms at {at:.1f} s" for ms, at in found["holds"][:5])
+        holds = ", ".join(f"{ms:.1f} ms at {at:.1f} s ({step})" for ms, at, step in found["holds"][:5])
         print(
             f"  {broker.name} ({row['role']}): {broker.resident_bytes() >> 20} MiB; loop held {holds}; longest collection",
             end=" ",
