@@ -89,7 +89,7 @@ def _kill_and_restart(compose: Compose, kills: int, report: dict[str, object], *
     until(compose.unready, READY_S)
     client = Client(list(compose.brokers.values()), USER, PASSWORD)
     client.commit(time.monotonic() + FAILOVER_S)
-    client.drain()
+    client.drain(time.monotonic() + FAILOVER_S)
     client.committed.clear()
     outages_s = []
     for _ in range(kills):
@@ -106,7 +106,7 @@ def _kill_and_restart(compose: Compose, kills: int, report: dict[str, object], *
             f"docker kill {victim}: first commit after {outages_s[-1]:.2f} s, whole again after {whole_s:.1f} s",
             flush=True,
         )
-    found = client.drain()
+    found = client.drain(time.monotonic() + FAILOVER_S)
     for queue, bodies in found.items():
         if missing := set(client.committed) - set(bodies):
             raise CheckError(f"queue {queue} lacks what was committed: {sorted(missing)}")

@@ -60,9 +60,13 @@ class Client:
                 return time.monotonic()
         raise TimeoutError("no broker has committed a transaction")
 
-    def drain(self) -> dict[str, list[str]]:
-        """Take everything out of both queues."""
-        channel = self._channel or self._connect()
+    def drain(self, deadline_s: float) -> dict[str, list[str]]:
+        """Take everything out of both queues.
+
+        Raises:
+            TimeoutError: no broker lets this client in until ``deadline_s``.
+        """
+        channel = self._connect_anew(deadline_s)
         found: dict[str, list[str]] = {}
         for queue in QUEUES:
             found[queue] = []
@@ -72,6 +76,15 @@ class Client:
                     break
                 found[queue].append(body.decode())
         return found
+
+    def _connect_anew(self, deadline_s: float) -> BlockingChannel:
+        """A connection that stood idle, and sent no heartbeats, may have been closed by its broker."""
+        while time.monotonic() < deadline_s:
+            try:
+                return self._connect()
+            except (AMQPError, AMQPConnectorException, OSError):
+                time.sleep(0.01)
+        raise TimeoutError("no broker lets a client in")
 
     def _connect(self) -> BlockingChannel:
         host = self._hosts[self._next]
