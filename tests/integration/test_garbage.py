@@ -50,14 +50,16 @@ def open_connection(port: int, timeout_s: float) -> socket.socket:
     return sock
 
 
-def answer(port: int, data: bytes, timeout_s: float = 5.0) -> bytes:
-    """Everything the broker says until it closes."""
+def answer(port: int, data: bytes, timeout_s: float = 5.0, until: bytes | None = None) -> bytes:
+    """Everything the broker says until it closes, or until it has said ``until`` in a whole frame."""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as sock:
         got = b""
         try:
             sock.sendall(data)
             while piece := sock.recv(65536):
                 got += piece
+                if until is not None and until in got and got.endswith(b"\xce"):
+                    break
         except (ConnectionError, TimeoutError):
             pass
         return got
@@ -106,8 +108,9 @@ def test_not_amqp_is_told_our_version(broker: BrokerProcess, witness: pika.Block
 def test_bad_frames_get_connection_close(
     broker: BrokerProcess, witness: pika.BlockingConnection, data: bytes, code: int
 ) -> None:
-    got = answer(broker.port, HANDSHAKE + data + bytes(8), timeout_s=2)
-    at = got.find(struct.pack(">HH", 10, 50))
+    close = struct.pack(">HH", 10, 50)
+    got = answer(broker.port, HANDSHAKE + data + bytes(8), until=close)
+    at = got.find(close)
     assert at >= 0, got
     text_length = got[at + 6]
     found = struct.unpack_from(">H", got, at + 4)[0], got[at + 7 : at + 7 + text_length]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,14 @@ from tests.simulation.shrinking.ddmin import ddmin
 from tests.simulation.shrinking.shrinker import among
 
 MUTATION = "closed-at-promotion-is-aborted"
+LIKELY = 72
+"""Such a seed, whose runs are short. It is looked at first: the search takes half a minute."""
 
 
 @pytest.fixture(scope="module")
 def seed() -> int:
     """The first that fails with the mutation and has strikes to leave out: which one that is changes with every story."""
-    for seed in range(200):
+    for seed in chain((LIKELY,), range(200)):
         script, _ = Script.of_seed(seed, MUTATION)
         if script.finds == Finding("G2", "checkers/reference") and len(script.strikes) >= 8:
             return seed

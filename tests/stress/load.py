@@ -166,7 +166,7 @@ class Books:
 def undisturbed(group: Group, name: str) -> Iterator[None]:
     """Clients at work before, during and after what happens inside, to whom and to whose brokers nothing may happen."""
     before = group.ready()
-    load = Load([group.primary().port], movers=3, name=name, stays=True)
+    load = Load([group.primary().port], movers=3, name=name, stays=True, pace_s=0.01)
     load.declare()
     with load.running():
         load.wait_busy()

@@ -1,4 +1,6 @@
-"""All three brokers are killed at once under load, and started again in each of the six orders (G1 to G5, G8).
+"""All three brokers are killed at once under load, and started again in each order (G1 to G5, G8).
+
+The two backups are alike: of the six orders those three are run in which the primary, ``b1``, comes first, second and last.
 
 On one host the backups would be a millisecond behind the primary, and a lost promise would be found by luck only. So one of them is
 stopped shortly before: it has not even read what the others hold, and where a backup is started first it is this one.
@@ -6,7 +8,6 @@ stopped shortly before: it has not even read what the others hold, and where a b
 
 from __future__ import annotations
 
-import itertools
 import time
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tests.stress.load import Books, Load
 
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(240)]
 
-ORDERS = list(itertools.permutations(("b1", "b2", "b3")))
+ORDERS = [("b1", "b2", "b3"), ("b2", "b1", "b3"), ("b2", "b3", "b1")]
 LAG_S = 0.3
 """So long one backup is behind: enough for many commits, too short for its expulsion."""
 PAUSE_S = 0.7
@@ -34,6 +35,7 @@ def test_killed_at_once_and_started_in_any_order(tmp_path: Path, order: tuple[st
         first.declare()
         declare(first.finder, ["c"])
         primary = group.primary()
+        assert primary.name == "b1"
         stream = Confirmer("c", primary.port, "c")
         with first.running():
             stream.start()

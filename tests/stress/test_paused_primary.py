@@ -40,7 +40,7 @@ def test_what_a_paused_primary_answers_afterwards_is_kept(tmp_path: Path) -> Non
 
         old.pause()
         paused_at = time.monotonic()
-        free = Load([broker.port for broker in others], movers=4, name="f", queues=stuck.queues)
+        free = Load([broker.port for broker in others], movers=4, name="f", queues=stuck.queues, pace_s=0.05)
         with free.running():
             new = wait_until(
                 "another broker leads",

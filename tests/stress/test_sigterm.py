@@ -75,8 +75,7 @@ class UnderLoad:
         return f"{dict(self.movers.counts())}, unknown resolved {dict(resolved)}, {[each.sent for each in self.streams]} sent"
 
 
-@pytest.mark.parametrize("number", range(3))
-def test_a_broker_alone(tmp_path: Path, number: int) -> None:
+def test_a_broker_alone(tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
     broker = BrokerProcess(tmp_path / "alone")
     failed = True

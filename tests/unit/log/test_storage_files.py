@@ -308,7 +308,7 @@ def file(tmp_path: Path) -> DiskFile:
     made = FileStorage(tmp_path).create("f", 64 * PAGE_BYTES)
     made.write([b"x" * PAGE_BYTES], 0)
     if made._direct < 0:
-        pytest.skip(f"{tmp_path} is on a file system without O_DIRECT")
+        pytest.fail(f"{tmp_path} is on a file system without O_DIRECT: set TMPDIR to one that has it")
     made.sync()
     return made
 
