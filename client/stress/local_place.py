@@ -249,15 +249,19 @@ class LocalPlace:
         if self._zookeeper is not None and name in self._zookeeper.addresses:
             await self._zookeeper.kill(name)
             return
-        await self._processes.kill(name)
         await self._no_port(name)
+        await self._processes.kill(name)
 
     async def stop(self, name: str) -> None:
-        await self._processes.stop(name)
         await self._no_port(name)
+        await self._processes.stop(name)
 
     async def _no_port(self, name: str) -> None:
-        """A process that is gone has no port that takes connections, nor has its proxy."""
+        """A process that is gone has no port that takes connections, nor has its proxy.
+
+        Before the kill: a backup dials at once when its link is lost, and a connection that the proxy still takes then hangs, in
+        place of the refusal by which the backup knows that the process is gone.
+        """
         if self._proxy is not None:
             await self._proxy.say({"close": name})
 
