@@ -154,6 +154,7 @@ class ZooKeeperCoordination:
         self._told: tuple[GroupState | None, dict[BrokerId, BrokerInfo]] | None = None
         self._unreadable: dict[str, str] = {}
         self._to_trim = False
+        self._complaint = ""
         self._complained_s = 0.0
         self._stopped = False
 
@@ -489,11 +490,12 @@ class ZooKeeperCoordination:
 
     def _set_trouble(self, trouble: str) -> None:
         before, self.trouble = self.trouble, trouble
-        if self._stopped or trouble == before:
+        if self._stopped:
             return
         turned = bool(trouble) != bool(before)
-        if trouble and (turned or self._loop.time() - self._complained_s >= COMPLAIN_EVERY_S):
-            self._complained_s = self._loop.time()
+        now_s = self._loop.time()
+        if trouble and (turned or (trouble != self._complaint and now_s - self._complained_s >= COMPLAIN_EVERY_S)):
+            self._complaint, self._complained_s = trouble, now_s
             _log.warning("coordination lost", reason=trouble)
         if turned:
             if trouble:
