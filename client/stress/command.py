@@ -88,7 +88,13 @@ def stress(
         )
     except WishError as error:
         _bad(str(error))
-    report = _carried_out(wishes, folder := _folder(out), as_json=as_json)
+    folder = _folder(out)
+    try:
+        report = _carried_out(wishes, folder, as_json=as_json)
+    except typer.Exit:  # interrupted
+        if out is None:
+            shutil.rmtree(folder)
+        raise
     if report["ok"] and out is None:
         shutil.rmtree(folder)
     else:

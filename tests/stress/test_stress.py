@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -65,10 +66,10 @@ def test_bad_input_ends_with_code_2() -> None:
     assert "there is no earthquake; there are kill-primary, kill-backup" in done.stderr
 
 
-def test_ctrl_c_stops_every_process(tmp_path: Path) -> None:
-    out = tmp_path / "out"
+def test_ctrl_c_stops_every_process_and_leaves_no_folder(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [PROGRAM, "stress", "--local", "--nemesis", "pause-primary,one-way", "--out", str(out)],
+        [PROGRAM, "stress", "--local", "--nemesis", "pause-primary,one-way"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -79,11 +80,12 @@ def test_ctrl_c_stops_every_process(tmp_path: Path) -> None:
         if "faults come" in line:
             break
     assert said, "it has ended"
-    assert len(processes_of(out)) >= 6  # brokers and ZooKeeper servers
+    assert len(processes_of(tmp_path)) >= 6  # brokers and ZooKeeper servers
     process.send_signal(signal.SIGINT)
     rest = process.communicate(timeout=LIMIT_S)[0]
     assert process.returncode == 130, "".join(said) + rest
-    assert processes_of(out) == []
+    assert processes_of(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def processes_of(folder: Path) -> list[str]:
@@ -94,6 +96,6 @@ def processes_of(folder: Path) -> list[str]:
             command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if str(folder / "cluster") in command:
+        if str(folder) in command:
             found.append(command)
     return found
