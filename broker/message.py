@@ -31,7 +31,7 @@ class Message:
     ``properties`` are the raw bytes of the AMQP content header after the body size (flags and list), forwarded as they
     came. ``body`` may have been spilled: :meth:`content` reads it; a large one is no ``bytes`` (``broker.chunks``), but has
     their methods, or those of a ``memoryview``; ``size`` is its length in bytes. ``offset`` is that of the log
-    record that carries the body; 0 for a message that was never logged.
+    record that carries the body, or its first part; 0 for a message that was never logged.
     """
 
     __slots__ = ("body", "exchange", "offset", "persistent", "properties", "routing_key", "size")
@@ -49,6 +49,12 @@ class Message:
         """The body."""
         body = self.body
         return body if isinstance(body, _IN_MEMORY) else body.read()
+
+    def give_body(self, body: bytes, offset: int) -> None:
+        """Its body, which stands in the log from ``offset`` on, is whole."""
+        self.body = body
+        self.size = len(body)
+        self.offset = offset
 
     def spill(self, spill: Spill) -> None:
         """Let the body go from memory, if it is there and ``spill`` has room. An empty one takes none."""

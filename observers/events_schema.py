@@ -267,7 +267,7 @@ class Close(Event):
     """A transaction is complete: nothing is added to it any more. At the place of its PREPARE or DTX_PREPARE.
 
     Attributes:
-        events: how many operations it has.
+        events: how many operations it has; a large body counts its parts, too, which have no events here.
         digest: over their heads, in hexadecimal; a broker that holds the same has the same digest.
         durable_events, durable_digest: the same of what a journal keeps.
     """

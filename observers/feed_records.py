@@ -43,6 +43,8 @@ class RecordEvents:
             record.TX_ENQUEUE: self._tx_enqueue,
             record.TX_ENQUEUE_TIMED: self._tx_enqueue,
             record.TX_DEQUEUE: self._tx_dequeue,
+            record.TX_BODY_PART: self._body_part,
+            record.TX_ENQUEUE_PARTED: self._tx_enqueue_parted,
             record.PREPARE: self._prepare,
             record.COMMIT: self._commit,
             record.ROLLBACK: self._rollback,
@@ -64,6 +66,17 @@ class RecordEvents:
         tx_id, targets, at = record.decode_tx_enqueue_targets(buf, at, end)
         tx = self._to.context.transactions.get(tx_id) or self._to.of_tx(tx_id, offset)
         self._come(tx.text, targets, buf, at, end, offset)
+
+    def _tx_enqueue_parted(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        tx_id, targets, at = record.decode_tx_enqueue_targets(buf, at, end)
+        body = record.decode_message_head(buf, at)[-1]  # it stands in parts: as if it stood here
+        self._come(
+            self._to.of_tx(tx_id, offset).text, targets, buf, at, body + record.decode_parted_tail(buf, end)[2], offset
+        )
+
+    def _body_part(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        """It opens its transaction, and is no event itself: the message's record tells of it."""
+        self._to.of_tx(record.decode_body_part_place(buf, at)[0], offset)
 
     def _come(self, tx: str, targets: list[record.Target], buf: bytes, at: int, end: int, offset: int) -> None:
         """A message comes to ``targets``: by ids, or in a transaction by places. Most events are made here: no detours."""

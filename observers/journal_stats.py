@@ -66,6 +66,7 @@ def journal_stats(storage: Storage) -> list[SegmentStats]:
     segments: list[SegmentStats] = []
     pins: list[Counter[str]] = []
     checkpoints: list[int] = []
+    bodies: dict[tuple[int, int], int] = {}
     bound = 0
     tail = JournalTail(storage)
     for each in tail.frames():
@@ -78,7 +79,7 @@ def journal_stats(storage: Storage) -> list[SegmentStats]:
             assert segment is not None
             now.used_bytes = tail.frame_at + len(each) - segment.data_start
             if each[3] == frames.BATCH_MAGIC[3]:
-                _count(each, now, pins[-1], owners, state.log.applied)
+                _count(each, now, pins[-1], owners, bodies, state.log.applied)
             else:
                 now.note_bytes += len(each)
                 if each[5] == journal_gate.CHECKPOINT:
@@ -117,14 +118,23 @@ def _name(queue: Queue) -> str:
     return queue.name if queue.vhost in ("", "/") else f"{queue.vhost}/{queue.name}"
 
 
-def _count(batch: bytes, now: SegmentStats, pins: Counter[str], owners: dict[int, str], applied: int) -> None:
+def _count(
+    batch: bytes,
+    now: SegmentStats,
+    pins: Counter[str],
+    owners: dict[int, str],
+    bodies: dict[tuple[int, int], int],
+    applied: int,
+) -> None:
+    """``bodies``: where the first part of each body stands, by transaction and number. Its message lives there."""
     header = frames.header_of_verified(batch)
     now.first_offset = now.first_offset or header.first_offset
     now.last_offset = header.last_offset
     offset = header.first_offset
     for kind, at, end in record.records_of(batch, frames.BATCH_HEADER_BYTES):
         size = end - at + record.HEAD.size
-        owner = owners.get(offset) if offset <= applied else _NOT_APPLIED
+        first = _first_part(batch, at, end, kind, offset, bodies)
+        owner = owners.get(first) if offset <= applied else _NOT_APPLIED
         if kind == record.HOLE:
             offset += int.from_bytes(batch[at : at + 4], "big")
             now.dead_bytes += size
@@ -136,6 +146,20 @@ def _count(batch: bytes, now: SegmentStats, pins: Counter[str], owners: dict[int
             now.live_records += 1
             pins[owner] += 1
         offset += 1
+
+
+def _first_part(batch: bytes, at: int, end: int, kind: int, offset: int, bodies: dict[tuple[int, int], int]) -> int:
+    """The offset of the first part of the body that this record is of; ``offset`` if it is of none."""
+    plain = kind & ~record.TRANSIENT
+    if plain == record.TX_BODY_PART:
+        tx_id, number, start = record.decode_body_part_place(batch, at)
+        if not start:
+            bodies[(tx_id, number)] = offset
+        return bodies.get((tx_id, number), offset)
+    if plain == record.TX_ENQUEUE_PARTED:
+        tx_id = record.decode_tx_enqueue_targets(batch, at, end)[0]
+        return bodies.get((tx_id, record.decode_parted_tail(batch, end)[1]), offset)
+    return offset
 
 
 def _explain(

@@ -7,6 +7,9 @@ from collections import Counter
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
+from understudy.broker.log.record import Target
+from understudy.broker.message import Message
+from understudy.broker.transactions.body_parts import PartedBody, Place
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.replicator import snapshot, wire
 from understudy.replicator.id_set import IdSet
@@ -40,6 +43,7 @@ class TxReplicatingSubscription(ReplicatingSubscription):
         self._scanned = 0
         self._logged = 0
         self._prepared = self._prepare_sent = False
+        self._read: tuple[PartedBody, memoryview] | None = None
         self.reach(base)
 
     def reach(self, base: int) -> None:
@@ -73,7 +77,12 @@ class TxReplicatingSubscription(ReplicatingSubscription):
             self._at += 1
             if not offset:
                 continue  # concerns only queues whose messages are not in the log
-            if message is None:
+            parts = self.tx.parts
+            if parts is not None and offset in parts.places:
+                raw = self._parted(offset, message, content, parts.places[offset])
+                if message is not None:
+                    ids.update(target[0] for target in content)
+            elif message is None:
                 for queue_id, entry_ids in content:
                     ids[queue_id] += len(entry_ids)
                 raw = record.encode_tx_dequeue(self.tx.tx_id, content)
@@ -89,3 +98,16 @@ class TxReplicatingSubscription(ReplicatingSubscription):
             self._prepare_sent = True
             records.append((branch.offset, record.encode_dtx_prepare(self.tx.tx_id, branch)))
         return snapshot.encode_transaction_piece(wire.TRANSACTION, records) if records else None
+
+    def _parted(self, offset: int, message: Message | None, targets: list[Target], place: Place) -> bytes:
+        """The record at ``offset``: a part of a body, or a message whose body stands in parts."""
+        tx, transient = self.tx, offset in self._transient_at
+        body, start, end = place
+        if message is None:
+            head = record.encode_body_part(tx.tx_id, body.number, start, end - start, transient)
+            if self._read is None or self._read[0] is not body:
+                self._read = (body, body.octets())  # a spilled one is read once, and not for each part
+            return head + self._read[1][start:end]
+        self._read = None
+        head, tail = record.encode_tx_enqueue_parted(tx.tx_id, targets, message, transient, body.number, tx.own)
+        return head + message.properties + tail

@@ -14,7 +14,7 @@ from understudy.broker.amqp.properties import header
 from understudy.broker.core.delivery_ledger import Delivery
 from understudy.broker.core.entry import ACQUIRED
 from understudy.broker.core.limits import TX_SIZE
-from understudy.broker.core.transacting import FLUSH_ACCEPTS, HEADERS_BIT, TX_NAME_HEADER
+from understudy.broker.core.transacting import FLUSH_ACCEPTS, HEADERS_BIT, TX_NAME_HEADER, TxPublish
 from understudy.broker.errors import PreconditionFailedError, ResourceErrorSoft
 from understudy.broker.message import Message
 from understudy.broker.transactions.xa_status import XaStatus
@@ -48,8 +48,10 @@ class Association:
 
     # -- what the channel does ------------------------------------------------------------------------------------
 
-    def publish(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> None:
-        """A publish within the branch, already routed."""
+    def publish(
+        self, queues: list[Queue], message: Message, expiration_ms: int | None, publish: TxPublish | None = None
+    ) -> None:
+        """A publish within the branch, already routed. ``publish`` records it, if `Transactions.publish` is not to."""
         if message.properties[0] & HEADERS_BIT and header(message.properties, TX_NAME_HEADER) is not None:
             raise PreconditionFailedError(f"header {TX_NAME_HEADER} within {self.work}: its xid names it")
         tx = self.work.tx
@@ -61,7 +63,7 @@ class Association:
         if tx.held_bytes > limit:
             self._broker.refused[TX_SIZE] += 1
             raise ResourceErrorSoft(f"{self.work} holds {tx.held_bytes} bytes, the limit is {limit}")
-        self._broker.transactions.publish(tx, queues, message, expiration_ms)
+        (publish or self._broker.transactions.publish)(tx, queues, message, expiration_ms)
 
     def settle(self, deliveries: list[Delivery], *, requeue: bool) -> None:
         """Acknowledgements are part of the branch, and keep their prefetch slots until it is ended here. A requeue is done now."""

@@ -24,6 +24,7 @@ from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.facts import UNTOLD
 from understudy.broker.core.large_permit import LargePermit
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.parted_bodies import PartedBodies
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.core.state import BrokerState
@@ -125,7 +126,7 @@ class Broker:
         self.epoch = 0
         self.name = ""
         self.unstable_bytes = 0
-        self.permit = LargePermit()
+        self.permit, self.parted_bodies = LargePermit(), PartedBodies(self)
         self.counters = {
             "published": 0,
             "confirmed": 0,
@@ -284,6 +285,11 @@ class Broker:
         if self._dequeues:
             self.close_dequeues()
 
+    def note_part(self) -> None:
+        """A part of a body is about to be appended: the parts behind it wait for it to become stable."""
+        self._eager = True
+        self.close_dequeues()
+
     def append_record(self, raw: bytes) -> int:
         """Append a rare record, after the dequeues that were settled before it."""
         self.close_dequeues()
@@ -363,6 +369,8 @@ class Broker:
     def advance(self) -> None:
         """Apply what has become stable, serve consumers, release what clients wait for."""
         self.log.apply_up_to(self.stability.stable_offset())
+        if self.parted_bodies.waiting:
+            self.parted_bodies.go_on()
         if not self.answering:
             return
         applied = self.log.applied

@@ -183,6 +183,12 @@ class Channel:
         self.held = True
         self.broker.complete(self.broker.log.end, self._reached, (self.given_up, action, args, False))
 
+    def hold(self, key: int) -> int:
+        """Take nothing more until :meth:`answered` is called with what this returns: method ``key`` is being carried out."""
+        self.awaiting = key
+        self.held = True
+        return self.given_up
+
     def answer_when_stable(self, offset: int, key: int, answer: Callable[[], None] | None) -> None:
         """Call ``answer`` when the log is applied up to ``offset``; until then the channel takes nothing more.
 
@@ -322,6 +328,7 @@ class Channel:
             self._postponed_bytes = 0
             self.connection.check_bounds()
         self.consuming.cancel_all()
+        self.publishing.end(reason)
         self.transacting.end(reason)
         self.distributed.end(reason)
         self.consuming.end()

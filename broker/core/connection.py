@@ -424,6 +424,15 @@ class Connection:
         if size_bytes >= MANY_READS_BYTES:
             self.broker.note_large(size_bytes)
 
+    def keeps(self, size_bytes: int) -> None:
+        """A message of that size has come whole and is not in the log yet; negative: it is, or is given up."""
+        self.published(0)  # the bounds are looked at when the turn ends
+        self.unstable_bytes += size_bytes
+        if size_bytes > 0:
+            self.broker.unstable_bytes += size_bytes
+        else:
+            self.broker.settled(-size_bytes)
+
     def turn_ended(self, offset: int) -> None:
         """What was published in this turn is outstanding until the log is applied up to ``offset``."""
         size = self._turn_bytes

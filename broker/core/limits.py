@@ -25,6 +25,8 @@ class Limits:
             again of other answers it is not read any more.
         tx_bytes: content of one transaction, and what each of its operations takes: 506 and rolled back above it.
         tx_memory_bytes: bodies and properties of one transaction: bodies beyond it are spilled to a file.
+        parted_bytes: a body from which on it stands in the log in parts (``parted_bodies``): no setting.
+        part_bytes: of a part; ``parts_in_flight_bytes``: of parts that are not stable.
         message_bytes: one body: 406 above it, before anything of it is kept.
         connections: open at once: 530 at connection.open for a further one.
         channel_max, frame_max, heartbeat_s: what is offered in connection.tune.
@@ -41,6 +43,9 @@ class Limits:
     outgoing_bytes_per_client: int = 8 << 20
     tx_bytes: int = 1 << 30
     tx_memory_bytes: int = 16 << 20
+    parted_bytes: int = 2 << 20
+    part_bytes: int = 1 << 20
+    parts_in_flight_bytes: int = 4 << 20
     message_bytes: int = 128 << 20
     connections: int = 10_000
     hold_commits: bool = False

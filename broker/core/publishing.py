@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.amqp.encode import ack_frame, nack_frame, return_frames, with_large_body
@@ -15,6 +16,7 @@ from understudy.broker.core.reserved_exchanges import RESERVED_EXCHANGES, Reserv
 from understudy.broker.errors import AccessRefusedError, NotFoundError, PreconditionFailedError, ResourceErrorSoft
 from understudy.broker.log.record import MAX_TARGETS
 from understudy.broker.message import MESSAGE_BYTES, Message
+from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 if TYPE_CHECKING:
     from understudy.broker.core.association import Association
@@ -50,6 +52,8 @@ class Publishing:
         self._registry = channel.broker.state.registry
         self.demarcation: Transacting | Association = channel.transacting
         self.confirming = False
+        self._parted_bytes = channel.broker.limits.parted_bytes
+        self._in_parts: tuple[TxBuffer, Message] | None = None
         self._next_tag = 0
         self._acked_tag = 0
         self._ack_upto = 0
@@ -93,6 +97,8 @@ class Publishing:
         message.offset = 0
         if not queues or immediate:
             queues = self._returned(message, queues, mandatory, immediate)
+        if size >= self._parted_bytes and self._published_in_parts(queues, message, expiration_ms):
+            return
         if self.demarcation.active:
             self.demarcation.publish(queues, message, expiration_ms)
             connection.published(MESSAGE_BYTES + len(routing_key) + size + len(properties))
@@ -124,6 +130,88 @@ class Publishing:
             self._nacked.append(self._next_tag)
             self._connection.write(nack_frame(self._channel.number, self._next_tag, False))
         return self.confirming
+
+    # -- bodies in parts ------------------------------------------------------------------------------------------
+
+    def _published_in_parts(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> bool:
+        """Publish ``message``, which is large, in parts. False if it is to stand in one record."""
+        if not self._broker.parted_bodies.wanted(queues, message):
+            return False
+        if self.demarcation.active:
+            self.demarcation.publish(queues, message, expiration_ms, self._publish_in_transaction)
+        else:
+            self._publish_own(queues, message, expiration_ms)
+        return True
+
+    def _publish_own(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> None:
+        """Outside of transactions: the message is a transaction of its own."""
+        broker = self._broker
+        tx = TxBuffer(broker.transactions.next_id())
+        tx.own = True
+
+        def record(living: list[Queue]) -> None:
+            enqueued_at, decided_at = broker.transactions.publish_own(tx, living, message, expiration_ms)
+            self._connection.published_to = decided_at
+            if self.confirming:
+                self._next_tag += 1
+                if self._unconfirmed is not None:
+                    self._unconfirmed.append((self._next_tag, enqueued_at))
+                broker.complete(decided_at, self._stored, (self._next_tag, tx))
+            else:
+                self._connection.published_plainly = True
+
+        self._hold_for_parts(tx, queues, message, record)
+
+    def _publish_in_transaction(
+        self, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None
+    ) -> None:
+        transactions = self._broker.transactions
+        self._hold_for_parts(
+            tx, queues, message, lambda living: transactions.publish(tx, living, message, expiration_ms)
+        )
+
+    def _hold_for_parts(
+        self, tx: TxBuffer, queues: list[Queue], message: Message, record: Callable[[list[Queue]], None]
+    ) -> None:
+        """Put the body into the log; then ``record`` the message, and let the channel take what comes next."""
+        channel, connection = self._channel, self._connection
+        size = MESSAGE_BYTES + len(message.routing_key) + message.size + len(message.properties)
+        awaited = channel.hold(BASIC_PUBLISH)
+        connection.keeps(size)
+        self._in_parts = (tx, message)
+
+        def over(whole: bool) -> None:
+            self._in_parts = None
+            connection.keeps(-size)
+            if whole:
+                connection.published(size)
+                # Of those outside the log nothing is left when they are deleted; of others their records tell.
+                record([queue for queue in queues if queue.logged or not queue.deleted])
+            channel.answered(_nothing, awaited)
+
+        self._broker.parted_bodies.begin(tx, message, over)
+
+    def end(self, reason: str) -> None:
+        """The channel dies. A message of which parts are missing in the log goes with it: its client may send it again."""
+        if self._in_parts is None:
+            return
+        tx, message = self._in_parts
+        self._broker.parted_bodies.give_up(message)
+        if tx.own:
+            self._broker.transactions.roll_back(tx, f"its channel ended: {reason}")
+            self._broker.transactions.forget_id(tx.tx_id)
+
+    def _stored(self, told: tuple[int, TxBuffer]) -> None:
+        """The transaction that a message was is decided."""
+        tag, tx = told
+        if tx.outcome is TxState.COMMITTED:
+            self._confirmed(tag)
+            return
+        self._nacked.append(tag)
+        if self._unconfirmed is not None:
+            self._unconfirmed = deque(each for each in self._unconfirmed if each[0] != tag)
+        if not self._channel.ended and not self._channel.closing:
+            self._connection.write(nack_frame(self._channel.number, tag, False))
 
     # -- routing --------------------------------------------------------------------------------------------------
 
@@ -259,6 +347,10 @@ class Publishing:
             confirmed.append(unconfirmed.popleft())
         for told in self._broker.on_confirmed:
             told(self._channel, confirmed)
+
+
+def _nothing() -> None:
+    """A publish is not answered."""
 
 
 __all__ = ["BASIC_PUBLISH", "Publishing"]

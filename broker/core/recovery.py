@@ -161,6 +161,8 @@ class Recovery:
                 self._hold_places(record.decode_enqueue(data, at, end)[0])
             elif plain in (record.TX_ENQUEUE, record.TX_ENQUEUE_TIMED):
                 self._hold_places(record.decode_tx_enqueue(data, at, end)[1])
+            elif plain == record.TX_ENQUEUE_PARTED:
+                self._hold_places(record.decode_tx_enqueue_parted(data, at, end).targets)
             elif plain in record.TOPOLOGY or plain in _UNDOING:
                 self._behind_gap.append((offset, bytes((plain,)) + data[at - 4 : end]))
             offset += 1

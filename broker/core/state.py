@@ -98,6 +98,8 @@ class BrokerState:
             record.TX_ENQUEUE: self._take_tx_enqueue,
             record.TX_ENQUEUE_TIMED: self._take_timed_tx_enqueue,
             record.TX_DEQUEUE: self._take_tx_dequeue,
+            record.TX_BODY_PART: self._take_body_part,
+            record.TX_ENQUEUE_PARTED: self._take_tx_enqueue_parted,
             record.PREPARE: self._take_prepare,
             record.COMMIT: self._take_commit,
             record.ROLLBACK: self._take_rollback,
@@ -257,6 +259,31 @@ class BrokerState:
     def _take_tx_dequeue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         tx_id, groups = record.decode_tx_dequeue(buf, at + 5)
         self.transaction(tx_id).add(offset, None, groups, buf[at:end], transient)
+
+    def _take_body_part(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        tx_id, number, start, octets, head_end = record.decode_body_part(buf, at + 5, end)
+        tx = self.transaction(tx_id)
+        if tx.bodies().gather(offset, number, start, octets):
+            tx.add(offset, None, (), buf[at:head_end], transient)
+
+    def _take_tx_enqueue_parted(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        parted = record.decode_tx_enqueue_parted(buf, at + 5, end)
+        targets = parted.targets
+        tx = self.transaction(parted.tx_id)
+        tx.own = parted.own
+        body = tx.bodies().whole(parted.number, parted.size_bytes)
+        if body is None:  # it has gone with a segment, since the message is over; else the vote finds out
+            return
+        message = parted.message
+        body.give_to(message, LARGE_BYTES)
+        tx.bodies().places[offset] = (body, 0, message.size)
+        tx.add(offset, message, targets, buf[at : parted.head_end], transient)
+        if not tx.own and tx.size_bytes > self.tx_memory_bytes:
+            self.spill_body(message)
+        for target in targets:
+            queue = self.queues.get(target[0])
+            if queue is not None:
+                queue.uncommitted += 1
 
     def _take_prepare(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         prepare = record.decode_prepare(buf, at + 5)
@@ -716,8 +743,11 @@ class BrokerState:
     def record_format(self) -> int:
         """The format of the log in which what is held here can be told to others.
 
-        A branch, or that one was completed, takes 2; a message in a transaction that lives from its commit on takes 3.
+        A branch, or that one was completed, takes 2; a message in a transaction that lives from its commit on takes 3; a body in
+        parts takes 4.
         """
+        if any(tx.parts is not None for tx in self.transactions.values()):
+            return record.PARTS_VERSION
         if any(tx.timed for tx in self.transactions.values()):
             return record.TIMED_VERSION
         branches = self.completions or any(tx.branch is not None for tx in self.transactions.values())

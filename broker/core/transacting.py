@@ -6,6 +6,7 @@ the open transaction has settled, for they return to the ledger if it is rolled 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.amqp.methods import (
@@ -36,6 +37,10 @@ TX_NAME_HEADER = "x-understudy-tx"
 HEADERS_BIT = 0x20
 FLUSH_ACCEPTS = 512
 """Acknowledgements of a transaction are recorded at the latest when that many have gathered."""
+
+
+TxPublish = Callable[[TxBuffer, "list[Queue]", Message, "int | None"], None]
+"""Records a publish within a transaction."""
 
 
 class Session:
@@ -95,8 +100,10 @@ class Transacting:
         self._used_ms = self._broker.running_ms
         return session
 
-    def publish(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> None:
-        """A publish on a tx channel, already routed (P-08)."""
+    def publish(
+        self, queues: list[Queue], message: Message, expiration_ms: int | None, publish: TxPublish | None = None
+    ) -> None:
+        """A publish on a tx channel, already routed (P-08). ``publish`` records it, if `Transactions.publish` is not to."""
         session = self._session
         if session is None:
             session = self._open()
@@ -115,7 +122,7 @@ class Transacting:
             raise ResourceErrorSoft(
                 f"transaction {tx_id_text(tx.tx_id)} holds {tx.held_bytes} bytes, the limit is {limit}"
             )
-        self._broker.transactions.publish(tx, queues, message, expiration_ms)
+        (publish or self._broker.transactions.publish)(tx, queues, message, expiration_ms)
 
     def _take_name(self, session: Session, properties: bytes, queues: list[Queue]) -> None:
         tx = session.tx

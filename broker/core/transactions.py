@@ -23,6 +23,7 @@ from understudy.broker.log import record
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.message import Message
 from understudy.broker.plugin import TransactionObserver, TransactionObserverFactory
+from understudy.broker.transactions.body_parts import PartedBody
 from understudy.broker.transactions.coordinator import GroupCommitCoordinator, TransactionCoordinator
 from understudy.broker.transactions.dtx_branch import BranchName
 from understudy.broker.transactions.recorder import TransactionRecorder
@@ -115,8 +116,43 @@ class Transactions:
             for queue_id, _, _ in local:
                 self._state.queues[queue_id].uncommitted += 1
             tx.add_unlogged(message, local)
-            if tx.size_bytes > self._state.tx_memory_bytes:
+            if not tx.own and tx.size_bytes > self._state.tx_memory_bytes:
                 self._state.spill_body(message)
+
+    def begin_body(self, tx: TxBuffer, message: Message) -> PartedBody:
+        """The body of ``message``, a publish within ``tx``, is put into the log in parts from now on; :meth:`publish` follows them.
+
+        If ``tx`` is that message alone, no client and no engine knows of it.
+        """
+        if tx.own:
+            tx.observer = self.observers.create(tx)
+        else:
+            self._observer(tx)
+        return self.recorder.begin_body(tx, message)
+
+    def publish_own(
+        self, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None
+    ) -> tuple[int, int]:
+        """Enqueue outside of transactions a message whose body stands in parts: ``tx``, which holds these, is its own.
+
+        The coordinator does not hear of it either: it orders transactions of clients.
+
+        Returns:
+            The offset of the message's record, and that of PREPARE, at which the outcome is known.
+        """
+        broker = self._broker
+        self.publish(tx, queues, message, expiration_ms)
+        enqueued_at = broker.log.end
+        tx.observer.prepare(tx)
+        offset = self.recorder.prepare(tx, self._state.csn + 1, broker.expiry_ms)
+        broker.complete(offset, self._own_decided, tx)
+        return enqueued_at, offset
+
+    def _own_decided(self, tx: TxBuffer) -> None:
+        """The log is applied up to the PREPARE of ``tx``; if a ROLLBACK follows, :meth:`_rolled_back` is called for that."""
+        if tx.outcome is TxState.COMMITTED:
+            tx.observer.commit(tx)
+            self._tell(tx)
 
     def accept(self, tx: TxBuffer, settled: list[tuple[Queue, Entry]]) -> None:
         """Dequeue within ``tx``; the entries stay handed out until the decision (P-07)."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from understudy.broker.chunks import named_bytes
 from understudy.broker.errors import UnderstudyError
@@ -25,7 +25,7 @@ from understudy.broker.message import Message
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
 from understudy.broker.transactions.xid import Xid
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 """The newest that this code reads, and writes."""
 OLDEST_FORMAT_VERSION: Final = 1
 """The oldest that it reads."""
@@ -35,6 +35,8 @@ BRANCHES_VERSION: Final = 2
 """The one with which branches of distributed transactions came."""
 TIMED_VERSION: Final = 3
 """The one with which times to live came that a commit begins."""
+PARTS_VERSION: Final = 4
+"""The one with which bodies in parts came."""
 
 HOLE: Final = 0
 EPOCH: Final = 1
@@ -59,9 +61,11 @@ DTX_ROLLBACK: Final = 19
 DTX_FORGET: Final = 20
 MOVE: Final = 21
 TX_ENQUEUE_TIMED: Final = 22
+TX_BODY_PART: Final = 23
+TX_ENQUEUE_PARTED: Final = 24
 TRANSIENT: Final = 0x80
 
-NEWEST_KINDS: Final[dict[int, int]] = {1: BARRIER, 2: DTX_FORGET, 3: TX_ENQUEUE_TIMED}
+NEWEST_KINDS: Final[dict[int, int]] = {1: BARRIER, 2: DTX_FORGET, 3: TX_ENQUEUE_TIMED, 4: TX_ENQUEUE_PARTED}
 """Format to the newest kind of record that a log of it may hold.
 
 Kinds are numbered in the order in which they came, and the bytes of a kind never change: what changes gets a new one. So a number
@@ -92,6 +96,8 @@ KIND_NAMES: Final = {
     DTX_FORGET: "dtx-forget",
     MOVE: "move",
     TX_ENQUEUE_TIMED: "tx-enqueue-timed",
+    TX_BODY_PART: "tx-body-part",
+    TX_ENQUEUE_PARTED: "tx-enqueue-parted",
 }
 
 # Why a message left its queue.
@@ -123,12 +129,16 @@ Target = tuple[int, int, int]
 """ENQUEUE: (queue id, replication id, deadline ms). TX_ENQUEUE: (queue id, place within the transaction, deadline ms).
 
 TX_ENQUEUE_TIMED is TX_ENQUEUE with `FROM_COMMIT` and a time to live in ms instead of each deadline; 0 is for never, in all of them.
+TX_ENQUEUE_PARTED has either.
 """
 FROM_COMMIT: Final = 1 << 63
 """Of a number that stands for a deadline: the rest is a time to live, in ms, which the commit begins (:func:`deadline_at`)."""
 Group = tuple[int, tuple[int, ...]]
 """(queue id, replication ids)."""
 
+_BODY_PART: Final = Struct(">QIQ")
+_BODY_PART_HEAD: Final = Struct(">BIQIQ")
+_PARTED_TAIL: Final = Struct(">BIQ")
 _TX_TARGET: Final = Struct(">QIQ")
 _TX_ENQUEUE_HEAD: Final = Struct(">QH")
 _TX_TARGETS: Final = [Struct(">BIQH" + "QIQ" * n) for n in range(9)]
@@ -217,6 +227,87 @@ def encode_tx_enqueue(tx_id: int, targets: Sequence[Target], message: Message, t
     return layout.pack(kind, length, tx_id, n, *[number for target in targets for number in target]) + tail
 
 
+def encode_body_part(tx_id: int, body: int, start: int, size: int, transient: bool) -> bytes:
+    """The head of a TX_BODY_PART; the record is this, then ``size`` octets of the body.
+
+    Args:
+        tx_id: of the transaction.
+        body: its number in the transaction.
+        start: how many octets of the body stand in earlier parts.
+        size: how many stand in this one.
+        transient: the message is.
+    """
+    kind = TX_BODY_PART | TRANSIENT if transient else TX_BODY_PART
+    return _BODY_PART_HEAD.pack(kind, _BODY_PART.size + size, tx_id, body, start)
+
+
+def decode_body_part_place(buf: bytes, at: int) -> tuple[int, int, int]:
+    """(transaction id, number of the body, where the part begins in it): for readers that need no octets."""
+    return _BODY_PART.unpack_from(buf, at)
+
+
+def decode_body_part(buf: bytes, at: int, end: int) -> tuple[int, int, int, bytes, int]:
+    """(transaction id, number of the body, where the part begins in it, its octets, where the record's head ends)."""
+    tx_id, body, start = _BODY_PART.unpack_from(buf, at)
+    at += _BODY_PART.size
+    if at > end:
+        raise RecordError(f"a part of a body at byte {at} ends at {end}")
+    octets = buf[at:end] if not isinstance(buf, LargeRecord) else named_bytes(buf.whole[at:end])
+    return tx_id, body, start, octets, at
+
+
+def encode_tx_enqueue_parted(
+    tx_id: int, targets: Sequence[Target], message: Message, transient: bool, body: int, own: bool
+) -> tuple[bytes, bytes]:
+    """Head and tail of a TX_ENQUEUE_PARTED; ``message.properties`` stand between them.
+
+    Args:
+        tx_id: of the transaction.
+        targets: as of a TX_ENQUEUE.
+        message: its body stands in parts.
+        transient: as of a TX_ENQUEUE.
+        body: the number of the body in the transaction.
+        own: the transaction is this message alone: it was published outside of transactions.
+    """
+    tail = _PARTED_TAIL.pack(own, body, message.size)
+    names = _message_head(message)
+    numbers = [number for target in targets for number in target]
+    layout = Struct(">BIQH" + "QIQ" * len(targets))
+    length = layout.size - 5 + len(names) + len(message.properties) + len(tail)
+    kind = TX_ENQUEUE_PARTED | TRANSIENT if transient else TX_ENQUEUE_PARTED
+    return layout.pack(kind, length, tx_id, len(targets), *numbers) + names, tail
+
+
+def decode_parted_tail(buf: bytes, end: int) -> tuple[int, int, int]:
+    """(1 if the transaction is this message alone, number of the body, its size) of the TX_ENQUEUE_PARTED that ends at ``end``."""
+    return _PARTED_TAIL.unpack_from(buf, end - _PARTED_TAIL.size)
+
+
+class Parted(NamedTuple):
+    """A TX_ENQUEUE_PARTED, read. ``body`` of ``message`` is empty, and ``size_bytes`` is what it will be.
+
+    ``number`` is of the body; ``own`` as in :func:`encode_tx_enqueue_parted`; ``head_end`` is where the record's head ends.
+    """
+
+    tx_id: int
+    targets: list[Target]
+    message: Message
+    number: int
+    size_bytes: int
+    own: bool
+    head_end: int
+
+
+def decode_tx_enqueue_parted(buf: bytes, at: int, end: int) -> Parted:
+    """``at`` and ``end`` bound the payload."""
+    tail = end - _PARTED_TAIL.size
+    own, number, size_bytes = decode_parted_tail(buf, end)
+    tx_id, targets, message, head_end = decode_tx_enqueue(buf, at, tail)
+    if message.size:
+        raise RecordError(f"a message at byte {at} stands in parts, and {message.size} octets follow it")
+    return Parted(tx_id, targets, message, number, size_bytes, bool(own), head_end)
+
+
 def deadline_at(deadline_ms: int, commit_ms: int) -> int:
     """What ``deadline_ms``, of a target of a transaction, is when that commits at ``commit_ms``."""
     return deadline_ms if deadline_ms < FROM_COMMIT else max(1, commit_ms + deadline_ms - FROM_COMMIT)
@@ -270,7 +361,7 @@ class LargeRecord(bytes):
         return beginning
 
 
-WITH_BODY: Final = frozenset({ENQUEUE, TX_ENQUEUE, TX_ENQUEUE_TIMED})
+WITH_BODY: Final = frozenset({ENQUEUE, TX_ENQUEUE, TX_ENQUEUE_TIMED, TX_BODY_PART})
 """The kinds of which a large record is a `LargeRecord`."""
 HEAD_OF_LARGE_BYTES: Final = 2 << 20
 """More than the ids of `MAX_TARGETS` queues and the names take."""

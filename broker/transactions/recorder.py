@@ -6,11 +6,13 @@ whatever the size of the transaction. Nothing here waits: records go to the open
 
 from __future__ import annotations
 
+from understudy.broker.chunks import LARGE_BYTES, named_bytes
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
-from understudy.broker.log.record import Group, Prepare
+from understudy.broker.log.record import Group, Prepare, Target
 from understudy.broker.message import Message
+from understudy.broker.transactions.body_parts import PartedBody
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
@@ -34,15 +36,57 @@ class TransactionRecorder:
                 (queue.id, place(queue.id), deadline) for queue, deadline in zip(queues, deadlines_ms, strict=True)
             ]
             transient = not message.persistent or not any(queue.durable for queue in queues)
-        head = record.encode_tx_enqueue(tx.tx_id, targets, message, transient)
         body = message.body
-        offset = message.offset = state.log.append(
-            head, message.properties, body if type(body) is bytes else message.content()
-        )
+        if type(body) is not bytes:
+            if message.offset:  # that of the first part of its body
+                self._enqueue_parted(tx, queues, targets, message, transient)
+                return
+            body = message.content()
+        head = record.encode_tx_enqueue(tx.tx_id, targets, message, transient)
+        offset = message.offset = state.log.append(head, message.properties, body)
         if not tx.first_offset:
             state.transactions[tx.tx_id] = tx
         tx.add(offset, message, targets, head, transient)
         if tx.size_bytes > state.tx_memory_bytes:
+            state.spill_body(message)
+        for queue in queues:
+            queue.uncommitted += 1
+
+    def begin_body(self, tx: TxBuffer, message: Message) -> PartedBody:
+        """The body of ``message`` is recorded in parts now: by :meth:`body_part` until it is all there, then :meth:`enqueue`."""
+        message.offset = self._state.log.end + 1
+        if type(message.body) is bytes:  # `enqueue` tells by the type what needs more than that
+            message.body = named_bytes(memoryview(message.body))
+        return tx.bodies().begin(message)
+
+    def body_part(self, tx: TxBuffer, body: PartedBody, start: int, size: int) -> int:
+        """Record so many octets of ``body`` from ``start`` on. Returns the record's offset."""
+        state = self._state
+        part = body.octets()[start : start + size]
+        head = record.encode_body_part(tx.tx_id, body.number, start, len(part), False)
+        if len(part) >= LARGE_BYTES:
+            state.log.holds_large = True
+        offset = state.log.append(head, named_bytes(part))
+        if not tx.first_offset:
+            state.transactions[tx.tx_id] = tx
+        tx.bodies().places[offset] = (body, start, start + len(part))
+        tx.add(offset, None, (), head, False)
+        return offset
+
+    def _enqueue_parted(
+        self, tx: TxBuffer, queues: list[Queue], targets: list[Target], message: Message, transient: bool
+    ) -> None:
+        """As :meth:`enqueue`. A message that is a transaction of its own stays in memory."""
+        assert tx.parts is not None
+        state = self._state
+        body = tx.parts.at(message.offset)
+        head, tail = record.encode_tx_enqueue_parted(tx.tx_id, targets, message, transient, body.number, tx.own)
+        if message.size < LARGE_BYTES:
+            message.body = bytes(message.content())
+        offset = state.log.append(head, message.properties, tail)
+        tx.parts.places[offset] = (body, 0, message.size)
+        tx.add(offset, message, targets, head, transient)
+        if not tx.own and tx.size_bytes > state.tx_memory_bytes:
             state.spill_body(message)
         for queue in queues:
             queue.uncommitted += 1

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from understudy.broker.message import MESSAGE_BYTES, Message
+from understudy.broker.transactions.body_parts import BodyParts
 from understudy.broker.transactions.dtx_branch import DtxBranch, Owner
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class TxState(Enum):
 
 
 Event = tuple[int, Message | None, Any]
-"""(offset, message, targets) for an enqueue; (offset, None, groups) for a dequeue. Offset 0: never logged, because it
-concerns only queues whose messages are not in the log."""
+"""(offset, message, targets) for an enqueue; (offset, None, groups) for a dequeue; (offset, None, ()) for a part of a body.
+Offset 0: never logged, because it concerns only queues whose messages are not in the log."""
 
 
 class TxBuffer:
@@ -45,7 +46,8 @@ class TxBuffer:
     away again. ``transient_at`` holds the offsets of transient events: whether an event is one is judged once, when it is recorded,
     by the queues that are there then. ``unlogged_queues`` are those outside the log to which it brings something. ``branch`` is
     there from its DTX_PREPARE on, if it has one; ``owner`` is who says commit. ``timed``: it had an event of the kind
-    TX_ENQUEUE_TIMED.
+    TX_ENQUEUE_TIMED. ``own``: it is a message that was published outside of transactions, and nothing else. ``parts`` is there if
+    it has had a part of a body.
     """
 
     __slots__ = (
@@ -64,7 +66,9 @@ class TxBuffer:
         "opened_ms",
         "outcome",
         "outcome_offset",
+        "own",
         "owner",
+        "parts",
         "prepare",
         "prepare_offset",
         "reason",
@@ -101,6 +105,8 @@ class TxBuffer:
         self.decided: Callable[[TxBuffer], None] | None = None
         self.unlogged_queues = _NO_QUEUES
         self.timed = False
+        self.own = False
+        self.parts: BodyParts | None = None
         self._counts: dict[int, int] = {}
         self._marks: list[tuple[int, int, int, int, int]] | None = [] if may_be_cut else None
 
@@ -141,6 +147,12 @@ class TxBuffer:
         if message is not None and not message.offset:  # otherwise it is counted with its record
             self.size_bytes += message.size + len(message.properties)
 
+    def bodies(self) -> BodyParts:
+        """Its bodies in parts; from now on it has had one."""
+        if self.parts is None:
+            self.parts = BodyParts()
+        return self.parts
+
     def cut(self, offset: int) -> list[Event]:
         """Drop what stands in the log after ``offset``; returns the events that went."""
         if self.outcome_offset > offset:
@@ -157,6 +169,8 @@ class TxBuffer:
         if gone:
             self.events = kept
             self.transient_at = {at for at in self.transient_at if at <= offset}
+            if self.parts is not None:
+                self.parts.drop(gone)
             marks = self._marks or []
             while marks and marks[-1][0] > offset:
                 marks.pop()
@@ -232,6 +246,8 @@ class TxBuffer:
             self._counts = self.enqueue_counts()
             self.events = [event for event in self.events if event[0] not in self.transient_at or event[0] >= offset]
             self.transient_at = {at for at in self.transient_at if at >= offset}
+            if self.parts is not None:
+                self.parts.drop(gone)
             self.size_bytes -= sum(m.size + len(m.properties) for _, m, _ in gone if m is not None)
         return gone
 

@@ -114,6 +114,8 @@ SHARED_TURNS_SHARE = 0.2
 """Of the seeds: what comes at nearly the same time to a broker is often done in one turn, as an event loop does it."""
 INLINE_SYNCS_SHARE = 0.3
 """Of the seeds: groups of the journal are often synced on the spot, within the turn, as small ones are on a quick disk."""
+PARTS_SHARE = 0.4
+"""Of the seeds: bodies of ordinary messages stand in the log in parts."""
 ALL_NEEDED_SHARE = 0.12
 """Of the seeds: the group's min_insync is its size, so whoever is away stops it."""
 
@@ -134,6 +136,18 @@ def _shared_turns(seed: int) -> float:
 def _inline_syncs(seed: int) -> float:
     rng = Random(f"inline syncs {seed}")
     return rng.choice((0.5, 1.0)) if rng.random() < INLINE_SYNCS_SHARE else 0.0
+
+
+def _parts(seed: int) -> dict[str, Any]:
+    """From which size on a body stands in parts, the size of a part, and of those that are in flight."""
+    rng = Random(f"parts {seed}")
+    if rng.random() >= PARTS_SHARE:
+        return {}
+    return {
+        "parted_bytes": rng.choice((1, 30, 100)),
+        "part_bytes": rng.choice((5, 11, 40)),
+        "parts_in_flight_bytes": rng.choice((1, 30, 4 << 10)),
+    }
 
 
 def least_in_sync(brokers: int) -> int:
@@ -269,6 +283,7 @@ class Knobs:
                 tx_memory_bytes=SPILL_BEYOND_BYTES,
                 outcome_limit=rng.choice((300, 1_000_000)),
                 auto_delete_grace_ms=3_000,
+                **_parts(seed),
             ),
         )
 

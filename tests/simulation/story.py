@@ -77,6 +77,18 @@ def _tx_enqueue(buf: bytes, at: int, end: int) -> str:
     return f"tx {tx_id_text(tx_id)}: {_short(message.content())} to {where}"
 
 
+def _body_part(buf: bytes, at: int, end: int) -> str:
+    tx_id, number, start, octets, _ = record.decode_body_part(buf, at, end)
+    return f"tx {tx_id_text(tx_id)}: body {number} from {start}, {len(octets)} bytes"
+
+
+def _tx_enqueue_parted(buf: bytes, at: int, end: int) -> str:
+    each = record.decode_tx_enqueue_parted(buf, at, end)
+    where = ", ".join(f"queue {tx_id_text(queue)} place {place}" for queue, place, _ in each.targets)
+    whose = f"tx {tx_id_text(each.tx_id)}{' of its own' if each.own else ''}"
+    return f"{whose}: body {each.number} ({each.size_bytes} bytes) to {where}"
+
+
 def _tx_dequeue(buf: bytes, at: int, end: int) -> str:
     tx_id, groups = record.decode_tx_dequeue(buf, at)
     return f"tx {tx_id_text(tx_id)}: {_ids(groups)}"
@@ -108,6 +120,8 @@ _RECORD_TELLERS: dict[int, Callable[[bytes, int, int], str]] = {
     record.TX_ENQUEUE: _tx_enqueue,
     record.TX_ENQUEUE_TIMED: _tx_enqueue,
     record.TX_DEQUEUE: _tx_dequeue,
+    record.TX_BODY_PART: _body_part,
+    record.TX_ENQUEUE_PARTED: _tx_enqueue_parted,
     record.PREPARE: _prepare,
     record.COMMIT: lambda buf, at, end: f"tx {tx_id_text(record.decode_commit(buf, at)[0])}",
     record.ROLLBACK: lambda buf, at, end: "tx {} {!r}: {}".format(

@@ -47,6 +47,7 @@ class Expected:
     Attributes:
         commit: question (name or own id) of the transaction whose tx.commit was sent; "" for none.
         confirms: publisher confirms outstanding: tag to stamp ("" for a message that is not tracked).
+        nacked: tags of those that were refused: an ack of several that comes later does not speak of them.
         outcome: correlation id that marks answers of the outcome query; "" for none.
         branch: the branch whose prepare, commit or rollback was sent; None for none.
         stamps: of messages that a one-phase commit of a branch brings.
@@ -54,6 +55,7 @@ class Expected:
 
     commit: str = ""
     confirms: dict[int, str] = attrs.field(factory=dict)
+    nacked: set[int] = attrs.field(factory=set)
     outcome: str = ""
     branch: BranchName | None = None
     stamps: tuple[str, ...] = ()
@@ -135,8 +137,10 @@ class Answers:
         tags = [t for t in expected.confirms if t <= tag] if multiple else [tag]
         for one in tags:
             stamp = expected.confirms.get(one, "")
-            if not stamp:
+            if not stamp or one in expected.nacked:
                 continue
+            if not acknowledged:
+                expected.nacked.add(one)
             self.given += 1
             there = stamp in self._reference.ever
             if acknowledged and not there and not fell_into_a_hole(session.node, self._reference, stamp):

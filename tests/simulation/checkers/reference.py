@@ -82,10 +82,14 @@ class ReferenceQueue:
 
 @attrs.define
 class ReferenceTransaction:
-    """A transaction: (offset, message or None, targets or groups) in log order; ``branch`` from its DTX_PREPARE on."""
+    """A transaction: (offset, message or None, targets or groups) in log order; ``branch`` from its DTX_PREPARE on.
+
+    ``bodies``: in parts, whose message has not come, by number.
+    """
 
     tx_id: int
     events: list[tuple[int, Message | None, list[tuple[int, ...]]]] = attrs.field(factory=list)
+    bodies: dict[int, bytes] = attrs.field(factory=dict)
     prepare: Prepare | None = None
     branch: DtxBranch | None = None
 
@@ -189,6 +193,8 @@ class Reference:
             record.TX_ENQUEUE: (record.decode_tx_enqueue, self._tx_enqueue),
             record.TX_ENQUEUE_TIMED: (record.decode_tx_enqueue, self._tx_enqueue),
             record.TX_DEQUEUE: (lambda b, at, end: record.decode_tx_dequeue(b, at), self._tx_dequeue),
+            record.TX_BODY_PART: (record.decode_body_part, self._body_part),
+            record.TX_ENQUEUE_PARTED: (record.decode_tx_enqueue_parted, self._tx_enqueue_parted),
             record.COMMIT: (lambda b, at, end: record.decode_commit(b, at), self._commit),
             record.ROLLBACK: (lambda b, at, end: record.decode_rollback(b, at), self._rollback),
             record.OUTCOME: (lambda b, at, end: record.decode_outcome(b, at), self._outcome),
@@ -391,6 +397,24 @@ class Reference:
     def _tx_enqueue(self, offset: int, content: Any) -> None:
         tx_id, targets, message, _ = content
         self._transaction(tx_id).events.append((offset, message, targets))
+
+    def _body_part(self, offset: int, content: Any) -> None:
+        tx_id, number, start, octets, _ = content
+        tx = self._transaction(tx_id)
+        parts = b"" if not start else tx.bodies[number]
+        assert len(parts) == start, (
+            f"record {offset} goes on with a body at {start}, {len(parts)} octets stand before it"
+        )
+        tx.bodies[number] = parts + bytes(octets)
+        tx.events.append((offset, None, []))
+
+    def _tx_enqueue_parted(self, offset: int, content: Any) -> None:
+        tx_id, targets, message, number, size, _, _ = content
+        tx = self._transaction(tx_id)
+        body = tx.bodies.pop(number)
+        assert len(body) == size, f"record {offset} is of a message of {size} octets, {len(body)} stand before it"
+        message.give_body(body, 0)
+        tx.events.append((offset, message, targets))
 
     def _tx_dequeue(self, offset: int, content: Any) -> None:
         tx_id, groups = content

@@ -21,6 +21,7 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``levels``          what is not replicated
 ``operators``       step-down, expel and admit
 ``turns``           the order of a turn, and what asks for one
+``parts``           bodies that stand in the log in parts
 ==================  ===========================================================================================
 
 ``reviewed`` and ``overlooked`` are apart: what reviews have found, in combinations too rare for so short a sweep. Each can be
@@ -42,6 +43,7 @@ from tests.simulation.mutations import (
     operators,
     order,
     overlooked,
+    parts,
     rejoining,
     reviewed,
     transactions,
@@ -54,7 +56,7 @@ MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for module in (
         *(durability, transactions, branches, votes, fencing, membership, rejoining, damaged_logs, order),
-        *(handing_out, levels, operators, turns),
+        *(handing_out, levels, operators, turns, parts),
         *(reviewed, overlooked),
     )
     for mutation in vars(module).values()

@@ -171,3 +171,28 @@ def test_statistics_say_what_lives_and_what_keeps_a_segment() -> None:
     broker.dequeue(oldest)
     broker.enqueue(1)
     assert journal_stats(storage)[0].pinned_by == "nothing: it goes next"
+
+
+def test_a_message_in_parts_keeps_their_segments() -> None:
+    storage = MemoryStorage()
+    broker = Broker(storage)
+    tx_id, body = 1 << 40 | 9, bytes(4_000)
+    message = Message("", "q", b"\0\0", body, persistent=True)
+    head, tail = record.encode_tx_enqueue_parted(tx_id, [(QUEUE, 0, 0)], message, False, 1, own=True)
+    for start in range(0, len(body), 1_000):
+        part = body[start : start + 1_000]
+        broker.write(record.encode_body_part(tx_id, 1, start, len(part), False) + part)
+        broker.enqueue(3)
+    broker.write(head + message.properties + tail)
+    tx = broker.state.transactions[tx_id]
+    content = (tx.logged_events, tx.digest, tx.durable_events, tx.durable_digest)
+    first_ids = {QUEUE: (1 << 40 | 1_000, 1)}
+    broker.write(record.encode_prepare(record.Prepare(tx_id, 1, "", 0, first_ids, *content)))
+    broker.write(record.encode_commit(tx_id, 1, 0))
+    broker.dequeue(*range(1, 30))
+    broker.enqueue(1)
+    found = journal_stats(storage)
+    assert len(found) > 1
+    assert found[0].pinned_by.startswith("queue q: ")
+    assert sum(each.live_records for each in found) == len(body) // 1_000 + 1 + 1
+    assert sum(each.live_bytes for each in found) > len(body)

@@ -88,12 +88,31 @@ def enqueue_in_tx(limit_ms: int = 0) -> bytes:
     return head + MESSAGE.properties + MESSAGE.content()
 
 
+def parted_enqueue() -> bytes:
+    head, tail = record.encode_tx_enqueue_parted(TX, [(5, 0, 0)], MESSAGE, False, 1, own=True)
+    return head + MESSAGE.properties + tail
+
+
 def enqueue() -> bytes:
     head = record.encode_enqueue([(5, 77, 12), (6, 78, 0)], MESSAGE, False)
     return head + MESSAGE.properties + MESSAGE.content()
 
 
 BRANCH = DtxBranch(vhost="/", xid=XID, offset=0, time_ms=5, events=1, digest=2, durable_events=1, durable_digest=3)
+OPENED: dict[str, Any] = {"event": "open", "tx": TEXT}
+ENQUEUED_IN_TX: dict[str, Any] = {
+    "event": "enqueue",
+    "tx": TEXT,
+    "vhost": "/",
+    "queue": "q",
+    "queue_id": 5,
+    "id": 0,
+    "place": 0,
+    "size": 5,
+    "persistent": True,
+    "exchange": "x",
+    "routing_key": "key",
+}
 RECORDS: list[tuple[bytes, list[dict[str, Any]]]] = [
     (
         record.encode_epoch(EPOCH, "b1", True, 5),
@@ -169,45 +188,10 @@ RECORDS: list[tuple[bytes, list[dict[str, Any]]]] = [
             for first, count in ((1, 3), (7, 1), (9, 1), (8, 1))
         ],
     ),
-    (
-        enqueue_in_tx(),
-        [
-            {"event": "open", "tx": TEXT},
-            {
-                "event": "enqueue",
-                "tx": TEXT,
-                "vhost": "/",
-                "queue": "q",
-                "queue_id": 5,
-                "id": 0,
-                "place": 0,
-                "size": 5,
-                "persistent": True,
-                "exchange": "x",
-                "routing_key": "key",
-            },
-        ],
-    ),
-    (
-        enqueue_in_tx(record.FROM_COMMIT | 60_000),
-        [
-            {"event": "open", "tx": TEXT},
-            {
-                "event": "enqueue",
-                "tx": TEXT,
-                "vhost": "/",
-                "queue": "q",
-                "queue_id": 5,
-                "id": 0,
-                "place": 0,
-                "size": 5,
-                "persistent": True,
-                "exchange": "x",
-                "routing_key": "key",
-                "ttl_ms": 60_000,
-            },
-        ],
-    ),
+    (enqueue_in_tx(), [OPENED, ENQUEUED_IN_TX]),
+    (enqueue_in_tx(record.FROM_COMMIT | 60_000), [OPENED, ENQUEUED_IN_TX | {"ttl_ms": 60_000}]),
+    (record.encode_body_part(TX, 1, 0, 2, False) + b"ab", [OPENED]),
+    (parted_enqueue(), [OPENED, ENQUEUED_IN_TX]),
     (
         record.encode_tx_dequeue(TX, [(5, (4,))]),
         [
