@@ -13,31 +13,35 @@ from collections.abc import Iterator
 from understudy.client.verdicts.case import Case
 from understudy.client.verdicts.client_log import Message
 from understudy.client.verdicts.content import BY_CLIENTS, BY_ITSELF, Departure
-from understudy.client.verdicts.history import Place, place_of
+from understudy.client.verdicts.history import place_of
 from understudy.client.verdicts.violation import Kind, Violation
 
 
 def lost(case: Case) -> list[Violation]:
     """What must lie in a queue lies there, or was taken from there."""
     found = [
-        _lost(
-            "G1",
-            place_of(message),
-            f"{message.id} of {name} was committed, no client took it, and it is not in {message.queue}",
-            f"in {message.queue}",
-            "gone",
-            name,
+        Violation(
+            kind=Kind.LOST,
+            promise="G1",
+            text=f"{message.id} of {name} was committed, no client took it, and it is not in {message.queue}",
+            transaction=name,
+            message=message.id,
+            queue=message.queue,
+            expected=f"in {message.queue}",
+            found="gone",
         )
         for name, message in _due(case)
         if not case.filled(place_of(message))
     ]
     found += [
-        _lost(
-            "G4",
-            (message_id, queue),
-            f"{message_id} was confirmed, no client took it, and it is not in {queue}",
-            f"in {queue}",
-            "gone",
+        Violation(
+            kind=Kind.LOST,
+            promise="G4",
+            text=f"{message_id} was confirmed, no client took it, and it is not in {queue}",
+            message=message_id,
+            queue=queue,
+            expected=f"in {queue}",
+            found="gone",
         )
         for message_id, queue in case.history.confirmed
         if case.judged(queue) and not case.filled((message_id, queue))
@@ -56,19 +60,43 @@ def lost_in_log(case: Case) -> list[Violation]:
     for name, message in _due(case):
         if message.id not in log.came:
             text = f"{message.id} was committed and never came to {message.queue}"
-            found.append(_lost("G1", place_of(message), text, f"in {message.queue}", "never came", name))
+            found.append(
+                Violation(
+                    kind=Kind.LOST,
+                    promise="G1",
+                    text=text,
+                    transaction=name,
+                    message=message.id,
+                    queue=message.queue,
+                    expected=f"in {message.queue}",
+                    found="never came",
+                )
+            )
             continue
         left = log.left.get(message.id)
         if left and place_of(message) not in case.takers and place_of(message) not in case.history.taken:
             text = f"{message.id} was never consumed and left {message.queue}: {_told(left[0])}"
-            found.append(_lost("G1", place_of(message), text, f"in {message.queue}", _told(left[0]), name))
+            found.append(
+                Violation(
+                    kind=Kind.LOST,
+                    promise="G1",
+                    text=text,
+                    transaction=name,
+                    message=message.id,
+                    queue=message.queue,
+                    expected=f"in {message.queue}",
+                    found=_told(left[0]),
+                )
+            )
     found += [
-        _lost(
-            "G4",
-            (message_id, queue),
-            f"{message_id} was confirmed and never was in the log",
-            "in the log",
-            "never came",
+        Violation(
+            kind=Kind.LOST,
+            promise="G4",
+            text=f"{message_id} was confirmed and never was in the log",
+            message=message_id,
+            queue=queue,
+            expected="in the log",
+            found="never came",
         )
         for message_id, queue in case.history.confirmed
         if message_id not in log.came
@@ -83,21 +111,47 @@ def left_alone(case: Case) -> list[Violation]:
         return found
     for message_id, departures in case.log.left.items():
         for each in departures:
-            if not case.judged(each.queue) or each.reason in BY_ITSELF:
+            if not case.judged(each.queue):
                 continue
-            text = f"{message_id} left {each.queue} at {each.offset} for reason {each.reason}"
-            if each.reason in BY_CLIENTS:
-                if (message_id, each.queue) in case.history.taken:
-                    continue
-                text = f"{message_id} left {each.queue} at {each.offset}, and no client took it"
-            found.append(_lost("G4", (message_id, each.queue), text, "taken by a client", _told(each)))
+            if each.reason in BY_CLIENTS and (message_id, each.queue) not in case.history.taken:
+                found.append(
+                    Violation(
+                        kind=Kind.LOST,
+                        promise="G4",
+                        text=f"{message_id} left {each.queue} at {each.offset}, and no client took it",
+                        message=message_id,
+                        queue=each.queue,
+                        expected="taken by a client",
+                        found=_told(each),
+                    )
+                )
+            elif each.reason not in BY_CLIENTS + BY_ITSELF:
+                found.append(
+                    Violation(
+                        kind=Kind.LOST,
+                        promise="G4",
+                        text=f"{message_id} left {each.queue} at {each.offset} for reason {each.reason}",
+                        message=message_id,
+                        queue=each.queue,
+                        expected="taken by a client",
+                        found=_told(each),
+                    )
+                )
     return found
 
 
 def refused(case: Case) -> list[Violation]:
     """What was refused lies in no queue."""
     return [
-        _refused((message_id, queue), f"{message_id} was refused and lies in {queue}", f"in {queue}")
+        Violation(
+            kind=Kind.REFUSED,
+            promise="G8",
+            text=f"{message_id} was refused and lies in {queue}",
+            message=message_id,
+            queue=queue,
+            expected="nowhere",
+            found=f"in {queue}",
+        )
         for message_id, queue in case.history.refused
         if (message_id, queue) in case.lying
     ]
@@ -109,7 +163,15 @@ def refused_in_log(case: Case) -> list[Violation]:
     if log is None:
         return []
     return [
-        _refused((message_id, queue), f"{message_id} was refused and is in the log", "in the log")
+        Violation(
+            kind=Kind.REFUSED,
+            promise="G8",
+            text=f"{message_id} was refused and is in the log",
+            message=message_id,
+            queue=queue,
+            expected="nowhere",
+            found="in the log",
+        )
         for message_id, queue in case.history.refused
         if message_id in log.came
     ]
@@ -122,27 +184,6 @@ def _due(case: Case) -> Iterator[tuple[str, Message]]:
             for message in tx.makes:
                 if case.judged(message.queue):
                     yield tx.name, message
-
-
-def _lost(promise: str, place: Place, text: str, expected: str, found: str, tx: str = "") -> Violation:
-    message, queue = place
-    return Violation(
-        kind=Kind.LOST,
-        promise=promise,
-        text=text,
-        transaction=tx,
-        message=message,
-        queue=queue,
-        expected=expected,
-        found=found,
-    )
-
-
-def _refused(place: Place, text: str, found: str) -> Violation:
-    message, queue = place
-    return Violation(
-        kind=Kind.REFUSED, promise="G8", text=text, message=message, queue=queue, expected="nowhere", found=found
-    )
 
 
 def _told(departure: Departure) -> str:
