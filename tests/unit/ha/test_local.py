@@ -914,7 +914,7 @@ def test_looks_that_take_longer_than_the_time_between_them_keep_nobody_waiting(
 
 
 def test_a_thread_that_ends_of_a_mistake_is_no_silence(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def found(self: CoordinationStore, *_: Any) -> Any:
+    def found(self: CoordinationStore, *_: Any, **__: Any) -> Any:
         raise KeyError("never")
 
     monkeypatch.setattr(CoordinationStore, "found", found)
@@ -943,10 +943,10 @@ def test_a_thread_that_hangs_is_a_lost_store(run_once: Run, path: Path, monkeypa
     hangs, goes_on = threading.Event(), threading.Event()
     real = CoordinationStore.found
 
-    def found(self: CoordinationStore, *arguments: Any) -> Any:
+    def found(self: CoordinationStore, *arguments: Any, **named: Any) -> Any:
         hangs.set()
         assert goes_on.wait(LIMIT_S)
-        return real(self, *arguments)
+        return real(self, *arguments, **named)
 
     monkeypatch.setattr(CoordinationStore, "found", found)
 
