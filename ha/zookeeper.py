@@ -15,6 +15,9 @@ replaced and does not know it answers it.)
 **A loop that hangs.** Its session must not go on for ever, or nobody would replace it. So the loop gives a sign three times a
 session, and a thread that misses it for a whole session ends the session, and begins another one when the loop is back.
 
+**A connection that ends by itself.** kazoo gives up where it did not expect an error, or where a server refuses the credentials.
+The same thread begins to connect again, a third of a session later.
+
 **Lost sessions.** kazoo tells SUSPENDED when the connection is gone, CONNECTED when it is back, and LOST between the two if the
 servers had ended the session meanwhile: it learns that only when it reaches one. Then it begins another session by itself, and
 ``session_id`` differs.
@@ -24,16 +27,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import attrs
 from kazoo import exceptions as errors
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.states import KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
@@ -41,6 +45,7 @@ from kazoo.security import ACL, READ_ACL_UNSAFE, make_digest_acl
 
 from understudy.broker.config import CoordinationConfig
 from understudy.ha.coordination import StoreError
+from understudy.ha.zookeeper_tls import Trust
 
 RETRY_MIN_S: Final = 0.05
 RETRY_MAX_S: Final = 0.5
@@ -81,9 +86,7 @@ class Access:
         chroot: the path above all nodes, "" for none. It is not given to kazoo, which does not make one of several parts.
         session_s: the session ends so long after its last heartbeat; the servers allow 2 to 20 of their ticks.
         user, password: digest credentials, "" for none. Nodes that are made belong to them alone, and anybody may read them.
-        tls: connect over TLS.
-        ca: PEM certificates: that of a server must be signed by one of them. None: it is not looked at.
-        cert, key: PEM files: what this client shows to a server that asks for it.
+        tls: connect over TLS, to servers of this trust alone. None: not over TLS.
     """
 
     hosts: str
@@ -91,10 +94,7 @@ class Access:
     session_s: float = 10.0
     user: str = ""
     password: str = attrs.field(default="", repr=False)
-    tls: bool = False
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
+    tls: Trust | None = None
 
 
 def access_of(section: CoordinationConfig) -> Access:
@@ -115,10 +115,7 @@ def access_of(section: CoordinationConfig) -> Access:
         session_s=section.session_s,
         user=section.user,
         password=password,
-        tls=tls is not None,
-        ca=tls.ca if tls is not None else None,
-        cert=tls.cert if tls is not None else None,
-        key=tls.key if tls is not None else None,
+        tls=Trust(ca=tls.ca, cert=tls.cert, key=tls.key) if tls is not None else None,
     )
 
 
@@ -196,11 +193,7 @@ class ZooKeeperSession:
             auth_data=[("digest", f"{access.user}:{access.password}")] if access.user else None,
             default_acl=_acl(access),
             logger=self._complaints.logger,
-            use_ssl=access.tls,
-            ca=str(access.ca) if access.ca is not None else None,
-            certfile=str(access.cert) if access.cert is not None else None,
-            keyfile=str(access.key) if access.key is not None else None,
-            verify_certs=access.ca is not None,
+            handler=_Handler(access.tls, self._complaints),
         )
         self._client.add_listener(self._state_changed)
         # One object: kazoo keeps watchers in a set, and a new bound method each time would be one more of them.
@@ -236,7 +229,7 @@ class ZooKeeperSession:
         self._timer = self._loop.call_later(self._sign_every_s, self._give_sign)
 
     def _watch_loop(self) -> None:
-        """A thread of its own: see *A loop that hangs*, above."""
+        """A thread of its own: see *A loop that hangs* and *A connection that ends by itself*, above."""
         let_go = False
         while not self._ended.wait(self._sign_every_s):
             hangs = time.monotonic() - self._sign_s > self.access.session_s
@@ -245,9 +238,22 @@ class ZooKeeperSession:
                     return
                 if hangs and not let_go:
                     self._end_session()
-                elif let_go and not hangs:
-                    self._client.start_async()
+                elif not hangs and self._has_no_connection_thread:
+                    self._begin_session()
             let_go = hangs
+
+    @property
+    def _has_no_connection_thread(self) -> bool:
+        """Nothing tries to connect: kazoo was stopped, or has given up. It says so nowhere else."""
+        thread = self._client._connection._connection_routine  # noqa: SLF001
+        return thread is None or not thread.is_alive()
+
+    def _begin_session(self) -> None:
+        # No stop() before: a close request that finds no connection would end the next one.
+        try:
+            self._client.start_async()
+        except Exception as error:  # noqa: BLE001  # no thread, no socket: tried again a third of a session later
+            self._complaints.add(error)
 
     @property
     def is_connected(self) -> bool:
@@ -389,6 +395,38 @@ def _acl(access: Access) -> list[ACL] | None:
     return [make_digest_acl(access.user, access.password, all=True), *READ_ACL_UNSAFE]
 
 
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """How kazoo connects, and what becomes of an error that ends one of its threads.
+
+    Args:
+        trust: for connections over TLS, None for plain ones.
+        complaints: told of such an error.
+    """
+
+    def __init__(self, trust: Trust | None, complaints: _Complaints) -> None:
+        super().__init__()
+        self._trust = trust
+        self._complaints = complaints
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str = "", timeout: float | None = None, **options: Any
+    ) -> socket.socket:
+        if self._trust is not None:
+            return self._trust.connect(address, hostname, timeout)
+        connection: socket.socket = super().create_connection(address, hostname=hostname, timeout=timeout, **options)
+        return connection
+
+    def spawn(self, func: Callable[..., None], *arguments: Any, **options: Any) -> threading.Thread:
+        def run() -> None:
+            try:
+                func(*arguments, **options)
+            except Exception as error:  # noqa: BLE001  # the watchdog starts another thread
+                self._complaints.add(error)
+
+        thread: threading.Thread = super().spawn(run)
+        return thread
+
+
 class _Complaints(logging.Handler):
     """What kazoo logs: its last complaint alone is kept, for the message that says why there is no connection."""
 
@@ -402,3 +440,7 @@ class _Complaints(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(Exception):  # a text of kazoo's that does not fit its arguments
             self.last = record.getMessage().removeprefix("Connection dropped: ")
+
+    def add(self, error: Exception) -> None:
+        """Keep an error that kazoo has raised, not logged."""
+        self.last = f"{type(error).__name__}: {error}"

@@ -138,6 +138,7 @@ class ZooKeeperCoordination:
         self._tasks = tasks
         self._busy_s = busy_s
         self._session = ZooKeeperSession(access, self._connected, self._changed, wait_s=busy_s)
+        self._turns = 0  # how often the connection was made or lost
         self._own: list[asyncio.Task[None]] = []
         self._wake = asyncio.Event()
         self._requests: deque[Request] = deque()
@@ -291,12 +292,16 @@ class ZooKeeperCoordination:
     # -- what the session tells -------------------------------------------------------------------------------------------
 
     def _connected(self, connected: bool) -> None:
+        self._turns += 1
         if connected:
-            self._stale |= {self._paths.group, self._paths.brokers, self._paths.live, self._paths.ready}
-            self._stale |= {broker_path(self._paths.brokers, broker) for broker in self._rows}
-            self._wake.set()
+            self._look_at_all()
         else:
             self._set_trouble(f"the connection to ZooKeeper {self._session.access.hosts} is lost")
+
+    def _look_at_all(self) -> None:
+        self._stale |= {self._paths.group, self._paths.brokers, self._paths.live, self._paths.ready}
+        self._stale |= {broker_path(self._paths.brokers, broker) for broker in self._rows}
+        self._wake.set()
 
     def _changed(self, path: str) -> None:
         self._stale.add(path)
@@ -316,6 +321,7 @@ class ZooKeeperCoordination:
                     hosts = self._session.access.hosts
                     self._set_trouble(f"ZooKeeper {hosts} cannot be reached: {self._session.complaint}")
                 continue
+            turns = self._turns
             try:
                 await self._register()
                 await self._write_row()
@@ -330,12 +336,14 @@ class ZooKeeperCoordination:
             except StoreError as error:
                 self._set_trouble(str(error))
             else:
-                self._tell()
+                # The last answer and the loss of the connection may arrive together: the store is lost then, not regained.
+                if self._session.is_connected and self._turns == turns:
+                    self._tell()
 
     def _begin_anew(self) -> None:
         """Somebody has removed folders: make them again, and everything of this broker."""
         self._registered = 0
-        self._connected(True)
+        self._look_at_all()
 
     async def _register(self) -> None:
         """Make the node that says that this broker lives, unless it is there; the folders before, the first time.

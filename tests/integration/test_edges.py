@@ -39,9 +39,10 @@ def understudy(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[
 # -- TLS ----------------------------------------------------------------------------------------------------------------
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
+def certificate(folder: Path, names: str = "DNS:localhost,IP:127.0.0.1") -> tuple[Path, Path]:
+    """A certificate that is its own CA, and its key."""
     cert, key = folder / "cert.pem", folder / "key.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subject = ["-subj", "/CN=localhost", "-addext", f"subjectAltName={names}"]
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     command += ["-days", "2", "-keyout", str(key), "-out", str(cert), *subject]
     subprocess.run(command, check=True, capture_output=True)

@@ -16,6 +16,7 @@ EXCEPTIONS = {
     "broker/log/spare_segment.py": "makes segments ahead of time beside the turn: a driver's business",
     "replicator/fabric.py": "a port: signatures only",
     "ha/zookeeper.py": "edge: kazoo",
+    "ha/zookeeper_tls.py": "edge: ssl",
     "ha/driver.py": "edge: asyncio",
     "ha/plugin.py": "edge: puts core and drivers together",
     "ha/cluster_command.py": "a command",

@@ -1,0 +1,159 @@
+"""The session when kazoo gives up, and the store when answers and the loss of the connection arrive together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.protocol.connection import STOP_CONNECTING, ConnectionHandler
+
+from understudy.ha import zookeeper_store
+from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, GroupState
+from understudy.ha.store_nodes import encode_group
+from understudy.ha.zookeeper import Access, Node, ZooKeeperSession
+from understudy.ha.zookeeper_store import ZooKeeperCoordination
+
+LIMIT_S = 30.0
+GROUP = GroupState(epoch=1, primary="b1", members=("b1",), version=1, min_insync=1, founding=7)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("ends", ["by an error", "refused"])
+async def test_a_connection_that_ends_by_itself_begins_again(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, attempts, again = asyncio.get_running_loop(), [], asyncio.Event()
+
+    def connect(_: ConnectionHandler, __: object) -> object:
+        attempts.append(ends)
+        if len(attempts) < 3:
+            if ends == "by an error":
+                raise UnicodeError("label empty or too long")
+            return STOP_CONNECTING
+        loop.call_soon_threadsafe(again.set)
+        return STOP_CONNECTING
+
+    monkeypatch.setattr(ConnectionHandler, "_connect_loop", connect)
+    session = ZooKeeperSession(Access(hosts="zk:1", session_s=0.3), lambda _: None, lambda _: None, wait_s=1.0)
+    session.start()
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await again.wait()
+    finally:
+        await session.stop()
+    assert session.complaint == ("UnicodeError: label empty or too long" if ends == "by an error" else "")
+
+
+class FakeSession:
+    """A session whose server holds one group; each answer comes when the test gives it."""
+
+    def __init__(self, access: Access, connected: Any, changed: Any, *, wait_s: float) -> None:
+        self.access, self.connected, self.changed, self.wait_s = access, connected, changed, wait_s
+        self.is_connected = False
+        self.session_id = 1
+        self.complaint = ""
+        self.asked: list[tuple[str, asyncio.Future[Any]]] = []
+
+    def start(self) -> None:
+        """It connects when the test says so."""
+
+    async def stop(self) -> None:
+        """Nothing is left running."""
+
+    def turn(self, connected: bool) -> None:
+        self.is_connected = connected
+        self.connected(connected)
+
+    def _ask(self, what: str) -> Awaitable[Any]:
+        answer = asyncio.get_running_loop().create_future()
+        self.asked.append((what, answer))
+        return answer
+
+    def get(self, path: str, *, watch: bool = False) -> Awaitable[Any]:
+        return self._ask(f"get {path}")
+
+    def children(self, path: str, *, watch: bool = False) -> Awaitable[Any]:
+        return self._ask(f"children {path}")
+
+    def exists(self, path: str, *, watch: bool = False) -> Awaitable[Any]:
+        return self._ask(f"exists {path}")
+
+    def make_folder(self, path: str) -> Awaitable[Any]:
+        return self._ask(f"make {path}")
+
+    def change(self, *changes: Any) -> Awaitable[Any]:
+        return self._ask(f"change {changes[0].path}")
+
+    def answer(self) -> None:
+        """Give the answer to the oldest request."""
+        what, answer = self.asked.pop(0)
+        verb, path = what.split()
+        if verb == "get":
+            owner = 1 if "/live/" in path else 0
+            value = encode_group(GROUP, {}) if path.endswith("/group") else b"{}"
+            answer.set_result(Node(value, 0, owner))
+        else:
+            answer.set_result(["b1"] if path.endswith("/live") else [])
+
+    async def answer_until(self, what: str) -> None:
+        """Answer all requests before this one, which is asked then, and not answered."""
+        async with asyncio.timeout(LIMIT_S):
+            while not (self.asked and self.asked[0][0].endswith(what)):
+                if self.asked:
+                    self.answer()
+                await asyncio.sleep(0)
+
+
+async def settled() -> None:
+    """Each task runs until it waits for something that the test has to do."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def group_changed(self, group: GroupState | None, brokers: dict[BrokerId, BrokerInfo]) -> None:
+        self.told.append("changed")
+
+    def answered(self, request: int, answer: Answer, group: GroupState | None) -> None:
+        self.told.append(answer.value)
+
+    def coordination_lost(self) -> None:
+        self.told.append("lost")
+
+    def coordination_regained(self) -> None:
+        self.told.append("regained")
+
+
+@pytest.mark.asyncio
+async def test_a_last_answer_does_not_regain_a_store_that_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zookeeper_store, "ZooKeeperSession", FakeSession)
+    listener = Listener()
+    async with asyncio.TaskGroup() as tasks:
+        store = ZooKeeperCoordination(Access(hosts="zk:1"), "g", "b1", tmp_path, listener, lambda: None, tasks)
+        session: Any = store._session
+        await store.start()
+        session.turn(True)
+        await session.answer_until("/group")
+        session.answer()
+        session.turn(False)  # before the task that waits for the answer runs
+        await settled()
+        assert listener.told == ["lost"]
+
+        session.turn(True)
+        await session.answer_until("/group")
+        session.turn(False)
+        session.turn(True)
+        session.answer()
+        await session.answer_until("/live")  # nothing was told, and everything is read again
+        assert listener.told == ["lost"]
+        await session.answer_until("/group")
+        session.answer()
+        await settled()
+        assert listener.told == ["lost", "regained", "changed"]
+        await store.stop()
