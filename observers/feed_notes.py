@@ -149,14 +149,15 @@ class NoteEvents:
         records = snapshot.decode_transaction_piece(message)
         if not records:
             return
+        for offset, raw in records:
+            kind = raw[0] & ~record.TRANSIENT
+            if kind not in self._record_takers:
+                raise record.UnknownKindError(kind, f"of a transaction, at offset {offset},")
         tx_id = int.from_bytes(records[0][1][5:13], "big")
         text = self._to.context.tx_text(tx_id)
         self._to.say(schema.Piece, self._to.context.end, "transaction", "", "", 0, 0, len(records), text)
         for offset, raw in records:
-            taker = self._record_takers.get(raw[0] & ~record.TRANSIENT)
-            if taker is None:
-                raise record.UnknownKindError(raw[0] & ~record.TRANSIENT, f"of a transaction, at offset {offset},")
-            taker(raw, 5, len(raw), offset)
+            self._record_takers[raw[0] & ~record.TRANSIENT](raw, 5, len(raw), offset)
 
     def _caught_up(self, message: bytes) -> None:
         self._to.say(schema.Piece, self._to.context.end, "caught_up")

@@ -21,6 +21,7 @@ from understudy.broker.log.storage import Storage
 from understudy.observers.events_schema import SCHEMA_VERSION, Event
 from understudy.observers.feed_context import FeedContext
 from understudy.observers.feed_translation import FeedTranslation
+from understudy.replicator.wire import UnknownMessageError
 
 CURSOR_VERSION: Final = 1
 
@@ -74,6 +75,7 @@ class FeedReader:
     def __init__(self, storage: Storage, cursor: bytes | None = None) -> None:
         found = _decode(cursor) if cursor is not None else None
         self._storage = storage
+        self._half_told = False
         if found is None:
             self._tail = JournalTail(storage)
             self._translation = FeedTranslation()
@@ -109,28 +111,16 @@ class FeedReader:
             JournalDamagedError: names file and byte.
             JournalFormatError, NewerJournalError: a newer program's journal.
             WrongIdentityError: segments of two brokers.
-        """
-        try:
-            yield from self._events()
-        except (UnknownKindError, UnknownNoteError, NoteFormatError) as error:
-            segment = self._tail.segment
-            assert segment is not None
-            raise NewerJournalError(
-                f"journal {self._storage}: {segment.name}, byte {self._tail.frame_at}: {error}"
-            ) from error
 
-    def _events(self) -> Iterator[list[Event]]:
+        Behind NewerJournalError the reader stands in front of that frame, of which nothing was said: a newer program that goes on
+        at the cursor says all of it.
+        """
+        if self._half_told:
+            return
         tail, translation = self._tail, self._translation
         for each in tail.frames():
             if isinstance(each, bytes):
-                group = tail.group
-                assert group is not None
-                translation.sync = group.sequence
-                translation.at_ms = group.wall_ms
-                if each[3] == frames.BATCH_MAGIC[3]:
-                    translation.batch(each)
-                else:
-                    translation.note(each[5], each[frames.NOTE_HEADER_BYTES :])
+                self._translate(each)
             elif isinstance(each, SegmentBegun):
                 translation.begin_segment(each.header)
             else:
@@ -138,6 +128,27 @@ class FeedReader:
             found = translation.take_events()
             if found:
                 yield found
+
+    def _translate(self, frame: bytes) -> None:
+        tail, translation = self._tail, self._translation
+        segment, group = tail.segment, tail.group
+        assert segment is not None
+        assert group is not None
+        translation.sync = group.sequence
+        translation.at_ms = group.wall_ms
+        self._half_told = True
+        try:
+            if frame[3] == frames.BATCH_MAGIC[3]:
+                translation.batch(frame)
+            else:
+                translation.note(frame[5], frame[frames.NOTE_HEADER_BYTES :])
+        except (UnknownKindError, UnknownNoteError, NoteFormatError, UnknownMessageError) as error:
+            tail.put_back()
+            self._half_told = False
+            raise NewerJournalError(
+                f"journal {self._storage}: {segment.name}, byte {tail.frame_at}: {error}"
+            ) from error
+        self._half_told = False
 
     def _gap(self, gone: SegmentsGone) -> None:
         reason = "rewritten" if gone.rewritten else "dropped" if gone.last else "started"
@@ -166,9 +177,12 @@ class FeedReader:
         return self._tail.frame_at
 
     def cursor(self) -> bytes | None:
-        """Where a reader can go on behind the last events that were yielded; None before the first segment."""
+        """Where a reader can go on behind the last events that were yielded.
+
+        None before the first segment, and when the last frame raised something else than NewerJournalError: it may be said in part.
+        """
         place = self._tail.place()
-        if place is None:
+        if place is None or self._half_told:
             return None
         translation = self._translation
         return msgspec.json.encode(

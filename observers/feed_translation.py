@@ -5,6 +5,7 @@ It walks over the records of a batch (`feed_records`) and hands on notes (`feed_
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -17,6 +18,8 @@ from understudy.observers.feed_event_stream import EventStream
 from understudy.observers.feed_notes import NoteEvents
 from understudy.observers.feed_records import RecordEvents
 
+Taker = Callable[[bytes, int, int, int], None]
+"""Makes the events of a record: of the buffer, where the record's content begins and ends in it, and its offset."""
 _U32: Final = Struct(">I")
 
 
@@ -71,8 +74,13 @@ class FeedTranslation(EventStream):
         self.seq = 0
 
     def batch(self, data: bytes) -> None:
-        """A BATCH frame."""
+        """A BATCH frame.
+
+        Raises:
+            UnknownKindError: a newer program has written a record of it. Nothing has been said or changed.
+        """
         epoch, first, count = frame.BATCH_PLACE.unpack_from(data, frame.BATCH_PLACE_AT)
+        records = self._checked_records(data, first)
         stable = frame.header_of_verified(data).stable
         context = self.context
         if stable > context.stable:
@@ -82,6 +90,21 @@ class FeedTranslation(EventStream):
         last = first + count - 1
         context.end = last
         offset = first
+        for taker, start, end in records:
+            if taker is None:
+                (holes,) = _U32.unpack_from(data, start)
+                offset += holes
+                self.say(schema.Hole, offset - 1, holes)
+                continue
+            if offset > held:
+                taker(data, start, end, offset)
+            offset += 1
+        new = max(first, held + 1) if held >= first else first
+        self.say(schema.Append, last, new, last - new + 1, stable, self.sync)
+
+    def _checked_records(self, data: bytes, offset: int) -> list[tuple[Taker | None, int, int]]:
+        """Function, begin and end of each record of a batch that begins at ``offset``; no function for a HOLE."""
+        records: list[tuple[Taker | None, int, int]] = []
         at = frame.BATCH_HEADER_BYTES
         size = len(data)
         takers = self._takers
@@ -90,22 +113,23 @@ class FeedTranslation(EventStream):
             kind, length = head(data, at)
             start = at + 5
             at = start + length
-            if kind == record.HOLE:
-                (holes,) = _U32.unpack_from(data, start)
-                offset += holes
-                self.say(schema.Hole, offset - 1, holes)
-                continue
-            if offset > held:
-                taker = takers.get(kind & 0x7F)
-                if taker is None:
-                    raise record.UnknownKindError(kind & 0x7F, f"at offset {offset}")
-                taker(data, start, at, offset)
-            offset += 1
-        new = max(first, held + 1) if held >= first else first
-        self.say(schema.Append, last, new, last - new + 1, stable, self.sync)
+            taker = takers.get(kind & 0x7F)
+            if taker is not None:
+                offset += 1
+            elif kind == record.HOLE:
+                offset += _U32.unpack_from(data, start)[0]
+            else:
+                raise record.UnknownKindError(kind & 0x7F, f"at offset {offset}")
+            records.append((taker, start, at))
+        return records
 
     def note(self, kind: int, payload: bytes) -> None:
-        """A NOTE frame."""
+        """A NOTE frame.
+
+        Raises:
+            UnknownNoteError, NoteFormatError, UnknownMessageError, UnknownKindError: a newer program has written it. Nothing has
+                been said or changed.
+        """
         taker = self._note_takers.get(kind)
         if taker is None:
             raise journal_gate.UnknownNoteError(

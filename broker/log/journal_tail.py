@@ -136,6 +136,10 @@ class JournalTail:
             proof=self._proof,
         )
 
+    def put_back(self) -> None:
+        """Stand in front of the frame that was yielded last: it is yielded again, by this tail or by one that goes on there."""
+        self._position = self.frame_at
+
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:

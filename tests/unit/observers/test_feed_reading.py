@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -19,13 +20,18 @@ from understudy.broker.message import Message
 from understudy.observers import events_schema as schema
 from understudy.observers.events_schema import Event
 from understudy.observers.feed import Selection, merged
-from understudy.observers.feed_reader import CursorError, FeedReader
+from understudy.observers.feed_notes import NoteEvents
+from understudy.observers.feed_reader import CursorError, FeedReader, NewerJournalError
+from understudy.observers.feed_records import RecordEvents
 from understudy.observers.journal_stats import journal_stats
+from understudy.replicator import wire
+from understudy.replicator.id_set import IdSet
 
 SMALL = JournalOptions(segment_bytes=8192, alignment_bytes=512, index_interval_bytes=512, reserve_bytes=0, salt=7)
 MESSAGE = Message("", "q", b"\0\0", b"x" * 300, persistent=True)
 ENQUEUE = MESSAGE.properties + MESSAGE.content()
 QUEUE = 1 << 40 | 1
+TX = 1 << 40 | 7
 
 
 class Nothing:
@@ -53,9 +59,9 @@ class Broker:
     def _checkpoint(self) -> bytes:
         return frame.encode_note(journal_gate.CHECKPOINT, encode_checkpoint(self.state, b""))
 
-    def write(self, raw: bytes) -> None:
+    def write(self, *raws: bytes) -> None:
         log = self.state.log
-        data = frame.encode_batch(1, log.end + 1, 1, log.end, [raw])
+        data = frame.encode_batch(1, log.end + 1, len(raws), log.end, list(raws))
         log.epoch = 1
         self.state.receive_batch(data)
         self.journal.append(data)
@@ -123,6 +129,80 @@ def test_a_cursor_of_something_else_is_refused() -> None:
     newer = msgspec.json.encode({**msgspec.json.decode(cursor), "schema": 99})
     with pytest.raises(CursorError, match="event schema 99; this program goes on from"):
         FeedReader(storage, newer)
+
+
+def in_tx(tx_id: int) -> bytes:
+    return record.encode_tx_enqueue(tx_id, [(QUEUE, 0, 0)], MESSAGE, False) + ENQUEUE
+
+
+def transaction_piece(*records: tuple[int, bytes]) -> bytes:
+    events = (offset.to_bytes(8, "big") + len(raw).to_bytes(4, "big") + raw for offset, raw in records)
+    return bytes((wire.TRANSACTION,)) + len(records).to_bytes(4, "big") + b"".join(events)
+
+
+UNKNOWN = record.encode_rollback(TX, 0, "", "")
+"""Of a kind that the older reader below does not know."""
+
+
+class OlderReader(FeedReader):
+    """Knows neither ROLLBACK, nor the note FOUNDING, nor DROP."""
+
+    def __init__(self, storage: MemoryStorage) -> None:
+        super().__init__(storage)
+        notes = NoteEvents(self._translation, records := RecordEvents(self._translation))
+        del records.takers[record.ROLLBACK], notes.takers[journal_gate.FOUNDING], notes._pieces[wire.DROP]
+        self._translation._takers, self._translation._note_takers = records.takers, notes.takers
+
+
+def newer_batch(broker: Broker) -> None:
+    """Its first records would be said, and it states a newer stable position."""
+    broker.write(in_tx(TX), in_tx(TX), UNKNOWN)
+
+
+def newer_record_in_a_piece(broker: Broker) -> None:
+    piece = transaction_piece((1, in_tx(TX)), (2, UNKNOWN))
+    broker.journal.append(frame.encode_note(journal_gate.PIECE, piece))
+
+
+def newer_piece(broker: Broker) -> None:
+    broker.journal.append(frame.encode_note(journal_gate.PIECE, wire.encode_drop(QUEUE, IdSet([3, 4]))))
+
+
+def newer_note(broker: Broker) -> None:
+    broker.journal.append(frame.encode_note(journal_gate.FOUNDING, bytes(8)))
+
+
+@pytest.mark.parametrize("newer", [newer_batch, newer_record_in_a_piece, newer_piece, newer_note])
+def test_what_an_older_reader_could_not_read_is_said_by_a_newer_one(newer: Callable[[Broker], None]) -> None:
+    storage = MemoryStorage()
+    broker = Broker(storage)
+    broker.enqueue(2)
+    newer(broker)
+    broker.enqueue(2)
+    older = OlderReader(storage)
+    said: list[Event] = []
+    for _ in range(2):  # asked again it says the same
+        with pytest.raises(NewerJournalError, match=r"is not known to this program|does not know"):
+            said.extend(event for events in older.events() for event in events)
+    uninterrupted = events_of(storage)
+    assert said
+    assert said + events_of(storage, older.cursor()) == uninterrupted
+
+
+def test_a_reader_that_failed_within_a_frame_has_no_cursor() -> None:
+    """Its program has an error: what it kept before stays, and events are told twice at most."""
+    storage = MemoryStorage()
+    Broker(storage).write(UNKNOWN)
+    reader = FeedReader(storage)
+
+    def failing(*_: object) -> None:
+        raise KeyError
+
+    reader._translation._takers[record.ROLLBACK] = failing
+    with pytest.raises(KeyError):
+        list(reader.events())
+    assert reader.cursor() is None
+    assert list(reader.events()) == []
 
 
 def test_brokers_are_merged_by_their_clocks_and_each_stays_in_order() -> None:
