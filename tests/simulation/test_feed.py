@@ -35,6 +35,7 @@ class Told:
         self.committed: set[str] = set()
         self.confirmed: set[int] = set()
         self.enqueued: set[int] = set()
+        self.in_transactions: dict[int, str] = {}
         self.names: Counter[str] = Counter()
 
     def take(self, events: list[Event]) -> None:
@@ -48,6 +49,8 @@ class Told:
                     self.confirmed.update(range(event.first_offset, event.last_offset + 1))
                 case schema.Enqueue(tx=""):
                     self.enqueued.add(event.offset)
+                case schema.Enqueue():
+                    self.in_transactions[event.offset] = event.tx
                 case schema.Hole():  # transient messages, which no journal keeps
                     self.enqueued.update(range(event.offset - event.count + 1, event.offset + 1))
                 case _:
@@ -56,7 +59,8 @@ class Told:
     def check(self, committed: set[str]) -> None:
         assert self.committed
         assert self.committed <= committed
-        assert self.confirmed <= self.enqueued
+        for offset in self.confirmed - self.enqueued:  # a body in parts: it came in a transaction of its own
+            assert self.in_transactions[offset] in committed
 
 
 class Watched:

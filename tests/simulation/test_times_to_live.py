@@ -11,6 +11,7 @@ from tests.simulation.sim_node import SimNode
 from tests.simulation.test_branches import X
 from tests.simulation.test_versions import run, written
 from understudy.broker.amqp.properties import encode_properties
+from understudy.broker.log import record
 from understudy.broker.transactions.xa_status import XaStatus
 
 TTL_MS = 1_000
@@ -149,7 +150,7 @@ def test_beside_an_older_program_they_count_from_the_publish() -> None:
             group.replace_primary(group.backups[0])
         run(group, older, THIS)
         group.ready()
-        group.until("the newer format is written", lambda: written(group.primary) == 3)
+        group.until("the newer format is written", lambda: written(group.primary) == record.FORMAT_VERSION)
         opened(group)(calls.commit)
         alive(group)
 
@@ -166,7 +167,7 @@ def test_a_transaction_that_is_open_while_the_last_one_is_upgraded() -> None:
         hand.publish("a", b"early")
         run(group, older, THIS)
         group.ready()
-        group.until("the newer format is written", lambda: written(group.primary) == 3)
+        group.until("the newer format is written", lambda: written(group.primary) == record.FORMAT_VERSION)
         fill(hand)
         group.run_ms(OPEN_MS)
         hand(calls.commit)

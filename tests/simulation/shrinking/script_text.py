@@ -101,6 +101,9 @@ KNOBS = {
     "unstable_bytes_per_connection": _Knob("limits"),
     "unstable_bytes": _Knob("limits"),
     "outcome_limit": _Knob("limits"),
+    "parted_bytes": _Knob("limits"),
+    "part_bytes": _Knob("limits"),
+    "parts_in_flight_bytes": _Knob("limits"),
 }
 ALWAYS_SHOWN = ("brokers", "min_insync", "tellers")
 
