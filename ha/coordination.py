@@ -215,6 +215,7 @@ class StoreAdmin(Protocol):
 
         Args:
             hanging_too: a broker counts as alive as long as its process is known to be there: a broker that hangs may go on.
+                A store that several hosts share does not know that.
         """
 
     def replace(self, expected: GroupState, wanted: GroupState) -> GroupState:

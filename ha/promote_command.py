@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import socket
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -19,12 +22,15 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.log.journal_recovery import scan
 from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.server.file_storage import FileStorage
-from understudy.ha.coordination import StoreAdmin
+from understudy.ha.coordination import BrokerId, BrokerInfo, StoreAdmin
 from understudy.ha.stores import store_admin
-from understudy.ha.unclean import PromotionRefusedError, Survivor, check, losses
+from understudy.ha.unclean import PromotionRefusedError, Survivor, check, losses, others_that_count
 from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.direct.unix_socket import split_address
 
 MAX_MIN_INSYNC = 64
+DIAL_S: Final = 1.0
+"""For a connection to a broker that the store shows as down: each of its two addresses."""
 
 
 def promote(
@@ -33,6 +39,10 @@ def promote(
     yes: Annotated[bool, typer.Option("--yes", help="Do it, do not only say what would be lost.")] = False,
     min_insync: Annotated[
         int | None, typer.Option(min=1, max=MAX_MIN_INSYNC, help="Of the group from now on; it is kept otherwise.")
+    ] = None,
+    gone: Annotated[
+        list[str] | None,
+        typer.Option(help="A broker that does not run, whatever listens at its address. May be repeated."),
     ] = None,
 ) -> None:
     """Make one broker the base of its group when the store, or every broker that it lists, is lost.
@@ -49,7 +59,8 @@ def promote(
         )
     survivor = read_survivor(settings)
     group, brokers = store.read(hanging_too=True)
-    check(survivor, group, brokers)
+    others = others_that_count(survivor, group, brokers)
+    check(survivor, group, brokers, accepting(brokers, set(others).difference(gone or ())))
     for line in losses(survivor, group, brokers):
         _print(line)
     for entry in store.history():
@@ -73,6 +84,20 @@ def promote(
         _print(
             f"min_insync is {state.min_insync}: it takes work when so many brokers have joined (--min-insync changes it)."
         )
+
+
+def accepting(brokers: Mapping[BrokerId, BrokerInfo], names: Iterable[BrokerId]) -> dict[BrokerId, str]:
+    """Those of the brokers to which a connection can be made, and at which of their two addresses."""
+    found: dict[BrokerId, str] = {}
+    for name in names:
+        for address in (brokers[name].amqp, split_address(brokers[name].link)[0]):
+            host, _, port = address.rpartition(":")
+            if name not in found and port.isdecimal():
+                # ValueError: the row holds no host name; OverflowError: no port.
+                with suppress(OSError, ValueError, OverflowError):
+                    socket.create_connection((host.strip("[]"), int(port)), DIAL_S).close()
+                    found[name] = address
+    return found
 
 
 def read_survivor(config: Config) -> Survivor:

@@ -55,20 +55,44 @@ class Survivor:
         return Position(self.epoch, self.end)
 
 
-def check(survivor: Survivor, group: GroupState | None, brokers: Mapping[BrokerId, BrokerInfo]) -> None:
+def others_that_count(
+    survivor: Survivor, group: GroupState | None, brokers: Mapping[BrokerId, BrokerInfo]
+) -> list[BrokerId]:
+    """Known brokers beside the survivor that may lead, or confirm: those that the store lists; all without a group."""
+    listed = {group.primary, *group.members} if group is not None else set(brokers)
+    return sorted(listed & brokers.keys() - {survivor.broker})
+
+
+def check(
+    survivor: Survivor,
+    group: GroupState | None,
+    brokers: Mapping[BrokerId, BrokerInfo],
+    accepting: Mapping[BrokerId, str],
+) -> None:
     """Do nothing if the promotion is not refused.
+
+    Args:
+        survivor: what the journal of the broker to be promoted says.
+        group: what the store holds of the group, None for nothing.
+        brokers: known to the store.
+        accepting: brokers to which a connection could be made, and at which address. A broker that hangs, or is cut off from the
+            store, has no session and no lease: the kernel of its host still accepts connections for it.
 
     Raises:
         PromotionRefusedError: with the reason.
     """
-    me = survivor.broker
-    listed = {me, group.primary, *group.members} if group is not None else set(brokers)
-    for name in sorted(listed & brokers.keys()):
+    me, others = survivor.broker, others_that_count(survivor, group, brokers)
+    for name in sorted([*others, *({me} & brokers.keys())]):
         info = brokers[name]
         if info.alive:
             what = "runs" if name == me or group is None else "runs and is in the in-sync set"
             raise PromotionRefusedError(
                 f"broker {name} (pid {info.pid}) {what}: stop it, or let it lead; nothing was changed"
+            )
+        if name in accepting:
+            raise PromotionRefusedError(
+                f"broker {name} (pid {info.pid}) accepts connections at {accepting[name]}: the store shows it as down, but it may "
+                f"hang, or be cut off from the store. Stop it. If something else listens there: --gone {name}. Nothing was changed"
             )
     if not survivor.end:  # whoever founds writes a record; so it may have heard of an epoch, and holds nothing of it
         heard = f", but for epoch {survivor.epoch_seen}, which it has heard of" if survivor.epoch_seen else ""
@@ -129,6 +153,13 @@ def losses(survivor: Survivor, group: GroupState | None, brokers: Mapping[Broker
             beyond = f", {info.position - survivor.end} records beyond {me}" if info.position > survivor.end else ""
             state = "running" if info.alive else "down"
             yield f"  {name}: last shown at position {info.position}{beyond}; {state}"
+    if others := others_that_count(survivor, group, brokers):
+        yield ""
+        yield "The store shows these as down, which is no proof: so it shows a broker that hangs, or is cut off from the store."
+        yield "Stop each of them first. One that goes on confirms what is lost with this."
+        for name in others:
+            info = brokers[name]
+            yield f"  {name}: pid {info.pid}, AMQP at {info.amqp or 'unknown'}, link at {info.link or 'unknown'}"
     yield ""
     yield from _verdict(survivor, group)
 

@@ -46,7 +46,7 @@ class ZooKeeperAdmin:
     connect_s: float = CONNECT_S
 
     def read(self, *, hanging_too: bool = False) -> tuple[GroupState | None, dict[BrokerId, BrokerInfo]]:
-        """A broker that hangs keeps its session, so ``hanging_too`` makes no difference."""
+        """A broker that hangs loses its session (``zookeeper.py``), and is shown as dead: ``hanging_too`` cannot tell here."""
         return self._run(self._read)
 
     def replace(self, expected: GroupState, wanted: GroupState) -> GroupState:

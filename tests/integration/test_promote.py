@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -95,8 +96,14 @@ def test_a_broker_that_was_left_behind_leads_and_the_others_follow_it(group: Gro
     assert (refused.returncode, "b3" in refused.stderr, len(refused.stderr.splitlines())) == (1, True, 1)
     survivor.kill()
 
-    done = promote(survivor, "--unclean", "--yes", "--min-insync", "1")
+    force = ("--unclean", "--yes", "--min-insync", "1")
+    with socket.create_server(("127.0.0.1", group["b1"].port)):  # as if b1 ran where the store cannot see its process
+        refused = promote(survivor, *force)
+        assert refused.returncode == 1
+        assert f"accepts connections at 127.0.0.1:{group['b1'].port}" in refused.stderr
+        done = promote(survivor, *force, "--gone", "b1")
     assert done.returncode == 0, done.stderr
+    assert "b2: pid " in done.stdout
     survivor.spawn()
     rows = group.ready("b3")
     assert rows["b3"]["epoch"] > 1_000, "no broker that is still dead can have seen it"

@@ -36,43 +36,58 @@ def brokers(*infos: BrokerInfo) -> dict[str, BrokerInfo]:
 def test_no_listed_broker_may_be_alive(alive: str) -> None:
     known = brokers(shown("b1", alive=alive == "b1"), shown("b2", alive=alive == "b2"), shown("b4"))
     with pytest.raises(PromotionRefusedError, match=rf"{alive} \(pid 77\) runs and is in the in-sync set"):
-        check(survivor(), GROUP, known)
+        check(survivor(), GROUP, known, {})
+
+
+def test_a_listed_broker_that_accepts_connections_is_not_taken_for_gone() -> None:
+    known = brokers(shown("b1"), shown("b2"), shown("b4"))
+    told = r"b2 \(pid 77\) accepts connections at b2:5672: .* may hang, .* --gone b2"
+    with pytest.raises(PromotionRefusedError, match=told):
+        check(survivor(), GROUP, known, {"b2": "b2:5672"})
+    check(survivor(), GROUP, known, {"b4": "b4:5672"})
+
+
+def test_a_broker_that_is_shown_as_down_is_named_with_what_is_needed_to_stop_it() -> None:
+    text = "\n".join(losses(survivor(), GROUP, brokers(shown("b1"), shown("b3"), shown("b4"))))
+    assert "shows these as down, which is no proof" in text
+    assert "  b1: pid 77, AMQP at a, link at l" in text
+    assert "pid" not in text.replace("b1: pid", "", 1)
 
 
 def test_the_stored_primary_counts_as_listed() -> None:
     group = GroupState(epoch=7, primary="b4", members=("b1", "b2"), version=9, min_insync=2)
     with pytest.raises(PromotionRefusedError, match="b4"):
-        check(survivor(), group, brokers(shown("b4", alive=True)))
+        check(survivor(), group, brokers(shown("b4", alive=True)), {})
 
 
 def test_a_broker_that_is_not_listed_may_wait_for_the_outcome() -> None:
-    check(survivor(), GROUP, brokers(shown("b1"), shown("b4", alive=True)))
+    check(survivor(), GROUP, brokers(shown("b1"), shown("b4", alive=True)), {})
 
 
 def test_without_a_group_in_the_store_nobody_may_be_alive() -> None:
     with pytest.raises(PromotionRefusedError, match="b4"):
-        check(survivor(), None, brokers(shown("b4", alive=True)))
-    check(survivor(), None, brokers(shown("b4")))
+        check(survivor(), None, brokers(shown("b4", alive=True)), {})
+    check(survivor(), None, brokers(shown("b4")), {})
 
 
 def test_it_must_not_run_itself() -> None:
     with pytest.raises(PromotionRefusedError, match=r"b3 \(pid 77\) runs"):
-        check(survivor(), GROUP, brokers(shown("b3", alive=True)))
+        check(survivor(), GROUP, brokers(shown("b3", alive=True)), {})
 
 
 def test_a_broker_without_data_has_nothing_to_lead_with() -> None:
     with pytest.raises(PromotionRefusedError, match="journal of b3 is empty"):
-        check(survivor(epoch=0, end=0, stable=0, epoch_seen=0), GROUP, {})
+        check(survivor(epoch=0, end=0, stable=0, epoch_seen=0), GROUP, {}, {})
 
 
 def test_nor_has_one_that_has_heard_of_an_epoch_and_died_before_its_catch_up() -> None:
     with pytest.raises(PromotionRefusedError, match="journal of b3 is empty"):
-        check(survivor(epoch=0, end=0, stable=0, epoch_seen=6), GROUP, {})
+        check(survivor(epoch=0, end=0, stable=0, epoch_seen=6), GROUP, {}, {})
 
 
 def test_a_broker_whose_catch_up_was_broken_off_holds_no_state_of_the_group() -> None:
     with pytest.raises(PromotionRefusedError, match="catch-up of b3 was broken off"):
-        check(survivor(part=True), GROUP, {})
+        check(survivor(part=True), GROUP, {}, {})
 
 
 def test_an_unlisted_broker_may_lack_anything_since_it_left() -> None:
