@@ -28,7 +28,7 @@ class CommandRequest:
     arguments: Mapping[str, Any]
     user: str
     vhost: str
-    answer: Callable[[Mapping[str, Any]], None]
+    answer: Callable[[Mapping[str, Any]], object]
 
     def take_nothing(self) -> None:
         """For a command without arguments.

@@ -189,7 +189,7 @@ class Channel:
         self.held = True
         return self.given_up
 
-    def answer_when_stable(self, offset: int, key: int, answer: Callable[[], None] | None) -> None:
+    def answer_when_stable(self, offset: int, key: int, answer: Callable[[], object] | None) -> None:
         """Call ``answer`` when the log is applied up to ``offset``; until then the channel takes nothing more.
 
         With ``answer`` None (no-wait) nothing waits.
@@ -200,12 +200,12 @@ class Channel:
         awaited = self.given_up
         self.broker.complete(offset, lambda answer: self.answered(answer, awaited), answer)
 
-    def answer_when_acknowledged(self, key: int, answer: Callable[[], None]) -> None:
+    def answer_when_acknowledged(self, key: int, answer: Callable[[], object]) -> None:
         """Call ``answer`` when every listed broker has acknowledged this primary since now: nobody has replaced it."""
         self.broker.barrier()
         self.answer_when_stable(self.broker.log.end, key, answer)
 
-    def answered(self, answer: Callable[[], None], awaited: int) -> None:
+    def answered(self, answer: Callable[[], object], awaited: int) -> None:
         """The method that the channel waits for is answered by ``answer``: go on.
 
         ``awaited`` is what ``given_up`` was when it began to wait: nobody waits for an older answer any more.

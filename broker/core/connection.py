@@ -290,7 +290,7 @@ class Connection:
         """Handle one parsed frame."""
         self.guard(event[0], event[1], self._dispatch, event)
 
-    def guard(self, number: int, key: int, action: Callable[..., None], *args: Any) -> None:
+    def guard(self, number: int, key: int, action: Callable[..., object], *args: Any) -> None:
         """Run ``action``; what it raises for the peer closes channel ``number`` or the connection."""
         try:
             action(*args)

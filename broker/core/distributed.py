@@ -62,8 +62,8 @@ class Asker(Protocol):
     @property
     def key(self) -> int: ...
 
-    def answer(self, *values: Any) -> None:
-        """Answer, with the arguments of the method's ``-ok``."""
+    def answer(self, *values: Any) -> bool:
+        """Answer, with the arguments of the method's ``-ok``. Returns whether the answer has left: a reply queue may be gone."""
 
 
 class MethodAsker:
@@ -74,15 +74,16 @@ class MethodAsker:
         self._channel = channel
         self._ok_key = ok_key
 
-    def answer(self, *values: Any) -> None:
+    def answer(self, *values: Any) -> bool:
         self._channel.send(self._ok_key, *values)
+        return True
 
 
 class _ToldAsker(NamedTuple):
     """An `Asker` whose answer is heard by others, too."""
 
     key: int
-    answer: Callable[..., None]
+    answer: Callable[..., bool]
 
 
 _DECIDED: Final = {
@@ -162,11 +163,13 @@ class Distributed:
         channel = self._channel
         answer = asker.answer
 
-        def tell(status: int) -> None:
-            answer(status)
+        def tell(status: int) -> bool:
+            if not answer(status):
+                return False
             xa = XaStatus(status)
             outcome = _DECIDED.get((method, xa), xa.name.lower())
             self._broker.tell_outcome(Told(method, outcome, channel, tx, str(name[1])))
+            return True
 
         return self._answer(_ToldAsker(asker.key, tell))
 

@@ -133,8 +133,8 @@ class MessageAsker:
         self._reply = reply
         self._describe = describe
 
-    def answer(self, *values: Any) -> None:
-        self._reply.send_json(self._describe(*values))
+    def answer(self, *values: Any) -> bool:
+        return self._reply.send_json(self._describe(*values))
 
 
 def read_request(body: bytes) -> tuple[str, tuple[Any, ...]]:

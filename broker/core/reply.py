@@ -40,18 +40,19 @@ class Reply:
         self._queue = queue
         self._correlation = correlation_id(properties)
 
-    def send(self, text: str, **fields: Any) -> None:
-        """Answer with ``text`` and these properties."""
+    def send(self, text: str, **fields: Any) -> bool:
+        """Answer with ``text`` and these properties. Returns whether the answer was published to the reply queue."""
         broker = self._broker
         queue = broker.state.registry.vhost(self._vhost).queues.get(self._queue)
         if queue is None or broker.leaving:
-            return
+            return False
         fields["headers"] = {BROKER_HEADER: broker.name, EPOCH_HEADER: broker.epoch}
         if self._correlation is not None:
             fields["correlation_id"] = self._correlation
         broker.publish([queue], Message("", self._queue, encode_properties(**fields), text.encode(), False), None)
         broker.schedule(queue)
+        return True
 
-    def send_json(self, answer: Mapping[str, Any]) -> None:
-        """Answer with an object."""
-        self.send(json.dumps(answer), content_type="application/json")
+    def send_json(self, answer: Mapping[str, Any]) -> bool:
+        """Answer with an object; returns as :meth:`send`."""
+        return self.send(json.dumps(answer), content_type="application/json")

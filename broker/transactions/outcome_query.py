@@ -100,8 +100,7 @@ def _answer(broker: Broker, question: _Question) -> None:
     subject = question.subject
     if is_own_id(subject):
         text = _own_outcome(broker, subject)
-        question.reply.send(text)
-        _tell(broker, subject, text)
+        _reply(broker, question, text)
         return
     if not broker.bars(subject):
         broker.barred_names.pop(subject, None)
@@ -114,13 +113,13 @@ def _answer(broker: Broker, question: _Question) -> None:
         else:
             _ask(broker, question)  # it ended meanwhile without an outcome under its name: bar the name first
             return
-    question.reply.send(outcome.text)
-    _tell(broker, subject, outcome.text)
+    _reply(broker, question, outcome.text)
 
 
-def _tell(broker: Broker, subject: str, outcome: str) -> None:
-    if broker.on_told and outcome in (Outcome.COMMITTED.text, Outcome.ROLLED_BACK.text):
-        broker.tell_outcome(Told("outcome", outcome, None, None, subject))
+def _reply(broker: Broker, question: _Question, outcome: str) -> None:
+    published = question.reply.send(outcome)
+    if published and broker.on_told and outcome in (Outcome.COMMITTED.text, Outcome.ROLLED_BACK.text):
+        broker.tell_outcome(Told("outcome", outcome, None, None, question.subject))
 
 
 def _own_outcome(broker: Broker, text: str) -> str:

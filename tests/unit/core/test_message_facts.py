@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from tests.unit.core.core_kit import Core, publish
+from tests.unit.core.core_kit import FRAME_MAX, Core, publish
+from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import (
     BASIC_ACK,
     BASIC_GET,
@@ -19,11 +21,13 @@ from understudy.broker.amqp.methods import (
     DTX_ROLLBACK,
     DTX_SELECT,
     DTX_START,
+    QUEUE_DELETE,
     TX_COMMIT,
     TX_ROLLBACK,
     TX_SELECT,
     encode_method,
 )
+from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.facts import Facts
 from understudy.broker.core.message_facts import MessageFacts, runs
 
@@ -163,6 +167,37 @@ def test_outcomes_of_branches(ends: tuple[Any, ...], answer: str, outcome: str) 
     assert (row["answer"], row["outcome"], row["name"]) == (answer, outcome, "1:global:branch")
     assert row["tx"].startswith("abc/1.")
     assert row["decided_at"] > 0
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_an_answer_that_is_a_message_is_told_if_it_was_published(gone: bool) -> None:
+    """The reply queue is deleted between the request and its answer."""
+    told = ToldCore()
+    core = told.core
+    client = core.client(channels=2)
+    for queue in ("q", "answers"):
+        core.queue(client, queue)
+    client.send(
+        encode_method(1, DTX_SELECT),
+        encode_method(1, DTX_START, *XID, False, False),
+        publish("q", b"1"),
+        encode_method(1, DTX_END, *XID, False, False),
+    )
+    xid = {"format_id": 1, "global_id": "global", "branch_id": "branch"}
+    reply_to = encode_properties(reply_to="answers")
+    requests = (
+        ("understudy.tx", b"outcome name"),
+        ("understudy.dtx", json.dumps({"verb": "prepare", "xid": xid}).encode()),
+    )
+    for channel, (exchange, body) in ((2, requests[0]), (1, requests[1])):
+        client.send(publish_frames(channel, exchange, "", reply_to, body, FRAME_MAX))
+    if gone:
+        client.method(QUEUE_DELETE, "answers", False, False, False, channel=2)
+    for _ in range(3):
+        core.sync()
+    assert core.broker.dtx.undecided == 1
+    answers = [row["answer"] for row in told.rows("told")]
+    assert answers == ([] if gone else ["outcome", "dtx.prepare-ok"])
 
 
 def test_deliveries_name_queue_and_id() -> None:
