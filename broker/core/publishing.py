@@ -165,10 +165,11 @@ class Publishing:
     def _publish_in_transaction(
         self, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None
     ) -> None:
-        transactions = self._broker.transactions
-        self._hold_for_parts(
-            tx, queues, message, lambda living: transactions.publish(tx, living, message, expiration_ms)
-        )
+        def record(living: list[Queue]) -> None:
+            self._broker.transactions.publish(tx, living, message, expiration_ms)
+            self._channel.transacting.note_use()
+
+        self._hold_for_parts(tx, queues, message, record)
 
     def _hold_for_parts(
         self, tx: TxBuffer, queues: list[Queue], message: Message, record: Callable[[list[Queue]], None]

@@ -290,8 +290,14 @@ class Transacting:
         self._return_deliveries(session)
         return offset
 
+    def note_use(self) -> None:
+        """The transaction is in use now: it is idle from here on."""
+        self._used_ms = self._broker.running_ms
+
     def tick(self) -> None:
-        """Roll back a transaction that nobody uses (P-60)."""
+        """Roll back a transaction that its client does not use (P-60). What the broker itself holds up is not idle."""
+        if self._channel.held:
+            return
         timeout = self._broker.limits.tx_idle_timeout_ms
         if self._session is not None and self._broker.running_ms - self._used_ms >= timeout:
             tx_id = tx_id_text(self._session.tx.tx_id)

@@ -37,6 +37,24 @@ def test_it_is_rolled_back_with_406_and_not_a_moment_before() -> None:
     assert queue.uncommitted == 0
 
 
+def test_it_is_not_idle_while_the_broker_itself_holds_its_message_in_parts() -> None:
+    limits = Limits(tx_idle_timeout_ms=TIMEOUT_MS, parted_bytes=100, part_bytes=10, parts_in_flight_bytes=20)
+    core = Core(limits)
+    client = core.client()
+    core.queue(client, "q")
+    client.method(TX_SELECT)
+    client.publish("q", bytes(100))
+    core.pass_ms(2 * TIMEOUT_MS)
+    while core.broker.parted_bodies.waiting:
+        core.sync()
+    core.pass_ms(TIMEOUT_MS - 1)
+    core.sync()
+    assert client.heard() == ["tx.select-ok"]
+    core.pass_ms(1)
+    core.sync()
+    assert client.heard() == ["channel.close"]
+
+
 def test_a_channel_without_a_transaction_may_be_idle() -> None:
     """After tx.select nothing is open before the first operation."""
     core = Core(Limits(tx_idle_timeout_ms=TIMEOUT_MS))
