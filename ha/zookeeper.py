@@ -30,9 +30,9 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
-from typing import Any, Final, Literal
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import attrs
 from kazoo import exceptions as errors
@@ -55,6 +55,8 @@ SIGNS_A_SESSION: Final = 3
 """So often a loop that does not hang gives a sign."""
 
 ANY_VERSION: Final = -1
+
+_T = TypeVar("_T")
 
 
 class UnreachedError(StoreError):
@@ -280,7 +282,7 @@ class ZooKeeperSession:
             value, stat = await result
             return Node(value, stat.version, stat.ephemeralOwner)
 
-        return node()
+        return _Reply(node)
 
     def children(self, path: str, *, watch: bool = False) -> Awaitable[list[str]]:
         return self._ask(path, self._client.get_children_async, path, watch=self._watcher if watch else None)
@@ -319,15 +321,16 @@ class ZooKeeperSession:
                     raise self._translated(each.path, answer) from answer
             return answers
 
-        return done()
+        return _Reply(done)
 
     def _ask(self, path: str, call: Callable[..., IAsyncResult], *arguments: Any, **options: Any) -> Awaitable[Any]:
-        """Make a request now; the answer can be awaited."""
+        """Make a request now; the answer may be awaited, at most once."""
         answer: asyncio.Future[Any] = self._loop.create_future()
         if self.is_connected:
             call(*arguments, **options).rawlink(lambda result: self._hop(_settle, answer, result))
         else:
             answer.set_exception(errors.ConnectionLoss())
+            answer.exception()  # as in _settle()
 
         async def waited() -> Any:
             try:
@@ -340,7 +343,7 @@ class ZooKeeperSession:
             except Exception as error:  # what else kazoo raises is no reason to end a broker either
                 raise self._translated(path, error) from error
 
-        return waited()
+        return _Reply(waited)
 
     def _translated(self, path: str, error: Exception) -> StoreError:
         where = f"ZooKeeper {self.access.hosts}"
@@ -372,6 +375,16 @@ class ZooKeeperSession:
     def _hop(self, call: Callable[..., None], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop was closed, and nothing is left to be told
             self._loop.call_soon_threadsafe(call, *arguments)
+
+
+@attrs.frozen
+class _Reply(Generic[_T]):
+    """The answer to a request. It may be dropped, as where an earlier answer is an error: asyncio warns of a dropped coroutine."""
+
+    wait: Callable[[], Coroutine[Any, Any, _T]]
+
+    def __await__(self) -> Generator[Any, Any, _T]:
+        return self.wait().__await__()
 
 
 _NOT_THE_CAUSE: Final = (errors.RolledBackError, errors.RuntimeInconsistency)

@@ -4,7 +4,8 @@
 ports, and keep everything in one folder.
 
 The jars lie in ``UNDERSTUDY_ZOOKEEPER_JARS``, if that names a directory; else they are fetched once, by their coordinates, into the
-user's cache, and each must have the SHA-256 that is pinned here. Java 11 or later and, to fetch, Maven must be on PATH.
+user's cache. Those of the cache must have the SHA-256 that is pinned here, at each use. Java 11 or later and, to fetch, Maven must
+be on PATH.
 """
 
 from __future__ import annotations
@@ -107,6 +108,10 @@ def find_jars() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "understudy" / f"zookeeper-{VERSION}"
     if not cache.is_dir():
         _fetch(cache)
+    try:
+        _verify(cache)
+    except ServersError as error:
+        raise ServersError(f"{error}: remove {cache}, and they are fetched again") from error
     return cache
 
 
@@ -132,7 +137,7 @@ def _fetch(target: Path) -> None:
                 f"Maven cannot fetch ZooKeeper {VERSION}: {(done.stdout + done.stderr).strip()[-2_000:]}"
             )
         _verify(jars)
-        with contextlib.suppress(OSError):  # somebody else was quicker, and has verified the same
+        with contextlib.suppress(OSError):  # another process was quicker
             jars.rename(target)
 
 

@@ -71,7 +71,9 @@ TRY_AGAIN_S: Final = 0.2
 """After something could not be read or written for another reason than a lost connection."""
 
 COMPLAIN_EVERY_S: Final = 2.0
-"""Why the store is lost is logged at once, and as often at most when the reason changes: servers may refuse in turn."""
+"""Why the store is lost is logged at once. A changed reason is logged after this pause at the earliest: servers may refuse in turn.
+Each such log line doubles the pause, to this at most; a regained store resets it:"""
+COMPLAIN_MAX_S: Final = 60.0
 
 PROMOTABLE: Final = frozenset({BrokerStatus.READY.value, BrokerStatus.ACTIVE.value})
 WRITES_TRIED: Final = 3
@@ -157,6 +159,7 @@ class ZooKeeperCoordination:
         self._to_trim = False
         self._complaint = ""
         self._complained_s = 0.0
+        self._complain_every_s = COMPLAIN_EVERY_S
         self._stopped = False
 
     async def start(self) -> None:
@@ -502,7 +505,12 @@ class ZooKeeperCoordination:
             return
         turned = bool(trouble) != bool(before)
         now_s = self._loop.time()
-        if trouble and (turned or (trouble != self._complaint and now_s - self._complained_s >= COMPLAIN_EVERY_S)):
+        if turned:
+            self._complain_every_s = COMPLAIN_EVERY_S
+        due = trouble != self._complaint and now_s - self._complained_s >= self._complain_every_s
+        if trouble and (turned or due):
+            if not turned:
+                self._complain_every_s = min(2 * self._complain_every_s, COMPLAIN_MAX_S)
             self._complaint, self._complained_s = trouble, now_s
             _log.warning("coordination lost", reason=trouble)
         if turned:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from collections.abc import Awaitable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from kazoo.protocol.connection import STOP_CONNECTING, ConnectionHandler
 
 from understudy.ha import zookeeper_store
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, GroupState
 from understudy.ha.store_nodes import encode_group
-from understudy.ha.zookeeper import Access, Node, ZooKeeperSession
+from understudy.ha.zookeeper import Access, Node, UnreachedError, ZooKeeperSession, check
 from understudy.ha.zookeeper_store import ZooKeeperCoordination
 
 LIMIT_S = 30.0
@@ -43,6 +47,23 @@ async def test_a_connection_that_ends_by_itself_begins_again(ends: str, monkeypa
     finally:
         await session.stop()
     assert session.complaint == ("UnicodeError: label empty or too long" if ends == "by an error" else "")
+
+
+@pytest.mark.asyncio
+async def test_an_answer_may_be_dropped() -> None:
+    """As where the one before is an error: nothing is left that asyncio or Python complains of."""
+    complaints: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    session = ZooKeeperSession(Access(hosts="zk:1"), lambda _: None, lambda _: None, wait_s=1.0)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        session.get("/group")
+        session.children("/live")
+        session.change(check("/"))
+        gc.collect()
+    assert (complaints, [str(each.message) for each in warned]) == ([], [])
+    with pytest.raises(UnreachedError):
+        await session.get("/group")
 
 
 class FakeSession:
@@ -157,3 +178,31 @@ async def test_a_last_answer_does_not_regain_a_store_that_is_lost(
         await settled()
         assert listener.told == ["lost", "regained", "changed"]
         await store.stop()
+
+
+@pytest.mark.asyncio
+async def test_reasons_that_alternate_are_told_ever_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zookeeper_store, "ZooKeeperSession", FakeSession)
+    now_s = 1_000.0
+
+    class Clock:
+        def time(self) -> float:
+            return now_s
+
+    async with asyncio.TaskGroup() as tasks:
+        store = ZooKeeperCoordination(Access(hosts="zk:1"), "g", "b1", tmp_path, Listener(), lambda: None, tasks)
+    store._loop = Clock()  # type: ignore[assignment]
+    reasons = cycle(["zk1 refuses", "zk2 cannot be resolved", "zk3 is silent"])
+
+    def told_in_s(seconds: int) -> int:
+        nonlocal now_s
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(5 * seconds):
+                now_s += 0.2
+                store._set_trouble(next(reasons))
+        return sum(each["event"] == "coordination lost" for each in logs)
+
+    assert told_in_s(124) in {6, 7}  # at once, then after 4, 8, 16, 32 and 60 s
+    assert told_in_s(3_600) in {59, 60}
+    store._set_trouble("")
+    assert told_in_s(10) == 3  # at once, after 2 and 4 s
