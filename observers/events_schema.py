@@ -676,6 +676,10 @@ class Confirm(Event):
     The messages are those of the `Enqueue` events at ``first_offset`` to ``last_offset``: each record there is of this channel.
     Publishes of a channel that do not follow one another in the log make several events.
 
+    A body that stands in the log in parts is a transaction of its own: its `Enqueue` has ``tx``, and ``id`` 0. The replication
+    id is ``id`` of the `Assign` of that transaction and queue, plus ``place``. The message is safe when each member of the
+    in-sync set has the `Prepare` of that transaction, which stands behind ``last_offset``.
+
     Attributes:
         client: name of the connection, as ``/connections`` shows it.
         channel: number of the channel.

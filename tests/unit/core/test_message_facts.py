@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core.core_kit import FRAME_MAX, Core, publish
+from tests.unit.core.core_kit import FRAME_MAX, Core, HeldJournal, publish
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import (
     BASIC_ACK,
@@ -29,7 +29,12 @@ from understudy.broker.amqp.methods import (
 )
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.facts import Facts
+from understudy.broker.core.limits import Limits
 from understudy.broker.core.message_facts import MessageFacts, runs
+from understudy.broker.log.frame import BATCH_MAGIC
+from understudy.observers import events_schema as schema
+from understudy.observers.events_schema import Event
+from understudy.observers.feed_translation import FeedTranslation
 
 Row = dict[str, Any]
 
@@ -37,8 +42,8 @@ Row = dict[str, Any]
 class ToldCore:
     """A core whose messages are told; facts as rows."""
 
-    def __init__(self) -> None:
-        self.core = Core()
+    def __init__(self, core: Core | None = None) -> None:
+        self.core = core or Core()
         self.facts = Facts(lambda: 7)
         self.facts.founding = "abc"
         self.facts.follow(self.core.node.state.log)
@@ -198,6 +203,39 @@ def test_an_answer_that_is_a_message_is_told_if_it_was_published(gone: bool) -> 
     assert core.broker.dtx.undecided == 1
     answers = [row["answer"] for row in told.rows("told")]
     assert answers == ([] if gone else ["outcome", "dtx.prepare-ok"])
+
+
+class FeedJournal(HeldJournal):
+    """Its frames as events."""
+
+    def __init__(self) -> None:
+        self._translation = FeedTranslation()
+        self.events: list[Event] = []
+
+    def append(self, frame: bytes) -> None:
+        if frame[3] == BATCH_MAGIC[3]:
+            self._translation.batch(frame)
+            self.events += self._translation.take_events()
+
+
+def test_a_confirm_of_a_body_in_parts_leads_to_its_ids() -> None:
+    """docs/feed.md, "What a client was told": from its offset to ``enqueue``, by ``tx`` to ``assign`` and ``prepare``."""
+    journal = FeedJournal()
+    told = ToldCore(Core(Limits(parted_bytes=100, part_bytes=50, parts_in_flight_bytes=1000), journal))
+    core = told.core
+    client = core.client()
+    core.queue(client, "q")
+    client.send(encode_method(1, CONFIRM_SELECT, False), publish("q", b"1"), publish("q", bytes(100)))
+    core.sync()
+    _, confirm = told.rows("confirm")
+    enqueue = next(e for e in journal.events if isinstance(e, schema.Enqueue) and e.offset == confirm["last_offset"])
+    assert (enqueue.tx != "", enqueue.id, enqueue.size) == (True, 0, 100)
+    assign = next(e for e in journal.events if isinstance(e, schema.Assign) and e.tx == enqueue.tx)
+    queue = core.node.state.registry.find_queue("/", "q")
+    assert queue is not None
+    assert (assign.queue_id, assign.id + enqueue.place) == (queue.id, queue.newest_id)
+    prepare = next(e for e in journal.events if isinstance(e, schema.Prepare) and e.tx == enqueue.tx)
+    assert prepare.offset > confirm["last_offset"] == confirm["first_offset"]
 
 
 def test_deliveries_name_queue_and_id() -> None:
