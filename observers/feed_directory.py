@@ -114,7 +114,7 @@ class FeedDirectory:
         while not self.stopping and (self._round(sink, selection) or self._owed):
             if self._owed:
                 time.sleep(POLL_S)
-        while not (self._save(now=True) or self.stopping):
+        while not (self._save(now=True, last=self.stopping) or self.stopping):
             time.sleep(POLL_S)
         for each in self._open.values():
             each.find_damage()
@@ -137,7 +137,7 @@ class FeedDirectory:
                         each.find_damage()
                 self._tell_errors()
                 looked_at = time.monotonic()
-        self._save(now=True)
+        self._save(last=True)
         self._raise_first()
 
     def _round(self, sink: FeedSink, selection: Selection) -> bool:
@@ -181,9 +181,14 @@ class FeedDirectory:
         if wanted:
             sink.take(wanted)
 
-    def _save(self, *, now: bool = False) -> bool:
-        """Keep the cursors, if that is due; what they stand behind has been flushed. Returns whether nothing is owed."""
-        due = self._cursors.due(time.monotonic())
+    def _save(self, *, now: bool = False, last: bool = False) -> bool:
+        """Keep the cursors, if that is due; what they stand behind has been flushed. Returns whether nothing is owed.
+
+        Args:
+            now: also if it is not due, unless an attempt has failed: the next one is due later.
+            last: in any case. The feed ends, and no attempt follows.
+        """
+        due = last or self._cursors.due(time.monotonic())
         if not due and (self._owed or not now):
             return not self._owed
         for name, each in self._open.items():

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,8 +23,10 @@ from understudy.broker.log.record import UnknownKindError
 from understudy.broker.server.fact_log import fact_file_name
 from understudy.observers import feed_cursor_file
 from understudy.observers.events_schema import Event, LinkUp
+from understudy.observers.feed import FeedSink, Selection
 from understudy.observers.feed_cursor_file import CursorFile
-from understudy.observers.feed_sink import JsonSink
+from understudy.observers.feed_directory import FeedDirectory
+from understudy.observers.feed_sink import JsonSink, TextSink
 
 AS_NOBODY = """
 import os, typer, zoneinfo
@@ -226,6 +228,38 @@ def test_a_cursor_on_a_full_disk_is_waited_for(
         "No space left on device; the feed waits",
         "it can be written again",
     ]
+
+
+class FullOnce:
+    """Implements `FeedCursors`: there is no room at the first attempt, then the feed is to stop."""
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.feed: FeedDirectory
+
+    def load(self) -> dict[str, str]:
+        return {}
+
+    def due(self, now_s: float) -> bool:
+        return not self.attempts
+
+    def save(self, cursors: dict[str, str]) -> bool:
+        self.attempts += 1
+        self.feed.stopping = True
+        return self.attempts > 1
+
+
+@pytest.mark.parametrize("read", [FeedDirectory.follow, FeedDirectory.read_in_rounds])
+def test_a_cursor_that_is_owed_at_the_stop_is_tried_once_more(
+    tmp_path: Path, read: Callable[[FeedDirectory, FeedSink, Selection], None]
+) -> None:
+    """Without waiting for the time at which that is due."""
+    write_journal(tmp_path / "b1", 20)
+    cursors = FullOnce()
+    feed = cursors.feed = FeedDirectory(tmp_path, cursors)
+    read(feed, TextSink(io.BytesIO()), Selection())
+    feed.close()
+    assert cursors.attempts == 2
 
 
 def _no_room(path: Path, content: bytes) -> None:
