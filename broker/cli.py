@@ -111,6 +111,8 @@ def status(
     from understudy.broker.command_line.broker_rows import rows_of_directory, rows_of_url  # noqa: PLC0415  # as above
     from understudy.broker.command_line.status_command import EXPECTATIONS, Showing, seconds, show  # noqa: PLC0415
     from understudy.broker.command_line.store_rows import config_of_store, rows_of_store  # noqa: PLC0415  # as above
+    from understudy.broker.config import ConfigError  # noqa: PLC0415  # as above
+    from understudy.broker.config.host_port import servers_of  # noqa: PLC0415  # as above
 
     for name, value in (("--expect", expect), ("--wait", wait)):
         if value and value not in EXPECTATIONS:
@@ -121,6 +123,11 @@ def status(
         timeout_s = seconds(timeout)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--timeout") from error
+    if zk:
+        try:
+            servers_of(zk, "--zk")
+        except ConfigError as error:  # else --wait would look again and again
+            raise typer.BadParameter(error.problem, param_hint="--zk") from error
 
     def look() -> dict[str, Any]:
         if zk or config is not None:

@@ -25,6 +25,8 @@ from typing import Annotated, Any, Final
 import attrs
 import typer
 
+from understudy.broker.config import ConfigError
+from understudy.broker.config.host_port import servers_of
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.printable import escaped
 from understudy.broker.server.file_storage import FileStorage, make_directory
@@ -153,6 +155,11 @@ def cluster(
         raise ClusterError(f"{brokers} brokers from port {port} on end above 65535")
     if feed_out is not None and feed is None:
         raise typer.BadParameter("says where a feed is written: give --feed too", param_hint="--feed-out")
+    if zookeeper not in ("", EMBEDDED):
+        try:
+            servers_of(zookeeper, "--zookeeper")
+        except ConfigError as error:
+            raise typer.BadParameter(error.problem, param_hint="--zookeeper") from error
     feed_files = FeedFiles(feed_out or data / "feed", feed) if feed is not None else None
     shares = cpu_shares(brokers, usable_cpus(), pin)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -209,10 +216,13 @@ def zookeeper_store(hosts: str) -> str:
 
     Args:
         hosts: host:port, separated by commas; a chroot may follow.
+
+    Raises:
+        ConfigError: they cannot be used.
     """
-    hosts, slash, chroot = hosts.partition("/")
-    keys = f'kind = "zookeeper"\nhosts = {json.dumps(hosts.split(","))}\n'
-    return f"{keys}chroot = {json.dumps(slash + chroot)}\n" if slash else keys
+    servers, chroot = servers_of(hosts, "--zookeeper")
+    keys = f'kind = "zookeeper"\nhosts = {json.dumps(servers)}\n'
+    return f"{keys}chroot = {json.dumps(chroot)}\n" if chroot else keys
 
 
 def usable_cpus() -> list[int]:

@@ -15,6 +15,7 @@ import attrs
 
 from understudy.broker.command_line.broker_rows import DOWN, NothingThereError, Row
 from understudy.broker.config import Config, CoordinationConfig, load
+from understudy.broker.config.host_port import servers_of
 from understudy.broker.plugin import find_plugins
 
 LEADING: Final = ("recovering", "active")
@@ -29,16 +30,16 @@ def config_of_store(zk: str, group: str, config: Path | None) -> Config:
         config: the file of any broker of the group: it has the credentials.
 
     Raises:
-        ConfigError: the file cannot be used.
+        ConfigError: the file, or ``zk``, cannot be used.
     """
     found = load(config, os.environ) if config is not None else Config(plugins={"ha": True})
     if zk:
-        hosts, slash, chroot = zk.partition("/")
+        hosts, chroot = servers_of(zk, "--zk")
         section = attrs.evolve(
             found.coordination if config is not None else CoordinationConfig(),
             kind="zookeeper",
-            hosts=tuple(hosts.split(",")),
-            chroot=slash + chroot.rstrip("/") if chroot else "",
+            hosts=hosts,
+            chroot=chroot,
         )
         found = attrs.evolve(found, coordination=section)
     if group:

@@ -28,7 +28,7 @@ class Place:
     Attributes:
         file: as errors call it.
         base: where relative paths begin.
-        key: the dotted path of the value.
+        key: the dotted path of the value; "" for a value that is no key of a file, such as that of an option.
         root: the class of the whole configuration: an unknown key may belong to another of its tables.
     """
 
@@ -46,7 +46,7 @@ class Place:
 
     def refuse(self, value: object, expected: str) -> ConfigError:
         problem = f"{_shown(value)} is not valid, expected {expected}"
-        return ConfigError(file=self.file, key=self.key, problem=problem, value=value, expected=expected)
+        return ConfigError(file=self.file, key=self.key or None, problem=problem, value=value, expected=expected)
 
     def missing(self, expected: str) -> ConfigError:
         return ConfigError(file=self.file, key=self.key, problem=f"missing, expected {expected}", expected=expected)
@@ -187,7 +187,7 @@ class Texts:
     """A list of different strings, at least one."""
 
     expected: str
-    item: Text
+    item: Reader
 
     def read(self, value: object, place: Place) -> tuple[str, ...]:
         if not isinstance(value, list) or not value:

@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 
 from attrs import Factory, field, frozen
 
+from understudy.broker.config.host_port import CHROOT, HostPort
 from understudy.broker.config.readers import (
     DAY_S,
     GIB,
@@ -98,7 +99,7 @@ class LinkConfig:
     secret: Annotated[str | None, Text("a shared secret", secret=True)] = field(default=None, repr=False)
     heartbeat_s: Annotated[float, seconds(0.01)] = 1.0
     dead_after_s: Annotated[float, seconds(0.01)] = 5.0
-    advertised: Annotated[str | None, Text("'host:port'", r"[^\s/,]+:\d{1,5}")] = None
+    advertised: Annotated[str | None, HostPort()] = None
     unix: Annotated[bool, Flag()] = True
     tls: Annotated[TlsConfig | None, Table(TlsConfig)] = None
 
@@ -162,12 +163,10 @@ class CoordinationConfig:
 
     kind: Annotated[Literal["file", "zookeeper"], Text("'file' or 'zookeeper'", "file|zookeeper")] = "file"
     path: Annotated[Path | None, FilePath("the path of a file that all brokers of the group share")] = None
-    hosts: Annotated[
-        tuple[str, ...], Texts("a list of different 'host:port'", Text("'host:port'", r"[^\s/,]+:\d{1,5}"))
-    ] = ()
+    hosts: Annotated[tuple[str, ...], Texts("a list of different 'host:port'", HostPort())] = ()
     lease_s: Annotated[float, seconds(0.1)] = 3.0
     session_s: Annotated[float, seconds(0.1)] = 10.0
-    chroot: Annotated[str, Text("a path such as '/production'", r"(/[^/\s,]+)+")] = ""
+    chroot: Annotated[str, CHROOT] = ""
     user: Annotated[str, Text("a user name without ':'", r"[^\x00-\x1f:]{1,127}")] = ""
     password: Annotated[str | None, Text("a password", secret=True)] = field(default=None, repr=False)
     password_file: Annotated[Path | None, FilePath("the path of a file that holds the password")] = None

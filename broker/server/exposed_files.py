@@ -45,7 +45,12 @@ def exposed_of(path: Path, config: Config, elsewhere: Collection[str] = ()) -> I
     wanted = [path] if holds_secrets(config, elsewhere) else []
     sections = (config.amqp.tls, config.http.tls, config.link.tls)
     wanted += [section.key for section in sections if section is not None]
-    if (store := config.coordination.path) is not None:
+    coordination = config.coordination
+    if coordination.password_file is not None:
+        wanted.append(coordination.password_file)
+    if coordination.tls is not None and coordination.tls.key is not None:
+        wanted.append(coordination.tls.key)
+    if (store := coordination.path) is not None:
         wanted += [store.with_name(store.name + suffix) for suffix in STORE_SUFFIXES]
     for each in wanted:
         if (mode := _mode_for_others(each)) is not None:
@@ -55,8 +60,10 @@ def exposed_of(path: Path, config: Config, elsewhere: Collection[str] = ()) -> I
 
 
 def holds_secrets(config: Config, elsewhere: Collection[str] = ()) -> bool:
-    """Whether its file has a secret of links, or a hash of a password that not everybody knows."""
+    """Whether its file has a secret of links, a password of the store, or a hash of a password that not everybody knows."""
     if config.link.secret and "link.secret" not in elsewhere:
+        return True
+    if config.coordination.password and "coordination.password" not in elsewhere:
         return True
     return "users" not in elsewhere and any(user.password_hash != GUEST_PASSWORD_HASH for user in config.users)
 

@@ -364,6 +364,11 @@ def test_a_key_like_no_other_still_gets_a_nearest_one_of_its_table() -> None:
         ('[link]\nadvertised = "b1"', "link.advertised", "'b1'", "'host:port'"),
         ('[coordination]\nhosts = "zk:1"', "coordination.hosts", "'zk:1'", "a list of different 'host:port'"),
         ('[coordination]\nhosts = ["zk"]', "coordination.hosts[0]", "'zk'", "'host:port'"),
+        *[
+            (f'[coordination]\nhosts = ["{value}"]', "coordination.hosts[0]", f"'{value}'", "a port from 1 to 65535")
+            for value in ("127.0.0.1:99999", "zk:0", "zk:abc", "zk:\u0663", "zk..1:2181", "[zk]:1", "::1:1", "\u2100:1")
+        ],
+        ('[link]\nadvertised = "b1:99999"', "link.advertised", "'b1:99999'", "a port from 1 to 65535"),
         (
             '[coordination]\nchroot = "production"',
             "coordination.chroot",

@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from understudy.broker.cli import status
 from understudy.broker.command_line import store_rows
 from understudy.broker.command_line.broker_rows import NothingThereError
 from understudy.broker.command_line.status_command import NOT_AS_EXPECTED, Showing, seconds, show, unmet
 from understudy.broker.command_line.store_rows import config_of_store, rows_of_store
 from understudy.broker.config import ConfigError
+from understudy.ha.cluster_command import cluster
 
 
 def known(broker: str, status: str, position: int = 9, **more: Any) -> dict[str, Any]:
@@ -76,6 +80,36 @@ def test_where_the_store_is(tmp_path: Path) -> None:
     assert config_of_store("", "h", file).coordination.kind == "file"
     with pytest.raises(ConfigError):
         config_of_store("", "", tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("zk", "shown"),
+    [
+        ("127.0.0.1:99999", "'127.0.0.1:99999'"),
+        ("zk1:2181,zk2:abc/a", "'zk2:abc'"),
+        ("zk..1:2181", "'zk..1:2181'"),
+        ("zk:1,zk:1", "different"),
+        ("zk:1//a", "'//a'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["status --wait ready --zk", "cluster --zookeeper"])
+def test_servers_that_cannot_be_used_are_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, zk: str, shown: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, *options = command.split()
+    app = typer.Typer()
+    app.command("status")(status)
+    app.command("cluster")(cluster)
+    result = CliRunner().invoke(app, [name, *options, zk])
+    assert (result.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert options[-1] in result.output
+    assert shown in result.output
+
+
+def test_servers_with_blanks_and_addresses() -> None:
+    section = config_of_store("[::1]:2181, 10.0.0.1:2181/", "g", None).coordination
+    assert (section.hosts, section.chroot) == (("[::1]:2181", "10.0.0.1:2181"), "")
 
 
 def group(*statuses: str) -> dict[str, Any]:

@@ -33,9 +33,30 @@ def test_the_key_of_each_tls_section(reached: Path, section: str) -> None:
     assert list(exposed_of(reached / "b1.toml", config)) == [(key, 0o644, f"chmod 600 {key}")]
 
 
-def test_a_secret_that_is_not_in_the_file(reached: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("link.secret", '[link]\nsecret = "of the group"\n'),
+        ("coordination.password", '[coordination]\nuser = "u"\npassword = "of the store"\n'),
+    ],
+)
+def test_a_secret_that_is_not_in_the_file(reached: Path, key: str, text: str) -> None:
     file = reached / "b1.toml"
     file.touch(0o644)
-    config = parse('[link]\nsecret = "of the group"\n', base=reached)
-    assert list(exposed_of(file, config, {"link.secret"})) == []
+    config = parse(text, base=reached)
+    assert list(exposed_of(file, config, {key})) == []
     assert list(exposed_of(file, config)) == [(file, 0o644, f"chmod 600 {file}")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[coordination]\nuser = "u"\npassword_file = "secret"\n',
+        '[coordination.tls]\nca = "ca.pem"\ncert = "cert.pem"\nkey = "secret"\n',
+    ],
+)
+def test_what_opens_the_store_for_the_broker(reached: Path, text: str) -> None:
+    secret = reached / "secret"
+    secret.touch(0o644)
+    config = parse(text, base=reached)
+    assert list(exposed_of(reached / "b1.toml", config)) == [(secret, 0o644, f"chmod 600 {secret}")]
