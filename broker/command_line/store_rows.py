@@ -68,7 +68,10 @@ def _group(stored: Mapping[str, Any]) -> dict[str, Any]:
     primary, epoch = stored.get("primary"), stored.get("epoch")
     known: Mapping[str, Mapping[str, Any]] = stored["known_brokers"]
     members = stored.get("in_sync") or []
-    rows = [_row(known[name], primary, epoch, members) for name in sorted(known)]
+    rows = [
+        _row(known[name], primary, epoch, members) if name in known else _row_of_member(name, epoch)
+        for name in sorted({*known, *members})
+    ]
     for row in rows:
         if row["role"] == "primary":
             behind = {each["broker"]: row["position"] - each["position"] for each in rows if each["role"] == "backup"}
@@ -108,6 +111,24 @@ def _row(info: Mapping[str, Any], primary: str | None, epoch: int | None, member
         "epoch": epoch,
         "position": info["position"],
         "blockers": blockers,
+        "queues": [],
+        "lag": {},
+    }
+
+
+def _row_of_member(broker: str, epoch: int | None) -> Row:
+    """The row of a member of the in-sync set of which the store shows nothing: its node was deleted."""
+    return {
+        "broker": broker,
+        "pid": None,
+        "port": None,
+        "amqp": "",
+        "http": "",
+        "role": None,
+        "status": DOWN,
+        "epoch": epoch,
+        "position": None,
+        "blockers": ["it is in the in-sync set, and the store shows nothing of it"],
         "queues": [],
         "lag": {},
     }

@@ -14,6 +14,7 @@ from understudy.broker.cli import status
 from understudy.broker.command_line import store_rows
 from understudy.broker.command_line.broker_rows import NothingThereError
 from understudy.broker.command_line.status_command import NOT_AS_EXPECTED, Showing, seconds, show, unmet
+from understudy.broker.command_line.status_text import status_text
 from understudy.broker.command_line.store_rows import config_of_store, rows_of_store
 from understudy.broker.config import ConfigError
 from understudy.ha.cluster_command import cluster
@@ -59,9 +60,22 @@ def test_the_rows_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_older_than_the_group_does_not_count(
     monkeypatch: pytest.MonkeyPatch, row: dict[str, Any], in_sync: list[str]
 ) -> None:
-    (found,) = rows(monkeypatch, row, primary="b2", in_sync=in_sync)["brokers"]
+    found_rows = rows(monkeypatch, row, primary="b2", in_sync=in_sync)["brokers"]
+    (found,) = [each for each in found_rows if each["broker"] == row["broker"]]
     assert (found["status"], found["role"]) == ("joining", "backup")
     assert "the group has changed since then" in found["blockers"][0]
+
+
+def test_a_member_of_the_set_without_a_row_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = rows(monkeypatch, known("b1", "active"), known("b2", "ready"), in_sync=["b1", "b2", "b3"])
+    assert [(row["broker"], row["status"]) for row in found["brokers"]] == [
+        ("b1", "active"),
+        ("b2", "ready"),
+        ("b3", "down"),
+    ]
+    assert unmet(found, "active") == []
+    assert unmet(found, "ready") == ["b3 is down: it is in the in-sync set, and the store shows nothing of it"]
+    assert "b3" in status_text(found)
 
 
 def test_a_group_that_the_store_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
