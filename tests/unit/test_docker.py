@@ -140,6 +140,19 @@ def test_the_build_gets_every_room(compose: dict[str, Any]) -> None:
     assert all((ROOT / path).exists() for path in kept)
 
 
+def test_the_builds_of_docker_get_what_they_copy_and_no_secret() -> None:
+    lines = (ROOT / "docker" / ".dockerignore").read_text().splitlines()
+    assert [line for line in lines if not line.startswith(("#", "!"))] == ["*"]
+    kept = {line[1:] for line in lines if line.startswith("!")}
+    copied = {
+        source.partition("/")[0]
+        for path in ROOT.glob("docker/*/Dockerfile")
+        for sources in re.findall(r"^COPY (?!--from)(.*) \S+$", path.read_text(), re.MULTILINE)
+        for source in sources.split()
+    }
+    assert kept == copied == {"fetch-jars", "kafka", "zookeeper"}
+
+
 @pytest.mark.parametrize("image", ["zookeeper", "kafka"])
 def test_jars_are_pinned_by_their_hashes(compose: dict[str, Any], image: str) -> None:
     lines = (ROOT / "docker" / image / "jars.sha256").read_text().splitlines()
