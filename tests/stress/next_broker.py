@@ -1,8 +1,8 @@
-"""``understudy serve`` of the next minor version, which is made up: wire versions 1 to 3, record formats 1 to 4.
+"""``understudy serve`` of the next minor version, which is made up: one wire version and one record format more.
 
     python next_broker.py CONFIG
 
-Format 4 brings one kind of record, which changes nothing and which the program of this tree does not know. A primary of this
+That format brings one kind of record, which changes nothing and which the program of this tree does not know. A primary of this
 program writes one every quarter of a second, whenever all its group can read it: that is its new feature.
 """
 
@@ -19,9 +19,9 @@ from understudy.replicator import wire
 FUTURE_KIND = 99
 EVERY_MS = 250
 
-record.FORMAT_VERSION = 4  # type: ignore[misc]
-record.NEWEST_KINDS[4] = FUTURE_KIND
-wire.WIRE_VERSION = 3  # type: ignore[misc]
+record.FORMAT_VERSION += 1  # type: ignore[misc]
+record.NEWEST_KINDS[record.FORMAT_VERSION] = FUTURE_KIND
+wire.WIRE_VERSION += 1  # type: ignore[misc]
 
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.state import BrokerState

@@ -12,9 +12,11 @@ from tests.integration.broker_process import wait_until
 from tests.stress.group import Group, GroupBroker, running_group
 from tests.stress.load import Books, Load
 from tests.stress.operator import order
+from understudy.broker.log.record import FORMAT_VERSION
 
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(240)]
 
+NEXT_FORMAT = FORMAT_VERSION + 1
 NEXT_PROGRAM = Path(__file__).with_name("next_broker.py")
 
 
@@ -46,7 +48,7 @@ def upgrade(group: Group, broker: GroupBroker) -> None:
 
 def raised(group: Group) -> list[str]:
     """The lines in which a primary says that it goes on to the newer program's record format."""
-    return [line for line in group.logs().splitlines() if "log format" in line and "record_format=4" in line]
+    return [line for line in group.logs().splitlines() if "log format" in line and f"record_format={NEXT_FORMAT}" in line]
 
 
 def test_backups_first_then_the_primary(tmp_path: Path) -> None:
@@ -61,7 +63,7 @@ def test_backups_first_then_the_primary(tmp_path: Path) -> None:
                 load.wait_committed(30)
                 assert group.primary() is first
                 assert not raised(group), "the primary is of the older program"
-                assert first.row()["record_format"] == 3
+                assert first.row()["record_format"] == FORMAT_VERSION
             # The primary hands over, and follows a primary of the newer program in the older format until it is upgraded.
             leader = order(group, "step-down")["primary"]
             group.ready(*group.brokers)
@@ -71,7 +73,7 @@ def test_backups_first_then_the_primary(tmp_path: Path) -> None:
             assert group.primary().name == leader != first.name
             wait_until("the newer format is written", lambda: raised(group))
             load.wait_committed(60)
-            assert group.primary().row()["record_format"] == 4
+            assert group.primary().row()["record_format"] == NEXT_FORMAT
         group.settled()
         group.agree()
         books = Books(load)
