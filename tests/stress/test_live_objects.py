@@ -367,6 +367,11 @@ def left_over(before: Census, after: Census, ended: dict[str, int]) -> list[str]
         problems.append(f"{committed} outcomes for {done} commits and {unsure} whose client does not know")
     if named > sum(ended.values()):
         problems.append(f"{named} outcomes of names for {sum(ended.values())} transactions")
+    # Each is encoded too, as a checkpoint states it: an id and an offset; a name with its outcome, id and offset.
+    if (ids := held.pop("Outcomes.ids_encoded")) != 16 * committed:
+        problems.append(f"{ids} octets for the ids of {committed} outcomes")
+    if (names := held.pop("Outcomes.names_encoded")) > (17 + 256) * named:
+        problems.append(f"{names} octets for the names of {named} outcomes")
     for key in BOUNDED:
         held.pop(key, None)
     problems += [f"{key} holds {growth} more" for key, growth in held.items() if growth > SLACK]

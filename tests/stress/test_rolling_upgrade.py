@@ -48,7 +48,9 @@ def upgrade(group: Group, broker: GroupBroker) -> None:
 
 def raised(group: Group) -> list[str]:
     """The lines in which a primary says that it goes on to the newer program's record format."""
-    return [line for line in group.logs().splitlines() if "log format" in line and f"record_format={NEXT_FORMAT}" in line]
+    return [
+        line for line in group.logs().splitlines() if "log format" in line and f"record_format={NEXT_FORMAT}" in line
+    ]
 
 
 def test_backups_first_then_the_primary(tmp_path: Path) -> None:
