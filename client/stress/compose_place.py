@@ -1,19 +1,23 @@
 """ComposePlace: brokers and ZooKeeper servers as containers of ``docker-compose.yml``, in a project and a subnet of the run's own.
 
 Kills, pauses and cuts are ``docker``'s and ``iptables``' (chain DOCKER-USER), so root runs it. The clients run here and reach the
-containers by their addresses.
+containers by their addresses. Docker restarts no container of the run: a container that ends by itself stays down and is counted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+import attrs
 
 from understudy.client.demo.session import Address
 from understudy.client.stress.place import CUT, DISCONNECT, KILL, PAUSE, STOP, STORE, STORE_CUT, PlaceError
@@ -33,11 +37,15 @@ UP_S: Final = 900.0
 """The images may have to be built."""
 COMMAND_S: Final = 60.0
 
-_OVERRIDE: Final = """\
-services:
-""" + "".join(
-    f'  {broker}:\n    environment:\n      UNDERSTUDY__COORDINATION__SESSION_S: "{SESSION_S}"\n' for broker in BROKERS
+_OVERRIDE: Final = (
+    "services:\n"
+    + "".join(f'  {server}:\n    restart: "no"\n' for server in SERVERS)
+    + "".join(
+        f'  {broker}:\n    restart: "no"\n    environment:\n      UNDERSTUDY__COORDINATION__SESSION_S: "{SESSION_S}"\n'
+        for broker in BROKERS
+    )
 )
+"""With ``restart: unless-stopped`` a crash would be forgotten: ``docker start`` sets RestartCount and ExitCode to 0."""
 
 
 def compose_means() -> frozenset[str]:
@@ -48,6 +56,19 @@ def compose_means() -> frozenset[str]:
     if os.geteuid() == 0 and shutil.which("iptables"):
         means |= {CUT, STORE_CUT}
     return frozenset(means)
+
+
+@attrs.define(eq=False)
+class _Change:
+    """A change of the network.
+
+    Attributes:
+        undo: the command that takes it back.
+        made: the command that makes it has succeeded; else it may not be there.
+    """
+
+    undo: tuple[str, ...]
+    made: bool = False
 
 
 class ComposePlace:
@@ -67,8 +88,8 @@ class ComposePlace:
         self.unexpected: Counter[str] = Counter()
         self._folder = folder
         self._containers: dict[str, str] = {}
-        self._rules: list[tuple[str, ...]] = []
-        self._apart: set[str] = set()
+        self._changes: list[_Change] = []
+        self._ended: set[str] = set()
 
     async def __aenter__(self) -> Self:
         self._folder.mkdir(parents=True)
@@ -89,41 +110,58 @@ class ComposePlace:
     ) -> None:
         try:
             await self.repair()
-            await self._note_restarts()
+            running = [name for name in self._containers if await self._is_up(name)]
             if kind is None:
                 await self._compose("stop", "-t", "20", timeout_s=2 * COMMAND_S)
-                await self._note_exit_codes()
+                for name in BROKERS.keys() & running:
+                    await self._note_exit_code(name)
         finally:
             await self._down()
 
     async def _down(self) -> None:
-        """Keep the logs, and remove containers, network and volumes."""
-        said = await self._compose("logs", "--no-color", "--timestamps")
-        (self._folder / "containers.log").write_text(said, encoding="utf-8")
-        await self._compose("down", "--volumes", "--timeout", "1", timeout_s=2 * COMMAND_S)
+        """Keep the logs, and remove containers, network and volumes, whether there are logs or not."""
+        try:
+            said = await self._compose("logs", "--no-color", "--timestamps")
+            (self._folder / "containers.log").write_text(said, encoding="utf-8")
+        except (PlaceError, OSError) as error:
+            self.unexpected[f"the logs of the containers could not be kept: {error}"] += 1
+        finally:
+            await self._compose("down", "--volumes", "--timeout", "1", timeout_s=2 * COMMAND_S)
 
-    async def _note_restarts(self) -> None:
-        for name in BROKERS:
-            times = int(await self._inspect(name, "{{.RestartCount}}"))
-            if times:
-                self.unexpected[f"{name} ended by itself and was started again {times} times"] += 1
+    async def _is_up(self, name: str) -> bool:
+        """True if the container runs; counts an end that no nemesis asked for."""
+        running, code = (await self._inspect(name, "{{.State.Running}} {{.State.ExitCode}}")).split()
+        if running == "true":
+            return True
+        if name not in self._ended:
+            self._ended.add(name)
+            self.unexpected[f"{name} ended by itself with code {code}"] += 1
+        return False
 
-    async def _note_exit_codes(self) -> None:
-        for name in BROKERS:
-            code = int(await self._inspect(name, "{{.State.ExitCode}}"))
-            if code:
-                self.unexpected[f"{name} ended with code {code} when it was asked to stop"] += 1
+    async def _note_exit_code(self, name: str) -> None:
+        code = int(await self._inspect(name, "{{.State.ExitCode}}"))
+        if code:
+            self.unexpected[f"{name} ended with code {code} when it was asked to stop"] += 1
 
     # -- what is done to them -------------------------------------------------------------------------------------------
 
     async def kill(self, name: str) -> None:
-        await _run("docker", "kill", "--signal", "KILL", self._containers[name])
+        try:  # not asked before whether it is up: a question takes as long as some failovers do
+            await _run("docker", "kill", "--signal", "KILL", self._containers[name])
+        except PlaceError:
+            if await self._is_up(name):
+                raise
+        self._ended.add(name)
 
     async def stop(self, name: str) -> None:
-        await _run("docker", "stop", "--time", "20", self._containers[name])
+        if await self._is_up(name):
+            self._ended.add(name)
+            await _run("docker", "stop", "--time", "20", self._containers[name])
+            await self._note_exit_code(name)
 
     async def start(self, name: str) -> None:
         await _run("docker", "start", self._containers[name])
+        self._ended.discard(name)
 
     async def pause(self, name: str) -> None:
         await _run("docker", "pause", self._containers[name])
@@ -133,8 +171,11 @@ class ComposePlace:
             await _run("docker", "unpause", self._containers[name])
 
     async def disconnect(self, name: str) -> None:
-        await _run("docker", "network", "disconnect", NETWORK, self._containers[name])
-        self._apart.add(name)
+        container = self._containers[name]
+        await self._change(
+            ("docker", "network", "disconnect", NETWORK, container),
+            undo=("docker", "network", "connect", "--alias", name, "--ip", _address(name), NETWORK, container),
+        )
 
     async def fill_disk(self, broker: str) -> None:
         raise PlaceError(f"the disk of container {broker} cannot be filled")
@@ -144,17 +185,28 @@ class ComposePlace:
 
     async def impair(self, kind: str, source: str, target: str) -> None:
         rule = ("DOCKER-USER", "-s", _address(source), "-d", _address(target), "-j", "DROP")
-        await _run("iptables", "-w", "-I", *rule)
-        self._rules.append(rule)
+        await self._change(("iptables", "-w", "-I", *rule), undo=("iptables", "-w", "-D", *rule))
+
+    async def _change(self, command: tuple[str, ...], *, undo: tuple[str, ...]) -> None:
+        """Noted before it is made: the command may be interrupted when it has done its work."""
+        change = _Change(undo)
+        self._changes.append(change)
+        await _run(*command)
+        change.made = True
 
     async def repair(self) -> None:
-        while self._rules:
-            await _run("iptables", "-w", "-D", *self._rules.pop())
-        while self._apart:
-            name = self._apart.pop()
-            await _run(
-                "docker", "network", "connect", "--alias", name, "--ip", _address(name), NETWORK, self._containers[name]
-            )
+        """Try every one; what could not be taken back stays noted, and the first error is raised at the end."""
+        errors: list[PlaceError] = []
+        for change in reversed(self._changes.copy()):
+            try:
+                await _run(*change.undo)
+            except PlaceError as error:
+                if change.made:
+                    errors.append(error)
+                    continue
+            self._changes.remove(change)
+        if errors:
+            raise errors[0]
 
     # -- commands -------------------------------------------------------------------------------------------------------
 
@@ -186,8 +238,12 @@ async def _run(*command: str, timeout_s: float = COMMAND_S, variables: Mapping[s
         async with asyncio.timeout(timeout_s):
             said, complained = await process.communicate()
     except TimeoutError:
-        process.kill()
         raise PlaceError(f"{' '.join(command[:6])} took more than {timeout_s:g} s") from None
+    finally:  # cancelled too
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # it leads a session: its children hold the pipes
+            await process.wait()
     if process.returncode:
         raise PlaceError(f"{' '.join(command)} failed: {complained.decode(errors='replace').strip()[-800:]}")
     return said.decode(errors="replace")

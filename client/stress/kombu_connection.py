@@ -22,8 +22,7 @@ READ_S: Final = 3.0
 PERSISTENT: Final = 2
 NACKED: Final = 0
 CLOSE_S: Final = 0.2
-_LOSSES: Final = (amqp.exceptions.AMQPError, OSError, AttributeError)
-"""AttributeError: py-amqp's word for a connection that it has closed meanwhile."""
+_LOSSES: Final = (amqp.exceptions.AMQPError, OSError)
 
 
 class KombuConnection:
@@ -125,7 +124,7 @@ class KombuConnection:
         self._replies[message.correlation_id] = body if isinstance(body, bytes) else body.encode()
 
     def close(self) -> None:
-        with contextlib.suppress(*_LOSSES):
+        with contextlib.suppress(*_LOSSES, AttributeError):
             if self._broken:
                 self._connection.collect(CLOSE_S)
             else:
@@ -139,7 +138,10 @@ class KombuConnection:
             raise RefusedError(error.reply_code or 0, str(error)) from error
         except amqp.exceptions.MessageNacked as error:
             raise RefusedError(NACKED, "nacked") from error
-        except _LOSSES as error:
+        except (*_LOSSES, AttributeError) as error:
+            # py-amqp has dropped its socket and goes on; on a connection that is open it is a mistake of ours
+            if isinstance(error, AttributeError) and self._connection.connected:
+                raise
             self._broken = True
             raise LostError(f"{type(error).__name__}: {error}") from error
 

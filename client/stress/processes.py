@@ -110,11 +110,13 @@ class Processes:
             await program.process.wait()
 
     async def stop(self, name: str) -> None:
-        """SIGTERM, and SIGKILL if that does not help."""
+        """SIGTERM, and SIGKILL if that does not help; a bad exit code is unexpected."""
         program = self._programs[name]
+        if not program.up:
+            return  # how it ended was judged when it did
         program.wanted_end = True
         program.signal(signal.SIGTERM)
-        await self._ended(program)
+        self._judge(program, await self._ended(program))
 
     async def _ended(self, program: Program) -> int:
         if program.process is None:
@@ -142,8 +144,13 @@ class Processes:
             program.signal(signal.SIGTERM if kindly else signal.SIGKILL)
         for program in running:
             code = await self._ended(program)
-            if kindly and code not in program.good_codes:
-                self.unexpected[f"{program.name} ended with code {code} when it was asked to stop"] += 1
+            if kindly:
+                self._judge(program, code)
+
+    def _judge(self, program: Program, code: int) -> None:
+        """Count the exit code of a program that was asked to stop, unless it is a good one."""
+        if code not in program.good_codes:
+            self.unexpected[f"{program.name} ended with code {code} when it was asked to stop"] += 1
 
     def abandon(self) -> None:
         """SIGKILL to what is left."""
