@@ -9,6 +9,7 @@ import signal
 import tempfile
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from understudy.client.stress.run import Stress
     from understudy.client.stress.wishes import Wishes
 
-HELD: Final = 0
-VIOLATED: Final = 1
+AS_IT_MUST: Final = 0
+WRONG: Final = 1
 BAD_INPUT: Final = 2
 INTERRUPTED: Final = 130
 MARK: Final = ".understudy-stress"
@@ -63,7 +64,8 @@ def stress(
 ) -> None:
     """Faults on a group of brokers under load; at the end the clients' own logs are held against what the brokers hold.
 
-    Exit code 0 only if everything held, 1 on any violation, 2 for bad input.
+    Exit code 0 only if everything held, 1 on any violation, 2 for bad input. With --mutation: 0 only if a verdict reports a
+    violation, 1 if the bug was not seen.
     """
     try:
         from understudy.client.stress.wishes import WishError, asked  # noqa: PLC0415  # extra: others do without
@@ -101,7 +103,16 @@ def stress(
         typer.echo(f"Logs, data and reports are in {folder}", err=as_json)
     if as_json:
         typer.echo(json.dumps(report))
-    raise typer.Exit(HELD if report["ok"] else VIOLATED)
+    raise typer.Exit(exit_code(report, mutation))
+
+
+def exit_code(report: Mapping[str, Any], mutation: str) -> int:
+    """0 if the run shows what it must: that everything held or, of brokers with a known bug, that a verdict reports it.
+
+    A run that could not be carried out, since mutated brokers did not start for example, has seen no bug.
+    """
+    as_it_must = report.get("bug_seen", False) if mutation else report["ok"]
+    return AS_IT_MUST if as_it_must else WRONG
 
 
 def _carried_out(wishes: Wishes, folder: Path, *, as_json: bool) -> dict[str, Any]:

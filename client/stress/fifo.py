@@ -15,7 +15,7 @@ from understudy.client.stress.connection import Connection
 from understudy.client.stress.delivery_order import CONSUMER_PREFIX
 from understudy.client.stress.pika_connection import NACKED
 from understudy.client.stress.worker import Worker, body_of
-from understudy.client.verdicts.client_log import ClientLog, Message
+from understudy.client.verdicts.client_log import ClientLog, Event, Message
 
 QUEUES: Final = tuple(f"fifo-{number}" for number in range(4))
 PREFETCH: Final = 20
@@ -52,6 +52,8 @@ class Producer(Worker):
 class Confirmer(Worker):
     """Publishes to one queue with confirms."""
 
+    proof = Event.CONFIRMED
+
     def __init__(self, *about: Any, queue: str, new_log: Callable[[str], ClientLog]) -> None:
         super().__init__(*about)
         self._queue = queue
@@ -80,6 +82,8 @@ class Confirmer(Worker):
 class Consumer(Worker):
     """The only one of a queue; acknowledges what it gets."""
 
+    proof = Event.RECEIVED
+
     def __init__(self, *about: Any, queue: str) -> None:
         super().__init__(*about)
         self._queue = queue
@@ -97,8 +101,11 @@ class Consumer(Worker):
             connection.acknowledge(held.tag)
 
 
-def role_of(number: int) -> str:
-    """Every third client consumes, as far as there are queues; of the others every second one is in transactions."""
-    if number % 3 == 0 and number // 3 < len(QUEUES):
+def role_of(number: int, clients: int) -> str:
+    """Every third of so many clients consumes, as far as there are queues; of the others every second one is in transactions.
+
+    The last client does not consume: its queue would have no producer.
+    """
+    if number % 3 == 0 and number // 3 < len(QUEUES) and number + 1 < clients:
         return CONSUMER_PREFIX
     return "producer" if number % 2 else "confirmer"

@@ -12,11 +12,26 @@ from understudy.client.stress.conductor import Fault
 from understudy.client.stress.figures import Failover, by_kind, commits, failovers
 from understudy.client.stress.watch import Moment
 from understudy.client.verdicts.case import Case
-from understudy.client.verdicts.history import COMMITTED, ROLLED_BACK
+from understudy.client.verdicts.client_log import Event
+from understudy.client.verdicts.history import COMMITTED, ROLLED_BACK, History
 from understudy.client.verdicts.violation import Kind, Violation
 
 SHOWN_VIOLATIONS: Final = 100
 EXAMPLES: Final = 5
+
+
+@attrs.frozen(kw_only=True)
+class Role:
+    """What one client has to show, so that a run proves something about its part and its library.
+
+    Attributes:
+        client: its name; further logs of it have this name, a dot and a number.
+        proof: COMMITTED, CONFIRMED or RECEIVED: its logs have at least one of these.
+    """
+
+    client: str
+    library: str
+    proof: Event
 
 
 @attrs.frozen(kw_only=True)
@@ -28,6 +43,7 @@ class Run:
         began_s, ended_s: of the load, monotonic seconds.
         problems: everything that went wrong and is no contradiction between logs and queues, a sentence each.
         equal: all brokers hold the same; None if that could not be read.
+        roles: of all clients.
     """
 
     setting: Mapping[str, Any]
@@ -37,6 +53,7 @@ class Run:
     moments: Sequence[Moment]
     problems: Sequence[str]
     equal: bool | None
+    roles: Sequence[Role] = ()
 
 
 def make_report(run: Run, case: Case, violations: Sequence[Violation]) -> dict[str, Any]:
@@ -55,10 +72,15 @@ def make_report(run: Run, case: Case, violations: Sequence[Violation]) -> dict[s
     ]
     problems += [f"no commit after fault {each.fault.number}, {each.fault.kind}" for each in taken if each.ms is None]
     problems += [] if answered else ["no transaction was committed: nothing is proved"]
+    problems += _unproved(run.roles, history)
     problems += run.problems
+    mutation = run.setting.get("mutation")
+    if mutation and not violations:
+        problems.append(f"the known bug {mutation} was not seen: no verdict reports a violation")
     return {
         "ok": not problems,
         "problems": problems,
+        **({"bug_seen": bool(violations)} if mutation else {}),
         **run.setting,
         **{kind.value: len(names) for kind, names in subjects.items()},
         "digests_equal": run.equal,
@@ -86,6 +108,21 @@ def make_report(run: Run, case: Case, violations: Sequence[Violation]) -> dict[s
         "every_fault": [_fault(each, run.began_s) for each in run.faults],
         "violations": [attrs.asdict(violation) for violation in violations[:SHOWN_VIOLATIONS]],
     }
+
+
+def _unproved(roles: Sequence[Role], history: History) -> list[str]:
+    """A sentence for each client of whose part there is no evidence."""
+    seen = {
+        Event.COMMITTED: {tx.client for tx in history.transactions.values() if tx.answered_s is not None},
+        Event.CONFIRMED: {history.sent[place].client for place in history.confirmed if place in history.sent},
+        Event.RECEIVED: {receipt.client for receipt in history.received},
+    }
+    shown = {event: {client.partition(".")[0] for client in clients} for event, clients in seen.items()}
+    return [
+        f"client {role.client} ({role.library}) has no message or transaction that was {role.proof}: its part is not proved"
+        for role in roles
+        if role.client not in shown[role.proof]
+    ]
 
 
 def _row(each: Failover, began_s: float) -> dict[str, Any]:
@@ -140,6 +177,9 @@ def report_text(report: Mapping[str, Any]) -> str:
     width = max(len(name) for name, _ in rows) + 2
     lines = [f"{name:{width}}{value}" for name, value in rows]
     lines += [f"WRONG: {problem}" for problem in report["problems"]]
+    if report.get("bug_seen"):
+        lines.append(f"SEEN: a verdict reports the known bug {report['mutation']}, as it must.")
+        return "\n".join(lines)
     lines.append("HELD: nothing lost, torn, doubled or out of order; all brokers equal." if report["ok"] else "FAILED.")
     return "\n".join(lines)
 

@@ -18,10 +18,11 @@ from understudy.client.demo.tally import Tally
 from understudy.client.stress.conductor import Conductor
 from understudy.client.stress.connection import Session
 from understudy.client.stress.evidence import Evidence, gather, judged
+from understudy.client.stress.libraries import LIBRARIES
 from understudy.client.stress.nemeses import Plan
 from understudy.client.stress.page import make_page
 from understudy.client.stress.place import Place, PlaceError
-from understudy.client.stress.report import Run, make_report
+from understudy.client.stress.report import Role, Run, make_report
 from understudy.client.stress.view import View
 from understudy.client.stress.watch import Watch
 from understudy.client.stress.wishes import Wishes
@@ -52,6 +53,7 @@ class Stress:
         self._tally = Tally()
         self._lock = threading.Lock()
         self._problems: list[str] = []
+        self._roles: list[Role] = []
         self._began_s = self._ended_s = 0.0
         self._evidence = Evidence(unread="the run did not get so far")
 
@@ -101,6 +103,7 @@ class Stress:
             moments=watch.moments,
             problems=self._problems,
             equal=self._evidence.equal,
+            roles=self._roles,
         )
         return await asyncio.to_thread(self._report, run)
 
@@ -114,10 +117,8 @@ class Stress:
     # -- the load -------------------------------------------------------------------------------------------------------
 
     def _session(self, number: int, name: str) -> Session:
-        connects = self._wishes.connects
-        return Session(
-            connects[number % len(connects)], list(self._place.amqp.values()), self._place.login, name, number
-        )
+        connect = LIBRARIES[self._wishes.library_of(number)]
+        return Session(connect, list(self._place.amqp.values()), self._place.login, name, number)
 
     def _note(self, entry: Entry) -> None:
         with self._lock:
@@ -141,6 +142,10 @@ class Stress:
             self._view.phase("the queues are filled")
             await asyncio.to_thread(_fill, self._workload.fill(*cast.of(0, "fill")))
             workers = self._workload.workers(cast)
+            self._roles = [
+                Role(client=worker.log.client, library=wishes.library_of(number), proof=worker.proof)
+                for number, worker in enumerate(workers)
+            ]
             self._view.phase(f"{len(workers)} clients work, and faults come")
             self._began_s = time.monotonic()
             stop, give_up = threading.Event(), threading.Event()

@@ -12,7 +12,6 @@ import attrs
 
 from understudy.client.stress.compose_place import ComposePlace, compose_means
 from understudy.client.stress.conductor import Goal
-from understudy.client.stress.connection import Connect
 from understudy.client.stress.libraries import LIBRARIES
 from understudy.client.stress.local_place import LocalPlace, LocalWishes, local_means
 from understudy.client.stress.local_store import FILE, SERVICES, ZOOKEEPER
@@ -53,9 +52,9 @@ class Wishes:
     libraries: Sequence[str]
     mutation: str = ""
 
-    @property
-    def connects(self) -> list[Connect]:
-        return [LIBRARIES[name] for name in self.libraries]
+    def library_of(self, number: int) -> str:
+        """The library of the client of that number."""
+        return self.libraries[number % len(self.libraries)]
 
     def make_place(self, folder: Path) -> Place:
         """Where the brokers will live."""

@@ -12,13 +12,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from random import Random
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
 from understudy.client.demo.session import LostError, RefusedError
 from understudy.client.stress.connection import Connection, Delivery, Session, outcome_of, pause
-from understudy.client.verdicts.client_log import BY_BROKER, BY_CLIENT, BY_LOSS, ClientLog, Message
+from understudy.client.verdicts.client_log import BY_BROKER, BY_CLIENT, BY_LOSS, ClientLog, Event, Message
 
 ROLLED_BACK_CODES: Final = frozenset({406, 506})
 
@@ -40,8 +40,11 @@ class Worker(ABC):
         pause_s: on average, from the begin of one piece of work to that of the next.
 
     Attributes:
+        proof: of this entry its logs have at least one at the end of a run; else nothing is proved about its part.
         fault: what ended its thread and should not have.
     """
+
+    proof: ClassVar[Event] = Event.COMMITTED
 
     def __init__(self, session: Session, log: ClientLog, random: Random, pause_s: float) -> None:
         self.log = log

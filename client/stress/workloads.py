@@ -59,7 +59,7 @@ def _bank(cast: Cast) -> list[Worker]:
 def _fifo(cast: Cast) -> list[Worker]:
     workers: list[Worker] = []
     for number in range(cast.clients):
-        role = fifo.role_of(number)
+        role = fifo.role_of(number, cast.clients)
         about = cast.of(number, role)
         queue = fifo.QUEUES[number // 3 % len(fifo.QUEUES)]
         if role == "confirmer":
