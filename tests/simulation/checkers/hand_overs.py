@@ -43,6 +43,7 @@ class HandOvers:
         self._store = store
         self._world = store.world
         self._named: _Named | None = None
+        self._is_awaited = False
         self.is_quiet: Callable[[], bool] = lambda: False
 
     def changed(self, before: GroupState | None, after: GroupState) -> None:
@@ -77,6 +78,7 @@ class HandOvers:
             faults=self._world.faults.total(),
             quiet=self.is_quiet(),
         )
+        self._is_awaited = True
 
     def _undisturbed(self) -> _Named | None:
         """The last step-down, if nothing was out of order then and nothing has happened since."""
@@ -93,13 +95,14 @@ class HandOvers:
             raise Violation("step-down", f"{named.former} handed over to {named.successor}, and {after.primary} leads")
 
     def shown(self, node: SimNode, status: BrokerStatus) -> None:
-        """A broker shows its status."""
+        """A broker shows its status. Of a successor that is active only the first time counts."""
         named = self._named
-        if status is not BrokerStatus.ACTIVE or named is None or node.name != named.successor:
+        if status is not BrokerStatus.ACTIVE or named is None or not self._is_awaited or node.name != named.successor:
             return
         primary = node.ha.primary
         if primary is None or primary.epoch != named.epoch + 1:
             return
+        self._is_awaited = False
         self._world.happened["hand-over"] += 1
         took_ms = (self._world.now_us - named.at_us) // MS
         if took_ms > WITHIN_MS and self._undisturbed() is not None:
