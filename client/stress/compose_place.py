@@ -201,7 +201,7 @@ class ComposePlace:
             try:
                 await _run(*change.undo)
             except PlaceError as error:
-                if change.made:
+                if change.made:  # else there may be nothing to take back
                     errors.append(error)
                     continue
             self._changes.remove(change)
