@@ -3,29 +3,19 @@
 ``understudy cluster --zookeeper embedded`` and ``scripts/services zookeeper`` start them. They listen on loopback alone, on free
 ports, and keep everything in one folder.
 
-The jars lie in ``UNDERSTUDY_ZOOKEEPER_JARS``, if that names a directory; else they are fetched once, by their coordinates, into the
-user's cache. Those of the cache must have the SHA-256 that is pinned here, at each use. Java 11 or later and, to fetch, Maven must
-be on PATH.
+The jars are found or fetched as `java_servers` says; ``UNDERSTUDY_ZOOKEEPER_JARS`` may name their directory.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-import random
-import shutil
-import signal
 import socket
-import subprocess
-import tempfile
 import time
 from pathlib import Path
 from typing import Final
 
 import attrs
 
-from understudy.broker.errors import UnderstudyError
+from understudy.ha.java_servers import JavaServer, PinnedJars, ServersError, free_ports
 
 JARS_VARIABLE: Final = "UNDERSTUDY_ZOOKEEPER_JARS"
 VERSION: Final = "3.9.4"
@@ -33,8 +23,6 @@ MAX_SERVERS: Final = 7
 TICK_MS: Final = 500
 """Sessions last 2 to 20 ticks, so tests want a short one."""
 START_S: Final = 60.0
-STOP_S: Final = 10.0
-FETCH_S: Final = 300.0
 
 _POM: Final = f"""\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -90,109 +78,24 @@ _JAVA: Final = (
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 
-class ServersError(UnderstudyError):
-    """ZooKeeper servers cannot be had or started here."""
-
-
 def find_jars() -> Path:
     """The directory with the jars; fetches them if there is none yet.
 
     Raises:
         ServersError: they cannot be had.
     """
-    named = os.environ.get(JARS_VARIABLE, "")
-    if named:
-        if not list(Path(named).glob("zookeeper-*.jar")):
-            raise ServersError(f"{JARS_VARIABLE}={named} holds no zookeeper-*.jar")
-        return Path(named)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "understudy" / f"zookeeper-{VERSION}"
-    if not cache.is_dir():
-        _fetch(cache)
-    try:
-        _verify(cache)
-    except ServersError as error:
-        raise ServersError(f"{error}: remove {cache}, and they are fetched again") from error
-    return cache
+    return PinnedJars(
+        name=f"ZooKeeper {VERSION}",
+        directory=f"zookeeper-{VERSION}",
+        variable=JARS_VARIABLE,
+        sign="zookeeper-*.jar",
+        pom=_POM,
+        sha256=SHA256,
+    ).find()
 
 
-def _fetch(target: Path) -> None:
-    """Fetch the jars into a directory that appears whole, or not at all."""
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise ServersError(
-            f"the jars of ZooKeeper {VERSION} are fetched with Maven, and mvn is not on PATH: install it (Debian: "
-            f"apt-get install maven), or name a directory that holds them in {JARS_VARIABLE}"
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f"{target.name}.") as folder:
-        pom, jars = Path(folder) / "pom.xml", Path(folder) / "jars"
-        pom.write_text(_POM, encoding="utf-8")
-        command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_S)  # noqa: S603
-        except subprocess.TimeoutExpired as error:
-            raise ServersError(f"Maven has not fetched ZooKeeper {VERSION} within {FETCH_S:g} s") from error
-        if done.returncode:
-            raise ServersError(
-                f"Maven cannot fetch ZooKeeper {VERSION}: {(done.stdout + done.stderr).strip()[-2_000:]}"
-            )
-        _verify(jars)
-        with contextlib.suppress(OSError):  # another process was quicker
-            jars.rename(target)
-
-
-def _verify(jars: Path) -> None:
-    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in jars.glob("*.jar")}
-    pinned = {name: digest for digest, name in map(str.split, SHA256.splitlines())}
-    if found != pinned:
-        names = sorted({name for name, digest in {*found.items()} ^ {*pinned.items()}})
-        raise ServersError(f"the jars of ZooKeeper {VERSION} are not those that are pinned: {', '.join(names)}")
-
-
-@attrs.define
-class Server:
-    """One server. Its process can be killed, stopped and started again; its data stays.
-
-    Attributes:
-        number: from 1.
-        port: for clients.
-        folder: configuration, data and log.
-        process: None before the first start.
-    """
-
-    number: int
-    port: int
-    folder: Path
-    classpath: str
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self.process is not None
-        return self.process.pid
-
-    @property
-    def up(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "server.log"
-
-    def start(self) -> None:
-        java = shutil.which("java")
-        if java is None:
-            raise ServersError(
-                "ZooKeeper needs Java 11 or later, and java is not on PATH (Debian: default-jre-headless)"
-            )
-        # Whatever ends this process, its servers end with it: the kernel sees to it, where there is this program.
-        setpriv = shutil.which("setpriv")
-        bound = [setpriv, "--pdeathsig", "KILL"] if setpriv is not None else []
-        command = [*bound, java, *_JAVA, "-cp", self.classpath, _MAIN, str(self.folder / "zoo.cfg")]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(  # noqa: S603
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
-            )
+class Server(JavaServer):
+    """One server of an ensemble."""
 
     def serves(self) -> bool:
         """Whether it takes clients: alone, or with a quorum."""
@@ -209,22 +112,6 @@ class Server:
                 return b"".join(iter(lambda: connection.recv(65_536), b"")).decode(errors="replace")
         except OSError:
             return ""
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-
-    def stop(self) -> None:
-        if self.process is None or not self.up:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGCONT)
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
 
 
 @attrs.define
@@ -264,8 +151,7 @@ class Ensemble:
             for server in waiting:
                 if not server.up or time.monotonic() > deadline:
                     why = "has ended" if not server.up else f"does not serve within {START_S:g} s"
-                    tail = server.log.read_text(encoding="utf-8", errors="replace")[-2_000:]
-                    raise ServersError(f"ZooKeeper server {server.number} {why}: {server.log}:\n{tail}")
+                    raise ServersError(f"ZooKeeper server {server.number} {why}: {server.log}:\n{server.log_end()}")
             waiting = [server for server in waiting if not server.serves()]
             if waiting:
                 time.sleep(0.05)
@@ -291,7 +177,7 @@ def lay_out_ensemble(folder: Path, servers: int = 1, *, tick_ms: int = TICK_MS, 
         ServersError: there are no jars.
     """
     jars = find_jars()
-    ports = _free_ports(3 * servers)
+    ports = free_ports(3 * servers)
     members = "".join(
         f"server.{n + 1}=127.0.0.1:{ports[3 * n + 1]}:{ports[3 * n + 2]}\n" for n in range(servers) if servers > 1
     )
@@ -307,19 +193,5 @@ def lay_out_ensemble(folder: Path, servers: int = 1, *, tick_ms: int = TICK_MS, 
             f"4lw.commands.whitelist=*\nmaxClientCnxns=0\n{members}{extra}"
         )
         (place / "zoo.cfg").write_text(text, encoding="utf-8")
-        made.append(Server(number, port, place, f"{jars}/*"))
+        made.append(Server(number, port, place, [*_JAVA, "-cp", f"{jars}/*", _MAIN, str(place / "zoo.cfg")]))
     return Ensemble(made)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Free ports below those that the kernel gives to outgoing connections: a server that is started again finds its own free."""
-    candidates = random.sample(range(12_000, 20_000), 2_000)  # so that others who look now seldom find the same
-    found: list[int] = []
-    with contextlib.ExitStack() as stack:
-        for port in candidates:
-            with contextlib.suppress(OSError):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-                found.append(port)
-                if len(found) == count:
-                    return found
-    raise ServersError(f"no {count} ports of 127.0.0.1 are free")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from understudy.ha import zookeeper_servers
-from understudy.ha.zookeeper_servers import JARS_VARIABLE, VERSION, ServersError, find_jars
+from understudy.ha.java_servers import ServersError
+from understudy.ha.zookeeper_servers import JARS_VARIABLE, VERSION, find_jars
 
 
 def test_jars_in_the_cache_are_verified_at_each_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
