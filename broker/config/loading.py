@@ -12,7 +12,7 @@ from typing import Any
 from understudy.broker.config.environment import given_by, overlay
 from understudy.broker.config.errors import ConfigError
 from understudy.broker.config.readers import Place, Table
-from understudy.broker.config.schema import Config
+from understudy.broker.config.schema import Config, KafkaConfig
 from understudy.broker.security import LOOPBACK_ONLY_USERS
 
 
@@ -113,14 +113,42 @@ def _contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
     if limits.unstable_bytes_per_connection > limits.unstable_bytes:
         expected = f"at most limits.unstable_bytes ({limits.unstable_bytes})"
         yield "limits.unstable_bytes_per_connection", limits.unstable_bytes_per_connection, expected
-    if config.plugins.get("feed", False) and config.feed.out is None:
-        yield "feed.out", None, "a directory, because plugins.feed is true"
+    yield from _feed_contradictions(config)
+    yield from _kafka_contradictions(config.kafka)
     yield from _coordination_contradictions(config)
     yield from _user_contradictions(config)
     http = config.http
     readers = [user for user in config.users if user.monitoring and user.name not in LOOPBACK_ONLY_USERS]
     if not readers and not is_loopback_host(http.host):
         yield "users", None, f"a user with monitoring = true, because http.host '{http.host}' is not a loopback address"
+
+
+def _feed_contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
+    if not config.plugins.get("feed", False):
+        return
+    feed = config.feed
+    if feed.out is None and not feed.topic:
+        yield "feed.out", None, "a directory (or feed.topic), because plugins.feed is true"
+    if feed.out is not None and feed.topic:
+        yield "feed.topic", feed.topic, "nothing, because feed.out is given"
+    if feed.topic and not config.kafka.hosts:
+        yield "kafka.hosts", None, "a list of 'host:port', because feed.topic is given"
+
+
+def _kafka_contradictions(kafka: KafkaConfig) -> Iterator[tuple[str, object, str]]:
+    if kafka.sasl and not kafka.user:
+        yield "kafka.user", None, f"a user name, because kafka.sasl is '{kafka.sasl}'"
+    if kafka.sasl and kafka.password_file is None:
+        yield "kafka.password_file", None, f"a path, because kafka.sasl is '{kafka.sasl}'"
+    if not kafka.sasl and (kafka.user or kafka.password_file is not None):
+        yield (
+            "kafka.sasl",
+            None,
+            "'PLAIN', 'SCRAM-SHA-256' or 'SCRAM-SHA-512', because a user or a password_file is given",
+        )
+    tls = kafka.tls
+    if tls is not None and (tls.cert is None) != (tls.key is None):
+        yield "kafka.tls.key", tls.key, "a path beside kafka.tls.cert, or neither"
 
 
 def _coordination_contradictions(config: Config) -> Iterator[tuple[str, object, str]]:

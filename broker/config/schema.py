@@ -38,6 +38,8 @@ GUEST_PASSWORD_HASH: Final = "$scrypt$ln=14,r=8,p=1$dW5kZXJzdHVkeS5ndWVzdA$2tGmI
 """Of `guest`. Its salt is fixed, for the password is known to all; `security` lets guest in from loopback only."""
 
 _NAME: Final = r"[^\x00-\x1f]{1,127}"  # NUL parts the fields of SASL PLAIN
+_TOPIC: Final = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}"  # Kafka's rule
+_TOPIC_EXPECTED: Final = "a Kafka topic: 1 to 249 letters, digits, '.', '_' and '-'"
 _Host = Annotated[str, Host()]
 _Port = Annotated[int, Number(0, 65_535)]  # 0: any free one
 _Id = Annotated[
@@ -220,18 +222,46 @@ class LimitsConfig:
 
 
 @frozen(kw_only=True)
+class KafkaTlsConfig:
+    """[kafka.tls]: `ca` signs the servers' certificates (none: the CAs of the system do); `cert` and `key` are shown to them."""
+
+    ca: Annotated[Path | None, FilePath("the path of PEM certificates")] = None
+    cert: Annotated[Path | None, FilePath("the path of a PEM certificate chain")] = None
+    key: Annotated[Path | None, FilePath("the path of a PEM private key")] = None
+
+
+@frozen(kw_only=True)
+class KafkaConfig:
+    """[kafka]: a Kafka cluster that events or committed transactions go to, and as whom to come. With `tls` over TLS only."""
+
+    hosts: Annotated[tuple[str, ...], Texts("a list of different 'host:port'", HostPort())] = ()
+    client_id: Annotated[str, Text("1 to 100 letters, digits, '.', '_' and '-'", r"[A-Za-z0-9._-]{1,100}")] = (
+        "understudy"
+    )
+    sasl: Annotated[
+        Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
+        Text("'PLAIN', 'SCRAM-SHA-256' or 'SCRAM-SHA-512'", "PLAIN|SCRAM-SHA-256|SCRAM-SHA-512"),
+    ] = ""
+    user: Annotated[str, Text("a user name", _NAME)] = ""
+    password_file: Annotated[Path | None, FilePath("the path of a file that holds the password")] = None
+    tls: Annotated[KafkaTlsConfig | None, Table(KafkaTlsConfig)] = None
+
+
+@frozen(kw_only=True)
 class FeedConfig:
     """[feed]: `hold_bytes` of the journal are kept at most for readers of the event feed that are behind; 0: nothing is.
 
     With `facts` the broker writes what is no record (roles, links, readiness, refusals) into files beside its journal; with
     the `detail` "messages" also what clients are told: deliveries, requeues, confirms, outcomes.
 
-    The others are for the plugin `feed`, which runs `understudy feed --out` beside the broker.
+    The others are for the plugin `feed`, which runs `understudy feed` beside the broker: into files in `out`, or into the `topic`
+    of the Kafka that [kafka] names.
     """
 
     facts: Annotated[bool, Flag()] = True
     detail: Annotated[Literal["roles", "messages"], Text("'roles' or 'messages'", "roles|messages")] = "roles"
     out: Annotated[Path | None, FilePath("the directory that the plugin 'feed' writes files to")] = None
+    topic: Annotated[str, Text(_TOPIC_EXPECTED, _TOPIC)] = ""
     format: Annotated[Literal["jsonl", "parquet"], Text("'jsonl' or 'parquet'", "jsonl|parquet")] = "jsonl"
     roll_bytes: Annotated[int, size(KIB, GIB)] = 32 * MIB
     roll_s: Annotated[float, seconds(0.1)] = 60.0
@@ -292,6 +322,7 @@ class Config:
     group: Annotated[GroupConfig, Table(GroupConfig)] = GroupConfig()
     limits: Annotated[LimitsConfig, Table(LimitsConfig)] = LimitsConfig()
     feed: Annotated[FeedConfig, Table(FeedConfig)] = FeedConfig()
+    kafka: Annotated[KafkaConfig, Table(KafkaConfig)] = KafkaConfig()
     shutdown: Annotated[ShutdownConfig, Table(ShutdownConfig)] = ShutdownConfig()
     plugins: Annotated[Mapping[str, bool], Named(Flag())] = field(factory=dict)
     users: Annotated[tuple[UserConfig, ...], Tables(UserConfig)] = Factory(

@@ -100,10 +100,23 @@ memory_ratio = 0.25
 facts = false
 detail = "messages"
 out = "feed"
+topic = "events"
 format = "parquet"
 roll_bytes = "1MiB"
 roll_s = "5s"
 hold_bytes = "1GiB"
+
+[kafka]
+hosts = ["k1:9092", "k2:9092"]
+client_id = "orders"
+sasl = "SCRAM-SHA-512"
+user = "understudy"
+password_file = "kafka.password"
+
+[kafka.tls]
+ca = "kafka-ca.pem"
+cert = "kafka.pem"
+key = "kafka.key"
 
 [shutdown]
 grace_s = 0
