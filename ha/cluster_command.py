@@ -18,7 +18,6 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -31,6 +30,7 @@ from understudy.broker.errors import UnderstudyError
 from understudy.broker.printable import escaped
 from understudy.broker.server.file_storage import FileStorage, make_directory
 from understudy.broker.server.supervisor import SupervisedBroker, Supervisor
+from understudy.ha.cluster_feed import FeedDetail, FeedPlan, feed_plan
 from understudy.ha.zookeeper_servers import lay_out_ensemble
 
 GROUP: Final = "understudy"
@@ -70,34 +70,6 @@ min_insync = {min_insync}
 [plugins]
 ha = true
 """
-_FEED_TOML: Final = """\
-feed = true
-
-[feed]
-detail = "{detail}"
-out = {out}
-"""
-
-
-class FeedDetail(StrEnum):
-    """What the brokers tell the event feed beside their journals."""
-
-    ROLES = "roles"
-    MESSAGES = "messages"
-
-
-@attrs.frozen
-class FeedFiles:
-    """Where each broker writes its event feed.
-
-    Attributes:
-        directory: has one for each broker.
-        detail: as ``[feed] detail``.
-    """
-
-    directory: Path
-    detail: FeedDetail
-
 
 FILE_STORE: Final = 'kind = "file"\npath = "coordination.db"\n'
 EMBEDDED: Final = "embedded"
@@ -138,6 +110,15 @@ def cluster(
             metavar="DIR", help="Where: a directory a broker is made there. [feed in --data]", show_default=False
         ),
     ] = None,
+    kafka: Annotated[
+        str,
+        typer.Option(
+            metavar="HOSTS",
+            help="The feed goes into a Kafka at host:port,... instead of files; with --topic.",
+            show_default=False,
+        ),
+    ] = "",
+    topic: Annotated[str, typer.Option(help="The topic in Kafka; it must be there.", show_default=False)] = "",
     pin: Annotated[
         bool | None,
         typer.Option(
@@ -153,19 +134,17 @@ def cluster(
     """
     if port + brokers - 1 > 65_535:
         raise ClusterError(f"{brokers} brokers from port {port} on end above 65535")
-    if feed_out is not None and feed is None:
-        raise typer.BadParameter("says where a feed is written: give --feed too", param_hint="--feed-out")
     if zookeeper not in ("", EMBEDDED):
         try:
             servers_of(zookeeper, "--zookeeper")
         except ConfigError as error:
             raise typer.BadParameter(error.problem, param_hint="--zookeeper") from error
-    feed_files = FeedFiles(feed_out or data / "feed", feed) if feed is not None else None
+    plan = feed_plan(feed, feed_out, data, kafka, topic)
     shares = cpu_shares(brokers, usable_cpus(), pin)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a queue's name may have what the terminal cannot show
     with _locked(data), _store(zookeeper, data) as store:
-        laid_out = lay_out(data, brokers, port, feed_files, store=store)
+        laid_out = lay_out(data, brokers, port, plan, store=store)
         supervised = [attrs.evolve(each, cpus=cpus) for each, cpus in zip(laid_out, shares, strict=True)]
         report = _print_json if as_json else _Lines(data, port, brokers)
         supervisor = Supervisor(supervised, restart=not no_restart, report=report)
@@ -253,7 +232,7 @@ def cpu_shares(brokers: int, cpus: list[int], pin: bool | None) -> list[frozense
 
 
 def lay_out(
-    directory: Path, brokers: int, port: int, feed: FeedFiles | None = None, *, store: str = FILE_STORE
+    directory: Path, brokers: int, port: int, feed: FeedPlan | None = None, *, store: str = FILE_STORE
 ) -> list[SupervisedBroker]:
     """Write what the brokers need; journals, coordination store and secret of an earlier run stay.
 
@@ -261,7 +240,7 @@ def lay_out(
         directory: of everything.
         brokers: how many.
         port: for clients, of the first; the others follow.
-        feed: where each writes its event feed; None: nowhere.
+        feed: where each brings its event feed; None: nowhere.
         store: the keys of [coordination].
 
     Raises:
@@ -276,7 +255,7 @@ def lay_out(
 
 
 def _write(
-    directory: Path, number: int, port: int, brokers: int, secret: str, feed: FeedFiles | None, store: str
+    directory: Path, number: int, port: int, brokers: int, secret: str, feed: FeedPlan | None, store: str
 ) -> SupervisedBroker:
     name = f"b{number + 1}"
     path = directory / f"{name}.toml"
@@ -291,8 +270,7 @@ def _write(
         store=store,
     )
     if feed is not None:
-        out = json.dumps(str((feed.directory / name).absolute()), ensure_ascii=False)
-        text += _FEED_TOML.format(detail=feed.detail, out=out)
+        text += feed.keys(name)
     _write_private(path, text)
     return SupervisedBroker(broker=name, config=path, log=directory / f"{name}.log")
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final, NoReturn
 
@@ -28,15 +27,16 @@ from understudy.broker.log.record import UnknownKindError
 from understudy.broker.log.segment import JournalFormatError, NoJournalError
 from understudy.broker.transactions.outcome_query import is_own_id
 from understudy.observers.fact_reader import UnknownFactError
-from understudy.observers.feed import FeedCursors, FeedSink, Selection
-from understudy.observers.feed_cursor_file import CursorFile
+from understudy.observers.feed import Selection
 from understudy.observers.feed_directory import FeedDirectory
 from understudy.observers.feed_files_reader import FeedFileError, FeedFiles, file_directories
 from understudy.observers.feed_journals import UnreadableError, has_journals
-from understudy.observers.feed_parquet import Parquet, ParquetMissingError
+from understudy.observers.feed_parquet import ParquetMissingError
 from understudy.observers.feed_reader import CursorError, NewerJournalError
 from understudy.observers.feed_sink import JsonSink, TextSink
-from understudy.observers.feed_sink_files import FeedFilesError, FileFormat, JsonLines, RollingFiles
+from understudy.observers.feed_sink_files import FeedFilesError
+from understudy.observers.feed_target import Format, KafkaMissingError, Target
+from understudy.observers.kafka_refused import KafkaRefusedError
 
 DAMAGED: Final = 1
 UNUSABLE: Final = 2
@@ -53,17 +53,13 @@ UNUSABLE_ERRORS: Final = (
     FeedFilesError,
     FeedFileError,
     ParquetMissingError,
+    ConfigError,
+    KafkaMissingError,
+    KafkaRefusedError,
 )
 _NAME: Final = re.compile(r"[\w-]{1,64}", re.ASCII)
 _RELATIVE: Final = re.compile(r"(\d+)([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-class Format(StrEnum):
-    """Of the files in ``--out``."""
-
-    JSONL = "jsonl"
-    PARQUET = "parquet"
 
 
 def feed(
@@ -102,54 +98,74 @@ def feed(
         Format, typer.Option("--format", help="Of the files; parquet needs the extra 'feed'.")
     ] = Format.JSONL,
     roll_bytes: Annotated[
-        str, typer.Option(metavar="SIZE", help="A file is written when so much is gathered.")
-    ] = "32MiB",
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="A file is written when so much is gathered (32MiB); a transaction of Kafka (1MiB).",
+            show_default=False,
+        ),
+    ] = "",
     roll_seconds: Annotated[
-        float, typer.Option(min=0.01, help="A file is written when its first event is so old.")
-    ] = 60.0,
+        float | None,
+        typer.Option(
+            min=0.01, help="The same when its first event is so old (60; into Kafka 0.2).", show_default=False
+        ),
+    ] = None,
+    kafka: Annotated[
+        str,
+        typer.Option(metavar="HOSTS", help="Send the events to a Kafka at host:port,...; needs --topic and --cursor."),
+    ] = "",
+    topic: Annotated[str, typer.Option(help="The topic in Kafka; it must be there.")] = "",
+    kafka_options: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A configuration with a section [kafka]: hosts, TLS, SASL.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Print what happens in a cluster, or in one broker: every step of every transaction, a line each.
 
     Reads the journals only: brokers need not run, and do not notice it. Exit codes: 0 done; 1 a journal is damaged; 2 there is no
-    journal, one of a newer program, or the files cannot be written.
+    journal, one of a newer program, or the files or Kafka cannot be written to.
     """
     stream = sys.stdout.buffer
-    if out is not None and (as_json or cursor is not None):
-        raise typer.BadParameter("files have a --format, and keep where they end by themselves", param_hint="--out")
-    roll_size = _size(roll_bytes)
+    target = Target(
+        stream=stream,
+        as_json=as_json,
+        cursor=cursor,
+        out=out,
+        file_format=file_format,
+        roll_bytes=_size(roll_bytes) if roll_bytes else None,
+        roll_s=roll_seconds,
+        kafka=kafka,
+        topic=topic,
+        kafka_options=kafka_options,
+    )
+    target.check()
     if hold and not _NAME.fullmatch(hold):
         raise typer.BadParameter(f"{hold!r} is no name: letters, digits, - and _", param_hint="--hold")
     since_ms = _since_ms(since)
     with ending_cleanly(stream):
         files = FeedFiles(data) if file_directories(data) and not has_journals(data) else None
-        if files is not None and (follow or hold or out is not None or cursor is not None):
-            raise typer.BadParameter(
-                "files are read to their end: no --follow, --hold, --cursor, --out", param_hint="--data"
-            )
-        sink: FeedSink
-        cursors: FeedCursors
         if files is not None:
+            if follow or hold or target.keeps or cursor is not None:
+                raise typer.BadParameter(
+                    "files are read to their end: no --follow, --hold, --cursor, --out, --kafka", param_hint="--data"
+                )
             with closing(JsonSink(stream) if as_json else TextSink(stream)) as shown:
                 files.read(shown, Selection(txs=_transactions(files, tx), queue=queue, since_ms=since_ms))
             return
-        if out is not None:
-            sink = cursors = RollingFiles(out, _format(file_format), roll_size, roll_seconds)
-        else:
-            sink, cursors = JsonSink(stream) if as_json else TextSink(stream), CursorFile(cursor)
+        sink, cursors = target.open()
         with closing(sink), closing(FeedDirectory(data, cursors, hold)) as feeds:
             selection = Selection(txs=_transactions(feeds, tx), queue=queue, since_ms=since_ms)
             if follow:
                 _stop_when_asked(feeds)
                 feeds.follow(sink, selection)
-            elif out is not None:
+            elif target.keeps:
                 _stop_when_asked(feeds)
                 feeds.read_in_rounds(sink, selection)
             else:
                 feeds.read(sink, selection)
-
-
-def _format(name: Format) -> FileFormat:
-    return Parquet() if name is Format.PARQUET else JsonLines()
 
 
 def _size(text: str) -> int:

@@ -25,12 +25,16 @@ class Complaint:
         self._over = over
         self._said = ""
 
-    def say(self, error: OSError) -> None:
+    def say(self, error: OSError | str) -> None:
         """It has failed, perhaps as before."""
-        reason = error.strerror or str(error)
+        reason = error if isinstance(error, str) else error.strerror or str(error)
         if reason != self._said:
             self._said = reason
             _print(f"{self._what}: {reason}; {self._then}")
+
+    def note(self, text: str) -> None:
+        """Say something else about the place."""
+        _print(f"{self._what}: {text}")
 
     def end(self) -> None:
         """It has not failed."""

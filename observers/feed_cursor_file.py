@@ -71,14 +71,33 @@ class CursorFile:
         return True
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file of this user's alone, so that a reader sees the old or the new one."""
+def replace_file(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Write a file of this user's alone, so that a reader sees the old or the new one.
+
+    Args:
+        path: the file.
+        content: all of it.
+        durable: a reader sees the new one even after a power failure.
+    """
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
+        if durable:
+            _sync_directory(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -213,3 +213,19 @@ def test_a_pipe_that_is_closed(tmp_path: Path) -> None:
         reader.stdout.close()
         assert reader.stderr.read() == b""
         assert reader.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--kafka", "k:9092", "--cursor", "c"), "say to which --topic"),
+        (("--topic", "t", "--cursor", "c"), "say where Kafka is"),
+        (("--kafka", "k:9092", "--topic", "t"), "in which file the feed keeps where it stands"),
+        (("--kafka", "k:9092", "--topic", "t", "--cursor", "c", "--json"), "and not to --out or --json"),
+    ],
+)
+def test_options_of_kafka_that_do_not_go_together(
+    cluster: Path, words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert said in run("feed", "--data", cluster, *words, code=2).stderr

@@ -1,0 +1,87 @@
+"""What a topic holds, as a consumer of committed messages sees it; and ``understudy feed`` into one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import attrs
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from tests.integration.broker_process import PROGRAM
+
+Row = dict[str, Any]
+
+
+@attrs.frozen
+class Read:
+    """One message."""
+
+    partition: int
+    key: str
+    row: Row
+
+
+async def _messages(hosts: str, topic: str) -> list[Read]:
+    consumer = AIOKafkaConsumer(bootstrap_servers=hosts, isolation_level="read_committed", enable_auto_commit=False)
+    await consumer.start()
+    try:
+        partitions = [TopicPartition(topic, each) for each in await _partitions(hosts, topic)]
+        consumer.assign(partitions)
+        await consumer.seek_to_beginning(*partitions)
+        ends = await consumer.end_offsets(partitions)
+        found = []
+        left = set(partitions)
+        while left := {each for each in left if await consumer.position(each) < ends[each]}:
+            for partition, records in (await consumer.getmany(*left, timeout_ms=200)).items():
+                found += [Read(partition.partition, each.key.decode(), json.loads(each.value)) for each in records]
+        return found
+    finally:
+        await consumer.stop()
+
+
+async def _partitions(hosts: str, topic: str) -> list[int]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=hosts)
+    await admin.start()
+    try:
+        (found,) = await admin.describe_topics([topic])
+        return [each["partition"] for each in found["partitions"]]
+    finally:
+        await admin.close()
+
+
+def messages(hosts: str, topic: str) -> list[Read]:
+    """All committed messages, each partition in order."""
+    return asyncio.run(_messages(hosts, topic))
+
+
+def streams(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
+    """By broker and incarnation, in the order of ``rows``."""
+    found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row["broker"], row["incarnation"]].append(row)
+    return dict(found)
+
+
+def in_topic(hosts: str, topic: str) -> dict[tuple[str, str], list[Row]]:
+    """What the topic says, by broker and incarnation. Each incarnation is in one partition, with its key."""
+    read = messages(hosts, topic)
+    places: dict[str, set[int]] = defaultdict(set)
+    for each in read:
+        assert each.key == f"{each.row['broker']}/{each.row['incarnation']}"
+        places[each.key].add(each.partition)
+    assert all(len(partitions) == 1 for partitions in places.values()), places
+    return streams(each.row for each in read)
+
+
+def in_journals(data: Path) -> dict[tuple[str, str], list[Row]]:
+    """What journals and facts say, by broker and incarnation."""
+    done = subprocess.run([PROGRAM, "feed", "--data", data, "--json"], capture_output=True, check=True, timeout=120)
+    assert done.stderr == b""
+    return streams(json.loads(line) for line in done.stdout.splitlines())

@@ -1,0 +1,382 @@
+"""``understudy feed --kafka`` on a real Kafka: feed, brokers and Kafka are killed; each event is in the topic once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.service_tools.kafka_admin import allow, create_topic
+from scripts.service_tools.kafka_keeper import SharedKafka
+from scripts.service_tools.kafka_servers import KafkaCluster, lay_out_kafka
+from tests.integration.broker_process import PROGRAM, running_broker, wait_until
+from tests.integration.conftest import SMALL_SEGMENTS
+from tests.integration.kafka_reading import in_journals, in_topic, messages
+from tests.integration.test_feed import publish
+from tests.stress.group import running_group
+from tests.stress.load import Load
+from tests.unit.observers.feed_speed import write_journal
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+LIMIT_S = 90.0
+
+
+class Feed:
+    """``understudy feed --kafka`` of a directory, which may be killed and goes on at its cursor.
+
+    Args:
+        data: what it reads.
+        folder: for the cursor and what it says.
+        options: where it sends.
+    """
+
+    def __init__(self, data: Path, folder: Path, *options: str) -> None:
+        self._said = folder / "feed.stderr"
+        cursor = folder / "feed.state"
+        self.command = [str(PROGRAM), "feed", "--data", str(data), "--cursor", str(cursor), *options]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._said.open("ab") as said:
+            self.process = subprocess.Popen([*self.command, "--follow"], stderr=said)
+
+    def end(self, how: signal.Signals) -> int:
+        assert self.process is not None
+        assert self.process.poll() is None, self.said
+        self.process.send_signal(how)
+        return self.process.wait(60)
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text()
+
+    def once(self) -> subprocess.CompletedProcess[str]:
+        """To the end of the journals."""
+        return subprocess.run(self.command, capture_output=True, text=True, check=False, timeout=120)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        self.start()
+        try:
+            yield
+        finally:
+            assert self.process is not None
+            self.process.kill()
+            self.process.wait()
+
+
+def topic_of(hosts: str, name: str, partitions: int = 3, replicas: int = 1) -> str:
+    asyncio.run(create_topic(hosts, name, partitions, replicas=replicas))
+    return name
+
+
+def test_kill_9_of_feed_and_brokers(tmp_path: Path, kafka: str) -> None:
+    """Three brokers under load; the feed is killed again and again, the primary once: the topic has what the journals have."""
+    topic = topic_of(kafka, "kill-9")
+    with running_group(tmp_path, SMALL_SEGMENTS) as group:
+        load = Load(group.ports, movers=2, pace_s=0.02)
+        load.declare()
+        feed = Feed(group.folder, tmp_path, "--kafka", kafka, "--topic", topic, "--hold", "kafka")
+        with feed.running(), load.running():
+            for _ in range(6):
+                load.wait_committed(load.committed + 8)
+                assert feed.end(signal.SIGKILL) == -signal.SIGKILL
+                feed.start()
+            primary = group.primary()
+            primary.kill()
+            load.wait_committed(load.committed + 10)
+            group.start(primary.name)
+            group.ready()
+        group.settled()
+        for broker in group.brokers.values():
+            broker.stop()
+        assert feed.end(signal.SIGTERM) == 0
+        done = feed.once()
+        assert (done.returncode, done.stderr) == (0, "")
+        assert feed.said == ""
+        whole = in_journals(group.folder)
+        assert {broker for broker, _ in whole} == set(group.brokers)
+        assert sum(map(len, whole.values())) > 500
+        assert in_topic(kafka, topic) == whole
+    assert len({each.partition for each in messages(kafka, topic)}) > 1
+
+
+def test_a_feed_that_is_killed_at_any_moment(tmp_path: Path, kafka: str) -> None:
+    """Some 20 feeds live for less than a second each: what one had begun the next one finds, in Kafka or not."""
+    topic = topic_of(kafka, "any-moment")
+    for broker in ("b1", "b2"):
+        write_journal(tmp_path / "cluster" / broker, 320, broker=broker)
+    words = [str(tmp_path / "cluster"), str(tmp_path / "state"), kafka, topic, "20", "7"]
+    program = [sys.executable, "-m", "tests.integration.kafka_feed_kills", *words]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=180)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert in_topic(kafka, topic) == in_journals(tmp_path / "cluster")
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[KafkaCluster]:
+    """A Kafka of its own, whose brokers may be killed."""
+    cluster = lay_out_kafka(tmp_path / "kafka", 3)
+    cluster.start()
+    yield cluster
+    cluster.stop()
+
+
+def test_a_kafka_that_is_re_elected_absent_or_short_of_replicas(tmp_path: Path, three: KafkaCluster) -> None:
+    """Two of three of Kafka's brokers are killed: the feed waits and says so once; nothing is lost or doubled."""
+    topic = topic_of(three.hosts, "outage", partitions=2, replicas=3)
+    with running_broker(tmp_path) as broker:
+        feed = Feed(broker.data, tmp_path, "--kafka", three.hosts, "--topic", topic)
+
+        def enqueued() -> int:
+            return sum(each.row["event"] == "enqueue" for each in messages(three.hosts, topic))
+
+        with feed.running():
+            publish(broker.port, 5)
+            wait_until("the feed sends", lambda: enqueued() == 5, LIMIT_S)
+            three.kill(1)
+            publish(broker.port, 5)
+            wait_until("new leaders take it", lambda: enqueued() == 10, LIMIT_S)
+            three.kill(2)
+            publish(broker.port, 5)
+            wait_until("it says that it waits", lambda: "the feed waits" in feed.said, LIMIT_S)
+            assert feed.process is not None
+            assert feed.process.poll() is None
+            publish(broker.port, 5)
+            three.restart(1)
+            wait_until("it goes on", lambda: enqueued() == 20, LIMIT_S)
+            wait_until("it says so", lambda: "Kafka takes events again" in feed.said, LIMIT_S)
+            assert len(feed.said.splitlines()) == 2, feed.said
+            broker.stop()
+            assert feed.end(signal.SIGTERM) == 0
+        assert feed.once().returncode == 0
+        assert in_topic(three.hosts, topic) == in_journals(broker.data)
+        three.restart(2)
+        settings = {"min.insync.replicas": "3"}
+        asyncio.run(create_topic(three.hosts, "strict", replicas=3, settings=settings))
+        three.kill(3)
+        strict = Feed(broker.data, tmp_path / "kafka", "--kafka", three.hosts, "--topic", "strict")
+
+        def refused() -> str:
+            done = strict.once()
+            return done.stderr if done.returncode == 2 else ""
+
+        assert "topic 'strict', partition 0 has 2 in-sync replicas, and min.insync.replicas is 3" in wait_until(
+            "it names the replicas", refused, LIMIT_S
+        )
+        broker.start()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of two brokers that have ended."""
+    folder = tmp_path_factory.mktemp("recorded")
+    for broker in ("b1", "b2"):
+        write_journal(folder / broker, 40, broker=broker)
+    return folder
+
+
+def test_a_kafka_that_hangs_and_is_killed(tmp_path: Path) -> None:
+    """Suspended, then killed with -9 and started again: the feed goes on with what is not there yet."""
+    cluster = lay_out_kafka(tmp_path / "kafka")
+    cluster.start()
+    try:
+        topic = topic_of(cluster.hosts, "hangs")
+        with running_broker(tmp_path) as broker:
+            feed = Feed(broker.data, tmp_path, "--kafka", cluster.hosts, "--topic", topic)
+
+            def enqueued() -> int:
+                return sum(each.row["event"] == "enqueue" for each in messages(cluster.hosts, topic))
+
+            with feed.running():
+                publish(broker.port, 5)
+                wait_until("the feed sends", lambda: enqueued() == 5, LIMIT_S)
+                os.kill(cluster.pids[0], signal.SIGSTOP)
+                publish(broker.port, 5)
+                os.kill(cluster.pids[0], signal.SIGCONT)
+                wait_until("it goes on", lambda: enqueued() == 10, LIMIT_S)
+                cluster.kill(1)
+                publish(broker.port, 5)
+                wait_until("it says that it waits", lambda: "the feed waits" in feed.said, LIMIT_S)
+                assert feed.end(signal.SIGKILL) == -signal.SIGKILL
+                cluster.restart(1)
+                feed.start()
+                wait_until("it goes on again", lambda: enqueued() == 15, LIMIT_S)
+                assert feed.end(signal.SIGTERM) == 0
+            broker.stop()
+            assert feed.once().returncode == 0
+            assert in_topic(cluster.hosts, topic) == in_journals(broker.data)
+            broker.start()
+    finally:
+        cluster.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--topic", "absent"], r"there is no topic 'absent'; make it first"),
+        (["--topic", "no/topic"], r"there is no topic 'no/topic'"),
+        (
+            ["--kafka", "127.0.0.1:1", "--topic", "t"],
+            r"Kafka at 127\.0\.0\.1:1: it cannot be reached .*Connect call failed",
+        ),
+        (["--kafka", "127.0.0.1", "--topic", "t"], r"--kafka: kafka\.hosts\[0\]: '127\.0\.0\.1' is not valid"),
+        (["--kafka-options", "/absent.toml", "--topic", "t"], r"/absent\.toml: cannot be read"),
+    ],
+)
+def test_what_is_wrong_at_the_start_is_named(
+    tmp_path: Path, data: Path, kafka: str, options: list[str], said: str
+) -> None:
+    if "--kafka" not in options:
+        options = ["--kafka", kafka, *options]
+    done = Feed(data, tmp_path, *options).once()
+    assert done.returncode == 2
+    assert re.search(said, done.stderr), done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def options_file(folder: Path, server: SharedKafka, user: str, **changed: object) -> str:
+    """The section [kafka] of a user of the SASL listener."""
+    (folder / "password").write_text(server.users[user] + "\n")
+    values = {"user": user, "sasl": "SCRAM-SHA-512", "password_file": "password", "client_id": user} | changed
+    ca = values.pop("ca", server.cert)
+    lines = [f'{name} = "{value}"' for name, value in values.items()]
+    path = folder / "kafka.toml"
+    path.write_text(f'[kafka]\nhosts = ["{server.sasl_hosts}"]\n' + "\n".join(lines) + f'\n[kafka.tls]\nca = "{ca}"\n')
+    return str(path)
+
+
+def test_acls_one_after_the_other(tmp_path: Path, data: Path, kafka_server: SharedKafka) -> None:
+    """A user that may nothing is told which ACL it lacks, until it has all and the events are in the topic."""
+    topic = topic_of(kafka_server.hosts, "guarded")
+    options = options_file(tmp_path, kafka_server, "writer")
+    feed = Feed(data, tmp_path, "--kafka-options", options, "--topic", topic)
+    missing = [
+        (r"user 'writer' lacks an ACL on topic 'guarded'", ("Write", "topic", topic, False)),
+        (
+            r"lacks the ACL Write on transactional id 'writer\.feed\.",
+            ("Write", "transactional id", "writer.feed.", True),
+        ),
+        (r"lacks the ACL Read on group 'writer\.feed\.", ("Read", "group", "writer.feed.", True)),
+        (
+            r"user 'writer' lacks an ACL on topic 'guarded': Write, or \(for offsets\) Read",
+            ("Read", "topic", topic, False),
+        ),
+    ]
+    for said, (operation, resource, name, prefixed) in missing:
+
+        def refused(said: str = said) -> bool:
+            done = feed.once()
+            return done.returncode == 2 and re.search(said, done.stderr) is not None
+
+        wait_until(f"it says {said}", refused, LIMIT_S)
+        asyncio.run(allow(kafka_server.hosts, "writer", operation, resource, name, prefixed=prefixed))
+    wait_until("all ACLs are in force", lambda: feed.once().returncode == 0, LIMIT_S)
+    assert in_topic(kafka_server.hosts, topic) == in_journals(data)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"password": "wrong"}, r"Authentication failed during authentication due to invalid credentials"),
+        ({"password_file": "absent"}, r"kafka\.password_file .*/absent cannot be read: .*No such file"),
+        ({"ca": "absent.pem"}, r"kafka\.tls\.ca .*/absent\.pem cannot be used: .*No such file"),
+        ({"user": ""}, r"kafka\.user: '' is not valid"),
+    ],
+)
+def test_credentials_that_are_wrong_are_named(
+    tmp_path: Path, data: Path, kafka_server: SharedKafka, changed: dict[str, str], said: str
+) -> None:
+    wrong = changed.pop("password", None)
+    options = options_file(tmp_path, kafka_server, "stranger", **changed)
+    if wrong is not None:
+        (tmp_path / "password").write_text(wrong)
+    done = Feed(data, tmp_path, "--kafka-options", options, "--topic", "t").once()
+    assert done.returncode == 2
+    assert re.search(said, done.stderr), done.stderr
+
+
+def test_a_client_certificate(tmp_path: Path, data: Path, kafka_server: SharedKafka) -> None:
+    topic = topic_of(kafka_server.hosts, "certified")
+    for operation, resource, name in (
+        ("Write", "topic", topic),
+        ("Read", "topic", topic),
+        ("Write", "transactional id", "cert.feed."),
+        ("Read", "group", "cert.feed."),
+    ):
+        prefixed = resource != "topic"
+        asyncio.run(allow(kafka_server.hosts, "CN=localhost", operation, resource, name, prefixed=prefixed))
+    path = tmp_path / "kafka.toml"
+    tls = f'ca = "{kafka_server.cert}"\ncert = "{kafka_server.cert}"\nkey = "{kafka_server.key}"\n'
+    path.write_text(f'[kafka]\nhosts = ["{kafka_server.tls_hosts}"]\nclient_id = "cert"\n[kafka.tls]\n{tls}')
+    feed = Feed(data, tmp_path, "--kafka-options", str(path), "--topic", topic)
+
+    def sent() -> bool:
+        return feed.once().returncode == 0
+
+    wait_until("the ACLs are in force", sent, LIMIT_S)
+    assert in_topic(kafka_server.hosts, topic) == in_journals(data)
+
+
+def test_a_state_that_is_not_the_last_one(tmp_path: Path, kafka: str) -> None:
+    """An older copy would tell events twice; with another topic half of them would be told there."""
+    topic = topic_of(kafka, "copied")
+    with running_broker(tmp_path) as broker:
+        feed = Feed(broker.data, tmp_path, "--kafka", kafka, "--topic", topic)
+        state = tmp_path / "feed.state"
+        publish(broker.port, 3)
+        assert feed.once().returncode == 0
+        older = state.read_bytes()
+        publish(broker.port, 3)
+        assert feed.once().returncode == 0
+        told = in_topic(kafka, topic)
+        state.write_bytes(older)
+        done = feed.once()
+        assert done.returncode == 2
+        assert re.search(r"feed\.state is not the last state of feed 'understudy\.feed\.", done.stderr), done.stderr
+        other = Feed(broker.data, tmp_path, "--kafka", kafka, "--topic", topic_of(kafka, "other")).once()
+        assert other.returncode == 2
+        assert "is of a feed into topic 'copied', and not into 'other'" in other.stderr
+        assert in_topic(kafka, topic) == told
+
+
+PLUGIN = """
+[feed]
+topic = "plugin"
+[kafka]
+hosts = ["{hosts}"]
+[plugins]
+feed = true
+"""
+
+
+def test_a_broker_runs_its_feed_into_kafka(tmp_path: Path, kafka: str) -> None:
+    """The feed is killed, then the broker: each event is in the topic once."""
+    topic = topic_of(kafka, "plugin")
+
+    def enqueued() -> int:
+        return sum(each.row["event"] == "enqueue" for each in messages(kafka, topic))
+
+    with running_broker(tmp_path, PLUGIN.format(hosts=kafka)) as broker:
+        publish(broker.port, 3)
+        wait_until("the feed tells", lambda: enqueued() == 3, LIMIT_S)
+        os.kill(int(broker.status()["plugins"]["feed"]["pid"]), signal.SIGKILL)
+        publish(broker.port, 3)
+        wait_until("the next one goes on", lambda: enqueued() == 6, LIMIT_S)
+        broker.kill()
+        broker.start()
+        publish(broker.port, 3)
+        wait_until("a new one goes on", lambda: enqueued() == 9, LIMIT_S)
+        assert broker.status()["plugins"]["feed"]["topic"] == topic
+    told = in_topic(kafka, topic)
+    for rows in told.values():
+        assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
