@@ -15,7 +15,7 @@ A turn, step by step, and what each step waits for:
 4. **links**: one write a link. A backup may hold a batch before the primary's own disk does; that is what acknowledgements
    are counted for.
 5. **clients**: one write a client that has output. It holds what step 1 released, and nothing of this turn's batch.
-6. **journal**: the next group is given to the disk if none is under way. A small group may be synced on the spot; then
+6. **journal**: the next group is given to the disk if none is under way. The edge may sync it on the spot; then
    :meth:`TurnEngine.durable` is called in this step, sends a backup's acknowledgement, and asks for another turn if something
    became stable.
 7. **after the turn**: what nobody waits for. A backup applies.

@@ -157,6 +157,7 @@ class SyncJob:
         bytes: total of group headers, frames, padding and footers.
         last_offset: the log's last offset once this job is done, as the journal knew it when it was laid out.
         appended: the value of `Journal.appended` that is durable once this job is done.
+        makes_segment: a segment is made, or a spare one renamed: several syncs, and perhaps a whole segment to fill.
         syncs: how many times the disk was waited for.
         released_reserve: there was no room for a new segment and the reserve was given up for it.
         finished: set by the journal.
@@ -171,6 +172,7 @@ class SyncJob:
         "error",
         "finished",
         "last_offset",
+        "makes_segment",
         "ran",
         "released_reserve",
         "steps",
@@ -195,6 +197,7 @@ class SyncJob:
         self.last_offset = last_offset
         self.appended = appended
         self.bytes = bytes_
+        self.makes_segment = any(step.new is not None for step in steps)
         self.syncs = 0
         self.released_reserve = False
         self.ran = False

@@ -23,7 +23,8 @@ from understudy.broker.server.private_files import DIRECTORY_MODE, FILE_MODE
 
 _IOV_MAX: Final = os.sysconf("SC_IOV_MAX") if os.sysconf("SC_IOV_MAX") > 0 else 16
 PAGE_BYTES: Final = 4096
-DIRECT_BYTES: Final = 64 << 10
+DIRECT_BYTES: Final = 1 << 20
+"""As many as the event loop may write at once (`loop_guard.LOOP_BYTES`)."""
 _NOT_TRIED: Final = -2
 _NONE: Final = -1
 _ZEROS: Final = memoryview(mmap.mmap(-1, SPARE_PIECE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
@@ -55,7 +56,7 @@ class DiskFile:
     """An open file.
 
     A write of whole pages within the file, and of no more than `DIRECT_BYTES`, bypasses the page cache and is on the disk when
-    it returns (O_DIRECT and O_DSYNC); `sync` then has nothing left to do. That is what a small group of the journal is, and its
+    it returns (O_DIRECT and O_DSYNC); `sync` then has nothing left to do. That is what most groups of the journal are, and their
     clients wait for it. Any other write, and all of them where the file system knows no O_DIRECT, waits for `sync`.
     """
 

@@ -1,15 +1,15 @@
-"""Runs a journal's jobs in threads, so that the event loop never waits for a disk.
+"""JournalDriver: runs a journal's jobs, on the event loop while the disk is quick, else in threads.
 
 Two threads. `journal-sync` does nothing but SyncJobs, since commits wait for them; `journal-space` makes spare
 segments and removes dead ones, and is started when there is such work. The journal itself is touched by the loop's
-thread alone.
+thread alone. `LoopGuard` says which groups go to the thread.
 
 When a job is done the next group is started *before* its owner hears of the first: the disk works while answers are written.
 
 Measured here (from loop to thread and back without any I/O, CPU of both threads together): a thread with a SimpleQueue
 and `call_soon_threadsafe` 36 us on uvloop and 41 on asyncio, `run_in_executor` 53 and 58; a raw lock in place of the
 queue, or an eventfd in place of `call_soon_threadsafe`, gains 0 to 5 us, less than the runs differ. Syncing on the loop
-itself saves those 36 us and stops everybody for a whole fsync: which is what small groups do (`INLINE_BYTES`).
+itself saves those 36 us, and the time until a busy loop looks at what the thread has posted; it stops the loop for one sync.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import attrs
 from understudy.broker.log.journal import Hold, Journal, JournalFailedError
 from understudy.broker.log.storage import DropJob, SpareJob, SyncJob
 from understudy.broker.metrics import LATENCY_BOUNDS_US, Histogram
+from understudy.broker.server.loop_guard import LOOP_BYTES, LoopGuard
 
 _SpaceJob = SpareJob | DropJob
 _SECONDS_TO_US: Final = 1e6
@@ -33,19 +34,17 @@ _SECONDS_TO_US: Final = 1e6
 
 @attrs.frozen(kw_only=True)
 class SyncTimes:
-    """How long the disk took, write and sync together. All in microseconds; `total_us / syncs` is the mean."""
+    """How long the disk took, write and sync together. Times are in microseconds; `total_us / syncs` is the mean.
+
+    `on_loop` of the `syncs` ran on the event loop, and held it for `longest_on_loop_us` at most.
+    """
 
     syncs: int
     last_us: float
     longest_us: float
     total_us: float
-
-
-INLINE_BYTES: Final = 32 << 10
-"""A group of at most that many bytes on the disk is synced on the loop itself: see ``docs/decisions/0006``."""
-INLINE_SECONDS: Final = 0.001
-"""... if syncs have lately taken less than this on the average. More was tried: on a machine whose two cores were taken by
-others a commit then took 4.5 ms instead of 2.7, for the loop's thread, which has used its share, waits longest for a core."""
+    on_loop: int
+    longest_on_loop_us: float
 
 
 class JournalDriver:
@@ -56,7 +55,7 @@ class JournalDriver:
         loop: whose thread calls everything here and is called back on.
         on_durable: called after each finished job; `journal.durable` and `journal.durable_offset` say how far.
         on_failed: called once, with what the disk said; nothing will be durable any more (DESIGN 9: exit with code 74).
-        inline_bytes: groups of at most that many bytes are synced on the loop while syncs are quick; 0: all in the thread.
+        loop_bytes: groups of at most that many bytes are synced on the loop while syncs are quick; 0: all in the thread.
 
     Attributes:
         sync_histogram: microseconds of each group's write and sync.
@@ -68,13 +67,13 @@ class JournalDriver:
         loop: asyncio.AbstractEventLoop,
         on_durable: Callable[[], None],
         on_failed: Callable[[BaseException], None],
-        inline_bytes: int = INLINE_BYTES,
+        loop_bytes: int = LOOP_BYTES,
     ) -> None:
         self._journal = journal
         self._loop = loop
         self._on_durable = on_durable
         self._on_failed = on_failed
-        self._inline_bytes = inline_bytes
+        self._guard = LoopGuard(loop_bytes)
         self._busy = False
         self._stopped = False
         self._failed = False
@@ -86,8 +85,8 @@ class JournalDriver:
         self._space_thread: threading.Thread | None = None
         self._spare_job: SpareJob | None = None
         self.sync_histogram = Histogram(LATENCY_BOUNDS_US)
-        self._syncs = 0
-        self._last = self._longest = self._total = self._recent = 0.0
+        self._syncs = self._on_loop = 0
+        self._last = self._longest = self._longest_on_loop = self._total = 0.0
 
     # -- the loop's side ----------------------------------------------------------------------------------------------
 
@@ -99,16 +98,25 @@ class JournalDriver:
         if job is None:
             return
         self._busy = True
-        if job.bytes <= self._inline_bytes and self._recent < INLINE_SECONDS:
-            error = None
-            started = perf_counter()
-            try:
-                job.run()
-            except BaseException as caught:  # noqa: BLE001  # whatever it is, the owner must hear of it
-                error = caught
-            self._finish(job, error, perf_counter() - started)
+        now = perf_counter()
+        if self._guard.allows(job, now):
+            self._sync_on_loop(job, now)
         else:
             self._sync_queue.put(job)
+
+    def _sync_on_loop(self, job: SyncJob, started: float) -> None:
+        error = None
+        try:
+            job.run()
+        except BaseException as caught:  # noqa: BLE001  # whatever it is, the owner must hear of it
+            error = caught
+        now = perf_counter()
+        seconds = now - started
+        self._on_loop += 1
+        if seconds > self._longest_on_loop:
+            self._longest_on_loop = seconds
+        self._guard.held(seconds, now)
+        self._finish(job, error, seconds)
 
     def sync_now(self) -> None:
         """Make everything appended durable before returning. Stops the loop for one or two syncs: rare notes only.
@@ -189,17 +197,19 @@ class JournalDriver:
             last_us=self._last * _SECONDS_TO_US,
             longest_us=self._longest * _SECONDS_TO_US,
             total_us=self._total * _SECONDS_TO_US,
+            on_loop=self._on_loop,
+            longest_on_loop_us=self._longest_on_loop * _SECONDS_TO_US,
         )
 
     def _completed(self, job: SyncJob, error: BaseException | None, seconds: float) -> None:
         """The thread has run ``job``: before the owner hears of it, the disk is given the next."""
+        self._guard.passed(job, seconds)
         self._finish(job, error, seconds, kick=True)
 
     def _finish(self, job: SyncJob, error: BaseException | None, seconds: float, *, kick: bool = False) -> None:
         self._busy = False
         self._syncs += 1
         self._last = seconds
-        self._recent += (seconds - self._recent) / 8
         self._total += seconds
         self.sync_histogram.observe(int(seconds * _SECONDS_TO_US))
         if seconds > self._longest:

@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 
 from tests.simulation.disk import MemoryFile, MemoryStorage
-from tests.unit.log.test_journal_kit import batch, new_journal, note, open_journal
+from tests.unit.log.test_journal_kit import batch, fill, new_journal, note, open_journal
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions
 from understudy.broker.log.storage import Chunk, SpareJob, SyncJob
+from understudy.broker.server import journal_driver
 from understudy.broker.server.file_storage import FileStorage
 from understudy.broker.server.journal_driver import JournalDriver
+from understudy.broker.server.loop_guard import LOOP_BYTES
 
 pytestmark = pytest.mark.asyncio
 
@@ -58,11 +60,11 @@ class GatedStorage(MemoryStorage):
 class Owner:
     """Whom the driver calls back."""
 
-    def __init__(self, journal: Journal, inline_bytes: int = 0) -> None:
+    def __init__(self, journal: Journal, loop_bytes: int = 0) -> None:
         self.journal = journal
         self.durable: list[int] = []
         self.failures: list[BaseException] = []
-        self.driver = JournalDriver(journal, asyncio.get_running_loop(), self.on_durable, self.on_failed, inline_bytes)
+        self.driver = JournalDriver(journal, asyncio.get_running_loop(), self.on_durable, self.on_failed, loop_bytes)
         self.called = asyncio.Event()
         self.failed = asyncio.Event()
 
@@ -73,6 +75,13 @@ class Owner:
     def on_failed(self, error: BaseException) -> None:
         self.failures.append(error)
         self.failed.set()
+
+
+def begun(storage: MemoryStorage) -> Journal:
+    """A journal whose segment is there, with room: the first batch is durable."""
+    journal = new_journal(storage, JournalOptions(segment_bytes=1 << 20, reserve_bytes=0))
+    fill(journal, 1)
+    return journal
 
 
 async def test_appended_kicked_durable() -> None:
@@ -92,23 +101,104 @@ async def test_appended_kicked_durable() -> None:
 
 
 async def test_a_small_group_is_synced_on_the_loop_and_a_larger_one_in_the_thread() -> None:
-    owner = Owner(new_journal(MemoryStorage()), inline_bytes=4096)
-    owner.journal.append(batch(1))
+    owner = Owner(begun(MemoryStorage()), loop_bytes=4096)
+    owner.journal.append(batch(2))
     owner.driver.kick()
-    assert owner.durable == [1], "durable when kick returns"
+    assert owner.durable == [2], "durable when kick returns"
     owner.called.clear()
-    owner.journal.append(batch(2, size=8192))
+    owner.journal.append(batch(3, size=8192))
     owner.driver.kick()
-    assert owner.durable == [1], "handed to the thread"
+    assert owner.durable == [2], "handed to the thread"
     await asyncio.wait_for(owner.called.wait(), 30)
-    assert owner.durable == [1, 2]
+    assert owner.durable == [2, 3]
+    await owner.driver.stop()
+
+
+class SlowStorage(MemoryStorage):
+    """A disk whose writes take time of a clock that stands still otherwise.
+
+    Attributes:
+        write_s: how long the next writes take.
+        threads: which thread wrote each group.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.write_s = 0.0
+        self.threads: list[str] = []
+
+    def open(self, name: str) -> SlowFile:
+        return SlowFile(self, super().open(name))
+
+    def create(self, name: str, size_bytes: int, *, zeroed: bool = True) -> SlowFile:
+        return SlowFile(self, super().create(name, size_bytes, zeroed=zeroed))
+
+
+class SlowFile(MemoryFile):
+    __slots__ = ("disk",)
+
+    def __init__(self, storage: SlowStorage, file: MemoryFile) -> None:
+        super().__init__(storage, file._inode)
+        self.disk = storage
+
+    def write(self, chunks: Sequence[Chunk], at: int) -> None:
+        thread = threading.current_thread().name
+        if thread != "journal-space":  # spare segments
+            self.disk.now += self.disk.write_s
+            self.disk.threads.append(thread)
+        super().write(chunks, at)
+
+
+async def test_a_slow_disk_holds_the_loop_once_and_a_quick_one_comes_back_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = SlowStorage()
+    monkeypatch.setattr(journal_driver, "perf_counter", lambda: storage.now)
+    owner = Owner(begun(storage), loop_bytes=LOOP_BYTES)
+    here = threading.current_thread().name
+
+    async def groups(count: int) -> list[str]:
+        storage.threads.clear()
+        for _ in range(count):
+            owner.journal.append(batch(owner.journal.last_offset + 1))
+            owner.driver.kick()
+            await owner.driver.drain()
+        return list(storage.threads)
+
+    storage.write_s = 0.0002
+    assert await groups(5) == [here] * 5
+    storage.write_s = 0.020
+    assert await groups(12) == [here] + ["journal-sync"] * 11
+    times = owner.driver.times()
+    assert (times.on_loop, times.syncs) == (6, 17)
+    assert times.longest_on_loop_us == pytest.approx(20_000)
+    storage.write_s = 0.0002
+    places = await groups(40)
+    assert places[0] == "journal-sync"
+    assert places[-10:] == [here] * 10
+    await owner.driver.stop()
+
+
+async def test_a_group_that_begins_a_segment_is_synced_in_the_thread() -> None:
+    storage = SlowStorage()
+    owner = Owner(new_journal(storage, JournalOptions(segment_bytes=64 << 10, reserve_bytes=0)), loop_bytes=LOOP_BYTES)
+    for offset in range(1, 60):
+        storage.threads.clear()
+        rolls = owner.journal.statistics().rolls
+        owner.journal.append(batch(offset, size=3000))
+        owner.driver.kick()
+        await owner.driver.drain()
+        rolled = offset == 1 or owner.journal.statistics().rolls > rolls
+        assert ("journal-sync" in storage.threads) is rolled
+    assert owner.journal.statistics().rolls >= 2
     await owner.driver.stop()
 
 
 async def test_a_failed_sync_on_the_loop_is_said_once() -> None:
     storage = MemoryStorage()
-    owner = Owner(new_journal(storage), inline_bytes=4096)
-    owner.journal.append(batch(1))
+    owner = Owner(begun(storage), loop_bytes=4096)
+    owner.journal.append(batch(2))
     storage.failing_syncs = 1
     owner.driver.kick()
     assert len(owner.failures) == 1

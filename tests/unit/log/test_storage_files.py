@@ -305,7 +305,7 @@ class Disk:
 @pytest.fixture
 def file(tmp_path: Path) -> DiskFile:
     """Synced, and its file system knows O_DIRECT."""
-    made = FileStorage(tmp_path).create("f", 64 * PAGE_BYTES)
+    made = FileStorage(tmp_path).create("f", DIRECT_BYTES + 2 * PAGE_BYTES)
     made.write([b"x" * PAGE_BYTES], 0)
     if made._direct < 0:
         pytest.fail(f"{tmp_path} is on a file system without O_DIRECT: set TMPDIR to one that has it")
@@ -337,7 +337,7 @@ def test_what_was_read_before_is_not_read_again_from_the_cache(file: DiskFile) -
 
 @pytest.mark.parametrize(
     ("at", "length"),
-    [(1, PAGE_BYTES), (0, 100), (0, DIRECT_BYTES + PAGE_BYTES), (64 * PAGE_BYTES, PAGE_BYTES)],
+    [(1, PAGE_BYTES), (0, 100), (0, DIRECT_BYTES + PAGE_BYTES), (DIRECT_BYTES + 2 * PAGE_BYTES, PAGE_BYTES)],
     ids=["not at a page", "no whole page", "long", "beyond the end"],
 )
 def test_other_writes_wait_for_sync(file: DiskFile, monkeypatch: pytest.MonkeyPatch, at: int, length: int) -> None:
