@@ -21,23 +21,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import attrs
 import typer
 
 from understudy.broker.config import ConfigError
 from understudy.broker.config.host_port import servers_of
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.printable import escaped
+from understudy.broker.server.cpu_binding import usable_cpus
 from understudy.broker.server.file_storage import FileStorage, make_directory
 from understudy.broker.server.supervisor import SupervisedBroker, Supervisor
 from understudy.ha.cluster_feed import FeedDetail, FeedPlan, feed_plan
+from understudy.ha.cpu_plan import cpu_plan
 from understudy.ha.zookeeper_servers import lay_out_ensemble
 
 GROUP: Final = "understudy"
 SECRET_FILE: Final = "link.secret"  # noqa: S105  # the name of a file
 MAX_BROKERS: Final = 16
-CPUS_PLENTY: Final = 2
-"""With so many CPUs a broker, or more, the scheduler finds an idle one by itself."""
 
 _TOML: Final = """\
 # Made anew by `understudy cluster` at every start. To run this broker alone: understudy serve --config {path}
@@ -123,7 +122,8 @@ def cluster(
         bool | None,
         typer.Option(
             "--pin/--no-pin",
-            help="One CPU for each broker, in turn. By default if there are fewer than two CPUs a broker.",
+            help="A CPU for the primary alone, the backups share the others, anew at each promotion; with as many CPUs as brokers "
+            "one each. By default if there are fewer than two CPUs a broker.",
             show_default=False,
         ),
     ] = None,
@@ -140,14 +140,13 @@ def cluster(
         except ConfigError as error:
             raise typer.BadParameter(error.problem, param_hint="--zookeeper") from error
     plan = feed_plan(feed, feed_out, data, kafka, topic)
-    shares = cpu_shares(brokers, usable_cpus(), pin)
+    cpus = cpu_plan([f"b{number + 1}" for number in range(brokers)], usable_cpus(), pin)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a queue's name may have what the terminal cannot show
     with _locked(data), _store(zookeeper, data) as store:
         laid_out = lay_out(data, brokers, port, plan, store=store)
-        supervised = [attrs.evolve(each, cpus=cpus) for each, cpus in zip(laid_out, shares, strict=True)]
         report = _print_json if as_json else _Lines(data, port, brokers)
-        supervisor = Supervisor(supervised, restart=not no_restart, report=report)
+        supervisor = Supervisor(laid_out, restart=not no_restart, report=report, cpus=cpus)
         code = asyncio.run(supervisor.run())
     raise typer.Exit(code)
 
@@ -202,33 +201,6 @@ def zookeeper_store(hosts: str) -> str:
     servers, chroot = servers_of(hosts, "--zookeeper")
     keys = f'kind = "zookeeper"\nhosts = {json.dumps(servers)}\n'
     return f"{keys}chroot = {json.dumps(chroot)}\n" if chroot else keys
-
-
-def usable_cpus() -> list[int]:
-    """The CPUs this process may use, ascending; none if the operating system does not tell."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-
-
-def cpu_shares(brokers: int, cpus: list[int], pin: bool | None) -> list[frozenset[int]]:
-    """Which CPUs each broker gets; empty: any.
-
-    A message goes from the primary to a backup and back, so hardly two brokers have work at a time, as the scheduler sees it: where
-    CPUs are few it packs them on one, and the others idle. One CPU each, in turn, is 1.4 times as fast (decision 0015).
-
-    Args:
-        brokers: how many.
-        cpus: those that can be had.
-        pin: always, never, or (None) where CPUs are few.
-
-    Raises:
-        ClusterError: they are to be pinned, and nobody says to what.
-    """
-    if pin and not cpus:
-        raise ClusterError("--pin: this operating system does not say which CPUs a process may use")
-    few = 2 <= len(cpus) < CPUS_PLENTY * brokers
-    if pin or (pin is None and few):
-        return [frozenset({cpus[number % len(cpus)]}) for number in range(brokers)]
-    return [frozenset()] * brokers
 
 
 def lay_out(

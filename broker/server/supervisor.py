@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import sys
 import time
@@ -23,6 +22,7 @@ from typing import IO, Any, Final
 
 import attrs
 
+from understudy.broker.server.cpu_binding import CpuBinding, CpuPlan
 from understudy.broker.server.exit_codes import ExitCode
 from understudy.broker.server.ports_file import READY_STATUSES
 from understudy.broker.server.private_files import FILE_MODE
@@ -50,13 +50,11 @@ class SupervisedBroker:
         broker: its id.
         config: its TOML file.
         log: where its standard error goes, appended.
-        cpus: the CPUs it may run on; empty: wherever the kernel likes.
     """
 
     broker: str
     config: Path
     log: Path
-    cpus: frozenset[int] = frozenset()
 
 
 class _Running:
@@ -88,12 +86,21 @@ class Supervisor:
         brokers: all of them; started together.
         restart: start a broker again that was killed or had an internal error.
         report: told each change: a broker's status, or (``event`` exit) its end.
+        cpus: which CPUs each broker may run on, by who leads; None: wherever the kernel likes.
     """
 
-    def __init__(self, brokers: list[SupervisedBroker], *, restart: bool, report: Callable[[Change], None]) -> None:
+    def __init__(
+        self,
+        brokers: list[SupervisedBroker],
+        *,
+        restart: bool,
+        report: Callable[[Change], None],
+        cpus: CpuPlan | None = None,
+    ) -> None:
         self._brokers = [_Running(broker) for broker in brokers]
         self._restart = restart
         self._report = report
+        self._cpus = CpuBinding(cpus) if cpus is not None else None
         self._stopping = asyncio.Event()
         self._signals = 0
         self._exit_code = ExitCode.OK
@@ -140,6 +147,8 @@ class Supervisor:
             running.not_started = str(error)
             return ExitCode.INTERNAL if running.ever_made else ExitCode.REFUSED
         running.ever_made = True
+        if self._cpus is not None:
+            self._cpus.started(about.broker, process.pid)
         running.quiet.clear()
         if self._stopping.is_set():  # who stops the others did not see this one: it was being made
             running.signal(signal.SIGTERM)
@@ -148,6 +157,8 @@ class Supervisor:
             self._told(running, line)
         code = await process.wait()
         running.process = None
+        if self._cpus is not None:
+            self._cpus.ended(about.broker)
         running.told = {}
         running.quiet.set()
         return code
@@ -155,7 +166,7 @@ class Supervisor:
     @staticmethod
     async def _start(about: SupervisedBroker, log: IO[bytes]) -> asyncio.subprocess.Process:
         # A session of its own: Ctrl-C in the terminal is for the supervisor, who stops the brokers in order.
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",  # the understudy that is running, not one that lies in the working directory
             "-m",
@@ -168,10 +179,6 @@ class Supervisor:
             stderr=log,
             start_new_session=True,
         )
-        if about.cpus:  # it has one thread yet; those to come inherit this
-            with contextlib.suppress(OSError):  # it has ended already, or the CPU was taken away: it runs where it may
-                os.sched_setaffinity(process.pid, about.cpus)
-        return process
 
     def _told(self, running: _Running, line: bytes) -> None:
         try:
@@ -179,6 +186,8 @@ class Supervisor:
         except ValueError:
             return  # cut short by its death
         running.told = change
+        if self._cpus is not None:
+            self._cpus.told(running.about.broker, change)
         running.steady = running.steady or change.get("status") in READY_STATUSES
         running.ever_steady = running.ever_steady or running.steady
         if change.get("status") == "stopped":

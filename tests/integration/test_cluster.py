@@ -254,18 +254,35 @@ def test_brokers_stop_when_their_supervisor_is_gone(tmp_path: Path) -> None:
     remove_journals(cluster.data)
 
 
-def test_brokers_share_the_cpus_out(tmp_path: Path) -> None:
-    usable = sorted(os.sched_getaffinity(0))
-    with running_cluster(tmp_path, "--pin") as cluster:
-        wanted = [{usable[number % len(usable)]} for number in range(3)]
-        rows = cluster.ready()
-        assert [os.sched_getaffinity(rows[name]["pid"]) for name in ("b1", "b2", "b3")] == wanted
-        os.kill(rows["b2"]["pid"], signal.SIGKILL)
-        wait_until("b2 is back", lambda: cluster.rows()["b2"]["pid"] not in (None, rows["b2"]["pid"]), 20.0)
-        again = cluster.ready()["b2"]["pid"]
-        tasks = {int(task.name) for task in Path(f"/proc/{again}/task").iterdir()}
-        assert len(tasks) > 1, "the journal and the store have threads of their own"
-        assert all(os.sched_getaffinity(task) == wanted[1] for task in tasks)
+def cpus_of(row: dict[str, Any]) -> set[int]:
+    """The CPUs of a broker's process; all of its threads must have the same."""
+    tasks = [int(task.name) for task in Path(f"/proc/{row['pid']}/task").iterdir()]
+    assert len(tasks) > 1, "the journal and the store have threads of their own"
+    found = {frozenset(os.sched_getaffinity(task)) for task in tasks}
+    assert len(found) == 1, found
+    return set(found.pop())
+
+
+def bound_by_role(cluster: Cluster, first: int, second: int) -> bool:
+    rows = cluster.ready()
+    return all(cpus_of(row) == ({first} if row["role"] == "primary" else {second}) for row in rows.values())
+
+
+def test_the_primary_has_a_cpu_of_its_own_anew_at_each_promotion(tmp_path: Path) -> None:
+    usable = os.sched_getaffinity(0)
+    assert len(usable) >= 2, "this test needs two CPUs"
+    first, second = sorted(usable)[-2:]
+    os.sched_setaffinity(0, {first, second})  # what a container allows; the cluster inherits it
+    try:
+        with running_cluster(tmp_path) as cluster:
+            for _ in range(2):
+                wait_until("the primary is alone on a CPU", lambda: bound_by_role(cluster, first, second))
+                before = cluster.primary()
+                cluster.kill(before["broker"])
+                wait_until("another leads", lambda b=before: cluster.primary()["broker"] != b["broker"])  # type: ignore[misc]
+            wait_until("the primary is alone on a CPU", lambda: bound_by_role(cluster, first, second))
+    finally:
+        os.sched_setaffinity(0, usable)
 
 
 def test_brokers_go_where_the_scheduler_likes(tmp_path: Path) -> None:
