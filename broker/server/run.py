@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+import structlog
 import uvloop
 
 from understudy.broker.config import ConfigError, given_by, load
@@ -17,6 +18,7 @@ from understudy.broker.server import fatal
 from understudy.broker.server.broker_server import BrokerServer
 from understudy.broker.server.exit_codes import ExitCode
 from understudy.broker.server.exposed_files import warn_of_exposed
+from understudy.broker.server.interpreter import interpreter
 from understudy.broker.server.listener import TlsError, raise_descriptor_limit
 from understudy.broker.server.log_setup import LogFormat, configure_logging
 from understudy.broker.server.private_files import keep_private
@@ -42,6 +44,7 @@ def serve(path: Path, *, log_format: LogFormat = "text", log_level: str = "info"
         variables = {} if supervised else os.environ
         config = load(path, variables)
         configure_logging(log_format, log_level, broker=config.broker.id)
+        structlog.get_logger().info("interpreter", **interpreter())
         warn_of_exposed(path, config, {each.key for each in given_by(variables)})
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         raise_descriptor_limit()
