@@ -1,0 +1,112 @@
+"""Is it a feed at all, and one feed? What is wrong is named, and is never taken for a feed in which nothing is violated.
+
+A feed without events, of two groups, of a newer program, or with lines that are no events, is none that anything is said about.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import attrs
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
+
+from understudy.pipeline.errors import FeedError
+from understudy.pipeline.feed_schema import EVENT_NAMES, SCHEMA
+from understudy.pipeline.feed_source import CORRUPT, ORIGIN
+
+_FILE: Final = re.compile(r"(?:file:)?(/[^\s,'\"]+\.(?:jsonl|parquet))")
+
+
+@attrs.frozen(kw_only=True)
+class FeedSummary:
+    """What a feed is, as far as one look at all rows says.
+
+    Attributes:
+        group: id of the HA group.
+        events: how many.
+        brokers: whose feeds they are, sorted.
+    """
+
+    group: str
+    events: int
+    brokers: tuple[str, ...]
+
+
+def check_feed(feed: DataFrame, where: str) -> FeedSummary:
+    """Look at all rows once.
+
+    Args:
+        feed: of `read_files` or `read_kafka`.
+        where: what to call it in messages.
+
+    Raises:
+        FeedError: it is empty, holds events of two groups, of a newer program, or what is no event.
+    """
+    with feed_errors(where):
+        (row,) = feed.agg(*summary_columns(), F.collect_set("broker").alias("brokers")).collect()
+    raise_if_unreadable(row, where)
+    return FeedSummary(group=row["groups"][0], events=row["events"], brokers=tuple(sorted(row["brokers"])))
+
+
+def summary_columns() -> list[Column]:
+    """Aggregates that `raise_if_unreadable` reads; their size does not grow with the feed."""
+    known = F.col("event").isin(*EVENT_NAMES)
+    broken = F.col(CORRUPT).isNotNull() | F.col("event").isNull() | F.col("schema").isNull()
+    return [
+        F.count(F.lit(1)).alias("events"),
+        F.collect_set("group").alias("groups"),
+        F.max("schema").alias("newest"),
+        F.min(F.when(~known, F.col("event"))).alias("unknown"),
+        F.count_if(broken).alias("broken"),
+        F.min(F.when(broken, F.col(ORIGIN))).alias("broken_in"),
+        F.min(F.when(broken, F.substring(F.col(CORRUPT), 1, 120))).alias("broken_text"),
+    ]
+
+
+def raise_if_unreadable(row: Row, where: str) -> None:
+    """Raises: FeedError: as `check_feed`; ``row`` has the `summary_columns`."""
+    if not row["events"]:
+        raise FeedError(f"{where}: the feed is empty")
+    if row["broken"]:
+        raise FeedError(
+            f"{where}: {row['broken']} lines are no events, the first of them in {_shown(row['broken_in'])}: "
+            f"{row['broken_text'] or 'the line lacks what every event has'!r}. A file may be truncated."
+        )
+    if row["newest"] > SCHEMA:
+        raise FeedError(f"{where} holds events of schema {row['newest']}; this program reads up to schema {SCHEMA}")
+    if row["unknown"] is not None:
+        raise FeedError(
+            f"{where} holds the event {row['unknown']!r}, which this program does not know: run the newer one"
+        )
+    groups = sorted(row["groups"])
+    if len(groups) > 1:
+        raise FeedError(f"{where} holds feeds of {len(groups)} groups: {', '.join(groups[:5])}; give one of them")
+
+
+@contextmanager
+def feed_errors(where: str) -> Iterator[None]:
+    """What Spark raises while it reads a feed, as a `FeedError` that names the file or the topic."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        said = str(error)
+        if "UnknownTopicOrPartition" in said:
+            raise FeedError(f"{where}: Kafka has no such topic") from error
+        file = _FILE.search(said)
+        if file is not None and (
+            "FAILED_READ_FILE" in said or "PATH_NOT_FOUND" in said or "not a Parquet file" in said
+        ):
+            raise FeedError(f"{where}: {file[1]} cannot be read: damaged, truncated, or gone") from error
+        if "org.apache.kafka" in said or "kafka010" in said:
+            raise FeedError(f"{where}: Kafka refused or did not answer: {said.splitlines()[0][:300]}") from error
+        raise
+
+
+def _shown(origin: str | None) -> str:
+    return (origin or "?").removeprefix("file://")

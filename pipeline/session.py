@@ -1,0 +1,147 @@
+"""The Spark session of a command: local unless it is told otherwise, quiet, on loopback, with the connectors that it needs.
+
+A command of ``understudy`` starts Spark in this process and in a Java process beside it. Under ``spark-submit`` that process is
+there already: master, memory and addresses are then those that spark-submit was given, and this module adds the rest.
+
+Shuffle partitions: Spark merges small ones by itself while it runs (adaptive execution), and never splits large ones of an
+aggregation. So the number is chosen for large feeds, and small feeds do not pay for it. docs/pipeline.md, Sizing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from understudy.pipeline.errors import SessionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from understudy.pipeline.connector_jars import ConnectorJars
+
+LOCAL: Final = "local[*]"
+MEMORY: Final = "4g"
+SHUFFLE_PARTITIONS: Final = 64
+JAVA_AT_LEAST: Final = 17
+LOOPBACK: Final = "127.0.0.1"
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+_VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
+_MEMORY: Final = re.compile(r"[1-9]\d*[kmgt]", re.IGNORECASE)
+_LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+
+
+@attrs.frozen(kw_only=True)
+class SessionSettings:
+    """How Spark runs.
+
+    Attributes:
+        name: of the application.
+        master: ``local[N]``, ``local[*]`` or ``spark://host:port``; not used under spark-submit.
+        memory: of the driver, and of each executor: a number with k, m, g or t. In local mode the driver does all the work.
+        shuffle_partitions: at most so many tasks behind an exchange of rows.
+        work: for what does not fit into memory; None: where Spark puts it by itself (``SPARK_LOCAL_DIRS``, or TMPDIR).
+        jars: connectors.
+        more: further settings of Spark, by key.
+    """
+
+    name: str
+    master: str = LOCAL
+    memory: str = MEMORY
+    shuffle_partitions: int = SHUFFLE_PARTITIONS
+    work: Path | None = None
+    jars: Sequence[ConnectorJars] = ()
+    more: Mapping[str, str] = attrs.field(factory=dict)
+
+
+def open_session(settings: SessionSettings) -> SparkSession:
+    """A session with these settings; the caller stops it.
+
+    Raises:
+        SessionError: PySpark is not installed, there is no Java or one that is too old, or Spark does not start.
+        JarsError: a connector cannot be had.
+    """
+    check_memory(settings.memory)
+    require_pyspark()
+    submitted = is_submitted()
+    if not submitted:
+        _check_java()
+    from pyspark.errors import PySparkException  # noqa: PLC0415  # an extra: see require_pyspark
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # as above
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(settings.name)
+    for key, value in _configuration(settings, submitted=submitted).items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, OSError) as error:
+        raise SessionError(f"Spark does not start on {settings.master}: {error}") from error
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit has started this process."""
+    return _SUBMITTED in os.environ
+
+
+def require_pyspark() -> None:
+    """Raises: SessionError: PySpark is not installed."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise SessionError("PySpark is missing: pip install 'understudy[pipeline]'")
+
+
+def check_memory(text: str) -> None:
+    """Raises: SessionError: ``text`` is no size as Spark takes it."""
+    if not _MEMORY.fullmatch(text):
+        raise SessionError(f"--memory {text}: a number with k, m, g or t is needed, such as 4g")
+
+
+def _configuration(settings: SessionSettings, *, submitted: bool) -> dict[str, str]:
+    chosen = {
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "true",
+        # Rows are narrow and many: a larger piece of a file a task costs little memory, and fewer tasks start.
+        "spark.sql.files.maxPartitionBytes": str(64 << 20),
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.ui.showConsoleProgress": "false",
+        **settings.more,
+    }
+    if settings.jars:
+        chosen["spark.jars"] = ",".join(str(jar) for each in settings.jars for jar in each.find())
+    if not submitted:
+        chosen |= {
+            "spark.master": settings.master,
+            "spark.driver.memory": settings.memory,
+            "spark.executor.memory": settings.memory,
+            "spark.driver.host": LOOPBACK,
+            "spark.driver.bindAddress": LOOPBACK,
+            "spark.ui.enabled": "false",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+        }
+        if settings.work is not None:
+            chosen["spark.local.dir"] = str(settings.work)
+    return chosen
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        where = f"JAVA_HOME is {home}, and {java} is not there" if home else "java is not on PATH"
+        raise SessionError(f"Spark needs Java {JAVA_AT_LEAST} or later; {where} (Debian: openjdk-17-jre-headless)")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
+    found = _VERSION.search(said.stderr + said.stdout)
+    if found is None:
+        raise SessionError(f"{java} -version does not say a version: {(said.stderr + said.stdout).strip()[:200]!r}")
+    version = int(found[2] or 0) if found[1] == "1" else int(found[1])  # "1.8.0" is Java 8
+    if version < JAVA_AT_LEAST:
+        raise SessionError(f"Spark needs Java {JAVA_AT_LEAST} or later, and {java} is Java {version}")

@@ -1,0 +1,45 @@
+"""One Spark session for all tests of a process: starting it takes seconds, and a process can have one."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from understudy.pipeline.session import SessionSettings, open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Feeds of tests are small: compiling plans would take most of the time."""
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Local, with few partitions: feeds of tests are small."""
+    work = tmp_path_factory.mktemp("spark")
+    settings = SessionSettings(
+        name="tests", master="local[2]", memory="2g", shuffle_partitions=2, work=work, more=SMALL
+    )
+    session = open_session(settings)
+    yield session
+    session.stop()
+    with warnings.catch_warnings():  # what py4j has left open must not come out in a test of another room
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """py4j leaves the sockets to Spark's Java process to the garbage collector."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
