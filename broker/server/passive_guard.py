@@ -51,6 +51,9 @@ class PassiveGuard:
         self._lines = StrangerLog(_log)
         self._commands: Commands | None = None
         self._ticks = _overridden(plugin, "tick")
+        self._hears_leading = _overridden(plugin, "leading_changed")
+        self._broker: Broker | None = None
+        self._led = False
 
     # -- guarding ---------------------------------------------------------------------------------------------------
 
@@ -75,6 +78,7 @@ class PassiveGuard:
 
     def listen(self, broker: Broker) -> None:
         """Let the plugin hear of a core that has been recovered."""
+        self._broker = broker
         prepared, decided = self._hook("transaction_prepared"), self._hook("transaction_decided")
         listen(broker, Listener(prepared=prepared, decided=decided, delivered=self._hook("delivered")))
 
@@ -103,11 +107,21 @@ class PassiveGuard:
         pass
 
     def dropped(self, reason: str) -> None:
-        pass
+        self._broker = None
+        self._look_who_leads()
 
     def tick(self, now_ms: int) -> None:
+        self._look_who_leads()
         if self._ticks:
             self._guarded("tick", self._plugin.tick, None, now_ms)
+
+    def _look_who_leads(self) -> None:
+        if not self._hears_leading:
+            return
+        leads = self._broker is not None and self._broker.leading
+        if leads is not self._led:
+            self._led = leads
+            self._guarded("leading_changed", self._plugin.leading_changed, None, leads)
 
     def flush(self) -> None:
         pass

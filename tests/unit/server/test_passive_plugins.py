@@ -221,3 +221,30 @@ def test_a_plugin_that_cannot_be_made_or_started_refuses_the_start(monkeypatch: 
     (guard,) = switched_on(monkeypatch, Unstarted).passive
     with pytest.raises(PassivePluginError, match="'Unstarted' does not start: OSError: port in use"):
         asyncio.run(guard.start(None))  # type: ignore[arg-type]  # a passive plugin is not given its host
+
+
+class Follower(PassivePlugin):
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.heard: list[bool] = []
+
+    def leading_changed(self, leads: bool) -> None:
+        self.heard.append(leads)
+
+
+def test_a_plugin_hears_who_leads_once_for_each_change() -> None:
+    core, follower = Core(), Follower(NOTHING)
+    guard = PassiveGuard("follows", follower)
+    guard.tick(1)
+    assert follower.heard == [], "there is no core yet"
+    guard.listen(core.broker)
+    for now_ms in range(2, 5):
+        guard.tick(now_ms)
+    assert follower.heard == [True]
+    core.broker.leading = False
+    guard.tick(5)
+    core.broker.leading = True
+    guard.tick(6)
+    guard.dropped("step-down")
+    guard.tick(7)
+    assert follower.heard == [True, False, True, False]
