@@ -1,0 +1,425 @@
+"""OutletLog: frames of one broker's journal to units, each a committed transaction or a message outside of transactions.
+
+It follows the rules of ``broker.core.state``, as `FeedContext` keeps them: a transaction is applied at the place of its PREPARE,
+once its COMMIT is known to be stable, and nothing behind that place is applied before. Only what is applied is yielded: it is never
+cut away. What a transaction holds is gathered in a `TxBuffer`, as backups do it, so the counts and digests that PREPARE states
+tell whether all of it is here: a half of a transaction is an error, and never a unit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, NamedTuple
+
+from understudy.broker.chunks import LARGE_BYTES
+from understudy.broker.core.meta import Meta
+from understudy.broker.log import frame, record
+from understudy.broker.log.position import EpochHistory, Position
+from understudy.broker.message import Message, Spill
+from understudy.broker.transactions.tx_buffer import TxBuffer
+from understudy.observers.feed_context import COMMITTED, ROLLED_BACK, FeedContext, FeedTx
+from understudy.observers.outlet_errors import (
+    IncompleteTransactionError,
+    MissingRecordsError,
+    OutletGapError,
+    RewrittenLogError,
+)
+from understudy.observers.outlet_names import QueueNames
+from understudy.observers.outlet_units import Outgoing, Unit
+
+TX_MEMORY_BYTES: Final = 16 << 20
+"""Of one transaction; bodies beyond it are spilled as they come."""
+_U32: Final = Struct(">I")
+_Taker = Callable[[bytes, int, int, int], None]
+"""Takes a record: the buffer, where its payload begins and ends in it, and its offset."""
+
+
+class _Enqueued(NamedTuple):
+    """An ENQUEUE that is not applied yet."""
+
+    epoch: int
+    offset: int
+    targets: list[record.Target]
+    message: Message
+
+
+class OutletLog:
+    """One journal.
+
+    Args:
+        sent: everything at or before this position of the log was sent already.
+        spill: where bodies of large transactions go; None: they stay in memory.
+        accept_gaps: what is missing is passed over, and noted. A log that was rewritten is an error nevertheless.
+
+    Attributes:
+        context: positions and open transactions; `outlet_notes` changes it with what a catch-up brings.
+        names: of queues.
+        history: where epochs begin.
+        covered_from: from this offset on every record up to the end was read.
+        passed_over: what was missing and accepted, as text.
+        csn: of the last transaction that was applied.
+    """
+
+    def __init__(self, sent: Position, spill: Spill | None = None, *, accept_gaps: bool = False) -> None:
+        self.context = FeedContext()
+        self.names = QueueNames()
+        self.history = EpochHistory()
+        self.covered_from = 1
+        self.passed_over: list[str] = []
+        self.csn = 0
+        self._sent = sent
+        self._done = sent.offset
+        self._spill = spill
+        self._accept_gaps = accept_gaps
+        self._buffers: dict[int, TxBuffer] = {}
+        self._enqueued: deque[_Enqueued] = deque()
+        self._units: list[Unit] = []
+        self._epoch = 0
+        self._takers: dict[int, _Taker] = {
+            record.EPOCH: self._take_epoch,
+            record.QUEUE_DECLARE: self.names.declare,
+            record.QUEUE_DELETE: self._take_queue_delete,
+            record.ENQUEUE: self._take_enqueue,
+            record.TX_ENQUEUE: self._take_tx_enqueue,
+            record.TX_ENQUEUE_TIMED: self._take_tx_enqueue,
+            record.TX_DEQUEUE: self._take_tx_dequeue,
+            record.TX_BODY_PART: self._take_body_part,
+            record.TX_ENQUEUE_PARTED: self._take_tx_enqueue_parted,
+            record.PREPARE: self._take_prepare,
+            record.COMMIT: self._take_commit,
+            record.ROLLBACK: self._take_rollback,
+            record.DTX_PREPARE: self._take_dtx_prepare,
+            record.DTX_ROLLBACK: self._take_dtx_rollback,
+        }
+        for kind in _WITHOUT_MESSAGES:
+            self._takers[kind] = _pass
+
+    # -- what is known ------------------------------------------------------------------------------------------------
+
+    def take_units(self) -> list[Unit]:
+        """What was applied since the last call and is behind the position; in log order."""
+        units, self._units = self._units, []
+        return units
+
+    @property
+    def applied(self) -> Position:
+        """Everything at or before it is applied, or was sent before; units are taken first."""
+        if self.context.applied <= self._sent.offset:
+            return self._sent
+        return Position(self.history.epoch_at(self.context.applied), self.context.applied)
+
+    @property
+    def needed(self) -> int:
+        """The offset of the oldest record with something that may be a unit later."""
+        begun = [tx.first for tx in self.context.transactions.values()]
+        if self._enqueued:
+            begun.append(self._enqueued[0].offset)
+        return min(begun, default=self.applied.offset + 1)
+
+    # -- batches ------------------------------------------------------------------------------------------------------
+
+    def batch(self, data: bytes) -> None:
+        """A BATCH frame.
+
+        Raises:
+            UnknownKindError: a newer program has written a record of it; nothing has been taken.
+            OutletGapError: what is applied now is not all here.
+        """
+        epoch, first, count = frame.BATCH_PLACE.unpack_from(data, frame.BATCH_PLACE_AT)
+        records = self._checked_records(data, first)
+        self.advance(frame.header_of_verified(data).stable)
+        context = self.context
+        held = context.end
+        if first > held + 1:
+            self.covered_from = first
+            self.names.blind(first - 1)
+        self._epoch = context.epoch = epoch
+        if epoch > self.history.newest:
+            self.history.begin(epoch, first)
+        context.end = max(held, first + count - 1)
+        for offset, taker, at, end in records:
+            if offset > held:
+                taker(data, at, end, offset)
+
+    def _checked_records(self, data: bytes, offset: int) -> list[tuple[int, _Taker, int, int]]:
+        """Offset, function, begin and end of each record of a batch that begins at ``offset``; raises before any is taken."""
+        found: list[tuple[int, _Taker, int, int]] = []
+        takers = self._takers
+        for kind, at, end in record.records_of(data, frame.BATCH_HEADER_BYTES):
+            if kind == record.HOLE:
+                offset += int(_U32.unpack_from(data, at)[0])
+                continue
+            taker = takers.get(kind & ~record.TRANSIENT)
+            if taker is None:
+                raise record.UnknownKindError(kind & ~record.TRANSIENT, f"at offset {offset}")
+            if not kind & record.TRANSIENT or kind == record.QUEUE_DECLARE | record.TRANSIENT:
+                found.append((offset, taker, at, end))
+            offset += 1
+        return found
+
+    def take_records(self, records: list[tuple[int, bytes]]) -> None:
+        """Records of one transaction with their offsets, which a catch-up brings beside the log.
+
+        Raises:
+            UnknownKindError: a newer program has written one; nothing has been taken.
+        """
+        for offset, raw in records:
+            kind = raw[0] & ~record.TRANSIENT
+            if kind not in self._takers:
+                raise record.UnknownKindError(kind, f"of a transaction, at offset {offset},")
+        for offset, raw in records:
+            if not raw[0] & record.TRANSIENT:
+                self._takers[raw[0]](raw, 5, len(raw), offset)
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def _take_enqueue(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        if offset > self._sent.offset:
+            targets, message = record.decode_enqueue(buf, at, end)
+            self._enqueued.append(_Enqueued(self._epoch, offset, targets, message))
+
+    def _buffer(self, tx_id: int, offset: int) -> TxBuffer:
+        """What a transaction holds; a record of it stands at ``offset``."""
+        if tx_id not in self.context.transactions:
+            self.context.begin(tx_id, offset)
+        buffer = self._buffers.get(tx_id)
+        if buffer is None:
+            buffer = self._buffers[tx_id] = TxBuffer(tx_id, may_be_cut=True)
+        return buffer
+
+    def _take_tx_enqueue(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        tx_id, targets, message, head_end = record.decode_tx_enqueue(buf, at, end)
+        buffer = self._buffer(tx_id, offset)
+        buffer.add(offset, message, targets, buf[at - 5 : head_end], transient=False)
+        if self._spill is not None and buffer.size_bytes > TX_MEMORY_BYTES:
+            message.spill(self._spill)
+
+    def _take_tx_dequeue(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        tx_id, _ = record.decode_tx_dequeue(buf, at)
+        self._buffer(tx_id, offset).add(offset, None, (), buf[at - 5 : end], transient=False)
+
+    def _take_body_part(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        tx_id, number, start, octets, head_end = record.decode_body_part(buf, at, end)
+        buffer = self._buffer(tx_id, offset)
+        if buffer.bodies().gather(offset, number, start, octets):
+            buffer.add(offset, None, (), buf[at - 5 : head_end], transient=False)
+
+    def _take_tx_enqueue_parted(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        parted = record.decode_tx_enqueue_parted(buf, at, end)
+        buffer = self._buffer(parted.tx_id, offset)
+        buffer.own = parted.own
+        body = buffer.bodies().whole(parted.number, parted.size_bytes)
+        if body is None:  # the count at PREPARE finds it out
+            return
+        body.give_to(parted.message, LARGE_BYTES)
+        buffer.bodies().places[offset] = (body, 0, parted.message.size)
+        buffer.add(offset, parted.message, parted.targets, buf[at - 5 : parted.head_end], transient=False)
+        if self._spill is not None and not parted.own and buffer.size_bytes > TX_MEMORY_BYTES:
+            parted.message.spill(self._spill)
+
+    def _take_prepare(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        prepare = record.decode_prepare(buf, at)
+        buffer = self._buffer(prepare.tx_id, offset)
+        buffer.prepare, buffer.prepare_offset = prepare, offset
+        self.context.prepare(self.context.transactions[prepare.tx_id], offset, prepare.csn)
+
+    def _take_dtx_prepare(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        tx_id, branch = record.decode_dtx_prepare(buf, at, offset)
+        self._buffer(tx_id, offset).branch = branch
+        self.context.transactions[tx_id].branch = offset
+
+    def _take_commit(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        self._decided(record.decode_commit(buf, at)[0], COMMITTED, offset)
+
+    def _take_rollback(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        self._decided(record.decode_rollback(buf, at)[0], ROLLED_BACK, offset)
+
+    def _take_dtx_rollback(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        self._decided(record.decode_dtx_rollback(buf, at)[0], ROLLED_BACK, offset)
+
+    def _decided(self, tx_id: int, outcome: int, offset: int) -> None:
+        tx = self.context.transactions.get(tx_id)
+        if tx is not None:
+            self.context.decide(tx, outcome, offset)
+
+    def _take_epoch(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        self.context.end_open(offset)
+
+    def _take_queue_delete(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        self.names.delete(record.decode_queue_delete(buf, at), offset)
+
+    # -- the log is cut, or begins anew -------------------------------------------------------------------------------
+
+    def cut(self, offset: int) -> None:
+        """What stands behind ``offset`` is no part of the log any more; none of it was applied."""
+        self.context.cut(offset)
+        self.history.cut(offset)
+        self.names.cut(offset)
+        while self._enqueued and self._enqueued[-1].offset > offset:
+            self._enqueued.pop()
+        for tx_id, buffer in list(self._buffers.items()):
+            buffer.cut(offset)
+            if tx_id not in self.context.transactions:
+                self._buffers.pop(tx_id, None)
+        self.covered_from = min(self.covered_from, offset + 1)
+
+    def restart(self, meta: Meta, kept: dict[int, int]) -> None:
+        """The log begins anew behind a base, with the transactions ``kept``; others come beside the log.
+
+        Raises:
+            MissingRecordsError: what is before the base was not sent.
+        """
+        self.context.restart(meta, kept)
+        self.history = EpochHistory(list(meta.starts))
+        self._epoch = self.context.epoch = self.history.newest
+        self.names.clear()
+        self.names.install(meta)
+        self._enqueued.clear()
+        for tx_id in self._buffers.keys() - kept.keys():
+            self._buffers.pop(tx_id, None)
+        self.covered_from = meta.offset + 1
+        self._check_covered()
+
+    def checkpoint(self, meta: Meta) -> None:
+        """The journal states everything that is no message, as it was applied then.
+
+        Raises:
+            OutletGapError: see `advance`.
+        """
+        context = self.context
+        if context.end and not (meta.offset or meta.starts):
+            self.forget()  # the broker has let go of its log, and of all messages
+            return
+        if not context.end:  # what was before it has been dropped
+            context.end = context.stable = context.applied = meta.offset
+            self.history = EpochHistory(list(meta.starts))
+            self._epoch = context.epoch = self.history.newest
+            self.covered_from = meta.offset + 1
+            self._check_covered()
+        self.advance(meta.offset)
+        self.names.install(meta)
+
+    def forget(self) -> None:
+        """What comes is not the continuation of what was read."""
+        self.context = FeedContext(founding=self.context.founding)
+        self.history = EpochHistory()
+        self.names.clear()
+        self._enqueued.clear()
+        self._buffers.clear()
+        self.covered_from = 1
+
+    # -- applying -----------------------------------------------------------------------------------------------------
+
+    def advance(self, stable: int) -> None:
+        """The log is known to be stable up to offset ``stable``.
+
+        Raises:
+            OutletGapError: what is applied now is not all here. Nothing of it is a unit then.
+        """
+        context = self.context
+        if stable <= context.stable and context.applied >= min(context.stable, context.end):
+            return
+        over = list(context.over)
+        applied = list(context.advance(stable))
+        self._check_covered()
+        self._apply_upto(applied)
+        for tx_id in over:
+            if tx_id not in context.transactions:
+                self._buffers.pop(tx_id, None)
+        self.names.applied(context.applied)
+
+    def _apply_upto(self, transactions: list[FeedTx]) -> None:
+        """Make units of ``transactions``, and of the messages between them, up to what is applied."""
+        for tx in transactions:
+            self._apply_enqueued(tx.prepare)
+            self.csn = max(self.csn, tx.csn)
+            buffer = self._buffers.pop(tx.tx_id)
+            if tx.prepare > self._sent.offset:
+                try:
+                    self._add(self._unit_of(tx, buffer))
+                except OutletGapError as error:
+                    self._pass_over(error)
+        self._apply_enqueued(self.context.applied)
+
+    def _apply_enqueued(self, upto: int) -> None:
+        enqueued = self._enqueued
+        while enqueued and enqueued[0].offset <= upto:
+            each = enqueued.popleft()
+            try:
+                messages = self._outgoing(each.offset, each.message, each.targets)
+            except OutletGapError as error:
+                self._pass_over(error)
+                continue
+            self._add(Unit(epoch=each.epoch, offset=each.offset, first=each.offset, messages=messages))
+
+    def _outgoing(self, offset: int, message: Message, targets: list[record.Target]) -> tuple[Outgoing, ...]:
+        """``message`` in the durable ones of its queues; ``targets`` as of an ENQUEUE, with replication ids."""
+        found = ((self.names.durable(queue_id, offset), entry_id) for queue_id, entry_id, _ in targets)
+        return tuple(Outgoing(name.vhost, name.queue, entry_id, message) for name, entry_id in found if name)
+
+    def _unit_of(self, tx: FeedTx, buffer: TxBuffer) -> Unit:
+        prepare, closing = buffer.prepare, buffer.closing
+        assert prepare is not None
+        assert closing is not None
+        problem = buffer.missing_for(closing, may_lack_transients=True)
+        if problem:
+            raise IncompleteTransactionError(tx.text, tx.prepare, problem)
+        messages: list[Outgoing] = []
+        ids = prepare.first_ids
+        for offset, message, targets in buffer.events:
+            if message is not None:  # a queue without an id was deleted before PREPARE
+                given = [(queue, ids[queue][0] + place, limit) for queue, place, limit in targets if queue in ids]
+                messages += self._outgoing(offset, message, given)
+        return Unit(
+            epoch=tx.prepare_epoch,
+            offset=tx.prepare,
+            csn=prepare.csn,
+            tx="" if buffer.own else tx.text,
+            name=prepare.name or (str(buffer.branch.xid) if buffer.branch is not None else ""),
+            time_ms=prepare.time_ms,
+            messages=tuple(messages),
+            unsent=closing.events - closing.durable_events,
+            first=tx.first,
+        )
+
+    def _add(self, unit: Unit) -> None:
+        if unit.messages:
+            self._units.append(unit)
+
+    def _check_covered(self) -> None:
+        """See that everything between what was sent and what is applied now was read."""
+        context, sent = self.context, self._sent
+        if self._done <= sent.offset:
+            rewritten = [start for start in self.history.starts() if start[0] > sent.epoch and start[1] <= sent.offset]
+            if rewritten:
+                epoch, first = rewritten[0]
+                raise RewrittenLogError(sent, epoch, Position(self.history.epoch_at(first - 1), first - 1))
+        if context.applied <= self._done:
+            return
+        if self.covered_from > self._done + 1:
+            self._pass_over(MissingRecordsError(self._done, self.covered_from))
+        self._done = context.applied
+
+    def _pass_over(self, error: OutletGapError) -> None:
+        if not self._accept_gaps:
+            raise error
+        self.passed_over.append(str(error))
+
+
+def _pass(buf: bytes, at: int, end: int, offset: int) -> None:
+    """A record that brings no message."""
+
+
+_WITHOUT_MESSAGES: Final = (
+    record.EXCHANGE_DECLARE,
+    record.EXCHANGE_DELETE,
+    record.BIND,
+    record.UNBIND,
+    record.DEQUEUE,
+    record.OUTCOME,
+    record.OUTCOMES_TRIMMED,
+    record.BARRIER,
+    record.DTX_FORGET,
+)

@@ -1,0 +1,62 @@
+"""Which topic a queue's messages go to."""
+
+from __future__ import annotations
+
+import pytest
+
+from understudy.observers.outlet_rules import OutletRule, OutletRuleError, OutletRules, parse_rule
+
+
+def test_the_first_rule_that_matches_counts() -> None:
+    rules = OutletRules(
+        "shop", [OutletRule("//orders.*", "orders"), OutletRule("//*", "rest"), OutletRule("*", "never")]
+    )
+    assert rules.topic("/", "orders.eu") == "orders"
+    assert rules.topic("/", "orders") == "rest"
+    assert rules.topic("test", "orders.eu") == "never"
+
+
+def test_without_rules_all_goes_to_one_topic_of_the_group() -> None:
+    assert OutletRules("shop").topic("/", "any queue") == "understudy.shop"
+    assert OutletRules("shop").fixed_topics() == ["understudy.shop"]
+
+
+def test_names_become_fit_for_kafka() -> None:
+    rules = OutletRules("shop", [OutletRule("*", "{group}.{vhost}.{queue}")])
+    assert rules.topic("/", "bills paid/é") == "shop.root.bills_paid__"
+    assert rules.topic("a b", "q") == "shop.a_b.q"
+    assert rules.fixed_topics() == ["understudy.shop"]
+
+
+def test_a_queue_may_be_left_out() -> None:
+    rules = OutletRules("shop", [OutletRule("//audit", "")])
+    assert rules.topic("/", "audit") == ""
+    assert rules.fixed_topics() == ["understudy.shop"]
+    assert OutletRules("shop", [OutletRule("//orders", "orders")], default="").topic("/", "bills") == ""
+
+
+def test_only_star_and_question_mark_are_special() -> None:
+    rules = OutletRules("g", [OutletRule("//[a]?.*", "t")], default="")
+    assert rules.topic("/", "[a]1.x") == "t"
+    assert rules.topic("/", "a1.x") == ""
+    assert rules.topic("/", "[a]12x") == ""
+
+
+@pytest.mark.parametrize("topic", ["a b", "ä", "x" * 250, ".", "..", "{vhost", "{user}", "{}"])
+def test_what_is_no_topic_is_refused_by_name(topic: str) -> None:
+    with pytest.raises(OutletRuleError, match="topic "):
+        OutletRule("*", topic)
+
+
+def test_a_topic_that_names_make_too_long_names_the_queue() -> None:
+    rules = OutletRules("g", [OutletRule("*", "{queue}" * 2)])
+    with pytest.raises(OutletRuleError, match=r"queue 'q{100,}.*250 characters"):
+        rules.topic("/", "q" * 125)
+
+
+def test_a_rule_of_a_command_line() -> None:
+    assert parse_rule("//a=b*=orders") == OutletRule("//a=b*", "orders")
+    assert parse_rule("//audit=") == OutletRule("//audit", "")
+    for text in ("orders", "=orders"):
+        with pytest.raises(OutletRuleError):
+            parse_rule(text)
