@@ -114,6 +114,7 @@ def _contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
         expected = f"at most limits.unstable_bytes ({limits.unstable_bytes})"
         yield "limits.unstable_bytes_per_connection", limits.unstable_bytes_per_connection, expected
     yield from _feed_contradictions(config)
+    yield from _outlet_contradictions(config)
     yield from _kafka_contradictions(config.kafka)
     yield from _coordination_contradictions(config)
     yield from _user_contradictions(config)
@@ -133,6 +134,11 @@ def _feed_contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
         yield "feed.topic", feed.topic, "nothing, because feed.out is given"
     if feed.topic and not config.kafka.hosts:
         yield "kafka.hosts", None, "a list of 'host:port', because feed.topic is given"
+
+
+def _outlet_contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
+    if config.plugins.get("outlet", False) and not config.kafka.hosts:
+        yield "kafka.hosts", None, "a list of 'host:port', because plugins.outlet is true"
 
 
 def _kafka_contradictions(kafka: KafkaConfig) -> Iterator[tuple[str, object, str]]:

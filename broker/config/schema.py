@@ -268,6 +268,51 @@ class FeedConfig:
     hold_bytes: Annotated[int, size(0)] = 256 * MIB
 
 
+_TOPIC_FORM: Final = r"(?:[A-Za-z0-9._-]|\{(?:vhost|queue|group)\}){0,249}"
+
+
+@frozen(kw_only=True)
+class OutletRuleConfig:
+    """One of [[outlet.rules]]: messages of these queues go to that topic; "" is no topic, and they are not sent."""
+
+    queues: Annotated[str, Text("a pattern of vhost/queue, with '*' and '?'", r"[^\x00-\x1f]{1,1000}")]
+    topic: Annotated[str, Text("a topic of Kafka, with {vhost}, {queue} and {group}, or ''", _TOPIC_FORM)]
+
+
+@frozen(kw_only=True)
+class OutletConfig:
+    """[outlet]: committed transactions go to the Kafka that [kafka] names. Read by the plugin `outlet`, and `understudy outlet`.
+
+    Attributes:
+        rules: the first that matches a queue says its topic; `topic` is that of all others.
+        position_topic, transactional_id: where the position stands, and who sends, of all brokers of the group.
+        plain: messages that were published outside of transactions are sent, too.
+        begin: where an outlet begins that never sent anything: with the oldest record of the journal, or at its end.
+        create_topics: topics that are missing are made, with Kafka's defaults.
+        group_messages, group_bytes: of one Kafka transaction; a larger source transaction has one of its own.
+        transaction_timeout_s: Kafka aborts a transaction that is open for longer.
+        max_message_bytes: a message that takes more as a record of Kafka stops the outlet.
+    """
+
+    topic: Annotated[str, Text("a topic of Kafka, with {vhost}, {queue} and {group}, or ''", _TOPIC_FORM)] = (
+        "understudy.{group}"
+    )
+    rules: Annotated[tuple[OutletRuleConfig, ...], Tables(OutletRuleConfig)] = ()
+    position_topic: Annotated[str, Text("a topic of Kafka, with {group}", r"(?:[A-Za-z0-9._-]|\{group\}){1,249}")] = (
+        "understudy.{group}.position"
+    )
+    transactional_id: Annotated[
+        str, Text("1 to 249 letters, digits, '.', '_', '-', with {group}", r"(?:[A-Za-z0-9._-]|\{group\}){1,249}")
+    ] = "understudy.{group}.outlet"
+    plain: Annotated[bool, Flag()] = True
+    begin: Annotated[Literal["oldest", "newest"], Text("'oldest' or 'newest'", "oldest|newest")] = "oldest"
+    create_topics: Annotated[bool, Flag()] = False
+    group_messages: Annotated[int, Number(1, 1_000_000)] = 2_000
+    group_bytes: Annotated[int, size(1)] = 4 * MIB
+    transaction_timeout_s: Annotated[float, seconds(1, 900)] = 300.0
+    max_message_bytes: Annotated[int, size(KIB, GIB)] = MIB
+
+
 @frozen(kw_only=True)
 class ShutdownConfig:
     """[shutdown]: how long a stopping broker flushes and answers before it closes what is left."""
@@ -323,6 +368,7 @@ class Config:
     limits: Annotated[LimitsConfig, Table(LimitsConfig)] = LimitsConfig()
     feed: Annotated[FeedConfig, Table(FeedConfig)] = FeedConfig()
     kafka: Annotated[KafkaConfig, Table(KafkaConfig)] = KafkaConfig()
+    outlet: Annotated[OutletConfig, Table(OutletConfig)] = OutletConfig()
     shutdown: Annotated[ShutdownConfig, Table(ShutdownConfig)] = ShutdownConfig()
     plugins: Annotated[Mapping[str, bool], Named(Flag())] = field(factory=dict)
     users: Annotated[tuple[UserConfig, ...], Tables(UserConfig)] = Factory(

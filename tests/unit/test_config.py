@@ -118,6 +118,19 @@ ca = "kafka-ca.pem"
 cert = "kafka.pem"
 key = "kafka.key"
 
+[outlet]
+topic = "rest.{{vhost}}"
+rules = [{{queues = "//orders*", topic = "orders.{{queue}}"}}, {{queues = "//audit", topic = ""}}]
+position_topic = "{{group}}.place"
+transactional_id = "{{group}}.sends"
+plain = false
+begin = "newest"
+create_topics = true
+group_messages = 500
+group_bytes = "1MiB"
+transaction_timeout_s = "2min"
+max_message_bytes = "8MiB"
+
 [shutdown]
 grace_s = 0
 
@@ -257,6 +270,11 @@ def test_a_file_with_every_key() -> None:
     assert config.group == module.GroupConfig(min_wait_ms=1.0, count=32, max_wait_ms=1_000.0)
     assert config.limits.link_unacknowledged_bytes == 3 << 19
     assert config.limits.memory_ratio == 0.25
+    assert [(rule.queues, rule.topic) for rule in config.outlet.rules] == [
+        ("//orders*", "orders.{queue}"),
+        ("//audit", ""),
+    ]
+    assert (config.outlet.transaction_timeout_s, config.outlet.max_message_bytes) == (120.0, 8 << 20)
     assert config.shutdown.grace_s == 0
     assert config.plugins == {"ha": True, "audit-log": False}
     ann, bob = config.users
@@ -271,6 +289,25 @@ def test_the_full_file_leaves_no_key_out() -> None:
             continue
         left_out = attrs.fields_dict(type(section)).keys() - table[name].keys()
         assert left_out <= {"path", "password_file"}, f"[{name}] lacks {left_out}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "[plugins]\noutlet = true",
+            "kafka.hosts: missing, expected a list of 'host:port', because plugins.outlet is true",
+        ),
+        ('[outlet]\ntopic = "a b"', "outlet.topic: 'a b' is not valid"),
+        ('[outlet]\ntopic = "{user}"', "outlet.topic: '{user}' is not valid"),
+        ('[[outlet.rules]]\nqueues = "x"', "outlet.rules[0].topic: missing"),
+        ('[[outlet.rules]]\nqueues = ""\ntopic = "t"', "outlet.rules[0].queues: '' is not valid"),
+    ],
+)
+def test_what_an_outlet_cannot_use_is_named(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse(text)
+    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize(

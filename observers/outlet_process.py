@@ -1,0 +1,106 @@
+"""``python -m understudy.observers.outlet_process``: the outlet as a broker runs it, until its standard input ends.
+
+The first line there is what to do (`outlet_plugin.job_line`); each later one is ``lead`` or ``stand by``. A thread reads them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from understudy.broker.config import structure
+from understudy.broker.errors import UnderstudyError
+from understudy.broker.server.private_files import keep_private
+from understudy.observers.outlet_command import exit_code, say
+from understudy.observers.outlet_job import OutletJob
+from understudy.observers.outlet_standby import OutletStandby
+
+NICE: Final = 10
+"""Brokers go first."""
+HOLD_NAME: Final = "outlet"
+LEAD: Final = "lead"
+STOP_S: Final = 10.0
+"""So long a Kafka transaction may take to end when the broker ceases to lead, or has ended."""
+
+
+class OutletProcess:
+    """What the broker wants, and what is done about it.
+
+    Args:
+        data: the broker's data directory.
+        tables: its sections [kafka] and [outlet].
+    """
+
+    def __init__(self, data: Path, tables: dict[str, Any]) -> None:
+        self._data = data
+        self._config = structure(tables, file="the broker's configuration")
+        self._leads = self._ends = False
+        self._job: OutletJob | OutletStandby | None = None
+        self._work: asyncio.Task[Any] | None = None
+
+    def told(self, word: str) -> None:
+        """The broker says ``lead`` or ``stand by``; "": it has ended."""
+        leads = word == LEAD
+        self._ends = self._ends or not word
+        if leads is self._leads and not self._ends:
+            return
+        self._leads = leads
+        if self._job is not None and self._work is not None:
+            self._job.stop()
+            asyncio.get_running_loop().call_later(STOP_S, self._work.cancel)  # it may wait for a Kafka that is away
+
+    async def run(self) -> None:
+        """Send as long as the broker leads, and stand by as long as it does not.
+
+        Raises:
+            UnderstudyError: see `OutletJob.run`.
+        """
+        kafka, settings = self._config.kafka, self._config.outlet
+        while not self._ends:
+            if self._leads:
+                job = self._job = OutletJob(self._data, kafka, settings, hold=HOLD_NAME)
+                work = self._work = asyncio.create_task(job.run(say, follow=True))
+            else:
+                standby = self._job = OutletStandby(self._data, kafka, settings, HOLD_NAME)
+                work = self._work = asyncio.create_task(standby.run())
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+            self._job = self._work = None
+
+
+async def _main(first: bytes) -> None:
+    found = msgspec.json.decode(first, type=dict[str, Any])
+    process = OutletProcess(Path(found.pop("data")), found)
+    loop = asyncio.get_running_loop()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            loop.call_soon_threadsafe(process.told, line.strip())
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            loop.call_soon_threadsafe(process.told, "")
+
+    threading.Thread(target=listen, daemon=True).start()
+    await process.run()
+
+
+def main() -> int:
+    """Run it; returns the exit code (`outlet_command`)."""
+    keep_private()
+    os.nice(NICE)
+    try:
+        asyncio.run(_main(sys.stdin.readline().encode()))
+    except UnderstudyError as error:
+        say(str(error))
+        return exit_code(error)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

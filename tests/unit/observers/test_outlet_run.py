@@ -1,0 +1,134 @@
+"""A run of the outlet whose Kafka answers as a script says: what is not known is found out, and nothing is sent twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.unit.observers.outlet_kit import JournalWriter
+from understudy.broker.log.segment import JournalIdentity
+from understudy.broker.server.file_storage import FileStorage
+from understudy.observers import outlet_run
+from understudy.observers.outlet_errors import KafkaAwayError, OutletFencedError
+from understudy.observers.outlet_groups import GroupLimits
+from understudy.observers.outlet_records import KafkaRecord
+from understudy.observers.outlet_rules import OutletRules
+from understudy.observers.outlet_run import OutletOptions, OutletRun
+from understudy.observers.outlet_units import SentPosition
+
+
+class ScriptedKafka:
+    """Implements `outlet_run.Sink`.
+
+    Attributes:
+        script: for each `send`, what happens: "" it is committed; "lost" it is, and nobody hears of it; "aborted" it is not;
+            "taken" it is not, since another outlet has sent something.
+        batches: bodies of each transaction that was committed.
+    """
+
+    def __init__(self, *script: str) -> None:
+        self.script = list(script)
+        self.position: SentPosition | None = None
+        self.batches: list[list[bytes]] = []
+        self.opened = 0
+
+    async def open(self) -> SentPosition | None:
+        self.opened += 1
+        return self.position
+
+    async def read_position(self) -> SentPosition | None:
+        return self.position
+
+    async def send(self, records: Iterator[KafkaRecord], position: SentPosition) -> None:
+        found = [record.value for record in records]
+        step = self.script.pop(0) if self.script else ""
+        if step in ("", "lost"):
+            self.position = position
+            self.batches.append(found)
+        if step == "taken":
+            assert self.position is not None
+            self.position = msgspec.structs.replace(self.position, session="other", broker="b9")
+        if step:
+            raise KafkaAwayError(f"Kafka: {step}")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    directory = tmp_path / "b1"
+    storage = FileStorage(directory)
+    journal = JournalWriter(storage)  # type: ignore[arg-type]  # the port is the same
+    journal.declare()
+    for at in range(1, 6):
+        journal.transaction(at, at, b"a%d" % at, b"b%d" % at)
+    journal.rest()
+    storage.close()
+    return directory
+
+
+SAID: list[str] = []
+
+
+def run(data: Path, kafka: ScriptedKafka, messages: int = 4, hold: str = "") -> OutletRun:
+    SAID.clear()
+    limits = GroupLimits(messages=messages)
+    options = OutletOptions(rules=OutletRules("g"), limits=limits, hold=hold)
+    made = OutletRun(data, JournalIdentity("g", "b1"), kafka, options, SAID.append)
+    try:
+        asyncio.run(made.to_end())
+    finally:
+        made.close()
+    return made
+
+
+EVERY = [[], [b"a1", b"b1", b"a2", b"b2"], [b"a3", b"b3", b"a4", b"b4"], [b"a5", b"b5"]]
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlet_run, "RETRY_S", 0.0)
+
+
+@pytest.mark.parametrize("at", range(4))
+@pytest.mark.parametrize("step", ["lost", "aborted"])
+def test_a_transaction_whose_end_is_not_known_is_found_out(data: Path, step: str, at: int) -> None:
+    kafka = ScriptedKafka(*[""] * at, step)
+    made = run(data, kafka)
+    assert kafka.batches == EVERY
+    assert (made.counts.transactions, made.counts.records) == (5, 10)
+    assert kafka.opened == 2
+    assert "tries again" in SAID[0]
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_an_outlet_that_finds_another_one_ends(data: Path, at: int) -> None:
+    kafka = ScriptedKafka(*[""] * at, "taken")
+    with pytest.raises(OutletFencedError, match=r"taken over \(broker 'b9'"):
+        run(data, kafka)
+    assert kafka.batches == EVERY[:at]
+    assert kafka.opened == 1, "nobody was fenced"
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_the_next_one_goes_on_where_the_last_one_was_cut_off(data: Path, at: int) -> None:
+    kafka = ScriptedKafka(*[""] * at, "taken")
+    with pytest.raises(OutletFencedError):
+        run(data, kafka)
+    run(data, kafka)
+    assert [batch for batch in kafka.batches if batch] == EVERY[1:]
+    run(data, kafka)
+    assert sum(map(len, kafka.batches)) == 10
+
+
+def test_groups_have_their_positions(data: Path) -> None:
+    kafka = ScriptedKafka()
+    made = run(data, kafka, messages=2, hold="outlet")
+    assert [batch for batch in kafka.batches if batch] == [[b"a%d" % at, b"b%d" % at] for at in range(1, 6)]
+    assert made.sent is not None
+    assert (made.sent.csn, made.sent.reign, made.sent.founding, made.sent.broker) == (5, 1, "ab", "b1")
+    assert made.sent.needed == made.sent.offset + 1
+    assert json.loads((data / "outlet.hold").read_text()) == {"segment": 1}
