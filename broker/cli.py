@@ -42,6 +42,12 @@ branches = typer.Typer(
     help="Branches of distributed transactions that are in doubt.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(branches, name="dtx")
+transactions = typer.Typer(
+    help="Distributed transactions of applications: what their state server and resource managers have.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(transactions, name="xa")
 
 
 def _show_version(wanted: bool) -> None:
@@ -330,7 +336,7 @@ class _RefusedError(UnderstudyError):
 
 def _add_commands_of_plugins() -> None:
     """The commands of entry points; ``journal.dump`` is a command of ``understudy journal``."""
-    groups = {"": app, "journal": journals}
+    groups = {"": app, "journal": journals, "xa": transactions}
     for point in entry_points(group=COMMANDS_GROUP):
         group, _, name = point.name.rpartition(".")
         groups[group].command(name)(_loaded(point))

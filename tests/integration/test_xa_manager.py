@@ -1,0 +1,341 @@
+"""The transaction manager on real servers: what each resource manager does, and what an application meets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import amqp
+import psycopg
+import pytest
+
+from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, running_place, running_postgresql, transfer
+from understudy.xa import (
+    HeuristicMixedError,
+    Outcome,
+    ProtocolError,
+    ResourceManagerError,
+    RolledBackError,
+    StateServerError,
+    TransactionManager,
+    WrongProfileError,
+)
+from understudy.xa.core.profile import profile_of
+from understudy.xa.core.xid import branch_of
+from understudy.xa.postgresql_server import PostgresServer
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with running_place(tmp_path_factory.mktemp("xa")) as running:
+        yield running
+
+
+@pytest.fixture
+def manager(place: Place) -> Iterator[TransactionManager]:
+    place.recovered()
+    manager = place.manager()
+    yield manager
+    manager.close()
+    place.recovered()
+    place.agree()
+
+
+def insert(connection: psycopg.Connection, gid: str) -> None:
+    connection.execute("INSERT INTO ledger VALUES (%s)", (gid,))
+
+
+def publish(channel: amqp.Channel, gid: str) -> None:
+    channel.basic_publish(amqp.Message(gid, delivery_mode=2), exchange="", routing_key=QUEUE)
+
+
+def transfer_and_fail(manager: TransactionManager) -> None:
+    with manager.begin() as transaction:
+        insert(transaction.resource("bank"), transaction.gid)
+        publish(transaction.resource("queues"), transaction.gid)
+        raise InterruptedError
+
+
+def test_both_or_none(place: Place, manager: TransactionManager) -> None:
+    before = place.agree()
+    done = transfer(manager)
+    with pytest.raises(InterruptedError):
+        transfer_and_fail(manager)
+    assert manager.current is None
+    assert place.agree() - before == {done}
+
+
+def test_what_is_taken_from_a_queue_belongs_to_it(place: Place, manager: TransactionManager) -> None:
+    gid = transfer(manager)
+    for ending in ("rollback", "commit"):
+        transaction = manager.begin()
+        channel = transaction.resource("queues")
+        while (message := channel.basic_get(QUEUE)) is not None and message.body != gid:
+            pass
+        channel.basic_ack(message.delivery_tag)
+        transaction.resource("bank").execute("DELETE FROM ledger WHERE gid = %s", (gid,))
+        getattr(transaction, ending)()
+        manager.close()  # what was looked at goes back
+        assert (gid in place.agree()) == (ending == "rollback")
+
+
+def test_a_failed_statement_rolls_back_though_it_was_caught(place: Place, manager: TransactionManager) -> None:
+    """PREPARE TRANSACTION of a failed transaction is a rollback that reports no error."""
+    before = place.agree()
+    transaction = manager.begin()
+    publish(transaction.resource("queues"), transaction.gid)
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        transaction.resource("bank").execute("SELECT 1/0")
+    with pytest.raises(RolledBackError, match=r"bank: RBROLLBACK .a statement failed"):
+        transaction.commit()
+    assert place.agree() == before
+
+
+def test_a_constraint_that_is_checked_late_rolls_back(place: Place, manager: TransactionManager) -> None:
+    bank = place.opened("bank")
+    bank.resource.execute("CREATE TABLE late (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+    bank.resource.commit()
+    bank.close()
+    transaction = manager.begin()
+    publish(transaction.resource("queues"), transaction.gid)
+    transaction.resource("bank").execute("INSERT INTO late VALUES (1), (1)")
+    with pytest.raises(RolledBackError, match="bank: RBINTEGRITY"):
+        transaction.commit()
+
+
+def test_a_branch_that_only_reads_is_complete_after_prepare(place: Place, manager: TransactionManager) -> None:
+    steps: list[str] = []
+    reading = place.manager(steps.append)
+    with reading.begin() as transaction:
+        transaction.resource("bank").execute("SELECT count(*) FROM ledger")
+    assert transaction.outcome is Outcome.COMMITTED
+    assert "prepare.bank.after" in steps
+    assert "commit.bank.before" not in steps
+    reading.close()
+
+
+def test_one_resource_manager_needs_no_second_phase(place: Place) -> None:
+    text = place.profiles.read_text()
+    only_bank = text[: text.index('[[profiles.resource_managers]]\nname = "queues"')]
+    steps: list[str] = []
+    manager = TransactionManager(profile_of(only_bank, "shop", "x"), job="alone", on_step=steps.append)
+    with manager.begin() as transaction:
+        transaction.resource("bank").execute("CREATE TABLE alone ()")
+    assert "prepare.bank.before" not in steps
+    transaction = manager.begin()
+    with pytest.raises(psycopg.errors.DuplicateTable):
+        transaction.resource("bank").execute("CREATE TABLE alone ()")
+    with pytest.raises(RolledBackError, match="a statement failed"):
+        transaction.commit()
+    manager.close()
+
+
+def test_messages_instead_of_methods(place: Place) -> None:
+    before = place.agree()
+    place.write_profiles(form="messages")
+    try:
+        manager = place.manager()
+        gid = transfer(manager)
+        with pytest.raises(InterruptedError):
+            transfer_and_fail(manager)
+        manager.close()
+        assert forked(lambda: transfer(place.manager(killer("tell.decide.after")))) == -signal.SIGKILL
+        assert len(place.in_doubt()["queues"]) == 1
+        (late,) = place.recovered()
+    finally:
+        place.write_profiles()
+    assert place.agree() - before == {gid, late}
+
+
+# -- threads, tasks, suspension ---------------------------------------------------------------------------------------
+
+
+def test_one_transaction_in_a_thread_and_another_while_it_is_suspended(
+    place: Place, manager: TransactionManager
+) -> None:
+    before = place.agree()
+    with manager.begin() as outer:
+        insert(outer.resource("bank"), outer.gid)
+        publish(outer.resource("queues"), outer.gid)
+        with pytest.raises(ProtocolError, match="is active in this thread or task"):
+            manager.begin()
+        with outer.suspended():
+            assert manager.current is None
+            inner = transfer(manager)
+        assert getattr(manager.current, "gid", None) == outer.gid
+    assert place.agree() - before == {outer.gid, inner}
+
+
+def test_threads_have_transactions_of_their_own(place: Place, manager: TransactionManager) -> None:
+    before = place.agree()
+    done: list[str] = []
+    threads = [threading.Thread(target=lambda: done.extend(transfer(manager) for _ in range(5))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(done) == 20
+    assert place.agree() - before == set(done)
+
+
+def test_tasks_have_transactions_of_their_own(place: Place, manager: TransactionManager) -> None:
+    before = place.agree()
+
+    async def one() -> str:
+        transaction = manager.begin()
+        await asyncio.sleep(0)
+        assert manager.current is transaction
+        insert(transaction.resource("bank"), transaction.gid)
+        publish(transaction.resource("queues"), transaction.gid)
+        await asyncio.sleep(0)
+        transaction.commit()
+        return transaction.gid
+
+    async def both() -> list[str]:
+        return list(await asyncio.gather(one(), one()))
+
+    done = asyncio.run(both())
+    assert place.agree() - before == set(done)
+
+
+# -- jobs and profiles ------------------------------------------------------------------------------------------------
+
+
+def test_only_its_job_recovers_a_transaction(place: Place, manager: TransactionManager) -> None:
+    assert forked(lambda: transfer(place.manager(killer("tell.decide.after")))) == -signal.SIGKILL
+    other = place.manager(job="other")
+    transfer(other)
+    assert other.recover() == []
+    other.close()
+    assert [one.state for one in place.entries()] == ["pending"]
+    done = transfer(manager)  # before it begins, the job recovers
+    assert place.entries() == []
+    assert done in place.agree()
+
+
+def test_a_running_program_recovers_what_another_one_of_its_job_has_left(
+    place: Place, manager: TransactionManager
+) -> None:
+    transfer(manager)
+    assert forked(lambda: transfer(place.manager(killer("prepare.queues.after")))) == -signal.SIGKILL
+    transfer(manager)
+    place.agree()
+
+
+def test_a_profile_with_another_server_is_refused(place: Place, manager: TransactionManager) -> None:
+    assert forked(lambda: transfer(place.manager(killer("tell.decide.after")))) == -signal.SIGKILL
+    text = place.profiles.read_text().replace('addresses = ["127.0.0.1', 'addresses = ["localhost')
+    wrong = TransactionManager(profile_of(text, "shop", "x"), job=JOB)
+    before = place.entries()
+    with pytest.raises(WrongProfileError, match="nothing was changed"):
+        wrong.recover()
+    with pytest.raises(WrongProfileError):
+        wrong.begin()
+    assert [one.entry for one in place.entries()] == [one.entry for one in before]
+
+
+def test_passwords_are_nowhere_on_the_state_server(place: Place, manager: TransactionManager) -> None:
+    transfer(manager)
+    password = str(place.postgresql.options["password"]).encode()
+    for path in (place.folder / "state").iterdir():
+        assert password not in path.read_bytes()
+    assert place.state.process is not None
+    maps = Path(f"/proc/{place.state.process.pid}/maps").read_text()
+    assert "psycopg" not in maps
+
+
+# -- heuristics -------------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_of_the_broker_rolls_a_prepared_branch_back(place: Place, manager: TransactionManager) -> None:
+    """The application is told, the state server keeps it for people, and forget ends it."""
+
+    def complete(label: str) -> None:
+        if label == "tell.decide.after":
+            import pika
+
+            from tests.integration.dtx_channel import DtxChannel, Xid
+
+            connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", place.broker.port))
+            channel = DtxChannel(connection.channel())
+            (branch,) = channel.recover()
+            assert channel.complete(Xid(*branch.xid), commit=False) == 0
+            connection.close()
+
+    meddled = place.manager(complete)
+    with pytest.raises(HeuristicMixedError, match="queues: HEURRB") as raised:
+        transfer(meddled)
+    meddled.close()
+    (shown,) = place.entries()
+    assert (shown.state, shown.entry.heuristics) == ("heuristic", {"queues": 6})
+    assert raised.value.committed
+    bank = place.opened("bank")
+    bank.resource.execute("DELETE FROM ledger WHERE gid = %s", (shown.entry.gid,))
+    bank.resource.commit()
+    bank.close()
+    from understudy.xa.operator import Operator
+
+    Operator(manager.profile, JOB).forget(shown.entry.gid)
+    assert place.entries() == []
+
+
+# -- what cannot be used ----------------------------------------------------------------------------------------------
+
+
+def test_postgresql_without_prepared_transactions_is_refused(place: Place) -> None:
+    with running_postgresql(max_prepared=0) as server:
+        text = place.profiles.read_text()
+        for key in ("port", "password"):
+            text = text.replace(str(place.postgresql.options[key]), str(server.options[key]))
+        manager = TransactionManager(profile_of(text, "shop", "x"), job="bare")
+        with pytest.raises(ResourceManagerError, match=r"bank: .* has max_prepared_transactions = 0"):
+            manager.begin()
+        assert place.entries() == []
+
+
+def test_a_folder_that_the_server_may_not_enter_is_named(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        return  # then it runs as ourselves
+    tmp_path.chmod(0o700)
+    with pytest.raises(ResourceManagerError, match="may not enter /"):
+        PostgresServer(tmp_path / "server").create()
+    assert not (tmp_path / "server").exists()
+
+
+def test_a_resource_manager_that_is_not_there_means_no_transaction(place: Place) -> None:
+    place.write_profiles(addresses=["127.0.0.1:1"], timeout_s=0)
+    try:
+        with pytest.raises(ResourceManagerError, match=r"queues: no broker serves: 127\.0\.0\.1:1"):
+            place.manager().begin()
+    finally:
+        place.write_profiles()
+    assert place.entries() == []
+
+
+def test_a_state_server_that_is_not_there_means_no_transaction(place: Place) -> None:
+    text = place.profiles.read_text().replace(f"127.0.0.1:{place.state.port}", "127.0.0.1:1")
+    with pytest.raises(StateServerError, match=r"takes a connection at 127\.0\.0\.1:1"):
+        TransactionManager(profile_of(text, "shop", "x"), job="none").begin()
+    assert place.in_doubt() == {"bank": [], "queues": []}
+
+
+def test_a_prepare_that_still_runs_is_not_taken_for_none(place: Place, manager: TransactionManager) -> None:
+    """A session holds the branch's lock until it is prepared or gone: until then a rollback is to be tried again."""
+    from understudy.xa.core.codes import XaCode
+    from understudy.xa.core.steps import Flag
+
+    xid = branch_of("f" * 64, "bank", JOB)
+    working, recovering = place.opened("bank"), place.opened("bank")
+    assert working.start(xid, Flag.NONE).code is XaCode.OK
+    assert recovering.rollback(xid).code is XaCode.RETRY
+    working.close()
+    from tests.integration.broker_process import wait_until
+
+    wait_until("the session is gone", lambda: recovering.rollback(xid).code is XaCode.NOTA)
+    recovering.close()

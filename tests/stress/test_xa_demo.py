@@ -1,0 +1,33 @@
+"""``scripts/demo xa``, short, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.stress, pytest.mark.timeout(240)]
+
+PROGRAM = Path(sys.executable).with_name("understudy")
+
+
+def test_the_books_balance_after_each_kind_of_kill(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    done = subprocess.run(
+        [PROGRAM, "xa", "demo", "--seconds", "8", "--kills", "1", "--workers", "3", "--json", "--keep-logs", kept],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["ok"]
+    assert report["killed"] == {"worker": 1, "broker": 1, "database": 1, "state server": 1}
+    assert report["in_accounts"] + report["in_queue"] == report["total"]
+    assert report["transfers"] >= report["outcomes"]["committed"] > 10
+    assert report["in_doubt"] == 0
+    assert {path.name for path in kept.glob("*.log")} >= {"broker.log", "state-server.log", "worker-0.log"}

@@ -1,0 +1,266 @@
+"""What the state server decides: who owns what, who recovers what, and in which order."""
+
+from __future__ import annotations
+
+import copy
+
+import msgspec
+import pytest
+
+from tests.unit.xa.rig import NOW_MS, hello
+from understudy.xa.core.entry import Entry
+from understudy.xa.core.pending import PendingTable
+from understudy.xa.core.state import StateCore
+from understudy.xa.core.wire import (
+    MAX_LISTED,
+    Begin,
+    Claim,
+    Claimed,
+    Decide,
+    Done,
+    Failed,
+    Forget,
+    Hello,
+    Heuristic,
+    Join,
+    List,
+    Listing,
+    Nothing,
+    Ok,
+    Refused,
+    Release,
+    Reply,
+    Request,
+    Started,
+    Take,
+    line_of,
+    reply_of,
+    request_of,
+)
+
+
+class Server:
+    """A core, and what each connection is answered."""
+
+    def __init__(self, shards: int = 1) -> None:
+        self.core = StateCore([{} for _ in range(shards)])
+
+    def say(self, connection: int, request: Request) -> Reply:
+        return self.core.received(connection, request, NOW_MS).reply
+
+    def join(self, connection: int, job: str = "job", fingerprint: str = "f") -> Reply:
+        return self.say(connection, hello(job, fingerprint))
+
+    def begun(self, connection: int, gid: str, job: str = "job") -> None:
+        self.join(connection, job)
+        assert self.say(connection, Begin(gid, ["bank"])) == Ok()
+
+    def restarted(self) -> None:
+        shards = range(len(self.core._shards))
+        self.core = StateCore([{one.gid: one for one in copy.deepcopy(self.core.image(shard))} for shard in shards])
+
+
+def code(reply: Reply) -> str:
+    assert isinstance(reply, Refused), reply
+    return reply.code
+
+
+def gid_of(reply: Reply) -> str:
+    assert isinstance(reply, Claimed), reply
+    return reply.entry.gid
+
+
+def test_hello_comes_first_and_once_and_in_this_version() -> None:
+    server = Server()
+    assert code(server.say(1, Claim())) == "protocol"
+    assert code(server.say(1, Hello(2, "job", "p", "f"))) == "version"
+    assert code(server.say(1, Hello(1, "", "p", "f"))) == "protocol"
+    assert server.join(1) == Ok()
+    assert code(server.join(1)) == "protocol"
+
+
+def test_an_idle_client_leaves_nothing_behind() -> None:
+    server = Server()
+    server.join(1)
+    server.core.left(1)
+    server.join(2)
+    assert server.say(2, Claim()) == Nothing()
+
+
+def test_a_client_that_goes_leaves_its_transaction_to_its_job_alone() -> None:
+    server = Server()
+    server.begun(1, "a")
+    server.core.left(1)
+    server.join(2, "other")
+    assert server.say(2, Claim()) == Nothing()
+    assert server.say(2, Begin("b", ["bank"])) == Ok()
+    server.join(3)
+    assert code(server.say(3, Begin("c", ["bank"]))) == "recover_first"
+    assert gid_of(server.say(3, Claim())) == "a"
+
+
+def test_after_a_restart_every_transaction_waits_for_recovery() -> None:
+    server = Server(4)
+    for number in range(8):
+        server.begun(number, f"gid{number}")
+    server.say(3, Decide("gid3"))
+    server.say(4, Done("gid4"))
+    server.restarted()
+    server.join(20)
+    claimed = {}
+    while isinstance(reply := server.say(20, Claim()), Claimed):
+        claimed[reply.entry.gid] = reply.entry.commit
+    assert claimed == {f"gid{number}": number == 3 for number in range(8) if number != 4}
+
+
+def test_each_transaction_is_given_to_one_client() -> None:
+    server = Server(2)
+    for number in range(3):
+        server.begun(number, f"gid{number}")
+    for number in range(3):
+        server.core.left(number)
+    for number in range(10, 20):
+        server.join(number)
+    replies = [server.say(number, Claim()) for number in range(10, 20)]
+    assert sorted(gid_of(reply) for reply in replies if isinstance(reply, Claimed)) == ["gid0", "gid1", "gid2"]
+    assert replies.count(Nothing()) == 7
+    assert server.say(19, Begin("new", [])) == Ok()  # recovery has started, and need not be over
+
+
+def test_own_shard_first_then_the_first_other_one() -> None:
+    server = Server(3)
+    for number in range(6):  # shards 0, 1, 2, 0, 1, 2
+        server.begun(number, f"gid{number}")
+    for number in range(6):
+        server.core.left(number)
+    server.join(10, "other")
+    server.join(11)  # on shard 1
+    order = [gid_of(server.say(11, Claim())) for _ in range(6)]
+    assert order == ["gid1", "gid4", "gid0", "gid3", "gid2", "gid5"]
+
+
+def test_another_profile_is_refused_and_the_entry_is_untouched() -> None:
+    server = Server()
+    server.begun(1, "a")
+    server.core.left(1)
+    before = copy.deepcopy(server.core.image(0))
+    assert code(server.join(2, fingerprint="g")) == "wrong_profile"
+    assert code(server.say(2, Claim())) == "wrong_profile"
+    assert code(server.say(2, Take("a"))) == "wrong_profile"
+    assert server.core.image(0) == before
+    server.join(3)
+    assert gid_of(server.say(3, Claim())) == "a"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [Started("a", {}), Join("a", "x"), Decide("a"), Done("a"), Release("a", ""), Heuristic("a", {}), Failed("a", "")],
+)
+def test_only_the_owner_changes_a_transaction(request_: Request) -> None:
+    server = Server()
+    server.begun(1, "a")
+    server.join(2)
+    before = copy.deepcopy(server.core.image(0))
+    assert code(server.say(2, request_)) == "not_owner"
+    server.core.left(1)
+    assert code(server.say(1, request_)) == "protocol"
+    assert server.core.image(0) == before
+    server.join(3)
+    assert code(server.say(3, msgspec.structs.replace(request_, gid="b"))) == "unknown"
+
+
+def test_a_name_is_used_once() -> None:
+    server = Server()
+    server.begun(1, "a")
+    server.join(2, "other")
+    assert code(server.say(2, Begin("a", []))) == "protocol"
+    for bad in ("", "x" * 65, "ü", "a\n"):
+        assert code(server.say(2, Begin(bad, []))) == "protocol"
+
+
+def test_what_must_be_durable_before_the_reply() -> None:
+    core = StateCore([{}])
+    core.received(1, hello(), NOW_MS)
+    waits = {}
+    for request in (Begin("a", ["x"]), Started("a", {"x": 0}), Join("a", "y"), Decide("a"), Done("a")):
+        reaction = core.received(1, request, NOW_MS)
+        assert reaction.record is not None
+        waits[type(request).__name__] = not reaction.at_once
+    assert waits == {"Begin": True, "Started": False, "Join": True, "Decide": True, "Done": False}
+
+
+def test_a_heuristic_entry_stays_until_it_is_forgotten() -> None:
+    server = Server()
+    server.begun(1, "a")
+    assert code(server.say(1, Forget("a"))) == "protocol"
+    server.say(1, Heuristic("a", {"bank": 6}))
+    server.say(1, Done("a"))
+    server.core.left(1)
+    server.restarted()
+    server.join(2)
+    assert server.say(2, Claim()) == Nothing()
+    listing = server.say(2, List())
+    assert isinstance(listing, Listing)
+    assert [(one.state, one.entry.heuristics) for one in listing.entries] == [("heuristic", {"bank": 6})]
+    assert code(server.say(2, Take("a"))) == "protocol"
+    assert server.say(2, Forget("a")) == Ok()
+    assert server.core.image(0) == []
+
+
+def test_a_parked_one_waits_for_a_year_and_is_taken_by_name() -> None:
+    server = Server()
+    server.begun(1, "a")
+    server.core.left(1)
+    for number in range(2, 12):
+        server.join(number)
+        assert gid_of(server.say(number, Claim())) == "a"
+        server.say(number, Failed("a", "down"))
+    for _ in range(3):
+        server.restarted()
+    server.join(20)
+    assert server.say(20, Claim()) == Nothing()
+    year = 365 * 86_400_000
+    listing = server.core.received(20, List(), NOW_MS + year).reply
+    assert isinstance(listing, Listing)
+    assert [(one.state, listing.now_ms - one.entry.began_ms) for one in listing.entries] == [("parked", year)]
+    assert gid_of(server.say(20, Take("a"))) == "a"
+    assert code(server.say(20, Take("a"))) == "not_owner"
+    assert server.say(20, Done("a")) == Ok()
+    assert server.core.image(0) == []
+
+
+def test_a_list_comes_in_pages() -> None:
+    server = Server(2)
+    server.join(1)
+    gids = [f"{number:04}" for number in range(MAX_LISTED + 10)]
+    for gid in gids:
+        server.say(1, Begin(gid, []))
+    found: list[str] = []
+    more = True
+    while more:
+        page = server.say(1, List(after=found[-1] if found else "", job="job"))
+        assert isinstance(page, Listing)
+        found += [one.entry.gid for one in page.entries]
+        more = page.more
+    assert found == gids
+    assert server.core.counts() == {"active": len(gids), "pending": 0, "parked": 0, "heuristic": 0}
+
+
+def test_the_table_has_three_levels() -> None:
+    table = PendingTable()
+    assert (table.has("j"), table.first_shard("j"), table.take("j", 0), len(table)) == (False, None, None, 0)
+    for shard, gid in ((2, "a"), (1, "b"), (2, "c")):
+        table.insert("j", shard, gid)
+    assert (table.has("j"), table.has("j", 0), table.has("j", 2), table.first_shard("j")) == (True, False, True, 1)
+    assert [table.take("j", 2), table.take("j", 2), table.take("j", 2)] == ["a", "c", None]
+    table.remove("j", 1, "b")
+    assert (table.has("j"), len(table)) == (False, 0)
+
+
+def test_messages_survive_the_wire() -> None:
+    entry = Entry(gid="a", job="j", profile="p", fingerprint="f", resources=["x"], began_ms=1)
+    for request in (hello(), Begin("a", ["x"]), Claim(), List(after="a"), Failed("a", '\n"ü')):
+        assert request_of(line_of(request)) == request
+        assert line_of(request).count(b"\n") == 1
+    for reply in (Ok(), Refused("c", "t"), Claimed(entry), Nothing(), Listing([], False, 1)):
+        assert reply_of(line_of(reply)) == reply

@@ -1,0 +1,68 @@
+"""The transaction manager for applications: transactions over several resource managers, such as a broker and a database.
+
+A program names a *profile*, which says what its resource managers are, and works under a *job*. A passive *state server* keeps
+what must not be forgotten: which transactions have begun, which branches they have, and the decision. If the program dies, the
+next program of the same job completes what is left before it begins new work.
+
+::
+
+    core/                what decides, without I/O
+    manager, session     what a program uses; one thread of control's connections
+    link                 the connection to the state server
+    resource_managers/   the broker, PostgreSQL, any PEP 249 module with two-phase commit
+    state_server/        ``understudy state-server``
+    commands             ``understudy xa list|show|recover|commit|rollback|forget``
+    demo/                ``scripts/demo xa``
+
+The room speaks AMQP and imports nothing of the broker. How to use it: docs/xa.md.
+"""
+
+from understudy.xa.core.codes import Answer, XaCode
+from understudy.xa.core.errors import (
+    ConfigError,
+    HeuristicCommitError,
+    HeuristicError,
+    HeuristicHazardError,
+    HeuristicMixedError,
+    HeuristicRollbackError,
+    OutcomeUnknownError,
+    ProtocolError,
+    RecoveryFailedError,
+    ResourceManagerError,
+    RolledBackError,
+    StateServerError,
+    WrongProfileError,
+    XaError,
+)
+from understudy.xa.core.profile import Profile, ResourceConfig
+from understudy.xa.core.transaction import Outcome
+from understudy.xa.core.xid import Xid
+from understudy.xa.manager import Transaction, TransactionManager
+from understudy.xa.resource_managers.port import InDoubt, ResourceManager
+
+__all__ = [
+    "Answer",
+    "ConfigError",
+    "HeuristicCommitError",
+    "HeuristicError",
+    "HeuristicHazardError",
+    "HeuristicMixedError",
+    "HeuristicRollbackError",
+    "InDoubt",
+    "Outcome",
+    "OutcomeUnknownError",
+    "Profile",
+    "ProtocolError",
+    "RecoveryFailedError",
+    "ResourceConfig",
+    "ResourceManager",
+    "ResourceManagerError",
+    "RolledBackError",
+    "StateServerError",
+    "Transaction",
+    "TransactionManager",
+    "WrongProfileError",
+    "XaCode",
+    "XaError",
+    "Xid",
+]

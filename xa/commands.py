@@ -1,0 +1,244 @@
+"""``understudy xa``: an operator's word on distributed transactions (docs/xa.md).
+
+Nothing is changed without ``--yes``: a command then says what it would do.
+
+Exit codes: 0 done, or shown; 1 not done, or a server cannot be reached; 2 wrong usage or a profile that cannot be used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from understudy.xa.core.errors import ConfigError, XaError
+from understudy.xa.core.job import checked_job
+from understudy.xa.manager import TransactionManager, read_profile
+from understudy.xa.operator import Operator, RefusedError, answered_badly, as_rows
+
+DEFAULT_FILE: Final = Path("xa.toml")
+
+_Gid = Annotated[str, typer.Argument(help="Global id of the transaction, as `xa list` shows it.")]
+_Config = Annotated[Path, typer.Option(help="The file of profiles.")]
+_Profile = Annotated[
+    str | None, typer.Option(help="Which profile.", show_default="$UNDERSTUDY_PROFILE, or the only one")
+]
+_Job = Annotated[str | None, typer.Option(help="Of the transactions.", show_default=False)]
+_Rm = Annotated[list[str] | None, typer.Option("--rm", help="Only this resource manager; may be repeated.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this nothing is changed.")]
+_Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+
+
+def list_transactions(
+    config: _Config = DEFAULT_FILE,
+    profile: _Profile = None,
+    job: _Job = None,
+    rm: _Rm = None,
+    as_json: _Json = False,
+) -> None:
+    """List what the state server knows, and the branches in the resource managers that it does not know (orphans)."""
+    with _errors():
+        rows = as_rows(_operator(config, profile, job, rm).look(job or ""))
+    if as_json:
+        _print(json.dumps(rows))
+        return
+    for row in rows["transactions"]:
+        _print(_line(row))
+    for row in rows["orphans"]:
+        _print(f"orphan {row['gid']} in {row['resource']}: {row['xid']}, {row['state']}")
+    for name, reason in rows["unreachable"].items():
+        _print(f"unreachable {name}: {reason}")
+    if not any(rows.values()):
+        _print("no transaction is in doubt")
+
+
+def show(
+    gid: _Gid, config: _Config = DEFAULT_FILE, profile: _Profile = None, rm: _Rm = None, as_json: _Json = False
+) -> None:
+    """Show one transaction: its record, and its orphans. Exit code 1 if there is neither."""
+    with _errors():
+        rows = as_rows(_operator(config, profile, None, rm).look())
+    found: dict[str, Any] = {
+        "transaction": next((row for row in rows["transactions"] if row["gid"] == gid), None),
+        "orphans": [row for row in rows["orphans"] if row["gid"] == gid],
+        "unreachable": rows["unreachable"],
+    }
+    if found["transaction"] is None and not found["orphans"]:
+        _fail(f"transaction {gid} is not known to the state server, nor to a resource manager", 1)
+    if as_json:
+        _print(json.dumps(found))
+        return
+    for key, value in (found["transaction"] or {}).items():
+        _print(f"{key}: {value}")
+    for row in found["orphans"]:
+        _print(f"orphan in {row['resource']}: {row['xid']}, {row['state']}")
+
+
+def recover(
+    config: _Config = DEFAULT_FILE,
+    profile: _Profile = None,
+    job: _Job = None,
+    yes: _Yes = False,
+    as_json: _Json = False,
+) -> None:
+    """Complete what a job has left, as the record says: also what is parked since its recovery failed."""
+    with _errors():
+        operator = _operator(config, profile, job, None)
+        job = _job(config, profile, job)
+        waiting = [one for one in operator.look(job).entries if one.state in ("pending", "parked")]
+        done: dict[str, Any] = {}
+        for one in waiting:
+            verdict = "commit" if one.entry.commit else "rollback"
+            if not yes:
+                done[one.entry.gid] = {"would": verdict}
+                continue
+            try:
+                _, answers = operator.complete(one.entry.gid, commit=None)
+            except XaError as error:
+                done[one.entry.gid] = {"failed": str(error)}
+            else:
+                done[one.entry.gid] = {"done": verdict, "answers": {name: str(code) for name, code in answers.items()}}
+    _print_done(done, as_json=as_json, nothing=f"job {job} has nothing to recover")
+    if any("failed" in one for one in done.values()):
+        raise typer.Exit(1)
+
+
+def commit(
+    gid: _Gid,
+    config: _Config = DEFAULT_FILE,
+    profile: _Profile = None,
+    job: _Job = None,
+    rm: _Rm = None,
+    yes: _Yes = False,
+    as_json: _Json = False,
+) -> None:
+    """Commit a transaction by hand: the decision is recorded first. For orphans, commit their branches."""
+    _decide(gid, config, profile, job, rm, commit=True, yes=yes, as_json=as_json)
+
+
+def rollback(
+    gid: _Gid,
+    config: _Config = DEFAULT_FILE,
+    profile: _Profile = None,
+    job: _Job = None,
+    rm: _Rm = None,
+    yes: _Yes = False,
+    as_json: _Json = False,
+) -> None:
+    """Roll a transaction back by hand; refused if it is decided as commit. For orphans, roll their branches back."""
+    _decide(gid, config, profile, job, rm, commit=False, yes=yes, as_json=as_json)
+
+
+def forget(
+    gid: _Gid,
+    config: _Config = DEFAULT_FILE,
+    profile: _Profile = None,
+    job: _Job = None,
+    yes: _Yes = False,
+    as_json: _Json = False,
+) -> None:
+    """Drop the record of a transaction with heuristic completions, when its consequences are dealt with."""
+    with _errors():
+        operator = _operator(config, profile, job, None)
+        if yes:
+            operator.forget(gid)
+        elif (shown := operator.entry(gid)) is None or shown.state != "heuristic":
+            raise RefusedError(f"transaction {gid} is no transaction with heuristic completions")
+    _print_done({gid: {"done" if yes else "would": "forget"}}, as_json=as_json, nothing="")
+
+
+def _decide(
+    gid: str,
+    config: Path,
+    profile: str | None,
+    job: str | None,
+    rm: list[str] | None,
+    *,
+    commit: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    verdict = "commit" if commit else "rollback"
+    with _errors():
+        operator = _operator(config, profile, job, rm)
+        shown = operator.entry(gid)
+        if shown is not None and rm:
+            raise RefusedError(f"transaction {gid} is known to the state server: --rm is for orphans alone")
+        if shown is not None:
+            operator = _operator(config, profile, shown.entry.job if job is None else job, rm)
+        elif not any(one.gid == gid for one in operator.look().orphans):
+            raise RefusedError(f"transaction {gid} is not known to the state server, nor to a resource manager")
+        if not yes:
+            _print_done({gid: {"would": verdict}}, as_json=as_json, nothing="")
+            return
+        if shown is not None:
+            entry, answers = operator.complete(gid, commit=commit)
+            committed = entry.commit
+        else:
+            answers, committed = operator.complete_orphans(gid, commit=commit), commit
+        bad = answered_badly(answers, commit=committed)
+    told = {name: str(answer) for name, answer in answers.items()}
+    _print_done({gid: {"failed" if bad else "done": verdict, "answers": told}}, as_json=as_json, nothing="")
+    if bad:
+        raise typer.Exit(1)
+
+
+# -- parts ----------------------------------------------------------------------------------------------------------------
+
+
+def _operator(config: Path, profile: str | None, job: str | None, rm: list[str] | None) -> Operator:
+    return Operator(read_profile(config, profile), _job(config, profile, job), rm or ())
+
+
+def _job(config: Path, profile: str | None, job: str | None) -> str:
+    if job is not None:
+        return checked_job(job, "--job")
+    return TransactionManager(read_profile(config, profile)).job
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        _fail(str(error), 2)
+    except XaError as error:
+        _fail(str(error), 1)
+
+
+def _fail(text: str, code: int) -> None:
+    print(f"understudy xa: {text}", file=sys.stderr)  # noqa: T201  # a command prints
+    raise typer.Exit(code)
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)  # noqa: T201  # as above
+
+
+def _print_done(done: dict[str, Any], *, as_json: bool, nothing: str) -> None:
+    if as_json:
+        _print(json.dumps(done))
+        return
+    if not done:
+        _print(nothing)
+    for gid, what in done.items():
+        (key, value), *more = what.items()
+        text = {"would": f"would {value}; give --yes to do it", "done": f"{value}: done", "failed": f"failed: {value}"}[
+            key
+        ]
+        told = "; ".join(f"{name} {answer}" for _, answers in more for name, answer in answers.items())
+        _print(f"{gid}: {text}{f' ({told})' if told else ''}")
+
+
+def _line(row: dict[str, Any]) -> str:
+    decision = f", decided as {row['decision']}" if row["decision"] else ""
+    heuristics = ", ".join(f"{name} {code}" for name, code in row["heuristics"].items())
+    text = f"{row['state']} {row['gid']}{decision}, job {row['job']}, {', '.join(row['resources'])}, {row['age_s']:.0f} s old"
+    if row["attempts"]:
+        text += f", {row['attempts']} recoveries failed: {row['reason']}"
+    return f"{text}, heuristic: {heuristics}" if heuristics else text

@@ -1,0 +1,6 @@
+"""What decides in the transaction manager and in the state server: plain synchronous code without I/O.
+
+`transaction` and `recovery` decide what a manager does next. Each is a generator: it yields one step, such as a verb of a
+resource manager, and is sent the answer. `state` decides what the state server records and answers. `status_log` decides which
+octets of a status file are believed. The edges in `understudy.xa` carry out the steps and decide nothing.
+"""

@@ -1,0 +1,135 @@
+"""What the state server remembers of a transaction, and the records that change it.
+
+Records are what a status file holds, in order. `Image` starts a file: all entries of that moment.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+STATUS_FORMAT: Final = 1
+"""Of the status files; a server refuses files of a newer one."""
+
+
+class Entry(msgspec.Struct, forbid_unknown_fields=True):
+    """One transaction block and its resource manager blocks.
+
+    Attributes:
+        gid: the global id.
+        resources: names of the resource managers that may have a branch, in the order of their start.
+        fingerprint: of the profile; recovery by another profile is refused.
+        began_ms: wall clock.
+        commit: the decision to commit is recorded. Without it recovery rolls back.
+        started: resource manager to the code of its start.
+        attempts: recoveries that failed.
+        reason: why the last attempt failed, or why the client let go.
+        parked: no recovery is tried until an operator asks.
+        heuristics: resource manager to its heuristic code. Such an entry is complete and stays for people.
+    """
+
+    gid: str
+    job: str
+    profile: str
+    fingerprint: str
+    resources: list[str]
+    began_ms: int
+    commit: bool = False
+    started: dict[str, int] = {}
+    attempts: int = 0
+    reason: str = ""
+    parked: bool = False
+    heuristics: dict[str, int] = {}
+
+
+class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="record", tag=str.lower):
+    pass
+
+
+class Image(_Record, frozen=True):
+    """All entries, at the head of a file.
+
+    Attributes:
+        format: `STATUS_FORMAT` of the server that wrote it.
+        shard: number of the shard, from 0.
+    """
+
+    format: int
+    shard: int
+    entries: list[Entry]
+
+
+class Begun(_Record, frozen=True):
+    """A transaction begins."""
+
+    entry: Entry
+
+
+class Joined(_Record, frozen=True):
+    """A resource manager joins."""
+
+    gid: str
+    resource: str
+
+
+class StartedBy(_Record, frozen=True):
+    """Codes of the starts."""
+
+    gid: str
+    codes: dict[str, int]
+
+
+class Decided(_Record, frozen=True):
+    """The decision to commit."""
+
+    gid: str
+
+
+class Attempted(_Record, frozen=True):
+    """A recovery failed, or the client let go."""
+
+    gid: str
+    attempts: int
+    reason: str
+    parked: bool
+
+
+class Met(_Record, frozen=True):
+    """Heuristic completions were met."""
+
+    gid: str
+    codes: dict[str, int]
+
+
+class Ended(_Record, frozen=True):
+    """The entry goes."""
+
+    gid: str
+
+
+Record = Image | Begun | Joined | StartedBy | Decided | Attempted | Met | Ended
+
+
+def apply(entries: dict[str, Entry], record: Record) -> None:
+    """Change the entries as the record says. A record of an entry that is not there is our own mistake."""
+    match record:
+        case Image():
+            entries.clear()
+            entries.update((entry.gid, entry) for entry in record.entries)
+        case Begun(entry):
+            assert entry.gid not in entries, entry.gid
+            entries[entry.gid] = entry
+        case Joined(gid, resource):
+            entries[gid].resources = [*entries[gid].resources, resource]
+        case StartedBy(gid, codes):
+            entries[gid].started = {**entries[gid].started, **codes}
+        case Decided(gid):
+            entries[gid].commit = True
+        case Attempted(gid, attempts, reason, parked):
+            entry = entries[gid]
+            entry.attempts, entry.reason, entry.parked = attempts, reason, parked
+        case Met(gid, codes):
+            entries[gid].heuristics = {**entries[gid].heuristics, **codes}
+        case Ended(gid):
+            del entries[gid]

@@ -1,0 +1,273 @@
+"""Profiles: named sets of resource managers and how to reach them, and the state server that keeps their transactions.
+
+The file is TOML::
+
+    [[state_servers]]
+    id = "main"
+    address = "127.0.0.1:5680"            # or "unix:/path"
+
+    [[profiles]]
+    name = "shop"
+    state_server = "main"                 # one; many profiles may name the same
+
+    [[profiles.resource_managers]]
+    name = "bank"
+    kind = "postgresql"
+    host = "127.0.0.1"
+    database = "bank"
+    user = "shop"
+
+    [[profiles.resource_managers]]
+    name = "queues"
+    kind = "amqp"
+    addresses = ["127.0.0.1:5672"]
+
+The *fingerprint* of a profile is a digest of what identifies its resource managers: names, kinds, and the keys of each kind that
+say which server and which database it is. Users and passwords are no part of it, so they may change while a transaction waits.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from understudy.xa.core.errors import ConfigError
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,31}")
+"""Of a resource manager: it is part of the branch id, with a dot and the digits of the job behind it."""
+MAX_PROFILE_NAME: Final = 64
+
+
+@attrs.frozen
+class Kind:
+    """The keys of one kind of resource manager.
+
+    Attributes:
+        identity: keys that say which resource manager it is, to their default; None: must be given.
+        others: keys that say how to reach it, likewise.
+    """
+
+    identity: Mapping[str, Any]
+    others: Mapping[str, Any] = attrs.field(factory=dict)
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        return {**self.identity, **self.others}
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "amqp": Kind(
+        {"addresses": None, "vhost": "/"},
+        {"user": "guest", "password": "guest", "timeout_s": 30, "form": "methods"},
+    ),
+    "postgresql": Kind(
+        {"host": None, "port": 5432, "database": None},
+        {"user": "", "password": "", "timeout_s": 10, "read_only_vote": True},
+    ),
+    "dbapi": Kind({"module": None, "identity": None}, {"connect": {}}),
+    "scripted": Kind({"script": ""}, {}),
+}
+
+
+@attrs.frozen(kw_only=True)
+class ResourceConfig:
+    """One resource manager of a profile.
+
+    Attributes:
+        name: unique in the profile; 1 to 31 letters, digits, ``-``, ``_``.
+        options: every key of its kind, with defaults filled in.
+        dynamic: it is started when the application first asks for it, and not by begin.
+    """
+
+    name: str
+    kind: str
+    options: Mapping[str, Any] = attrs.field(repr=False)
+    dynamic: bool = False
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {key: self.options[key] for key in KINDS[self.kind].identity}
+
+
+@attrs.frozen(kw_only=True)
+class Profile:
+    """What a transaction manager needs to know.
+
+    Attributes:
+        state_server: its address.
+        resources: in the order of the file, which is the order of start, prepare and commit.
+    """
+
+    name: str
+    state_server: str
+    resources: tuple[ResourceConfig, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits."""
+        identity = [[one.name, one.kind, one.identity] for one in sorted(self.resources, key=lambda one: one.name)]
+        text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def resource(self, name: str) -> ResourceConfig:
+        """The resource manager of a name.
+
+        Raises:
+            ConfigError: the profile has none.
+        """
+        for one in self.resources:
+            if one.name == name:
+                return one
+        names = ", ".join(repr(one.name) for one in self.resources)
+        raise ConfigError(f"profile {self.name!r} has no resource manager {name!r}; it has {names}")
+
+
+def profile_of(text: str, name: str, where: str) -> Profile:
+    """The profile of a name in a TOML text.
+
+    Args:
+        text: of the file.
+        name: "" takes the only profile.
+        where: the file's name, for errors.
+
+    Raises:
+        ConfigError: something in the text cannot be used, also in another profile; it names the place and the value.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where} is not TOML: {error}") from error
+    _known(document, {"state_servers", "profiles"}, where)
+    servers = _servers(document, where)
+    profiles: dict[str, Profile] = {}
+    for number, table in enumerate(_tables(document, "profiles", where), 1):
+        profile = _profile(table, servers, f"{where}: profile {number}")
+        if profile.name in profiles:
+            raise ConfigError(f"{where}: two profiles have the name {profile.name!r}")
+        profiles[profile.name] = profile
+    if not profiles:
+        raise ConfigError(f"{where} has no profile")
+    if not name and len(profiles) == 1:
+        return next(iter(profiles.values()))
+    if name not in profiles:
+        known = ", ".join(map(repr, profiles))
+        raise ConfigError(f"{where} has no profile {name!r}{_nearest(name, profiles)}; it has {known}")
+    return profiles[name]
+
+
+def _servers(document: Mapping[str, Any], where: str) -> dict[str, str]:
+    servers: dict[str, str] = {}
+    for number, table in enumerate(_tables(document, "state_servers", where), 1):
+        place = f"{where}: state server {number}"
+        _known(table, {"id", "address"}, place)
+        identity = _text(table, "id", place)
+        if identity in servers:
+            raise ConfigError(f"{where}: two state servers have the id {identity!r}")
+        servers[identity] = checked_address(_text(table, "address", place), f"{place} ({identity})")
+    return servers
+
+
+def checked_address(address: str, place: str) -> str:
+    """The address of a state server, if it has the form ``host:port`` or ``unix:/path``.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    host, _, port = address.rpartition(":")
+    if address.startswith("unix:/") or (host and port.isdecimal() and 1 <= int(port) <= 65535):
+        return address
+    raise ConfigError(f"{place}: address {address!r} is neither host:port nor unix:/path")
+
+
+def _profile(table: Mapping[str, Any], servers: Mapping[str, str], place: str) -> Profile:
+    _known(table, {"name", "state_server", "resource_managers"}, place)
+    name = _text(table, "name", place)
+    place = f"{place} ({name})"
+    if len(name) > MAX_PROFILE_NAME:
+        raise ConfigError(f"{place}: a name has at most {MAX_PROFILE_NAME} characters")
+    server = table.get("state_server")
+    if not isinstance(server, str):
+        raise ConfigError(f"{place}: state_server must be the id of one state server, and is {server!r}")
+    if server not in servers:
+        known = ", ".join(map(repr, servers)) or "none"
+        raise ConfigError(f"{place}: state server {server!r} is not there{_nearest(server, servers)}; known: {known}")
+    resources: dict[str, ResourceConfig] = {}
+    for number, resource in enumerate(_tables(table, "resource_managers", place), 1):
+        one = _resource(resource, f"{place}: resource manager {number}")
+        if one.name in resources:
+            raise ConfigError(f"{place}: two resource managers have the name {one.name!r}")
+        resources[one.name] = one
+    if not resources:
+        raise ConfigError(f"{place} has no resource manager")
+    return Profile(name=name, state_server=servers[server], resources=tuple(resources.values()))
+
+
+def _resource(table: Mapping[str, Any], place: str) -> ResourceConfig:
+    name = _text(table, "name", place)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{place}: the name {name!r} is not 1 to 31 letters, digits, '-' or '_'")
+    place = f"{place} ({name})"
+    kind_name = _text(table, "kind", place)
+    if kind_name not in KINDS:
+        known = ", ".join(sorted(KINDS))
+        raise ConfigError(f"{place}: kind {kind_name!r} is not known{_nearest(kind_name, KINDS)}; known: {known}")
+    keys = KINDS[kind_name].keys
+    _known(table, {"name", "kind", "dynamic", *keys}, place)
+    options = {key: table.get(key, default) for key, default in keys.items()}
+    for key, default in keys.items():
+        if options[key] is None:
+            raise ConfigError(f"{place}: kind {kind_name!r} needs the key {key!r}")
+        wanted = str if default is None else type(default)
+        if key != "addresses" and type(options[key]) is not wanted:
+            raise ConfigError(f"{place}: {key} must be a {wanted.__name__}, and is {options[key]!r}")
+    dynamic = table.get("dynamic", False)
+    if not isinstance(dynamic, bool):
+        raise ConfigError(f"{place}: dynamic must be true or false, and is {dynamic!r}")
+    if kind_name == "amqp":
+        _check_amqp(options, place)
+    return ResourceConfig(name=name, kind=kind_name, options=options, dynamic=dynamic)
+
+
+def _check_amqp(options: Mapping[str, Any], place: str) -> None:
+    addresses = options["addresses"]
+    if not isinstance(addresses, list) or not addresses:
+        raise ConfigError(f"{place}: addresses must be a list of host:port, and is {addresses!r}")
+    for address in addresses:
+        if not isinstance(address, str) or address.startswith("unix:"):
+            raise ConfigError(f"{place}: address {address!r} is not host:port")
+        checked_address(address, place)
+    if options["form"] not in ("methods", "messages"):
+        raise ConfigError(f"{place}: form {options['form']!r} is neither 'methods' nor 'messages'")
+
+
+def _tables(table: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    found = table.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise ConfigError(f"{where}: {key} must be an array of tables, [[{key}]]")
+    return found
+
+
+def _text(table: Mapping[str, Any], key: str, place: str) -> str:
+    value = table.get(key)
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{place}: the key {key!r} must be a text, and is {value!r}")
+    return value
+
+
+def _known(table: Mapping[str, Any], keys: set[str], place: str) -> None:
+    for key in table:
+        if key not in keys:
+            known = ", ".join(sorted(keys))
+            raise ConfigError(f"{place}: the key {key!r} is not known{_nearest(key, keys)}; known: {known}")
+
+
+def _nearest(word: str, known: Mapping[str, Any] | set[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

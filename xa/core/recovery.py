@@ -1,0 +1,54 @@
+"""What a client does with a transaction that it has claimed for recovery.
+
+The verdict depends on the record alone: with a decision the branches are committed, without one they are rolled back (presumed
+abort). A branch that is not there counts as completed: each branch is in doubt until it is completed, so it was completed
+before, or it was never prepared.
+"""
+
+from __future__ import annotations
+
+from understudy.xa.core.codes import Answer, XaCode
+from understudy.xa.core.entry import Entry
+from understudy.xa.core.errors import RecoveryFailedError
+from understudy.xa.core.finish import finished
+from understudy.xa.core.steps import Steps, Tell, Verb, VerbName
+from understudy.xa.core.wire import Done, Failed, Heuristic
+from understudy.xa.core.xid import branch_of
+
+
+def recover(entry: Entry) -> Steps[dict[str, Answer]]:
+    """Complete all branches of a claimed transaction as its record says.
+
+    Returns:
+        What each resource manager answered.
+
+    Raises:
+        RecoveryFailedError: a branch could not be completed; the server has been told, and keeps the entry.
+        StateServerLostError: the server did not hear of the end; another recovery repeats it.
+    """
+    verb = VerbName.COMMIT if entry.commit else VerbName.ROLLBACK
+    answers: dict[str, Answer] = {}
+    for resource in entry.resources:
+        answers[resource] = yield from finished(Verb(verb, resource, branch_of(entry.gid, resource, entry.job)))
+    failed = {name: answer for name, answer in answers.items() if not is_complete(answer.code, committed=entry.commit)}
+    if failed:
+        reason = "; ".join(f"{name}: {answer}" for name, answer in failed.items())
+        yield Tell(Failed(entry.gid, reason))
+        raise RecoveryFailedError(f"transaction {entry.gid} cannot be recovered now: {verb} of {reason}")
+    wanted = XaCode.HEURCOM if entry.commit else XaCode.HEURRB
+    heuristics = {name: answer.code for name, answer in answers.items() if answer.code.heuristic}
+    against = {name: int(code) for name, code in heuristics.items() if code != wanted}
+    if against:
+        yield Tell(Heuristic(entry.gid, against))
+    for name in heuristics:
+        yield Verb(VerbName.FORGET, name, branch_of(entry.gid, name, entry.job))
+    if not against:
+        yield Tell(Done(entry.gid))
+    return answers
+
+
+def is_complete(code: XaCode, *, committed: bool) -> bool:
+    """Whether nothing remains to be done for a branch after this answer to the second phase."""
+    if code in (XaCode.OK, XaCode.NOTA) or code.heuristic:
+        return True
+    return code.rolled_back and not committed

@@ -1,0 +1,326 @@
+"""StateCore: what the state server decides. It records and orders, and never calls a resource manager.
+
+A connection owns the transactions that it has begun or claimed. When the connection ends, each of them waits for recovery; after
+a restart of the server all do. A transaction to recover is given to one connection of the same job and the same profile. While
+one waits, its job begins no new transaction: so recovery starts before new work.
+
+Every request yields one `Reaction`. The reply may be sent when the records up to and including the reaction's are durable; with
+`at_once` it may be sent before.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from understudy.xa.core.entry import (
+    Attempted,
+    Begun,
+    Decided,
+    Ended,
+    Entry,
+    Image,
+    Joined,
+    Met,
+    Record,
+    StartedBy,
+    apply,
+)
+from understudy.xa.core.pending import PendingTable
+from understudy.xa.core.wire import (
+    MAX_LISTED,
+    WIRE_VERSION,
+    Begin,
+    Claim,
+    Claimed,
+    Decide,
+    Done,
+    Failed,
+    Forget,
+    Hello,
+    Heuristic,
+    Join,
+    List,
+    Listing,
+    Nothing,
+    Ok,
+    Refused,
+    Release,
+    Reply,
+    Request,
+    Shown,
+    Started,
+    Take,
+)
+
+MAX_ATTEMPTS: Final = 10
+"""Failed recoveries after which a transaction is parked."""
+MAX_NAME: Final = 256
+_OK: Final = Ok()
+
+
+@attrs.frozen
+class Reaction:
+    """What follows from a request.
+
+    Attributes:
+        shard: whose status file takes the record, and for whose earlier records the reply waits.
+        record: to append; None if nothing changes.
+        at_once: the reply need not wait for the disk.
+    """
+
+    reply: Reply
+    shard: int
+    record: Record | None = None
+    at_once: bool = False
+
+
+@attrs.define
+class _Client:
+    """A connection that has said hello."""
+
+    hello: Hello
+    shard: int
+
+
+class StateCore:
+    """All shards of one server.
+
+    Args:
+        images: the entries of each shard, as its status file has them.
+        max_attempts: see `MAX_ATTEMPTS`.
+    """
+
+    def __init__(self, images: Sequence[Mapping[str, Entry]], max_attempts: int = MAX_ATTEMPTS) -> None:
+        self._shards: list[dict[str, Entry]] = [dict(image) for image in images]
+        self._max_attempts = max_attempts
+        self._pending = PendingTable()
+        self._owners: dict[str, int] = {}
+        self._shard_of: dict[str, int] = {}
+        self._clients: dict[int, _Client] = {}
+        for number, entries in enumerate(self._shards):
+            for entry in entries.values():
+                self._shard_of[entry.gid] = number
+                self._wait_for_recovery(entry)
+
+    def image(self, shard: int) -> list[Entry]:
+        """All entries of a shard."""
+        return list(self._shards[shard].values())
+
+    # -- connections --------------------------------------------------------------------------------------------------
+
+    def left(self, connection: int) -> None:
+        """A connection has ended: what it owned waits for recovery."""
+        self._clients.pop(connection, None)
+        for gid in [gid for gid, owner in self._owners.items() if owner == connection]:
+            del self._owners[gid]
+            self._wait_for_recovery(self._entry(gid))
+
+    def received(self, connection: int, request: Request, now_ms: int) -> Reaction:
+        """Decide on one request.
+
+        Args:
+            connection: a number that is not used twice.
+            request: what it says.
+            now_ms: wall clock.
+        """
+        if isinstance(request, Hello):
+            return self._hello(connection, request)
+        client = self._clients.get(connection)
+        if client is None:
+            return _refused(0, "protocol", "the first request of a connection is hello")
+        match request:
+            case Begin():
+                reaction = self._begin(connection, client, request, now_ms)
+            case Claim():
+                reaction = self._claim(connection, client)
+            case Take(gid):
+                reaction = self._take(connection, client, gid)
+            case List():
+                reaction = self._list(client, request, now_ms)
+            case Forget(gid):
+                reaction = self._forget(client, gid)
+            case _:
+                reaction = self._of_owner(connection, client, request, request.gid)
+        if reaction.record is not None:
+            self._apply(reaction.shard, reaction.record)
+        return reaction
+
+    def _hello(self, connection: int, hello: Hello) -> Reaction:
+        if hello.version != WIRE_VERSION:
+            return _refused(0, "version", f"this server speaks version {WIRE_VERSION}, the client {hello.version}")
+        if connection in self._clients:
+            return _refused(0, "protocol", "hello was said before")
+        for what in ("job", "profile", "fingerprint"):
+            if not 1 <= len(getattr(hello, what)) <= MAX_NAME:
+                return _refused(0, "protocol", f"{what} must have 1 to {MAX_NAME} characters")
+        loads = [0] * len(self._shards)
+        for client in self._clients.values():
+            loads[client.shard] += 1
+        shard = loads.index(min(loads))
+        self._clients[connection] = _Client(hello, shard)
+        if (other := self._of_other_profile(hello)) is not None:
+            return _refused(shard, "wrong_profile", _wrong(other, hello))
+        return Reaction(_OK, shard)
+
+    def _of_other_profile(self, hello: Hello) -> Entry | None:
+        """The first entry that waits for the job and was begun with other resource managers."""
+        for number in range(len(self._shards)):
+            gid = self._pending.peek(hello.job, number)
+            if gid is not None and self._entry(gid).fingerprint != hello.fingerprint:
+                return self._entry(gid)
+        return None
+
+    # -- recovery -----------------------------------------------------------------------------------------------------
+
+    def _claim(self, connection: int, client: _Client) -> Reaction:
+        """Own shard first, all of it; then the first other shard, to which the connection moves."""
+        job = client.hello.job
+        if not self._pending.has(job, client.shard):
+            client.shard = found if (found := self._pending.first_shard(job)) is not None else client.shard
+        gid = self._pending.peek(job, client.shard)
+        if gid is None:
+            return Reaction(Nothing(), client.shard)
+        entry = self._entry(gid)
+        if entry.fingerprint != client.hello.fingerprint:
+            return _refused(client.shard, "wrong_profile", _wrong(entry, client.hello))
+        self._pending.remove(job, client.shard, gid)
+        self._owners[gid] = connection
+        return Reaction(Claimed(entry), client.shard)
+
+    def _take(self, connection: int, client: _Client, gid: str) -> Reaction:
+        shard = self._shard_of.get(gid)
+        if shard is None:
+            return _refused(client.shard, "unknown", f"transaction {gid} is not known")
+        entry = self._entry(gid)
+        if entry.job != client.hello.job or entry.fingerprint != client.hello.fingerprint:
+            return _refused(shard, "wrong_profile", _wrong(entry, client.hello))
+        if gid in self._owners:
+            return _refused(shard, "not_owner", f"transaction {gid} is in use by a connected program")
+        if entry.heuristics:
+            return _refused(shard, "protocol", f"transaction {gid} is complete, heuristically: see it, then forget it")
+        if not entry.parked:
+            self._pending.remove(entry.job, shard, gid)
+        self._owners[gid] = connection
+        return Reaction(Claimed(entry), shard)
+
+    def _wait_for_recovery(self, entry: Entry) -> None:
+        if not entry.parked and not entry.heuristics:
+            self._pending.insert(entry.job, self._shard_of[entry.gid], entry.gid)
+
+    # -- the life of a transaction ------------------------------------------------------------------------------------
+
+    def _begin(self, connection: int, client: _Client, begin: Begin, now_ms: int) -> Reaction:
+        hello, shard = client.hello, client.shard
+        if self._pending.has(hello.job):
+            return _refused(shard, "recover_first", f"job {hello.job} has transactions to recover")
+        if begin.gid in self._shard_of:
+            return _refused(shard, "protocol", f"transaction {begin.gid} is known already")
+        if not 1 <= len(begin.gid) <= 64 or not begin.gid.isascii() or not begin.gid.isprintable():
+            return _refused(shard, "protocol", f"global id {begin.gid!r} is not 1 to 64 printable ASCII characters")
+        entry = Entry(
+            gid=begin.gid,
+            job=hello.job,
+            profile=hello.profile,
+            fingerprint=hello.fingerprint,
+            resources=list(begin.resources),
+            began_ms=now_ms,
+        )
+        self._owners[begin.gid] = connection
+        self._shard_of[begin.gid] = shard
+        return Reaction(_OK, shard, Begun(entry))
+
+    def _of_owner(  # noqa: PLR0911  # one for each request
+        self, connection: int, client: _Client, request: Request, gid: str
+    ) -> Reaction:
+        """A request about a transaction that the connection owns."""
+        shard = self._shard_of.get(gid)
+        if shard is None:
+            return _refused(client.shard, "unknown", f"transaction {gid} is not known")
+        if self._owners.get(gid) != connection:
+            return _refused(shard, "not_owner", f"transaction {gid} is not this connection's any more")
+        entry = self._entry(gid)
+        match request:
+            case Started(_, codes):
+                return Reaction(_OK, shard, StartedBy(gid, codes), at_once=True)
+            case Join(_, resource):
+                return Reaction(_OK, shard, Joined(gid, resource) if resource not in entry.resources else None)
+            case Decide():
+                return Reaction(_OK, shard, Decided(gid))
+            case Done():
+                # A transaction that met heuristic completions stays, though its other branches are done.
+                return Reaction(_OK, shard, None if entry.heuristics else Ended(gid), at_once=True)
+            case Heuristic(_, codes):
+                return Reaction(_OK, shard, Met(gid, codes))
+            case Release(_, reason):
+                return Reaction(_OK, shard, Attempted(gid, entry.attempts, reason, parked=False))
+            case Failed(_, reason):
+                attempts = entry.attempts + 1
+                return Reaction(_OK, shard, Attempted(gid, attempts, reason, parked=attempts >= self._max_attempts))
+            case _:
+                raise AssertionError(request)
+
+    def _apply(self, shard: int, record: Record) -> None:
+        assert not isinstance(record, Image)
+        apply(self._shards[shard], record)
+        match record:
+            case Ended(gid):
+                self._owners.pop(gid, None)
+                del self._shard_of[gid]
+            case Attempted(gid):
+                self._owners.pop(gid, None)
+                self._wait_for_recovery(self._entry(gid))
+            case _:
+                pass
+
+    def _forget(self, client: _Client, gid: str) -> Reaction:
+        shard = self._shard_of.get(gid)
+        if shard is None:
+            return _refused(client.shard, "unknown", f"transaction {gid} is not known")
+        entry = self._entry(gid)
+        if not entry.heuristics or gid in self._owners:
+            state = self._state(entry)
+            return _refused(shard, "protocol", f"transaction {gid} is {state}: only a heuristic one can be forgotten")
+        return Reaction(_OK, shard, Ended(gid))
+
+    # -- what is shown ------------------------------------------------------------------------------------------------
+
+    def _list(self, client: _Client, request: List, now_ms: int) -> Reaction:
+        gids = sorted(gid for gid, shard in self._shard_of.items() if request.job in ("", self._shards[shard][gid].job))
+        first = bisect.bisect_right(gids, request.after)
+        page = gids[first : first + MAX_LISTED]
+        shown = [Shown(self._entry(gid), self._state(self._entry(gid)), self._shard_of[gid]) for gid in page]
+        return Reaction(Listing(shown, first + len(page) < len(gids), now_ms), client.shard)
+
+    def _state(self, entry: Entry) -> str:
+        if entry.gid in self._owners:
+            return "active"
+        if entry.heuristics:
+            return "heuristic"
+        return "parked" if entry.parked else "pending"
+
+    def counts(self) -> dict[str, int]:
+        """How many entries are in each state."""
+        found = dict.fromkeys(("active", "pending", "parked", "heuristic"), 0)
+        for entries in self._shards:
+            for entry in entries.values():
+                found[self._state(entry)] += 1
+        return found
+
+    def _entry(self, gid: str) -> Entry:
+        return self._shards[self._shard_of[gid]][gid]
+
+
+def _refused(shard: int, code: str, text: str) -> Reaction:
+    return Reaction(Refused(code, text), shard)
+
+
+def _wrong(entry: Entry, hello: Hello) -> str:
+    return (
+        f"transaction {entry.gid} of job {entry.job} was begun with profile {entry.profile!r} (fingerprint "
+        f"{entry.fingerprint}), and this is profile {hello.profile!r} (fingerprint {hello.fingerprint}) of job "
+        f"{hello.job}: nothing was changed"
+    )

@@ -1,0 +1,150 @@
+"""StatusFile: the status file of one shard on a disk, engine `journal`.
+
+Files are named ``status-SHARD.GENERATION``. A new generation starts with an image of all entries: it is written under another
+name, made durable, renamed, and then the earlier generation is removed. The newest generation is the only one that counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from understudy.xa.core.entry import Entry, Record
+from understudy.xa.core.errors import StatusFileError
+from understudy.xa.core.status_log import frame, image_frame, replay
+
+ROTATE_OCTETS: Final = 4 << 20
+"""A file that is larger, and more than twice the size that it began with, is followed by a new generation."""
+_NAME: Final = re.compile(r"status-(\d+)\.(\d+)(\.new)?")
+
+
+class Disk(Protocol):
+    """A folder. Nothing is durable before `sync` of the file and, for names, `sync_names`."""
+
+    def names(self) -> list[str]: ...
+
+    def read(self, name: str) -> bytes: ...
+
+    def append(self, name: str, octets: bytes) -> None:
+        """Create the file if there is none."""
+
+    def truncate(self, name: str, length: int) -> None: ...
+
+    def sync(self, name: str) -> None: ...
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def remove(self, name: str) -> None: ...
+
+    def sync_names(self) -> None: ...
+
+
+class StatusFile:
+    """The records of one shard.
+
+    Attributes:
+        sequence: of the last frame that was appended.
+        durable: of the last frame that is durable.
+    """
+
+    def __init__(self, disk: Disk, shard: int, *, rotate_octets: int = ROTATE_OCTETS) -> None:
+        self._disk = disk
+        self._shard = shard
+        self._rotate_octets = rotate_octets
+        self._generation = 0
+        self._octets = 0
+        self._image_octets = 0
+        self.sequence = 0
+        self.durable = 0
+
+    @property
+    def name(self) -> str:
+        return f"status-{self._shard}.{self._generation}"
+
+    def open(self) -> dict[str, Entry]:
+        """Read what is there, cut a torn end, or format a new file; returns the entries.
+
+        Raises:
+            StatusFileError: the file is damaged; it is left as it is.
+        """
+        generations = self._generations()
+        if not generations:
+            self._write_generation(0, [])
+            return {}
+        self._generation = max(generations)
+        data = self._disk.read(self.name)
+        found = replay(data, self.name, self._shard)
+        if found.good_octets < len(data):
+            self._disk.truncate(self.name, found.good_octets)
+        self._disk.sync(self.name)  # what was read may still be in the cache of the system alone
+        self.sequence = self.durable = found.sequence
+        self._octets = found.good_octets
+        self._image_octets = len(image_frame(0, self._shard, list(found.entries.values())))
+        self._remove_others()
+        return found.entries
+
+    def append(self, records: Sequence[Record]) -> int:
+        """Append a group of records; returns the sequence number to wait for."""
+        octets = frame(self.sequence + 1, self.durable, records)
+        self._disk.append(self.name, octets)
+        self.sequence += 1
+        self._octets += len(octets)
+        return self.sequence
+
+    def sync(self) -> None:
+        """Make durable what has been appended."""
+        upto = self.sequence
+        self._disk.sync(self.name)
+        self.durable = upto
+
+    @property
+    def wants_rotation(self) -> bool:
+        return self._octets > max(self._rotate_octets, 2 * self._image_octets)
+
+    def rotate(self, entries: Sequence[Entry]) -> None:
+        """Go on in a new generation that starts with these entries: those that all appended records make."""
+        self._write_generation(self._generation + 1, entries)
+        self._remove_others()
+
+    def _write_generation(self, generation: int, entries: Sequence[Entry]) -> None:
+        image = image_frame(self.sequence + 1, self._shard, entries)
+        final = f"status-{self._shard}.{generation}"
+        new = f"{final}.new"
+        if new in self._disk.names():  # of a crash
+            self._disk.remove(new)
+        self._disk.append(new, image)
+        self._disk.sync(new)
+        self._disk.rename(new, final)
+        self._disk.sync_names()
+        self._generation = generation
+        self.sequence += 1
+        self.durable = self.sequence
+        self._octets = self._image_octets = len(image)
+
+    def _generations(self) -> list[int]:
+        found = []
+        for name in self._disk.names():
+            match = _NAME.fullmatch(name)
+            if match is not None and int(match[1]) == self._shard and match[3] is None:
+                found.append(int(match[2]))
+        return found
+
+    def _remove_others(self) -> None:
+        for name in self._disk.names():
+            match = _NAME.fullmatch(name)
+            if match is not None and int(match[1]) == self._shard and name != self.name:
+                self._disk.remove(name)
+
+
+def shards_on(disk: Disk) -> int:
+    """How many shards a folder has; 0 if it is new.
+
+    Raises:
+        StatusFileError: the file of a shard is missing.
+    """
+    found = {int(match[1]) for name in disk.names() if (match := _NAME.fullmatch(name)) and match[3] is None}
+    if found and found != set(range(max(found) + 1)):
+        missing = sorted(set(range(max(found) + 1)) - found)
+        raise StatusFileError(f"there are status files of shards {sorted(found)}, and none of {missing}")
+    return len(found)

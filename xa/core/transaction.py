@@ -1,0 +1,371 @@
+"""GlobalTransaction: what a transaction manager does, step by step, from begin to its end.
+
+The order is what makes it safe (X/Open CAE C193; presumed abort):
+
+1. ``Begin`` is durable on the state server before any branch is started, ``Join`` before a further one is.
+2. All branches are prepared before the decision.
+3. The decision to commit is durable before the first branch is committed. A rollback is not recorded: what has no decision is
+   rolled back by recovery.
+4. ``Done`` is told when all branches are complete. If it is lost, recovery finds no branch, and that is the same.
+
+A transaction with one branch commits in one phase: that resource manager decides. A branch that answers RDONLY to prepare has
+nothing to commit. If the answer to the decision is lost, nothing more is done to any branch: the record decides.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from understudy.xa.core.codes import Answer, XaCode
+from understudy.xa.core.errors import (
+    OutcomeUnknownError,
+    ProtocolError,
+    RecoverFirstError,
+    RolledBackError,
+    StateServerError,
+    StateServerLostError,
+)
+from understudy.xa.core.finish import finished
+from understudy.xa.core.heuristics import heuristic_error
+from understudy.xa.core.steps import Flag, Steps, Tell, Verb, VerbName
+from understudy.xa.core.wire import Begin, Decide, Done, Heuristic, Join, Ok, Refused, Release, Request, Started
+from understudy.xa.core.xid import Xid, branch_of
+
+
+class TxState(enum.Enum):
+    """Of a transaction."""
+
+    NEW = "new"
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    OVER = "over"
+
+
+class BranchState(enum.Enum):
+    """Of a branch: distinct from the transaction's state, since branches come and go while the transaction lives."""
+
+    ACTIVE = "active"
+    ENDED = "ended"
+    PREPARED = "prepared"
+    COMPLETE = "complete"
+
+
+class Outcome(enum.Enum):
+    """How a transaction was committed.
+
+    COMMITTED: all branches are committed.
+    READ_ONLY: no branch had anything to commit.
+    COMMIT_PENDING: the decision is durable; a branch could not be reached, and recovery commits it.
+    """
+
+    COMMITTED = "committed"
+    READ_ONLY = "read only"
+    COMMIT_PENDING = "commit pending"
+
+
+@attrs.define
+class GlobalTransaction:
+    """One transaction over several resource managers. Each method is a generator of steps.
+
+    Args:
+        gid: the global id.
+        job: the container in which it is recovered.
+
+    Attributes:
+        branches: resource manager to the state of its branch, in the order of their start.
+        state: an illegal call raises `ProtocolError` and changes nothing.
+    """
+
+    gid: str
+    job: str
+    branches: dict[str, BranchState] = attrs.field(factory=dict, init=False)
+    state: TxState = attrs.field(default=TxState.NEW, init=False)
+
+    @property
+    def all_complete(self) -> bool:
+        """Whether no branch remains to be completed."""
+        return all(state is BranchState.COMPLETE for state in self.branches.values())
+
+    def xid(self, resource: str) -> Xid:
+        """The branch of a resource manager."""
+        return branch_of(self.gid, resource, self.job)
+
+    # -- the work -----------------------------------------------------------------------------------------------------
+
+    def begin(self, resources: Iterable[str]) -> Steps[None]:
+        """Record the transaction, and start its branches.
+
+        Raises:
+            ProtocolError: it has begun already.
+            RecoverFirstError: the job has transactions to recover; no branch was started.
+            StateServerError: the server refused, or its answer is lost; no branch was started.
+            RolledBackError: a resource manager refused to start; the others are rolled back.
+        """
+        self._require("begin", TxState.NEW)
+        names = list(resources)
+        self.state = TxState.OVER  # until the record is there
+        self._must((yield Tell(Begin(self.gid, names))))
+        self.state = TxState.ACTIVE
+        answers: dict[str, Answer] = {}
+        for name in names:
+            answers[name] = yield from self._start(name)
+            if answers[name].code != XaCode.OK:
+                break
+        yield from self._tell_or_roll_back(Started(self.gid, {name: int(code) for name, (code, _) in answers.items()}))
+        yield from self._roll_back_if({name: answer for name, answer in answers.items() if answer.code != XaCode.OK})
+
+    def join(self, resource: str) -> Steps[None]:
+        """Start the branch of one more resource manager, or go on with one that has left.
+
+        Raises:
+            ProtocolError, RolledBackError: as :meth:`begin`. A lost record rolls back, too.
+        """
+        self._require("join", TxState.ACTIVE)
+        state = self.branches.get(resource)
+        if state is BranchState.ACTIVE:
+            return
+        if state is None:
+            yield from self._tell_or_roll_back(Join(self.gid, resource))
+        answer = yield from self._start(resource, Flag.NONE if state is None else Flag.JOIN)
+        yield from self._roll_back_if({resource: answer} if answer.code != XaCode.OK else {})
+
+    def leave(self, resource: str) -> Steps[None]:
+        """End the association with a resource manager; its branch stays part of the transaction."""
+        self._require("leave", TxState.ACTIVE)
+        if self.branches.get(resource) is not BranchState.ACTIVE:
+            raise ProtocolError(f"transaction {self.gid}: resource manager {resource!r} is not working on it")
+        yield from self._roll_back_if((yield from self._end([resource])))
+
+    def suspend(self) -> Steps[None]:
+        """Dissociate the thread or task from the transaction."""
+        self._require("suspend", TxState.ACTIVE)
+        failures: dict[str, Answer] = {}
+        for name in self._in_state(BranchState.ACTIVE):
+            answer: Answer = yield Verb(VerbName.END, name, self.xid(name), Flag.SUSPEND)
+            if answer.code != XaCode.OK:
+                failures[name] = answer
+        yield from self._roll_back_if(failures)
+        self.state = TxState.SUSPENDED
+
+    def resume(self) -> Steps[None]:
+        """Associate the thread or task with the transaction again."""
+        self._require("resume", TxState.SUSPENDED)
+        self.state = TxState.ACTIVE
+        failures: dict[str, Answer] = {}
+        for name in self._in_state(BranchState.ACTIVE):
+            answer: Answer = yield Verb(VerbName.START, name, self.xid(name), Flag.RESUME)
+            if answer.code != XaCode.OK:
+                failures[name] = answer
+        yield from self._roll_back_if(failures)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def rollback(self) -> Steps[None]:
+        """Roll back all branches.
+
+        Raises:
+            HeuristicError: a branch was committed heuristically.
+        """
+        self._require("rollback", TxState.ACTIVE, TxState.SUSPENDED)
+        if self.state is TxState.SUSPENDED:  # a resource manager ends only what is associated
+            try:
+                yield from self.resume()
+            except RolledBackError:
+                return
+        yield from self._end(self._in_state(BranchState.ACTIVE))
+        yield from self._roll_back_all()
+
+    def commit(self) -> Steps[Outcome]:
+        """Commit all branches, or none.
+
+        Returns:
+            How; see `Outcome`.
+
+        Raises:
+            RolledBackError: a resource manager or the state server refused.
+            OutcomeUnknownError: the answer to the decision is lost.
+            HeuristicError: a resource manager decided on its own.
+        """
+        self._require("commit", TxState.ACTIVE)
+        yield from self._roll_back_if((yield from self._end(self._in_state(BranchState.ACTIVE))))
+        if len(self.branches) == 1:
+            return (yield from self._commit_in_one_phase(next(iter(self.branches))))
+        yield from self._prepare_all()
+        if not (prepared := self._in_state(BranchState.PREPARED)):
+            yield from self._over(Done(self.gid))
+            return Outcome.READ_ONLY
+        yield from self._decide()
+        return (yield from self._commit_all(prepared))
+
+    def _prepare_all(self) -> Steps[None]:
+        for name in list(self.branches):
+            answer: Answer = yield Verb(VerbName.PREPARE, name, self.xid(name))
+            if answer.code == XaCode.OK:
+                self.branches[name] = BranchState.PREPARED
+            elif answer.code == XaCode.RDONLY:
+                self.branches[name] = BranchState.COMPLETE
+            else:
+                if answer.code.rolled_back:
+                    self.branches[name] = BranchState.COMPLETE
+                yield from self._roll_back_if({name: answer})
+
+    def _decide(self) -> Steps[None]:
+        try:
+            reply = yield Tell(Decide(self.gid))
+        except StateServerLostError as error:
+            self.state = TxState.OVER
+            raise OutcomeUnknownError(
+                f"transaction {self.gid} is prepared and the answer to its decision is lost ({error}); "
+                "the recovery of its job completes it as the state server's record says"
+            ) from error
+        if isinstance(reply, Refused):
+            yield from self._roll_back_all()
+            raise RolledBackError(self.gid, {"": f"the state server refused the decision: {reply.text}"})
+
+    def _commit_all(self, prepared: list[str]) -> Steps[Outcome]:
+        failed: dict[str, Answer] = {}
+        heuristics: dict[str, Answer] = {}
+        for name in prepared:
+            answer = yield from finished(Verb(VerbName.COMMIT, name, self.xid(name)))
+            if answer.code == XaCode.NOTA and (yield from self._told(Heuristic(self.gid, {name: int(XaCode.HEURHAZ)}))):
+                # This client still owns the transaction, so no recovery has committed the branch.
+                answer = Answer(XaCode.HEURHAZ, "the prepared branch is gone: completed by hand")
+            if answer.code.heuristic:
+                heuristics[name] = answer
+            elif answer.code == XaCode.OK:
+                self.branches[name] = BranchState.COMPLETE
+            else:
+                failed[name] = answer
+        yield from self._settle(heuristics, failed, committed=True)
+        return Outcome.COMMIT_PENDING if failed else Outcome.COMMITTED
+
+    def _commit_in_one_phase(self, name: str) -> Steps[Outcome]:
+        answer: Answer = yield Verb(VerbName.COMMIT, name, self.xid(name), Flag.ONE_PHASE)
+        if answer.code in (XaCode.OK, XaCode.RDONLY):
+            self.branches[name] = BranchState.COMPLETE
+            yield from self._over(Done(self.gid))
+            return Outcome.COMMITTED if answer.code == XaCode.OK else Outcome.READ_ONLY
+        if answer.code.heuristic:
+            yield from self._settle({name: answer}, {}, committed=True)
+            return Outcome.COMMITTED
+        if answer.code == XaCode.RMFAIL:
+            yield from self._over(Release(self.gid, f"{name}: {answer}"))
+            raise OutcomeUnknownError(
+                f"transaction {self.gid}: {name} was asked to commit in one phase and its answer is lost ({answer})"
+            )
+        yield from self._roll_back_all()
+        raise RolledBackError(self.gid, {name: str(answer)})
+
+    # -- rollback -----------------------------------------------------------------------------------------------------
+
+    def _roll_back_if(self, failures: Mapping[str, Answer]) -> Steps[None]:
+        """Roll back and say why, if there is a reason."""
+        if failures:
+            yield from self._end(self._in_state(BranchState.ACTIVE))
+            yield from self._roll_back_all()
+            raise RolledBackError(self.gid, {name: str(answer) for name, answer in failures.items()})
+
+    def _roll_back_all(self) -> Steps[None]:
+        failed: dict[str, Answer] = {}
+        heuristics: dict[str, Answer] = {}
+        for name, state in list(self.branches.items()):
+            if state is BranchState.COMPLETE:
+                continue
+            answer = yield from finished(Verb(VerbName.ROLLBACK, name, self.xid(name)))
+            if answer.code.heuristic:
+                heuristics[name] = answer
+            elif answer.code in (XaCode.OK, XaCode.NOTA) or answer.code.rolled_back:
+                self.branches[name] = BranchState.COMPLETE
+            else:
+                failed[name] = answer
+        yield from self._settle(heuristics, failed, committed=False)
+
+    def _settle(
+        self, heuristics: Mapping[str, Answer], failed: Mapping[str, Answer], *, committed: bool
+    ) -> Steps[None]:
+        """Tell the state server how it went. What was completed heuristically as it was decided is no error."""
+        wanted = XaCode.HEURCOM if committed else XaCode.HEURRB
+        against = {name: answer for name, answer in heuristics.items() if answer.code != wanted}
+        known = not against or (
+            yield from self._told(Heuristic(self.gid, {name: int(answer.code) for name, answer in against.items()}))
+        )
+        for name in heuristics if known else ():  # what is recorded nowhere is not to be forgotten
+            yield Verb(VerbName.FORGET, name, self.xid(name))
+        if failed:
+            yield from self._over(Release(self.gid, "; ".join(f"{name}: {answer}" for name, answer in failed.items())))
+        elif not against:
+            yield from self._over(Done(self.gid))
+        self.state = TxState.OVER
+        if against:
+            as_decided = any(state is BranchState.COMPLETE for state in self.branches.values())
+            raise heuristic_error(self.gid, against, committed=committed, as_decided=as_decided)
+
+    # -- small steps --------------------------------------------------------------------------------------------------
+
+    def _start(self, name: str, flags: Flag = Flag.NONE) -> Steps[Answer]:
+        answer: Answer = yield Verb(VerbName.START, name, self.xid(name), flags)
+        if answer.code == XaCode.OK:
+            self.branches[name] = BranchState.ACTIVE
+        elif answer.code == XaCode.RMFAIL:
+            self.branches[name] = BranchState.ENDED  # it may have been started
+        return answer
+
+    def _end(self, names: Iterable[str]) -> Steps[dict[str, Answer]]:
+        """End the association of branches; returns what was not OK."""
+        failures: dict[str, Answer] = {}
+        for name in names:
+            self.branches[name] = BranchState.ENDED
+            answer: Answer = yield Verb(VerbName.END, name, self.xid(name))
+            if answer.code != XaCode.OK:
+                failures[name] = answer
+        return failures
+
+    def _tell_or_roll_back(self, request: Request) -> Steps[None]:
+        """Tell the state server; if it does not take it, roll back.
+
+        Raises:
+            RolledBackError: it did not.
+        """
+        try:
+            reply = yield Tell(request)
+        except StateServerLostError as error:
+            reason = str(error)
+        else:
+            if isinstance(reply, Ok):
+                return
+            reason = f"the state server refused: {reply.text}"
+        yield from self._end(self._in_state(BranchState.ACTIVE))
+        yield from self._roll_back_all()
+        raise RolledBackError(self.gid, {"": reason})
+
+    def _told(self, request: Request) -> Steps[bool]:
+        """Tell the state server what it need not have heard: without it recovery asks the resource managers again.
+
+        Returns:
+            Whether the server took it.
+        """
+        try:
+            reply = yield Tell(request)
+        except StateServerLostError:
+            return False
+        return isinstance(reply, Ok)
+
+    def _over(self, request: Request) -> Steps[None]:
+        self.state = TxState.OVER
+        yield from self._told(request)
+
+    def _must(self, reply: object) -> None:
+        if isinstance(reply, Refused):
+            if reply.code == "recover_first":
+                raise RecoverFirstError(reply.text)
+            raise StateServerError(f"the state server refused transaction {self.gid}: {reply.text}")
+
+    def _in_state(self, state: BranchState) -> list[str]:
+        return [name for name, found in self.branches.items() if found is state]
+
+    def _require(self, verb: str, *states: TxState) -> None:
+        if self.state not in states:
+            raise ProtocolError(f"transaction {self.gid} is {self.state.value}: {verb} is out of turn")

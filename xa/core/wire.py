@@ -1,0 +1,203 @@
+"""What a transaction manager and the state server say to each other: one JSON object a line, strictly request and reply.
+
+The server needs no address, user or password of a resource manager, and is told none: a resource manager is a name to it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from understudy.xa.core.entry import Entry
+
+WIRE_VERSION: Final = 1
+MAX_LINE_OCTETS: Final = 1 << 20
+MAX_LISTED: Final = 500
+"""Entries of one page of a list."""
+
+
+class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="say", tag=str.lower):
+    pass
+
+
+class Hello(_Message, frozen=True):
+    """The first request of a connection.
+
+    Attributes:
+        fingerprint: digest of the profile's resource managers; see `profile`.
+        client: host and process of the program, for people.
+    """
+
+    version: int
+    job: str
+    profile: str
+    fingerprint: str
+    client: str = ""
+
+
+class Begin(_Message, frozen=True):
+    """Record a transaction and the resource managers that it will start. Answered when durable."""
+
+    gid: str
+    resources: list[str]
+
+
+class Started(_Message, frozen=True):
+    """What the resource managers answered to start."""
+
+    gid: str
+    codes: dict[str, int]
+
+
+class Join(_Message, frozen=True):
+    """Record one more resource manager of a transaction, before it is started. Answered when durable."""
+
+    gid: str
+    resource: str
+
+
+class Decide(_Message, frozen=True):
+    """Record the decision to commit. Answered when durable; no branch is committed before."""
+
+    gid: str
+
+
+class Done(_Message, frozen=True):
+    """All branches are completed: the entry goes."""
+
+    gid: str
+
+
+class Release(_Message, frozen=True):
+    """A branch is not completed yet, and this client does not go on: recovery completes it."""
+
+    gid: str
+    reason: str
+
+
+class Heuristic(_Message, frozen=True):
+    """Record heuristic completions. The entry stays, for an operator to see, until `Forget`. Answered when durable."""
+
+    gid: str
+    codes: dict[str, int]
+
+
+class Claim(_Message, frozen=True):
+    """Ask for one transaction of the job that is to be recovered."""
+
+
+class Failed(_Message, frozen=True):
+    """The recovery of a claimed transaction failed."""
+
+    gid: str
+    reason: str
+
+
+class List(_Message, frozen=True):
+    """Ask for a page of entries, in the order of global ids.
+
+    Attributes:
+        after: a global id; "" for the first page.
+        job: only of this job; "" for all.
+    """
+
+    after: str = ""
+    job: str = ""
+
+
+class Take(_Message, frozen=True):
+    """Claim one named entry of this connection's job, parked or not, for an operator."""
+
+    gid: str
+
+
+class Forget(_Message, frozen=True):
+    """Drop a heuristic entry. Refused for any other."""
+
+    gid: str
+
+
+Request = Hello | Begin | Started | Join | Decide | Done | Release | Heuristic | Claim | Failed | List | Take | Forget
+
+
+class Ok(_Message, frozen=True):
+    """Done, and durable where the request says so."""
+
+
+class Refused(_Message, frozen=True):
+    """Not done.
+
+    Attributes:
+        code: `wrong_profile`, `recover_first`, `unknown`, `not_owner`, `protocol` or `version`.
+    """
+
+    code: str
+    text: str
+
+
+class Claimed(_Message, frozen=True):
+    """A transaction to recover: only this connection has it."""
+
+    entry: Entry
+
+
+class Nothing(_Message, frozen=True):
+    """There is nothing to recover."""
+
+
+class Shown(_Message, frozen=True):
+    """One entry of a list.
+
+    Attributes:
+        state: active, pending, recovering, parked or heuristic.
+    """
+
+    entry: Entry
+    state: str
+    shard: int
+
+
+class Listing(_Message, frozen=True):
+    """A page of entries.
+
+    Attributes:
+        more: there are further ones.
+        now_ms: the server's clock, for ages.
+    """
+
+    entries: list[Shown]
+    more: bool
+    now_ms: int
+
+
+Reply = Ok | Refused | Claimed | Nothing | Listing
+
+_requests: Final = msgspec.json.Decoder(Request)
+_replies: Final = msgspec.json.Decoder(Reply)
+_encoder: Final = msgspec.json.Encoder()
+
+
+def line_of(message: Request | Reply) -> bytes:
+    """The message as a line, with its end."""
+    return _encoder.encode(message) + b"\n"
+
+
+def request_of(line: bytes) -> Request:
+    """The request of a line.
+
+    Raises:
+        msgspec.MsgspecError: the line is no request.
+    """
+    request: Request = _requests.decode(line)
+    return request
+
+
+def reply_of(line: bytes) -> Reply:
+    """The reply of a line.
+
+    Raises:
+        msgspec.MsgspecError: the line is no reply.
+    """
+    reply: Reply = _replies.decode(line)
+    return reply

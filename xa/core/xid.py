@@ -1,0 +1,70 @@
+"""Names of transactions and branches.
+
+A transaction is named by its global id: 64 hexadecimal digits, those of a time-based and of a random UUID. A branch is named by
+the format id of this manager, the global id, and a branch id: the name of the resource manager and a digest of the job. So the
+branches that a resource manager lists can be told apart by program, job and resource manager without the state server.
+
+All of it is printable ASCII, since resource managers and tools print ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final, NamedTuple
+
+FORMAT_ID: Final = 0x55584131
+"""``UXA1``: the branches of this transaction manager."""
+MAX_ID_OCTETS: Final = 64
+JOB_DIGITS: Final = 16
+
+
+class Xid(NamedTuple):
+    """The name of a branch.
+
+    Attributes:
+        format_id: 0 to 2**31 - 1; says which program made the ids.
+        global_id: of the transaction, 1 to 64 octets.
+        branch_id: of the branch, 1 to 64 octets.
+    """
+
+    format_id: int
+    global_id: bytes
+    branch_id: bytes
+
+    def __str__(self) -> str:
+        return f"{self.format_id}:{printable(self.global_id)}:{printable(self.branch_id)}"
+
+    @property
+    def is_ours(self) -> bool:
+        return self.format_id == FORMAT_ID
+
+    @property
+    def job_digits(self) -> str:
+        """The digest of the job, of a branch of this manager."""
+        return self.branch_id.rpartition(b".")[2].decode("ascii", "replace")
+
+
+def printable(octets: bytes) -> str:
+    """The octets as text; each that is no visible ASCII character, and ``%``, as ``%XX``."""
+    return "".join(chr(octet) if 0x21 <= octet <= 0x7E and octet != 0x25 else f"%{octet:02X}" for octet in octets)
+
+
+def global_id(time_based: bytes, at_random: bytes) -> str:
+    """The global id of a new transaction: 64 characters.
+
+    Args:
+        time_based: the 16 octets of a UUID of version 1.
+        at_random: the 16 octets of a UUID of version 4.
+    """
+    assert len(time_based) == len(at_random) == 16
+    return time_based.hex() + at_random.hex()
+
+
+def job_digits(job: str) -> str:
+    """The digest of a job that stands in branch ids: 16 hexadecimal digits."""
+    return hashlib.blake2b(job.encode(), digest_size=JOB_DIGITS // 2).hexdigest()
+
+
+def branch_of(gid: str, resource: str, job: str) -> Xid:
+    """The branch of one resource manager in a transaction."""
+    return Xid(FORMAT_ID, gid.encode("ascii"), f"{resource}.{job_digits(job)}".encode("ascii"))

@@ -1,0 +1,133 @@
+"""What accounts and queue hold, and which branches are in doubt."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import amqp
+import attrs
+
+from understudy.xa.demo.stage import QUEUE
+from understudy.xa.link import StateLink
+from understudy.xa.manager import TransactionManager
+from understudy.xa.resource_managers.factory import make_resource_manager
+from understudy.xa.resource_managers.port import ResourceManager
+
+ACCOUNTS: Final = 10
+OPENING_BALANCE: Final = 1000
+TOTAL: Final = ACCOUNTS * OPENING_BALANCE
+PERSISTENT: Final = 2
+
+
+@attrs.frozen(kw_only=True)
+class Books:
+    """All counts of one moment.
+
+    Attributes:
+        doubled: messages that stand in the queue, or that were paid out, twice.
+        in_doubt: branches that a resource manager lists.
+        waiting: transactions that the state server has.
+    """
+
+    in_accounts: int
+    in_queue: int
+    messages: int
+    ledger_rows: int
+    doubled: int
+    in_doubt: int
+    waiting: int
+
+    @property
+    def problems(self) -> list[str]:
+        """What does not hold; empty if all is well."""
+        found = []
+        if self.in_accounts + self.in_queue != TOTAL:
+            found.append(f"accounts hold {self.in_accounts}, the queue {self.in_queue}: together not {TOTAL}")
+        if self.doubled:
+            found.append(f"{self.doubled} amounts are there twice")
+        if self.in_doubt:
+            found.append(f"{self.in_doubt} branches are in doubt")
+        if self.waiting:
+            found.append(f"{self.waiting} transactions wait on the state server")
+        return found
+
+
+def open_books(manager: TransactionManager) -> None:
+    """Make accounts and queue."""
+    bank, queues = opened(manager, "bank"), opened(manager, "queues")
+    connection = bank.resource
+    connection.execute("CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL CHECK (balance >= 0))")
+    connection.execute("CREATE TABLE ledger (gid text PRIMARY KEY, paid_in text UNIQUE, amount int NOT NULL)")
+    connection.execute(
+        "INSERT INTO account SELECT id, %s FROM generate_series(1, %s) AS id", (OPENING_BALANCE, ACCOUNTS)
+    )
+    connection.commit()
+    queues.resource.queue_declare(QUEUE, durable=True, auto_delete=False)
+    bank.close()
+    queues.close()
+
+
+def read_books(manager: TransactionManager) -> Books:
+    """Count everything. What is taken from the queue goes back when the connection closes."""
+    bank, queues = opened(manager, "bank"), opened(manager, "queues")
+    in_doubt = len(bank.recover()) + len(queues.recover())
+    row = bank.resource.execute("SELECT (SELECT sum(balance) FROM account), count(*) FROM ledger").fetchone()
+    paid_in = {gid for (gid,) in bank.resource.execute("SELECT paid_in FROM ledger WHERE paid_in IS NOT NULL")}
+    bank.resource.rollback()
+    queued = []
+    while (message := queues.resource.basic_get(QUEUE)) is not None:
+        queued.append(json.loads(message.body))
+    names = [one["gid"] for one in queued]
+    doubled = len(names) - len(set(names)) + len(paid_in.intersection(names))
+    bank.close()
+    queues.close()
+    return Books(
+        in_accounts=int(row[0]),
+        in_queue=sum(one["amount"] for one in queued),
+        messages=len(queued),
+        ledger_rows=int(row[1]),
+        doubled=doubled,
+        in_doubt=in_doubt,
+        waiting=_waiting(manager),
+    )
+
+
+def withdraw(transaction: Any, account: int, amount: int) -> None:
+    """Take from an account and publish a message with the amount."""
+    connection = transaction.resource("bank")
+    connection.execute("UPDATE account SET balance = balance - %s WHERE id = %s", (amount, account))
+    connection.execute("INSERT INTO ledger VALUES (%s, NULL, %s)", (transaction.gid, -amount))
+    body = json.dumps({"gid": transaction.gid, "amount": amount})
+    message = amqp.Message(body, delivery_mode=PERSISTENT)
+    transaction.resource("queues").basic_publish(message, exchange="", routing_key=QUEUE)
+
+
+def deposit(transaction: Any, account: int) -> bool:
+    """Take a message and add its amount to an account; False if the queue is empty."""
+    channel = transaction.resource("queues")
+    message = channel.basic_get(QUEUE)
+    if message is None:
+        return False
+    paid = json.loads(message.body)
+    connection = transaction.resource("bank")
+    connection.execute("UPDATE account SET balance = balance + %s WHERE id = %s", (paid["amount"], account))
+    connection.execute("INSERT INTO ledger VALUES (%s, %s, %s)", (transaction.gid, paid["gid"], paid["amount"]))
+    channel.basic_ack(message.delivery_tag)
+    return True
+
+
+def opened(manager: TransactionManager, name: str) -> ResourceManager:
+    """A resource manager of the profile, beside all transactions."""
+    resource = make_resource_manager(manager.profile.resource(name))
+    resource.open()
+    return resource
+
+
+def _waiting(manager: TransactionManager) -> int:
+    profile = manager.profile
+    link = StateLink(profile.state_server, job="books", profile=profile.name, fingerprint=profile.fingerprint)
+    try:
+        return len(link.entries()[0])
+    finally:
+        link.close()

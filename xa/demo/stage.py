@@ -1,0 +1,168 @@
+"""Stage: broker, database, state server and workers as processes of this host, killed and started again by their ids."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from understudy.xa.core.errors import XaError
+from understudy.xa.postgresql_server import PostgresServer
+
+START_S: Final = 30.0
+STOP_S: Final = 20.0
+QUEUE: Final = "transit"
+
+
+class StageError(XaError):
+    """A server does not come up."""
+
+
+class Service:
+    """One process with a log; ``end`` waits for it to accept connections at its port."""
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path, port: int) -> None:
+        self.name = name
+        self._command = list(command)
+        self._folder = folder
+        self._port = port
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it accepts connections.
+
+        Raises:
+            StageError: it ends, or does not accept in time.
+        """
+        self._process = spawn(self._command, self._folder, self.name)
+        deadline = time.monotonic() + START_S
+        while not _accepts(self._port):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise StageError(f"{self.name} does not come up; see {self._folder / self.name}.log")
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(STOP_S)
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that does not help."""
+        if self._process is not None:
+            end(self._process)
+
+
+class Stage:
+    """Everything but the workers, for the time of a ``with``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.profiles = folder / "xa.toml"
+        broker_port, state_port = free_port(), free_port()
+        self.postgresql = PostgresServer(folder / "postgresql")
+        broker_file = folder / "broker.toml"
+        broker_file.write_text(
+            f'[broker]\nid = "b1"\ndata = "broker"\n[amqp]\nport = {broker_port}\n[http]\nport = 0\n'
+            "[journal]\nreserve_bytes = 0\n",
+            encoding="utf-8",
+        )
+        self.broker = Service("broker", [understudy(), "serve", "--config", str(broker_file)], folder, broker_port)
+        self.state_server = Service(
+            "state-server",
+            [understudy(), "state-server", "--data", str(folder / "state"), "--listen", f"127.0.0.1:{state_port}",
+             "--max-attempts", "1000"],
+            folder, state_port,
+        )  # fmt: skip
+        self._write_profiles(broker_port, state_port)
+
+    def _write_profiles(self, broker_port: int, state_port: int) -> None:
+        keys = "\n".join(f"{key} = {json.dumps(value)}" for key, value in self.postgresql.options.items())
+        self.profiles.write_text(
+            f'[[state_servers]]\nid = "main"\naddress = "127.0.0.1:{state_port}"\n\n'
+            '[[profiles]]\nname = "demo"\nstate_server = "main"\n\n'
+            f'[[profiles.resource_managers]]\nname = "bank"\nkind = "postgresql"\n{keys}\n\n'
+            '[[profiles.resource_managers]]\nname = "queues"\nkind = "amqp"\n'
+            f'addresses = ["127.0.0.1:{broker_port}"]\n',
+            encoding="utf-8",
+        )
+        self.profiles.chmod(0o600)
+
+    def __enter__(self) -> Self:
+        try:
+            self.postgresql.create()
+            self.postgresql.start()
+            self.broker.start()
+            self.state_server.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for server in (self.state_server, self.broker, self.postgresql):
+            server.stop()
+
+
+def spawn(command: Sequence[str], folder: Path, name: str, **variables: str) -> subprocess.Popen[bytes]:
+    """A process that logs to ``name.log``; it ends with us where there is ``setpriv``."""
+    setpriv = shutil.which("setpriv")
+    bound = [setpriv, "--pdeathsig", "KILL"] if setpriv is not None else []
+    with (folder / f"{name}.log").open("ab") as log:
+        return subprocess.Popen(  # noqa: S603  # our own commands
+            [*bound, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            env={**os.environ, **variables},
+            start_new_session=True,
+        )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process by SIGTERM, and by SIGKILL if it does not end."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_S)
+            return
+        process.kill()
+        process.wait(STOP_S)
+
+
+def free_port() -> int:
+    """A port of loopback that is free at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def understudy() -> str:
+    """The command of this same installation."""
+    beside = Path(sys.executable).with_name("understudy")
+    found = str(beside) if beside.exists() else shutil.which("understudy")
+    if found is None:
+        raise StageError("the command understudy is neither beside the Python interpreter nor on PATH")
+    return found
+
+
+def _accepts(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False

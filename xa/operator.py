@@ -1,0 +1,244 @@
+"""What an operator's commands do: look at the state server and the resource managers, and complete what is left.
+
+A branch that the state server does not know is an *orphan*: its entry was lost with the status file, or another program made it.
+Orphans are listed, and never completed by recovery.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from understudy.xa.core.codes import Answer, XaCode
+from understudy.xa.core.entry import Entry
+from understudy.xa.core.errors import ConfigError, XaError
+from understudy.xa.core.finish import finished
+from understudy.xa.core.profile import Profile
+from understudy.xa.core.recovery import is_complete, recover
+from understudy.xa.core.steps import Tell, Verb, VerbName
+from understudy.xa.core.wire import Claimed, Decide, Forget, Refused, Request, Shown, Take
+from understudy.xa.core.xid import Xid, branch_of, job_digits, printable
+from understudy.xa.link import StateLink
+from understudy.xa.resource_managers.factory import make_resource_manager
+from understudy.xa.resource_managers.port import ResourceManager
+from understudy.xa.session import Session
+
+
+class RefusedError(XaError):
+    """What the operator asks for is not done; nothing was changed."""
+
+
+@attrs.frozen
+class Orphan:
+    """A branch that a resource manager has in doubt, and of which the state server has no entry."""
+
+    resource: str
+    xid: Xid
+    state: str
+
+    @property
+    def gid(self) -> str:
+        return printable(self.xid.global_id)
+
+
+@attrs.frozen
+class Found:
+    """Everything that is in doubt.
+
+    Attributes:
+        unreachable: resource manager to why it does not list its branches.
+    """
+
+    entries: list[Shown]
+    now_ms: int
+    orphans: list[Orphan]
+    unreachable: dict[str, str]
+
+
+class Operator:
+    """Works on one profile, under one job.
+
+    Args:
+        only: resource managers to look at and to complete branches in; empty: all of the profile.
+    """
+
+    def __init__(self, profile: Profile, job: str, only: Iterable[str] = ()) -> None:
+        self._profile = profile
+        self._job = job
+        self._names = list(only) or [one.name for one in profile.resources]
+        for name in self._names:
+            profile.resource(name)
+
+    def look(self, job: str = "") -> Found:
+        """List entries of a job, or of all jobs, and orphans."""
+        with self._link() as link:
+            entries, now_ms = link.entries(job)
+            known = {one.entry.gid.encode() for one in (entries if not job else link.entries()[0])}
+        orphans: list[Orphan] = []
+        unreachable: dict[str, str] = {}
+        for name in self._names:
+            resource = self._resource(name)
+            try:
+                orphans += [
+                    Orphan(name, branch.xid, branch.state)
+                    for branch in resource.recover()
+                    if not (branch.xid.is_ours and branch.xid.global_id in known) and self._is_of(branch.xid, job)
+                ]
+            except XaError as error:
+                unreachable[name] = str(error)
+            finally:
+                resource.close()
+        return Found(entries, now_ms, orphans, unreachable)
+
+    def entry(self, gid: str) -> Shown | None:
+        """The entry of a transaction."""
+        with self._link() as link:
+            return next((one for one in link.entries()[0] if one.entry.gid == gid), None)
+
+    def complete(self, gid: str, *, commit: bool | None) -> tuple[Entry, dict[str, Answer]]:
+        """Complete a transaction that the state server knows.
+
+        Args:
+            gid: of the transaction.
+            commit: the operator's decision; None: as the record says.
+
+        Raises:
+            RefusedError: it is in use, of another job, or the record speaks against it.
+            RecoveryFailedError: a branch could not be completed.
+        """
+        session = Session(self._profile, self._job, {name: self._resource(name) for name in self._all_names()})
+        try:
+            entry = self._taken(session, gid)
+            if commit is False and entry.commit:
+                raise RefusedError(
+                    f"transaction {gid} is decided as commit, and a branch of it may be committed: rollback is refused"
+                )
+            if commit and not entry.commit:
+                _ask(session, Decide(gid))
+                entry.commit = True
+            return entry, session.run(recover(entry))
+        finally:
+            session.close()
+
+    def complete_orphans(self, gid: str, *, commit: bool) -> dict[str, Answer]:
+        """Commit or roll back the branches of a global id that no entry knows; returns ``resource xid`` to the answer."""
+        verb = VerbName.COMMIT if commit else VerbName.ROLLBACK
+        answers: dict[str, Answer] = {}
+        for name in self._names:
+            resource = self._resource(name)
+            try:
+                for branch in resource.recover():
+                    if printable(branch.xid.global_id) == gid:
+                        answers[f"{name} {branch.xid}"] = _finished(resource, Verb(verb, name, branch.xid))
+            finally:
+                resource.close()
+        return answers
+
+    def forget(self, gid: str) -> None:
+        """Drop a heuristic entry, on the resource managers and on the state server.
+
+        Raises:
+            RefusedError: it is not one.
+        """
+        shown = self.entry(gid)
+        if shown is None or shown.state != "heuristic":
+            state = "not known" if shown is None else shown.state
+            raise RefusedError(f"transaction {gid} is {state}: only one with heuristic completions can be forgotten")
+        for name in shown.entry.heuristics:
+            resource = self._resource(name)
+            try:
+                resource.call(Verb(VerbName.FORGET, name, branch_of(gid, name, shown.entry.job)))
+            finally:
+                resource.close()
+        with self._link() as link:
+            reply = link.ask(Forget(gid))
+        if isinstance(reply, Refused):
+            raise RefusedError(reply.text)
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _taken(self, session: Session, gid: str) -> Entry:
+        reply = session.link.ask(Take(gid))
+        if not isinstance(reply, Claimed):
+            raise RefusedError(getattr(reply, "text", str(reply)))
+        return reply.entry
+
+    def _link(self) -> StateLink:
+        profile = self._profile
+        return StateLink(profile.state_server, job=self._job, profile=profile.name, fingerprint=profile.fingerprint)
+
+    def _resource(self, name: str) -> ResourceManager:
+        return make_resource_manager(self._profile.resource(name))
+
+    def _all_names(self) -> list[str]:
+        return [one.name for one in self._profile.resources]
+
+    def _is_of(self, xid: Xid, job: str) -> bool:
+        return not job or (xid.is_ours and xid.job_digits == job_digits(job))
+
+
+def _ask(session: Session, request: Request) -> None:
+    reply = session.link.ask(request)
+    if isinstance(reply, Refused):
+        raise RefusedError(reply.text)
+
+
+def _finished(resource: ResourceManager, verb: Verb) -> Answer:
+    """The second phase of an orphan; while it is busy, again."""
+    steps = finished(verb)
+    try:
+        step = next(steps)
+        while True:
+            if isinstance(step, Verb):
+                step = steps.send(resource.call(step))
+            else:
+                assert not isinstance(step, Tell)
+                time.sleep(step.ms / 1000)
+                step = steps.send(None)
+    except StopIteration as end:
+        answer: Answer = end.value
+        return answer
+
+
+def as_rows(found: Found) -> dict[str, Any]:
+    """The list as JSON has it."""
+    return {
+        "transactions": [
+            {
+                "gid": one.entry.gid,
+                "state": one.state,
+                "decision": "commit" if one.entry.commit else None,
+                "job": one.entry.job,
+                "profile": one.entry.profile,
+                "resources": one.entry.resources,
+                "age_s": round(max(found.now_ms - one.entry.began_ms, 0) / 1000, 3),
+                "attempts": one.entry.attempts,
+                "reason": one.entry.reason,
+                "heuristics": {name: XaCode(code).name for name, code in one.entry.heuristics.items()},
+                "shard": one.shard,
+            }
+            for one in found.entries
+        ],
+        "orphans": [
+            {
+                "gid": one.gid,
+                "resource": one.resource,
+                "xid": str(one.xid),
+                "state": one.state,
+                "ours": one.xid.is_ours,
+            }
+            for one in found.orphans
+        ],
+        "unreachable": found.unreachable,
+    }
+
+
+def answered_badly(answers: dict[str, Answer], *, commit: bool) -> dict[str, str]:
+    """The answers that do not complete a branch."""
+    return {name: str(answer) for name, answer in answers.items() if not is_complete(answer.code, committed=commit)}
+
+
+__all__ = ["ConfigError", "Found", "Operator", "Orphan", "RefusedError", "answered_badly", "as_rows"]

@@ -1,0 +1,199 @@
+"""BrokerResource: the queues of an Understudy broker, or of a group, by class 100 or by messages (docs/dtx.md).
+
+A backup turns a client away when it connects, so each address is tried until one serves. A branch belongs to the broker and not
+to the channel: what was prepared is completed on any connection. 404 for a branch that was prepared means that it is decided.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from amqp.exceptions import AMQPError
+
+from understudy.xa.core.codes import OK, Answer, XaCode
+from understudy.xa.core.errors import ResourceManagerError
+from understudy.xa.core.steps import Flag
+from understudy.xa.core.xid import Xid
+from understudy.xa.resource_managers.dtx_wire import CAPABILITY, DtxConnection, DtxWire, MessageWire, MethodWire
+from understudy.xa.resource_managers.port import InDoubt, ResourceManager
+
+CONNECT_S: Final = 2.0
+AGAIN_S: Final = 0.1
+_STATUS: Final = (OK, Answer(XaCode.RBROLLBACK), Answer(XaCode.RBTIMEOUT), Answer(XaCode.HEURHAZ))
+_BY_REPLY: Final[Mapping[int, XaCode]] = {
+    404: XaCode.NOTA,
+    409: XaCode.RETRY,
+    503: XaCode.PROTO,
+    506: XaCode.RMERR,
+    530: XaCode.DUPID,
+    542: XaCode.INVAL,
+}
+_STATES: Final = ("prepared", "heuristically committed", "heuristically rolled back")
+_HEURISTICS: Final = (XaCode.HEURHAZ, XaCode.HEURCOM, XaCode.HEURRB)
+_LOSSES: Final = (AMQPError, OSError, AttributeError)  # AttributeError: py-amqp uses a transport that it has dropped
+
+
+class BrokerResource(ResourceManager):
+    """One connection with one channel.
+
+    Args:
+        options: of kind ``amqp``; see `core.profile`.
+    """
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        super().__init__(name)
+        self._options = options
+        self._connection: Any = None
+        self._channel: Any = None
+        self._wire: DtxWire | None = None
+
+    # -- connection ---------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        if self._connection is not None and self._connection.connected:
+            return
+        self.close()
+        deadline = time.monotonic() + self._options["timeout_s"]
+        while True:
+            reasons = []
+            for address in self._options["addresses"]:
+                try:
+                    self._connect(address)
+                except _LOSSES as error:
+                    self.close()
+                    if _is_a_mistake(error):
+                        raise
+                    reasons.append(f"{address}: {error}")
+                else:
+                    return
+            if time.monotonic() >= deadline:
+                raise ResourceManagerError(f"resource manager {self.name}: no broker serves: {'; '.join(reasons)}")
+            time.sleep(AGAIN_S)  # a backup may be about to lead
+
+    def _connect(self, address: str) -> None:
+        options = self._options
+        self._connection = DtxConnection(
+            address,
+            options["user"],
+            options["password"],
+            virtual_host=options["vhost"],
+            connect_timeout=CONNECT_S,
+            client_properties={"connection_name": f"understudy xa {self.name}"},
+        )
+        self._connection.connect()
+        capabilities = self._connection.server_properties.get("capabilities", {})
+        if capabilities.get(CAPABILITY) is not True:
+            raise ResourceManagerError(
+                f"resource manager {self.name}: {address} does not announce {CAPABILITY}: it is no Understudy broker"
+            )
+        self._select()
+
+    def _select(self) -> None:
+        self._channel = self._connection.channel()
+        form = MethodWire if self._options["form"] == "methods" else MessageWire
+        self._wire = form(self._channel, self._options["timeout_s"])
+        self._wire.select()
+
+    def close(self) -> None:
+        connection, self._connection, self._channel, self._wire = self._connection, None, None, None
+        if connection is not None:
+            with contextlib.suppress(*_LOSSES):
+                connection.collect()
+
+    @property
+    def resource(self) -> Any:
+        """An `amqp.Channel`: what is published and acknowledged on it belongs to the transaction."""
+        assert self._channel is not None, self.name
+        return self._channel
+
+    # -- verbs --------------------------------------------------------------------------------------------------------
+
+    def start(self, xid: Xid, flags: Flag) -> Answer:
+        stale = self._connection is not None
+        answer = self._status("start", xid, join=Flag.JOIN in flags, resume=Flag.RESUME in flags)
+        if answer.code == XaCode.RMFAIL and stale and Flag.RESUME not in flags:  # the broker was restarted since
+            answer = self._status("start", xid, join=Flag.JOIN in flags)
+        return answer
+
+    def end(self, xid: Xid, flags: Flag) -> Answer:
+        if self._connection is None or not self._connection.connected:
+            return Answer(XaCode.RBCOMMFAIL, "the connection was lost, and the branch with it")
+        answer = self._status("end", xid, fail=Flag.FAIL in flags, suspend=Flag.SUSPEND in flags)
+        # The broker has ended the branch with the channel that worked on it.
+        return Answer(XaCode.RBCOMMFAIL, answer.text) if answer.code == XaCode.RMFAIL else answer
+
+    def prepare(self, xid: Xid) -> Answer:
+        return self._status("prepare", xid)
+
+    def commit(self, xid: Xid, *, one_phase: bool) -> Answer:
+        if one_phase:
+            return self._status("commit", xid, one_phase=True)
+        return self._finish("commit", xid)
+
+    def rollback(self, xid: Xid) -> Answer:
+        return self._finish("rollback", xid)
+
+    def _finish(self, verb: str, xid: Xid) -> Answer:
+        """The second phase, said a second time on a new connection if the answer is lost."""
+        try:
+            self.open()
+        except ResourceManagerError as error:
+            return Answer(XaCode.RMFAIL, str(error))
+        answer = self._status(verb, xid)
+        if answer.code == XaCode.RMFAIL:  # the broker may have carried it out: then the branch is gone
+            again = self._status(verb, xid)
+            answer = OK if again.code == XaCode.NOTA else again
+        return self._heuristic(xid) if answer.code == XaCode.HEURHAZ else answer
+
+    def _heuristic(self, xid: Xid) -> Answer:
+        """How an operator has completed the branch."""
+        with contextlib.suppress(ResourceManagerError):
+            for state, found in self._listed():
+                if found == xid:
+                    return Answer(_HEURISTICS[state], f"an operator completed it: {_STATES[state]}")
+        return Answer(XaCode.HEURHAZ, "an operator completed it, and it is not known how")
+
+    def forget(self, xid: Xid) -> Answer:
+        return self._status("forget", xid)
+
+    def recover(self) -> list[InDoubt]:
+        return [InDoubt(xid, _STATES[state]) for state, xid in self._listed()]
+
+    def _listed(self) -> list[tuple[int, Xid]]:
+        self.open()
+        assert self._wire is not None
+        try:
+            return self._wire.recover()
+        except _LOSSES as error:
+            self.close()
+            raise ResourceManagerError(f"resource manager {self.name} does not list its branches: {error}") from error
+
+    # -- errors -------------------------------------------------------------------------------------------------------
+
+    def _status(self, verb: str, xid: Xid, **bits: bool) -> Answer:
+        return self._answered(lambda wire: wire.status(verb, xid, **bits))
+
+    def _answered(self, call: Callable[[DtxWire], int]) -> Answer:
+        try:
+            self.open()
+        except ResourceManagerError as error:
+            return Answer(XaCode.RMFAIL, str(error))
+        assert self._wire is not None
+        try:
+            return _STATUS[call(self._wire)]
+        except _LOSSES as error:
+            code = error.reply_code if isinstance(error, AMQPError) else 0
+            refused = code in _BY_REPLY and self._connection.connected
+            # A refusal closes the channel; a new connection costs little and leaves nothing of the old channel behind.
+            self.close()
+            if _is_a_mistake(error):
+                raise
+            return Answer(_BY_REPLY[code] if refused else XaCode.RMFAIL, str(error))
+
+
+def _is_a_mistake(error: Exception) -> bool:
+    """An AttributeError is a loss only if py-amqp uses the connection that it has dropped, which then is None."""
+    return isinstance(error, AttributeError) and error.obj is not None

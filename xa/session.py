@@ -1,0 +1,128 @@
+"""Session: one thread of control's link to the state server and its resource managers. It carries out steps and decides nothing.
+
+A session is used for one transaction at a time. `on_step` is called with a name before and after each step: a trace for the
+curious, and the place where a test ends the process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from understudy.xa.core.codes import Answer
+from understudy.xa.core.entry import Entry
+from understudy.xa.core.errors import StateServerError, StateServerLostError, WrongProfileError
+from understudy.xa.core.profile import Profile
+from understudy.xa.core.recovery import recover
+from understudy.xa.core.steps import Step, Steps, Tell, Verb, Wait
+from understudy.xa.core.wire import Claim, Claimed, Nothing, Refused
+from understudy.xa.link import TIMEOUT_S, StateLink
+from understudy.xa.resource_managers.port import ResourceManager
+
+OnStep = Callable[[str], None]
+_T = TypeVar("_T")
+
+
+def _no_step(_label: str) -> None:
+    pass
+
+
+class Session:
+    """Opens every resource manager and the link, so that a program that cannot reach one fails before a transaction begins.
+
+    Args:
+        resources: of the profile, by name, not open yet.
+
+    Raises:
+        ResourceManagerError: one cannot be opened.
+        StateServerError, WrongProfileError: as `StateLink`.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        job: str,
+        resources: Mapping[str, ResourceManager],
+        *,
+        on_step: OnStep | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self.job = job
+        self.resources = resources
+        self._on_step = on_step or _no_step
+        try:
+            for resource in resources.values():  # the preflight
+                resource.open()
+            self.link = StateLink(
+                profile.state_server,
+                job=job,
+                profile=profile.name,
+                fingerprint=profile.fingerprint,
+                timeout_s=timeout_s,
+            )
+        except BaseException:
+            for resource in resources.values():
+                resource.close()
+            raise
+
+    def close(self) -> None:
+        self.link.close()
+        for resource in self.resources.values():
+            resource.close()
+
+    def run(self, steps: Steps[_T]) -> _T:
+        """Carry out the steps of a generator, and return or raise what it does."""
+        try:
+            step = next(steps)
+            while True:
+                self._on_step(f"{step.label}.before")
+                try:
+                    answer = self._carried_out(step)
+                except StateServerLostError as error:
+                    step = steps.throw(error)
+                else:
+                    self._on_step(f"{step.label}.after")
+                    step = steps.send(answer)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+
+    def _carried_out(self, step: Step) -> Any:
+        match step:
+            case Verb():
+                return self.resources[step.resource].call(step)
+            case Tell():
+                return self.link.ask(step.request)
+            case Wait(ms):
+                time.sleep(ms / 1000)
+                return None
+
+    # -- recovery -----------------------------------------------------------------------------------------------------
+
+    def recover(self) -> list[tuple[Entry, dict[str, Answer]]]:
+        """Recover what waits for the job, one transaction after the other, until nothing is left.
+
+        Raises:
+            RecoveryFailedError: one could not be recovered now.
+            WrongProfileError: one was begun with other resource managers.
+            StateServerError: the server refuses, or is lost.
+        """
+        done = []
+        while (entry := self._claimed()) is not None:
+            done.append((entry, self.run(recover(entry))))
+        return done
+
+    def _claimed(self) -> Entry | None:
+        self._on_step("tell.claim.before")
+        reply = self.link.ask(Claim())
+        self._on_step("tell.claim.after")
+        match reply:
+            case Nothing():
+                return None
+            case Claimed(entry):
+                return entry
+            case Refused("wrong_profile", text):
+                raise WrongProfileError(text)
+            case _:
+                raise StateServerError(f"the state server at {self.link.address} gives nothing to recover: {reply}")

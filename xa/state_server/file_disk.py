@@ -1,0 +1,79 @@
+"""FileDisk: a folder as `core.status_file.Disk`, for one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+from understudy.xa.core.errors import StatusFileError
+
+LOCK: Final = "LOCK"
+
+
+class FileDisk:
+    """The folder is made if it is not there, readable by its owner alone.
+
+    Raises:
+        StatusFileError: another process uses it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._open: dict[str, int] = {}
+        self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise StatusFileError(f"another state server uses {folder}: its file {LOCK} is locked") from error
+
+    def close(self) -> None:
+        """Close all files and let another process have the folder."""
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
+        os.close(self._lock)
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self._folder.iterdir() if path.name != LOCK)
+
+    def read(self, name: str) -> bytes:
+        return (self._folder / name).read_bytes()
+
+    def append(self, name: str, octets: bytes) -> None:
+        descriptor = self._descriptor(name)
+        left = memoryview(octets)
+        while left:
+            left = left[os.write(descriptor, left) :]
+
+    def truncate(self, name: str, length: int) -> None:
+        os.ftruncate(self._descriptor(name), length)
+
+    def sync(self, name: str) -> None:
+        os.fdatasync(self._descriptor(name))
+
+    def rename(self, old: str, new: str) -> None:
+        (self._folder / old).rename(self._folder / new)
+        if old in self._open:
+            self._open[new] = self._open.pop(old)
+
+    def remove(self, name: str) -> None:
+        if name in self._open:
+            os.close(self._open.pop(name))
+        (self._folder / name).unlink()
+
+    def sync_names(self) -> None:
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _descriptor(self, name: str) -> int:
+        if name not in self._open:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._open[name] = os.open(self._folder / name, flags, 0o600)
+        return self._open[name]

@@ -1,0 +1,173 @@
+"""StateServer: the asyncio edge of the state server.
+
+Requests are decided as they come. A record goes to the status file of its shard at once; the reply waits until a sync covers it.
+While a sync runs in a thread, what arrives is the next group. A claim or a list waits for the records before it, too: a client
+must not act on a decision that a power failure could take back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import msgspec
+
+from understudy.xa.core.entry import Record
+from understudy.xa.core.state import Reaction, StateCore
+from understudy.xa.core.status_file import StatusFile
+from understudy.xa.core.wire import MAX_LINE_OCTETS, Refused, line_of, request_of
+
+EXIT_DISK: Final = 74
+OnStep = Callable[[str], None]
+
+
+def _no_step(_label: str) -> None:
+    pass
+
+
+@attrs.define
+class _Held:
+    """A reply that waits for a sync."""
+
+    sequence: int
+    line: bytes
+    writer: asyncio.StreamWriter
+    label: str
+
+
+class StateServer:
+    """One server over the open status files of its shards.
+
+    Args:
+        files: one for each shard, open.
+        core: made of what the files hold.
+        sync_delay_ms: how long a sync waits for company.
+        on_step: called with a name before and after each record, sync and reply; see `session`.
+    """
+
+    def __init__(
+        self, files: list[StatusFile], core: StateCore, *, sync_delay_ms: float = 0, on_step: OnStep | None = None
+    ) -> None:
+        self._files = files
+        self._core = core
+        self._delay_s = sync_delay_ms / 1000
+        self._on_step = on_step or _no_step
+        self._held: list[deque[_Held]] = [deque() for _ in files]
+        self._wake = [asyncio.Event() for _ in files]
+        self._numbers = itertools.count(1)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.syncs = 0
+
+    async def serve(self, address: str, *, ready: Callable[[str], None]) -> None:
+        """Serve until cancelled.
+
+        Args:
+            address: ``host:port`` (port 0: a free one) or ``unix:/path``.
+            ready: told the address when clients can connect.
+        """
+        if address.startswith("unix:"):
+            path = address.removeprefix("unix:")
+            with contextlib.suppress(FileNotFoundError):  # of a server that was killed
+                os.unlink(path)  # noqa: PTH108  # pathlib is refused in a coroutine, and so short a call needs no thread
+            server = await asyncio.start_unix_server(self._client, path, limit=MAX_LINE_OCTETS)
+            os.chmod(path, 0o600)  # noqa: PTH101  # as above
+        else:
+            host, _, port = address.rpartition(":")
+            server = await asyncio.start_server(self._client, host.strip("[]"), int(port), limit=MAX_LINE_OCTETS)
+            address = f"{host}:{server.sockets[0].getsockname()[1]}"
+        async with server, asyncio.TaskGroup() as tasks:
+            for shard in range(len(self._files)):
+                tasks.create_task(self._sync_when_asked(shard))
+            ready(address)
+            try:
+                await server.serve_forever()
+            finally:
+                for writer in self._writers:
+                    writer.transport.abort()
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = next(self._numbers)
+        self._writers.add(writer)
+        try:
+            while line := await reader.readline():
+                try:
+                    request = request_of(line)
+                except msgspec.MsgspecError as error:
+                    writer.write(line_of(Refused("protocol", f"the line is no request: {error}")))
+                    break
+                label = type(request).__name__.lower()
+                self._react(self._core.received(connection, request, time.time_ns() // 1_000_000), writer, label)
+                await writer.drain()
+        except (OSError, ValueError, asyncio.IncompleteReadError):  # ValueError: a line longer than the limit
+            pass
+        finally:
+            self._core.left(connection)
+            self._writers.discard(writer)
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _react(self, reaction: Reaction, writer: asyncio.StreamWriter, label: str) -> None:
+        file = self._files[reaction.shard]
+        if reaction.record is not None:
+            self._append(file, reaction.record, label)
+        held = _Held(file.sequence, line_of(reaction.reply), writer, label)
+        if reaction.at_once or file.durable >= held.sequence:
+            self._send(held)
+        else:
+            self._held[reaction.shard].append(held)
+            self._wake[reaction.shard].set()
+
+    def _append(self, file: StatusFile, record: Record, label: str) -> None:
+        self._on_step(f"append.{label}.before")
+        try:
+            file.append([record])
+        except OSError as error:
+            _die(error)
+        self._on_step(f"append.{label}.after")
+
+    def _send(self, held: _Held) -> None:
+        self._on_step(f"reply.{held.label}.before")
+        held.writer.write(held.line)
+        self._on_step(f"reply.{held.label}.after")
+
+    # -- the disk -----------------------------------------------------------------------------------------------------
+
+    async def _sync_when_asked(self, shard: int) -> None:
+        file, held, wake = self._files[shard], self._held[shard], self._wake[shard]
+        while True:
+            await wake.wait()
+            wake.clear()
+            if self._delay_s:
+                await asyncio.sleep(self._delay_s)
+            labels = [one.label for one in held]
+            for label in labels:
+                self._on_step(f"sync.{label}.before")
+            try:
+                if file.wants_rotation:
+                    file.rotate(self._core.image(shard))
+                else:
+                    await asyncio.to_thread(file.sync)
+            except OSError as error:
+                _die(error)
+            self.syncs += 1
+            for label in labels:
+                self._on_step(f"sync.{label}.after")
+            while held and held[0].sequence <= file.durable:
+                self._send(held.popleft())
+
+
+def _die(error: OSError) -> None:
+    """What a failed write or sync has left on the disk is not known: only reading it anew tells."""
+    print(f"understudy state-server: the status file cannot be written: {error}", file=sys.stderr, flush=True)  # noqa: T201
+    os._exit(EXIT_DISK)
