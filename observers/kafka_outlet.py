@@ -103,8 +103,8 @@ class KafkaOutlet:
 
     async def _look_at_topics(self) -> None:
         admin = AIOKafkaAdminClient(**self._arguments)
-        await admin.start()
         try:
+            await admin.start()
             await self._look_at_topic(admin, self._target.position_topic)
             await self._check_compacted(admin)
             for topic in self._target.topics:
@@ -169,8 +169,9 @@ class KafkaOutlet:
         settings = {**self._arguments, "enable_auto_commit": False, "fetch_max_wait_ms": FETCH_MS}
         every = AIOKafkaConsumer(**settings)  # its end is behind what is not committed, too
         committed = AIOKafkaConsumer(**settings, isolation_level="read_committed")
-        async with every, committed:
+        try:
             for consumer in (every, committed):
+                await consumer.start()
                 consumer.assign([place])
             end = (await every.end_offsets([place]))[place]
             begin = (await every.beginning_offsets([place]))[place]
@@ -183,6 +184,9 @@ class KafkaOutlet:
                 if raw is not None or start == begin:
                     return raw
                 back *= 16
+        finally:
+            for consumer in (every, committed):
+                await consumer.stop()
 
     async def _last_between(self, consumer: AIOKafkaConsumer, start: int, end: int) -> bytes | None:
         place, key = self._position, self._target.group.encode()

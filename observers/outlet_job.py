@@ -18,9 +18,10 @@ from understudy.broker.log.segment import JournalIdentity, NoJournalError
 from understudy.broker.server.file_storage import FileStorage
 from understudy.observers.feed_journals import UnreadableError, has_journal
 from understudy.observers.kafka_outlet import KafkaOutlet
+from understudy.observers.outlet_delivery import OutletOptions
 from understudy.observers.outlet_groups import GroupLimits
 from understudy.observers.outlet_rules import OutletRule, OutletRules
-from understudy.observers.outlet_run import OutletOptions, OutletRun
+from understudy.observers.outlet_run import OutletRun
 from understudy.observers.outlet_target import OutletTarget
 
 NEWEST: Final = "newest"
@@ -34,7 +35,7 @@ class OutletJob:
         kafka: where it is.
         settings: section [outlet].
         rules: before those of ``settings``.
-        accept_gap, hold, progress: see `OutletOptions`.
+        accept_gap, hold, progress, patient: see `OutletOptions`.
 
     Raises:
         NoJournalError: there is none in ``data``.
@@ -51,6 +52,7 @@ class OutletJob:
         accept_gap: bool = False,
         hold: str = "",
         progress: bool = False,
+        patient: bool = False,
     ) -> None:
         self._data = data
         self._kafka = kafka
@@ -66,6 +68,7 @@ class OutletJob:
             accept_gap=accept_gap,
             hold=hold,
             progress=progress,
+            patient=patient,
         )
         self.target = OutletTarget(
             group=group,
@@ -83,7 +86,7 @@ class OutletJob:
         """End after what is being sent."""
         self._stopped = True
         if self._running is not None:
-            self._running.stopping = True
+            self._running.stop()
 
     async def run(self, say: Callable[[str], None], *, follow: bool) -> dict[str, Any]:
         """Send; returns what was sent. ``say`` is told what an operator should read.
@@ -95,7 +98,8 @@ class OutletJob:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
         sink = KafkaOutlet(self._kafka, self.target)
         run = self._running = OutletRun(self._data, self.identity, sink, self._options, say)
-        run.stopping = self._stopped
+        if self._stopped:
+            run.stop()
         try:
             await (run.follow() if follow else run.to_end())
         except OSError as error:
@@ -105,7 +109,6 @@ class OutletJob:
             run.close()
             await sink.close()
         sent = run.sent
-        assert sent is not None
         position = {"epoch": sent.epoch, "offset": sent.offset, "csn": sent.csn}
         return {"group": sent.group, "broker": sent.broker, **attrs.asdict(run.counts), "position": position}
 

@@ -65,7 +65,7 @@ class OutletProcess:
         kafka, settings = self._config.kafka, self._config.outlet
         while not self._ends:
             if self._leads:
-                job = self._job = OutletJob(self._data, kafka, settings, hold=HOLD_NAME)
+                job = self._job = OutletJob(self._data, kafka, settings, hold=HOLD_NAME, patient=True)
                 work = self._work = asyncio.create_task(job.run(say, follow=True))
             else:
                 standby = self._job = OutletStandby(self._data, kafka, settings, HOLD_NAME)

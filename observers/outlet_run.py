@@ -1,44 +1,31 @@
 """OutletRun: reads one broker's journal and sends what is committed, from the position that stands in Kafka.
 
-    Kafka's position  ->  OutletReader  ->  Grouping  ->  KafkaOutlet  ->  the next position, in the same Kafka transaction
+    Kafka's position  ->  OutletReader  ->  Grouping  ->  OutletDelivery  ->  the next position, in the same Kafka transaction
 
-While Kafka is away nothing is read, so the journal waits: the outlet asks its broker to keep what was not sent
-(``broker/server/feed_hold.py``). What Kafka says about a transaction that was lost on the way is found out by the position.
+While Kafka is away nothing is read, so the journal waits: the outlet asks its broker to keep what was not sent (`OutletHold`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-import attrs
 import msgspec
 
 from understudy.broker.log.position import Position
 from understudy.broker.log.segment import JournalIdentity
-from understudy.broker.server.feed_hold import HOLD_SUFFIX
 from understudy.broker.server.file_spill import FileSpill
 from understudy.broker.server.file_storage import FileStorage
-from understudy.observers.feed_complaint import Complaint
-from understudy.observers.feed_cursor_file import replace_file
-from understudy.observers.outlet_errors import (
-    BehindError,
-    KafkaAwayError,
-    OtherFoundingError,
-    OutletFencedError,
-    OutletGapError,
-    RewrittenLogError,
-)
+from understudy.observers.outlet_delivery import OutletCounts, OutletDelivery, OutletOptions, Sink
+from understudy.observers.outlet_errors import BehindError, OtherFoundingError, OutletGapError, RewrittenLogError
 from understudy.observers.outlet_facts import RestingLog
-from understudy.observers.outlet_groups import Grouping, GroupLimits
+from understudy.observers.outlet_groups import Grouping
+from understudy.observers.outlet_hold import OutletHold
 from understudy.observers.outlet_reader import NOTHING, OutletReader
-from understudy.observers.outlet_records import KafkaRecord, RecordMaker
-from understudy.observers.outlet_rules import OutletRules
 from understudy.observers.outlet_segments import JournalSegments
 from understudy.observers.outlet_units import POSITION_VERSION, SentPosition, Unit
 
@@ -46,56 +33,10 @@ POLL_S: Final = 0.05
 IDLE_POSITION_S: Final = 10.0
 """So often the position is moved over records that bring no message."""
 HOLD_S: Final = 5.0
-PROGRESS_S: Final = 5.0
-RETRY_S: Final = 1.0
 LOOK_S: Final = 1.0
 """So often it looks for damage where nothing more comes."""
 BREATH_FRAMES: Final = 16
 """So many frames are read before Kafka's connections get a turn."""
-
-
-class Sink(Protocol):
-    """`KafkaOutlet`, as this file needs it."""
-
-    async def open(self) -> SentPosition | None: ...
-
-    async def read_position(self) -> SentPosition | None: ...
-
-    async def send(self, records: Iterator[KafkaRecord], position: SentPosition) -> None: ...
-
-
-@attrs.frozen(kw_only=True)
-class OutletOptions:
-    """What an operator decides.
-
-    Attributes:
-        rules: which topic a queue's messages go to.
-        limits: of one Kafka transaction.
-        newest: a first start begins at the end of the journal; else with its first record.
-        plain: messages that were published outside of transactions are sent, too.
-        accept_gap: what the journal does not hold any more is passed over.
-        hold: name under which the broker is asked to keep what was not sent; "": it is not.
-        progress: somebody watches: say now and then how far the outlet has come.
-    """
-
-    rules: OutletRules
-    limits: GroupLimits = attrs.Factory(GroupLimits)
-    newest: bool = False
-    plain: bool = True
-    accept_gap: bool = False
-    hold: str = ""
-    progress: bool = False
-
-
-@attrs.define
-class OutletCounts:
-    """What one run has sent, and what it has passed over because an operator accepted that."""
-
-    transactions: int = 0
-    plain_messages: int = 0
-    records: int = 0
-    kafka_transactions: int = 0
-    passed_over: list[str] = attrs.Factory(list)
 
 
 class OutletRun:
@@ -109,33 +50,41 @@ class OutletRun:
         say: told what an operator should read.
 
     Attributes:
-        counts: of what was sent.
-        sent: the position that was committed last.
-        stopping: `follow` ends after this round.
+        delivery: where units go.
     """
 
     def __init__(
         self, data: Path, identity: JournalIdentity, sink: Sink, options: OutletOptions, say: Callable[[str], None]
     ) -> None:
-        self._data = data
         self._group, self._broker = identity.group_id, identity.broker_id
-        self._sink = sink
         self._options = options
         self._say = say
         self._session = secrets.token_hex(8)
         self._storage = FileStorage(data, read_only=True)
         self._segments = JournalSegments(self._storage)
+        self._hold = OutletHold(data, self._storage, options.hold)
         self._spill = FileSpill(data)
         self._resting = RestingLog(data)
         self._grouping = Grouping(options.limits)
-        self._maker = RecordMaker(self._group)
-        self._complaint = Complaint(f"{data}", "its broker keeps nothing for the outlet")
         self._reader: OutletReader | None = None
-        self._held_at = self._moved_at = 0.0
-        self._told_at = time.monotonic()
-        self.counts = OutletCounts()
-        self.sent: SentPosition | None = None
-        self.stopping = False
+        self._held_at = 0.0
+        self.delivery = OutletDelivery(self._group, sink, options, say)
+
+    @property
+    def counts(self) -> OutletCounts:
+        """Of what was sent."""
+        return self.delivery.counts
+
+    @property
+    def sent(self) -> SentPosition:
+        """The position that stands in Kafka; not before the run has begun."""
+        sent = self.delivery.sent
+        assert sent is not None
+        return sent
+
+    def stop(self) -> None:
+        """`follow` ends after this round, and Kafka is not waited for any more."""
+        self.delivery.stopping = True
 
     # -- the whole ----------------------------------------------------------------------------------------------------
 
@@ -153,14 +102,14 @@ class OutletRun:
         self._now().find_damage()
 
     async def follow(self) -> None:
-        """Go on until `stopping` is set.
+        """Go on until `stop`.
 
         Raises:
             UnderstudyError: as `to_end`.
         """
         await self._begin()
         looked_at = time.monotonic()
-        while not self.stopping:
+        while not self.delivery.stopping:
             if not await self._round():
                 await asyncio.sleep(POLL_S)
             if time.monotonic() - looked_at >= LOOK_S:
@@ -184,7 +133,7 @@ class OutletRun:
     # -- beginning ----------------------------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        found = self.sent = await self._sink.open()
+        found = await self.delivery.open()
         founding = found.founding if found is not None else ""
         if found is None:
             position, founding, needed = self._first_position()
@@ -205,7 +154,7 @@ class OutletRun:
             broker=self._broker,
             session=self._session,
         )
-        await self._commit([], claim)
+        await self.delivery.commit([], claim)
 
     def _read_from(self, position: Position, founding: str, needed: int) -> OutletReader:
         return OutletReader(
@@ -265,20 +214,21 @@ class OutletRun:
             await self._add(units)
             if not count % BREATH_FRAMES:
                 await asyncio.sleep(0)
-            if self.stopping:
+            if self.delivery.stopping:
                 return True
         self._check_not_behind(reader)
         if fact is not None:
             await self._add(reader.applied_upto(*fact))
         await self._send_rest(last)
         self._tell_passed_over(reader)
-        self._ask_to_keep()
+        if time.monotonic() - self._held_at >= HOLD_S:
+            self._held_at = time.monotonic()
+            self._hold.ask(self.sent.needed)
         return self.counts.kafka_transactions > before
 
     def _check_not_behind(self, reader: OutletReader) -> None:
         """Of a journal that was read to its end."""
         end = reader.log.context.end
-        assert self.sent is not None
         if end < self.sent.offset:
             raise BehindError(self.sent.position, end)
 
@@ -292,16 +242,14 @@ class OutletRun:
     async def _send_rest(self, last: bool) -> None:
         """Send the group that is open. Without one, move the position now and then."""
         group, position = self._grouping.close(), self._now().log.applied
-        assert self.sent is not None
         moved = position.offset > self.sent.offset
-        due = last or time.monotonic() - self._moved_at >= IDLE_POSITION_S
+        due = last or time.monotonic() - self.delivery.moved_at >= IDLE_POSITION_S
         if group or (moved and due):
             await self._send(group, position)
 
     async def _send(self, group: list[Unit], position: Position, later: Sequence[int] = ()) -> None:
         """Commit a group; ``position`` is behind it. ``later``: where units begin that are committed next."""
         log, sent, waiting = self._now().log, self.sent, self._grouping.oldest
-        assert sent is not None
         needed = min(log.needed, position.offset + 1, *later, *([waiting] if waiting else []))
         mark = msgspec.structs.replace(
             sent,
@@ -312,116 +260,10 @@ class OutletRun:
             founding=log.context.founding or sent.founding,
             reign=max(log.history.newest, sent.reign),
         )
-        await self._commit(group, mark)
-
-    def _records(self, group: list[Unit]) -> Iterator[KafkaRecord]:
-        """What is sent of ``group``; counts it."""
-        rules, maker, counts = self._options.rules, self._maker, self.counts
-        for unit in group:
-            if not unit.tx and not self._options.plain:
-                continue
-            shared = maker.unit_headers(unit)
-            records = counts.records
-            for at, each in enumerate(unit.messages):
-                topic = rules.topic(each.vhost, each.queue)
-                if topic:
-                    counts.records += 1
-                    yield maker.record(unit, shared, at, topic)
-            if counts.records > records:
-                counts.transactions += bool(unit.tx)
-                counts.plain_messages += not unit.tx
+        await self.delivery.commit(group, mark)
 
     def _tell_passed_over(self, reader: OutletReader) -> None:
         for text in reader.log.passed_over:
             self._say(f"passed over: {text}")
         self.counts.passed_over += reader.log.passed_over
         reader.log.passed_over.clear()
-
-    # -- Kafka --------------------------------------------------------------------------------------------------------
-
-    async def _opened(self) -> SentPosition | None:
-        """Open again, however long Kafka is away."""
-        said = ""
-        while True:
-            try:
-                found = await self._sink.open()
-            except KafkaAwayError as error:
-                if str(error) != said:
-                    said = str(error)
-                    self._say(f"{said}; the outlet waits")
-                if self.stopping:
-                    raise
-                await asyncio.sleep(RETRY_S)
-            else:
-                if said:
-                    self._say("Kafka answers again")
-                return found
-
-    async def _commit(self, group: list[Unit], mark: SentPosition) -> None:
-        """Send ``group`` and ``mark``, once, whatever happens to Kafka on the way."""
-        before = attrs.evolve(self.counts)
-        while True:
-            self.counts = attrs.evolve(before)
-            try:
-                await self._sink.send(self._records(group), mark)
-                break
-            except KafkaAwayError as error:
-                self._say(f"{error}; the outlet tries again")
-            if await self._was_committed(mark):
-                break
-        self.sent = mark
-        self.counts.kafka_transactions += 1
-        self._moved_at = time.monotonic()
-        if self._options.progress and self._moved_at - self._told_at >= PROGRESS_S:
-            self._told_at = self._moved_at
-            self._say(f"{self.counts.records} records sent, up to position {mark.position}")
-
-    async def _was_committed(self, mark: SentPosition) -> bool:
-        """Whether a transaction of which nothing is known is there.
-
-        Raises:
-            OutletFencedError: another outlet has taken over.
-        """
-        await self._check_own(mark)
-        found = await self._opened()
-        if found == mark:
-            return True
-        if found != self.sent:
-            raise OutletFencedError(_taken_over(found))
-        return False
-
-    async def _check_own(self, mark: SentPosition) -> None:
-        """See who sent last, before anybody is fenced."""
-        while True:
-            try:
-                found = await self._sink.read_position()
-            except KafkaAwayError:
-                if self.stopping:
-                    raise
-                await asyncio.sleep(RETRY_S)
-                continue
-            if found not in (self.sent, mark):
-                raise OutletFencedError(_taken_over(found))
-            return
-
-    # -- the broker keeps what is not sent ------------------------------------------------------------------------------
-
-    def _ask_to_keep(self) -> None:
-        now = time.monotonic()
-        if not self._options.hold or self.sent is None or now - self._held_at < HOLD_S:
-            return
-        self._held_at = now
-        segment = self._segments.needed_segment(self.sent.needed)
-        if not segment:
-            return
-        try:
-            replace_file(self._data / f"{self._options.hold}{HOLD_SUFFIX}", json.dumps({"segment": segment}).encode())
-        except OSError as error:
-            self._complaint.say(error)
-        else:
-            self._complaint.end()
-
-
-def _taken_over(found: SentPosition | None) -> str:
-    where = f"broker {found.broker!r}, at position {found.position}" if found is not None else "nobody"
-    return f"another outlet of this group has taken over ({where}); this one has ended"

@@ -6,20 +6,16 @@ After a failover this broker's outlet goes on where the other has ended, so this
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Final
 
 from understudy.broker.config import KafkaConfig, OutletConfig
 from understudy.broker.errors import UnderstudyError
-from understudy.broker.server.feed_hold import HOLD_SUFFIX
 from understudy.broker.server.file_storage import FileStorage
-from understudy.observers.feed_complaint import Complaint
-from understudy.observers.feed_cursor_file import replace_file
 from understudy.observers.kafka_outlet import KafkaOutlet
 from understudy.observers.outlet_command import say
+from understudy.observers.outlet_hold import OutletHold
 from understudy.observers.outlet_job import OutletJob
-from understudy.observers.outlet_segments import JournalSegments
 
 LOOK_S: Final = 5.0
 STEP_S: Final = 0.1
@@ -38,10 +34,9 @@ class OutletStandby:
         self._data = data
         self._kafka = kafka
         self._settings = settings
-        self._hold = hold
+        self._name = hold
         self._stopping = False
         self._needed = 1
-        self._complaint = Complaint(f"{data}", "its broker keeps nothing for the outlet")
         self._said = ""
 
     def stop(self) -> None:
@@ -75,14 +70,8 @@ class OutletStandby:
             self._needed = found.needed
 
     def _ask_to_keep(self) -> None:
+        storage = FileStorage(self._data, read_only=True)
         try:
-            storage = FileStorage(self._data, read_only=True)
-            try:
-                segment = JournalSegments(storage).needed_segment(self._needed)
-            finally:
-                storage.close()
-            replace_file(self._data / f"{self._hold}{HOLD_SUFFIX}", json.dumps({"segment": segment}).encode())
-        except OSError as error:
-            self._complaint.say(error)
-        else:
-            self._complaint.end()
+            OutletHold(self._data, storage, self._name).ask(self._needed)
+        finally:
+            storage.close()

@@ -13,17 +13,18 @@ import pytest
 from tests.unit.observers.outlet_kit import JournalWriter
 from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.server.file_storage import FileStorage
-from understudy.observers import outlet_run
+from understudy.observers import outlet_delivery
+from understudy.observers.outlet_delivery import OutletOptions
 from understudy.observers.outlet_errors import KafkaAwayError, OutletFencedError
 from understudy.observers.outlet_groups import GroupLimits
 from understudy.observers.outlet_records import KafkaRecord
 from understudy.observers.outlet_rules import OutletRules
-from understudy.observers.outlet_run import OutletOptions, OutletRun
+from understudy.observers.outlet_run import OutletRun
 from understudy.observers.outlet_units import SentPosition
 
 
 class ScriptedKafka:
-    """Implements `outlet_run.Sink`.
+    """Implements `outlet_delivery.Sink`.
 
     Attributes:
         script: for each `send`, what happens: "" it is committed; "lost" it is, and nobody hears of it; "aborted" it is not;
@@ -90,7 +91,7 @@ EVERY = [[], [b"a1", b"b1", b"a2", b"b2"], [b"a3", b"b3", b"a4", b"b4"], [b"a5",
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlet_run, "RETRY_S", 0.0)
+    monkeypatch.setattr(outlet_delivery, "RETRY_S", 0.0)
 
 
 @pytest.mark.parametrize("at", range(4))
@@ -128,7 +129,6 @@ def test_groups_have_their_positions(data: Path) -> None:
     kafka = ScriptedKafka()
     made = run(data, kafka, messages=2, hold="outlet")
     assert [batch for batch in kafka.batches if batch] == [[b"a%d" % at, b"b%d" % at] for at in range(1, 6)]
-    assert made.sent is not None
     assert (made.sent.csn, made.sent.reign, made.sent.founding, made.sent.broker) == (5, 1, "ab", "b1")
     assert made.sent.needed == made.sent.offset + 1
     assert json.loads((data / "outlet.hold").read_text()) == {"segment": 1}

@@ -1,0 +1,200 @@
+"""OutletDelivery: brings groups of units to Kafka, each once, whatever happens on the way.
+
+When a connection breaks, nobody knows whether the transaction on it was committed. The position says it: it stands in Kafka if, and
+only if, the messages before it do. So the outlet opens anew, which ends what was open, and reads the position. Three are
+possible: the one that was on its way (it was committed), the one before (it was not, and is sent again), or another outlet's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+import attrs
+
+from understudy.observers.outlet_errors import KafkaAwayError, OutletFencedError
+from understudy.observers.outlet_groups import GroupLimits
+from understudy.observers.outlet_records import KafkaRecord, RecordMaker
+from understudy.observers.outlet_rules import OutletRules
+from understudy.observers.outlet_units import SentPosition, Unit
+
+RETRY_S: Final = 1.0
+PROGRESS_S: Final = 5.0
+
+
+class Sink(Protocol):
+    """`KafkaOutlet`, as this file needs it."""
+
+    async def open(self) -> SentPosition | None: ...
+
+    async def read_position(self) -> SentPosition | None: ...
+
+    async def send(self, records: Iterator[KafkaRecord], position: SentPosition) -> None: ...
+
+
+@attrs.frozen(kw_only=True)
+class OutletOptions:
+    """What an operator decides.
+
+    Attributes:
+        rules: which topic a queue's messages go to.
+        limits: of one Kafka transaction.
+        newest: a first start begins at the end of the journal; else with its first record.
+        plain: messages that were published outside of transactions are sent, too.
+        accept_gap: what the journal does not hold any more is passed over.
+        hold: name under which the broker is asked to keep what was not sent; "": it is not.
+        progress: somebody watches: say now and then how far the outlet has come.
+        patient: Kafka is waited for at the start, too.
+    """
+
+    rules: OutletRules
+    limits: GroupLimits = attrs.Factory(GroupLimits)
+    newest: bool = False
+    plain: bool = True
+    accept_gap: bool = False
+    hold: str = ""
+    progress: bool = False
+    patient: bool = False
+
+
+@attrs.define
+class OutletCounts:
+    """What one run has sent, and what it has passed over because an operator accepted that."""
+
+    transactions: int = 0
+    plain_messages: int = 0
+    records: int = 0
+    kafka_transactions: int = 0
+    passed_over: list[str] = attrs.Factory(list)
+
+
+class OutletDelivery:
+    """Of one run.
+
+    Args:
+        group: id of the group.
+        sink: where units go.
+        options: see there.
+        say: told what an operator should read.
+
+    Attributes:
+        sent: the position that stands in Kafka.
+        counts: of what was sent.
+        moved_at: monotonic seconds of the last commit.
+        stopping: Kafka is not waited for any more.
+    """
+
+    def __init__(self, group: str, sink: Sink, options: OutletOptions, say: Callable[[str], None]) -> None:
+        self._sink = sink
+        self._options = options
+        self._say = say
+        self._maker = RecordMaker(group)
+        self._told_at = time.monotonic()
+        self.sent: SentPosition | None = None
+        self.counts = OutletCounts()
+        self.moved_at = 0.0
+        self.stopping = False
+
+    async def open(self) -> SentPosition | None:
+        """Begin; where the last outlet has ended, None if none has sent anything.
+
+        Raises:
+            KafkaAwayError: Kafka does not answer, and this run is not patient, or is to end.
+            UnderstudyError: Kafka refuses.
+        """
+        self.sent = await (self._open_again() if self._options.patient else self._sink.open())
+        return self.sent
+
+    async def commit(self, group: list[Unit], mark: SentPosition) -> None:
+        """Send ``group`` with the position ``mark`` behind it; when this returns they are in Kafka, once.
+
+        Raises:
+            OutletFencedError: another outlet has taken over.
+            KafkaAwayError: Kafka does not answer, and this run is to end.
+            UnderstudyError: Kafka refuses.
+        """
+        before = attrs.evolve(self.counts)
+        while True:
+            self.counts = attrs.evolve(before)
+            try:
+                await self._sink.send(self._records(group), mark)
+                break
+            except KafkaAwayError as error:
+                self._say(f"{error}; the outlet tries again")
+            if await self._was_committed(mark):
+                break
+        self.sent = mark
+        self.counts.kafka_transactions += 1
+        self.moved_at = time.monotonic()
+        if self._options.progress and self.moved_at - self._told_at >= PROGRESS_S:
+            self._told_at = self.moved_at
+            self._say(f"{self.counts.records} records sent, up to position {mark.position}")
+
+    def _records(self, group: list[Unit]) -> Iterator[KafkaRecord]:
+        """What is sent of ``group``; counts it."""
+        rules, maker, counts = self._options.rules, self._maker, self.counts
+        for unit in group:
+            if not unit.tx and not self._options.plain:
+                continue
+            shared = maker.unit_headers(unit)
+            records = counts.records
+            for at, each in enumerate(unit.messages):
+                topic = rules.topic(each.vhost, each.queue)
+                if topic:
+                    counts.records += 1
+                    yield maker.record(unit, shared, at, topic)
+            if counts.records > records:
+                counts.transactions += bool(unit.tx)
+                counts.plain_messages += not unit.tx
+
+    async def _was_committed(self, mark: SentPosition) -> bool:
+        """Whether a transaction of which nothing is known is there.
+
+        Raises:
+            OutletFencedError: another outlet has taken over.
+        """
+        await self._check_own(mark)
+        found = await self._open_again()
+        if found == mark:
+            return True
+        if found != self.sent:
+            raise OutletFencedError(_taken_over(found))
+        return False
+
+    async def _check_own(self, mark: SentPosition) -> None:
+        """See who sent last, before anybody is fenced."""
+        while True:
+            try:
+                found = await self._sink.read_position()
+            except KafkaAwayError:
+                if self.stopping:
+                    raise
+                await asyncio.sleep(RETRY_S)
+                continue
+            if found not in (self.sent, mark):
+                raise OutletFencedError(_taken_over(found))
+            return
+
+    async def _open_again(self) -> SentPosition | None:
+        said = ""
+        while True:
+            try:
+                found = await self._sink.open()
+            except KafkaAwayError as error:
+                if str(error) != said:
+                    said = str(error)
+                    self._say(f"{said}; the outlet waits")
+                if self.stopping:
+                    raise
+                await asyncio.sleep(RETRY_S)
+                continue
+            if said:
+                self._say("Kafka answers again")
+            return found
+
+
+def _taken_over(found: SentPosition | None) -> str:
+    where = f"broker {found.broker!r}, at position {found.position}" if found is not None else "nobody"
+    return f"another outlet of this group has taken over ({where}); this one has ended"
