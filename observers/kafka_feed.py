@@ -60,7 +60,7 @@ RETRY_S: Final = 1.0
 BATCH_BYTES: Final = 512 << 10
 """Half of what a topic takes by default."""
 START_S: Final = 30.0
-STEP_S: Final = 30.0
+STEP_S: Final = 10.0
 """One step of a transaction: half a megabyte, or one answer. A slow Kafka gets through, a silent one is given up."""
 TRANSACTION_S: Final = 120.0
 """Kafka ends the transaction of a feed that was killed and not started again: until then readers of committed messages wait."""

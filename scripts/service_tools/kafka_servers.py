@@ -275,7 +275,8 @@ def _format(classpath: str, folders: list[Path], secured: Secured | None) -> Non
     fresh = [folder for folder in folders if not (folder / "data" / "meta.properties").exists()]
     if 0 < len(fresh) < len(folders):
         raise ServersError(f"{fresh[0]} holds no data, and {len(folders) - len(fresh)} others do: remove all, or none")
-    cluster_id = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+    # It must not begin with "-", as an option does.
+    cluster_id = "A" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[1:22]
     scram = [
         f"--add-scram=SCRAM-SHA-{size}=[name={name},password={password}]"
         for name, password in (secured.users.items() if secured is not None else ())
@@ -299,8 +300,8 @@ def _format(classpath: str, folders: list[Path], secured: Secured | None) -> Non
         )
         for folder in fresh
     ]
-    for process, folder in zip(running, fresh, strict=True):
-        said, _ = process.communicate(timeout=FORMAT_S)
+    outputs = [process.communicate(timeout=FORMAT_S)[0] for process in running]
+    for process, said, folder in zip(running, outputs, fresh, strict=True):
         if process.returncode:
             raise ServersError(
                 f"the storage of {folder} cannot be formatted:\n{said.decode(errors='replace')[-2_000:]}"

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 
 from tests.integration.broker_process import PROGRAM
 
@@ -32,7 +33,7 @@ async def _messages(hosts: str, topic: str) -> list[Read]:
     consumer = AIOKafkaConsumer(bootstrap_servers=hosts, isolation_level="read_committed", enable_auto_commit=False)
     await consumer.start()
     try:
-        partitions = [TopicPartition(topic, each) for each in await _partitions(hosts, topic)]
+        partitions = [TopicPartition(topic, each["partition"]) for each in await _described(hosts, topic)]
         consumer.assign(partitions)
         await consumer.seek_to_beginning(*partitions)
         ends = await consumer.end_offsets(partitions)
@@ -46,12 +47,13 @@ async def _messages(hosts: str, topic: str) -> list[Read]:
         await consumer.stop()
 
 
-async def _partitions(hosts: str, topic: str) -> list[int]:
+async def _described(hosts: str, topic: str) -> list[Row]:
+    """The partitions of a topic."""
     admin = AIOKafkaAdminClient(bootstrap_servers=hosts)
     await admin.start()
     try:
         (found,) = await admin.describe_topics([topic])
-        return [each["partition"] for each in found["partitions"]]
+        return list(found["partitions"])
     finally:
         await admin.close()
 
@@ -59,6 +61,22 @@ async def _partitions(hosts: str, topic: str) -> list[int]:
 def messages(hosts: str, topic: str) -> list[Read]:
     """All committed messages, each partition in order."""
     return asyncio.run(_messages(hosts, topic))
+
+
+def replicas_in_sync(hosts: str, topic: str) -> int:
+    """Of the partition that has fewest; -1 while Kafka does not answer."""
+    try:
+        return min(len(each["isr"]) for each in asyncio.run(_described(hosts, topic)))
+    except KafkaError:
+        return -1
+
+
+def count(hosts: str, topic: str, event: str) -> int:
+    """How many events of that kind are in the topic; -1 while Kafka does not answer."""
+    try:
+        return sum(each.row["event"] == event for each in messages(hosts, topic))
+    except KafkaError:
+        return -1
 
 
 def streams(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
