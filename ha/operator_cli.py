@@ -38,6 +38,9 @@ from understudy.ha.stores import store_admin
 EXIT_UNKNOWN: Final = 3
 LEADS_WITHIN_S: Final = 30.0
 LOOK_EVERY_S: Final = 0.02
+_SHOWS_IT_STILL: Final = (
+    ". ZooKeeper shows this broker as running; of a broker that was killed it does so for up to coordination.session_s"
+)
 
 _Amqp = Annotated[
     str | None,
@@ -239,7 +242,8 @@ def _change(command: str, broker: BrokerId, place: _Place) -> dict[str, Any]:
         return _ask(address, command, {"broker": broker})
     except NotConnectedError as error:
         if place.config is not None:
-            raise
+            hint = _SHOWS_IT_STILL if place.config.coordination.kind == "zookeeper" else ""
+            raise NotConnectedError(f"{error}{hint}") from error
         raise NotConnectedError(
             f"{error}. If no primary runs, --config FILE of any broker changes the coordination store itself"
         ) from error

@@ -6,7 +6,7 @@
                        /brokers/<id>     BrokerInfo, as the broker has shown itself last; stays when the broker is gone
                        /live/<id>        ephemeral: the session of the broker holds; which process that is
                        /ready/<id>       ephemeral: the broker may be promoted, and since when
-                       /history/h-<n>    changes of the group, the newest MAX_HISTORY of them; forced epochs stay
+                       /history/h-<n>    changes of the group, the newest of them (group_changes.py); forced epochs stay
 
 Each node is one JSON object with a ``schema`` number. People read them with ``zkCli`` (docs/zookeeper.md), and may edit them: so
 what is read is checked, and an error names the path and what stands there. A node of a newer schema is refused. A key that is not
@@ -24,7 +24,6 @@ from understudy.ha.coordination import BrokerId, BrokerInfo, GroupState, History
 
 ROOT: Final = "/understudy"
 SCHEMA: Final = 1
-MAX_HISTORY: Final = 100
 MAX_SHOWN: Final = 200
 """So much of a node that cannot be read stands in the message."""
 
@@ -161,30 +160,6 @@ def encode_history(entry: HistoryEntry) -> bytes:
 def decode_history(path: str, raw: bytes) -> HistoryEntry:
     """Raises: NodeError."""
     return _decode(path, raw, HistoryEntry)[0]
-
-
-def change_text(before: GroupState | None, after: GroupState) -> str:
-    """What has changed, for people; generic, so that a new field is told without a change here."""
-    if before is None and not after.forced:
-        return f"founded by {after.primary}"
-    if before is None or after.forced != before.forced or after.founding != before.founding:
-        return f"forced: {after.primary} is the base, in-sync {{{', '.join(after.members)}}}; before: {before}"
-    told = []
-    if after.epoch != before.epoch:
-        told.append(f"{after.primary} promoted, after {before.primary}")
-    told += [f"{name} joins the set" for name in after.members if name not in before.members]
-    told += [f"{name} leaves the set" for name in before.members if name not in after.members]
-    for field in attrs.fields(GroupState):
-        if field.name in ("epoch", "primary", "version", "members"):
-            continue
-        old, new = getattr(before, field.name), getattr(after, field.name)
-        if old != new:
-            told.append(f"{field.name} {_plain(old)} -> {_plain(new)}")
-    return "; ".join(told) or "written over, to settle an answer that was lost"
-
-
-def _plain(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _contradiction(group: GroupState) -> str:

@@ -54,7 +54,7 @@ def open_store(
         lease_ms = milliseconds(section.lease_s)
         return FileCoordination(section.path, broker.group, broker.id, listener, turn, lease_ms=lease_ms)
     _need_kazoo()
-    from understudy.ha.zookeeper import access_of  # noqa: PLC0415
+    from understudy.ha.zookeeper_access import access_of  # noqa: PLC0415
     from understudy.ha.zookeeper_store import ZooKeeperCoordination  # noqa: PLC0415
 
     return ZooKeeperCoordination(access_of(section), broker.group, broker.id, broker.data, listener, turn, tasks)
@@ -67,7 +67,7 @@ def store_admin(config: Config) -> StoreAdmin:
         assert section.path is not None  # the configuration sees to it
         return FileAdmin(section.path, group)
     _need_kazoo()
-    from understudy.ha.zookeeper import access_of  # noqa: PLC0415
+    from understudy.ha.zookeeper_access import access_of  # noqa: PLC0415
     from understudy.ha.zookeeper_admin import ZooKeeperAdmin  # noqa: PLC0415
 
     return ZooKeeperAdmin(access_of(section), group)

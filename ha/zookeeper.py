@@ -32,7 +32,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 from kazoo import exceptions as errors
@@ -43,8 +43,17 @@ from kazoo.protocol.states import KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, READ_ACL_UNSAFE, make_digest_acl
 
-from understudy.broker.config import CoordinationConfig
 from understudy.ha.coordination import StoreError
+from understudy.ha.zookeeper_access import Access
+from understudy.ha.zookeeper_requests import (
+    Change,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    RefusedError,
+    UnreachedError,
+    VersionError,
+)
 from understudy.ha.zookeeper_tls import Trust
 
 RETRY_MIN_S: Final = 0.05
@@ -54,109 +63,7 @@ RETRY_MAX_S: Final = 0.5
 SIGNS_A_SESSION: Final = 3
 """So often a loop that does not hang gives a sign."""
 
-ANY_VERSION: Final = -1
-
 _T = TypeVar("_T")
-
-
-class UnreachedError(StoreError):
-    """No server answers, or the session has ended. Whether the request was carried out is unknown."""
-
-
-class NoNodeError(StoreError):
-    """The node, or the one above it, is not there."""
-
-
-class NodeExistsError(StoreError):
-    """The node is there already."""
-
-
-class VersionError(StoreError):
-    """The node has changed since it was read."""
-
-
-class RefusedError(StoreError):
-    """An ACL forbids the request."""
-
-
-@attrs.frozen(kw_only=True)
-class Access:
-    """Where an ensemble is, and as whom to come.
-
-    Attributes:
-        hosts: ``host:port``, separated by commas.
-        chroot: the path above all nodes, "" for none. It is not given to kazoo, which does not make one of several parts.
-        session_s: the session ends so long after its last heartbeat; the servers allow 2 to 20 of their ticks.
-        user, password: digest credentials, "" for none. Nodes that are made belong to them alone, and anybody may read them.
-        tls: connect over TLS, to servers of this trust alone. None: not over TLS.
-    """
-
-    hosts: str
-    chroot: str = ""
-    session_s: float = 10.0
-    user: str = ""
-    password: str = attrs.field(default="", repr=False)
-    tls: Trust | None = None
-
-
-def access_of(section: CoordinationConfig) -> Access:
-    """What the configuration says.
-
-    Raises:
-        StoreError: the file with the password cannot be read.
-    """
-    tls, password = section.tls, section.password or ""
-    if section.password_file is not None:
-        try:
-            password = section.password_file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeError) as error:
-            raise StoreError(f"coordination.password_file {section.password_file} cannot be read: {error}") from error
-    return Access(
-        hosts=",".join(section.hosts),
-        chroot=section.chroot,
-        session_s=section.session_s,
-        user=section.user,
-        password=password,
-        tls=Trust(ca=tls.ca, cert=tls.cert, key=tls.key) if tls is not None else None,
-    )
-
-
-@attrs.frozen
-class Node:
-    """What a node holds. ``version`` counts its changes; ``owner`` is the session of an ephemeral one, 0 for others."""
-
-    value: bytes
-    version: int
-    owner: int
-
-
-@attrs.frozen(kw_only=True)
-class Change:
-    """One step of a transaction, made by :func:`check`, :func:`create`, :func:`write` or :func:`delete`."""
-
-    kind: Literal["check", "create", "write", "delete"]
-    path: str
-    value: bytes = b""
-    version: int = ANY_VERSION
-    ephemeral: bool = False
-    numbered: bool = False
-
-
-def check(path: str, version: int = ANY_VERSION) -> Change:
-    return Change(kind="check", path=path, version=version)
-
-
-def create(path: str, value: bytes = b"", *, ephemeral: bool = False, numbered: bool = False) -> Change:
-    """``numbered``: ZooKeeper adds a number to the path that no earlier child had."""
-    return Change(kind="create", path=path, value=value, ephemeral=ephemeral, numbered=numbered)
-
-
-def write(path: str, value: bytes, version: int = ANY_VERSION) -> Change:
-    return Change(kind="write", path=path, value=value, version=version)
-
-
-def delete(path: str, version: int = ANY_VERSION) -> Change:
-    return Change(kind="delete", path=path, version=version)
 
 
 class ZooKeeperSession:

@@ -11,14 +11,14 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from understudy.ha import zookeeper as zk
+from understudy.ha import zookeeper_requests as zk
 from understudy.ha.coordination import BrokerId, BrokerInfo, GroupState, HistoryEntry, StoreChangedError, StoreError
+from understudy.ha.group_changes import change_text
 from understudy.ha.store_nodes import (
     Extras,
     NodeError,
     Paths,
     broker_path,
-    change_text,
     decode_broker,
     decode_group,
     decode_history,
@@ -27,7 +27,9 @@ from understudy.ha.store_nodes import (
     newest,
 )
 from understudy.ha.unclean import EPOCHS_DRAWN, forced_group
-from understudy.ha.zookeeper import NodeExistsError, NoNodeError, UnreachedError, VersionError, ZooKeeperSession
+from understudy.ha.zookeeper import ZooKeeperSession
+from understudy.ha.zookeeper_access import Access
+from understudy.ha.zookeeper_requests import NodeExistsError, NoNodeError, UnreachedError, VersionError
 
 CONNECT_S: Final = 5.0
 """A command gives up after so long without a server."""
@@ -41,7 +43,7 @@ _Held = tuple[GroupState, int, Extras]
 class ZooKeeperAdmin:
     """Implements ``ha.coordination.StoreAdmin``. Each call is a session of its own, and runs a loop of its own."""
 
-    access: zk.Access
+    access: Access
     group: str
     connect_s: float = CONNECT_S
 

@@ -18,7 +18,7 @@ import attrs
 from understudy.ha.java_servers import JavaServer, PinnedJars, ServersError, free_ports
 
 JARS_VARIABLE: Final = "UNDERSTUDY_ZOOKEEPER_JARS"
-VERSION: Final = "3.9.4"
+VERSION: Final = "3.9.5"
 MAX_SERVERS: Final = 7
 TICK_MS: Final = 500
 """Sessions last 2 to 20 ticks, so tests want a short one."""
@@ -34,6 +34,7 @@ _POM: Final = f"""\
       <exclusions>
         <exclusion><groupId>io.netty</groupId><artifactId>netty-tcnative-boringssl-static</artifactId></exclusion>
         <exclusion><groupId>org.apache.yetus</groupId><artifactId>*</artifactId></exclusion>
+        <exclusion><groupId>ch.qos.logback</groupId><artifactId>*</artifactId></exclusion>
       </exclusions>
     </dependency>
     <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>2.0.13</version></dependency>
@@ -43,28 +44,28 @@ _POM: Final = f"""\
   </dependencies>
 </project>
 """
-"""What a server needs at run time; slf4j-simple so that it logs to stderr."""
+"""What a server needs at run time; slf4j-simple in place of logback, so that it logs to stderr."""
 
 SHA256: Final = """\
 bc8bb01fc0fad250385706e20f927ddcff6173f6339b387dc879237752567ac6  commons-cli-1.5.0.jar
 4aa4ca48f3dfd30b78220b7881d8cb93eac4093ec94361b6befa9487998a550b  commons-io-2.17.0.jar
 cec34936faa625039f4e46123eccaa10a9eb9d9a40c6075830cd81330e259cf9  metrics-core-4.1.12.1.jar
-32226218d854c2e51d4935a7ebe4663b72ecb9af4da881b86bf518e61aed48d3  netty-buffer-4.1.119.Final.jar
-c497934a057444b126a86e06f2b509188e48ca6c5a5e14c182a02f1e8c8d5fdb  netty-codec-4.1.119.Final.jar
-991a69b1594dcad9926e268e7e94530cfdaa89feef42af26922a302d3e2e9212  netty-common-4.1.119.Final.jar
-9b49be98e36bb79a2025ffb5159aec87da2720cfa545f56de39c3bc108587b1b  netty-handler-4.1.119.Final.jar
-3b6c9f9f6f360747213d154971dec1fc8852820dc1a98d055ff09d09676f8836  netty-resolver-4.1.119.Final.jar
-c0921ea0e79c3b936daabe08a26e926642a4ad24951d6115fb43362c21dfeb10  netty-transport-4.1.119.Final.jar
-38edbceb4d0f3c1c87bc8db9f812d317342c9c8e95a4a052fb796a2f78ad098e  netty-transport-classes-epoll-4.1.119.Final.jar
-12557923a5069e736a9305c73a87b303ba9e89b32da3ec95dea6a856f3fd6397  netty-transport-native-epoll-4.1.119.Final-linux-x86_64.jar
-8ae5618f69326e6d17b77b0140f9d277118dbd23906ca07638bc01365728c650  netty-transport-native-unix-common-4.1.119.Final.jar
+00a522b67ea35cb7b4dd9cf27f85c6c58f5e306785aa045302e5f6b2d4944a87  netty-buffer-4.1.130.Final.jar
+52636bc29bd62120b97bbe5d1d21eab9b1cb2bef8efbb54d2221c5f3fa08d8cd  netty-codec-4.1.130.Final.jar
+53921f28dd5a352b1bed0e1cbcc54d013dc60ffebeae9b2b1e53eabef317e581  netty-common-4.1.130.Final.jar
+98c78ec187ca30a4b9775bf6f632f5c9929db6bf06a60e6971f945813880ca0f  netty-handler-4.1.130.Final.jar
+48c5b218a89d184e1b601d46433957f515fcefdb4464182b1348bce4f5a18f35  netty-resolver-4.1.130.Final.jar
+1bf573266d271f856705a9984d25449c56a1d73c02a16af12033ceccfe555dbb  netty-transport-4.1.130.Final.jar
+1c352508d70aca1ccc3068daac907ad1e9d8dc68b07148d57426730bf0d0c8b6  netty-transport-classes-epoll-4.1.130.Final.jar
+d5d4611cb667eb215667c65aabfc75f8d9ef24de2a3e3a32eb28204f9c2a7a30  netty-transport-native-epoll-4.1.130.Final-linux-x86_64.jar
+cf5efc4168597d7cd14695b469418cac2a1134533f9a0c82ef0538d796fd39e1  netty-transport-native-unix-common-4.1.130.Final.jar
 e7c2a48e8515ba1f49fa637d57b4e2f590b3f5bd97407ac699c3aa5efb1204a9  slf4j-api-2.0.13.jar
 3153fe1d689cffb94f1530b58470c306685ba68844de8857116e3b6ebb81d9f7  slf4j-simple-2.0.13.jar
 0f3f1857ed33116583f480b4df5c0218836c47bfbc9c6221c0d73f356decf37b  snappy-java-1.1.10.5.jar
-7bb3bb38bbddbc71424c59a7a0b170a1b2147313a84c972225ab0568dab513bf  zookeeper-3.9.4.jar
-bd9750935add09b6cb920f7bcf0fa7b9a8165c45cdafd8ee1fc6808c46ec9094  zookeeper-jute-3.9.4.jar
+936d025db1a85f085edea25048c3f5b3de5fc29329c371a10925e3b78b0b38a0  zookeeper-3.9.5.jar
+abcbc7f9d6c493daa118da6fa3061a201e2c521217526e8535adfb56b629e52a  zookeeper-jute-3.9.5.jar
 """
-"""As sha256sum prints it."""
+"""As sha256sum prints it. ``docker/zookeeper/jars.sha256`` has the same version and the same jars, but for the logger's."""
 
 _JAVA: Final = (
     "-Xmx128m",

@@ -42,7 +42,7 @@ from understudy.ha.coordination import (
     StoreChangedError,
     StoreError,
 )
-from understudy.ha.store_nodes import MAX_HISTORY, change_text
+from understudy.ha.group_changes import MAX_HISTORY, change_text
 from understudy.ha.unclean import EPOCHS_DRAWN, forced_group
 from understudy.replicator.disk_claim import DiskClaim
 

@@ -28,7 +28,7 @@ from understudy.ha.coordination import (
 )
 from understudy.ha.local import FileAdmin, FileCoordination
 from understudy.ha.stores import CoordinationDriver
-from understudy.ha.zookeeper import Access
+from understudy.ha.zookeeper_access import Access
 from understudy.ha.zookeeper_admin import ZooKeeperAdmin
 from understudy.ha.zookeeper_servers import Ensemble
 from understudy.ha.zookeeper_store import ZooKeeperCoordination

@@ -27,7 +27,7 @@ from tests.integration.zookeeper_group import (
 )
 from tests.stress.group import Group
 from understudy.ha.coordination import Answer
-from understudy.ha.store_nodes import MAX_HISTORY
+from understudy.ha.group_changes import MAX_HISTORY
 from understudy.ha.zookeeper_servers import Ensemble, lay_out_ensemble
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("broken_connections")]

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from understudy.broker.config import Config, load
+from understudy.ha.zookeeper_servers import SHA256, VERSION
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILES = [ROOT / "Dockerfile", *sorted(ROOT.glob("docker/*/Dockerfile"))]
@@ -162,3 +163,17 @@ def test_jars_are_pinned_by_their_hashes(compose: dict[str, Any], image: str) ->
     assert len(set(names)) == len(names)
     version = compose["services"]["zk1" if image == "zookeeper" else "kafka"]["image"].partition(":")[2]
     assert {"zookeeper": f"zookeeper-{version}", "kafka": f"kafka_2.13-{version}"}[image] in names
+
+
+def test_servers_on_the_host_are_those_of_the_image(compose: dict[str, Any]) -> None:
+    """One version of ZooKeeper, and the same jars, but for the logger's and for annotations that no server loads."""
+    image = [line.split() for line in (ROOT / "docker" / "zookeeper" / "jars.sha256").read_text().splitlines()]
+    in_image = {(path.rpartition("/")[2], digest) for digest, path in image}
+    on_host = {(name, digest) for digest, name in map(str.split, SHA256.splitlines())}
+    assert compose["services"]["zk1"]["image"].endswith(f":{VERSION}")
+    assert {name.rstrip(".-0123456789jar") for name, _ in in_image ^ on_host} == {
+        "audience-annotations",
+        "logback-classic",
+        "logback-core",
+        "slf4j-simple",
+    }

@@ -24,11 +24,11 @@ import uvloop
 
 from understudy.broker.server import file_storage
 from understudy.ha.coordination import Answer, Bar, BrokerInfo, Coordination, GroupState, StoreError
+from understudy.ha.group_changes import MAX_HISTORY
 from understudy.ha.local import FileAdmin, FileCoordination, force_epoch, forced_epochs, read_store, store
 from understudy.ha.local import processes as local_processes
 from understudy.ha.local.processes import is_alive, machine_ms, this_process
 from understudy.ha.local.store import BrokerRow, CoordinationStore, Process, StoreBusyError
-from understudy.ha.store_nodes import MAX_HISTORY
 from understudy.replicator.disk_claim import DiskClaim
 
 ROOT = Path(__file__).parents[3]

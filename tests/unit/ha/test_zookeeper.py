@@ -17,7 +17,9 @@ from kazoo.protocol.connection import STOP_CONNECTING, ConnectionHandler
 from understudy.ha import zookeeper_store
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, GroupState
 from understudy.ha.store_nodes import encode_group
-from understudy.ha.zookeeper import Access, Node, UnreachedError, ZooKeeperSession, check
+from understudy.ha.zookeeper import ZooKeeperSession
+from understudy.ha.zookeeper_access import Access
+from understudy.ha.zookeeper_requests import Node, UnreachedError, check
 from understudy.ha.zookeeper_store import ZooKeeperCoordination
 
 LIMIT_S = 30.0

@@ -1,0 +1,161 @@
+"""GroupNode: the node that holds a group's state, read and replaced by compare-and-set, and the history of its changes.
+
+A part of :class:`~understudy.ha.zookeeper_store.ZooKeeperCoordination`. What was read last is kept with the version of its node. If
+it is what a caller expects, one write settles the request; if not, the store is asked.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Final
+
+import attrs
+
+from understudy.ha import zookeeper_requests as zk
+from understudy.ha.coordination import Answer, BrokerId, GroupState, HistoryEntry, StoreError
+from understudy.ha.group_changes import MAX_HISTORY, change_text
+from understudy.ha.store_nodes import (
+    Extras,
+    NodeError,
+    Paths,
+    decode_group,
+    decode_history,
+    encode_group,
+    encode_history,
+    newest,
+)
+from understudy.ha.zookeeper import ZooKeeperSession
+from understudy.ha.zookeeper_requests import NodeExistsError, NoNodeError, VersionError
+
+WRITES_TRIED: Final = 3
+"""A write whose node has another version, but holds what was expected: somebody has edited it."""
+
+Settled = tuple[Answer, GroupState | None]
+"""An answer of the port ``Coordination``, and what the store then held."""
+
+
+@attrs.frozen
+class Held:
+    """The group's node: the state, the version of the node, and the keys that this program does not know."""
+
+    group: GroupState
+    version: int
+    extras: Extras
+
+
+class GroupNode:
+    """Of one group, in one session. Every method that waits raises StoreError.
+
+    Args:
+        broker: who writes, for the history.
+
+    Attributes:
+        has_grown: a change of this broker has made the history longer: :meth:`trim_history` is due.
+    """
+
+    def __init__(self, session: ZooKeeperSession, paths: Paths, broker: BrokerId) -> None:
+        self._session = session
+        self._paths = paths
+        self._broker = broker
+        self._held: Held | None = None
+        self.has_grown = False
+
+    @property
+    def group(self) -> GroupState | None:
+        """As it was read or written last."""
+        return self._held.group if self._held is not None else None
+
+    def forget(self) -> None:
+        """It is unknown what the node holds."""
+        self._held = None
+
+    async def found(self, group: GroupState) -> Settled:
+        history = self._history(None, group)
+        try:
+            await self._session.change(zk.create(self._paths.group, encode_group(group, {})), history)
+        except NodeExistsError:
+            return Answer.CONFLICT, await self.read()
+        self._held = Held(group, 0, {})
+        return Answer.DONE, group
+
+    async def replace(self, expected: GroupState, wanted: GroupState) -> Settled:
+        for _ in range(WRITES_TRIED):
+            held = self._held
+            if held is None or _place(held.group) != _place(expected):
+                held = await self._newest()
+            if held is None or _place(held.group) != _place(expected):
+                return Answer.CONFLICT, held.group if held is not None else None
+            value = encode_group(wanted, held.extras)
+            try:
+                await self._session.change(
+                    zk.write(self._paths.group, value, held.version), self._history(held.group, wanted)
+                )
+            except VersionError:
+                self._held = None
+            else:
+                self._held = Held(wanted, held.version + 1, held.extras)
+                self.has_grown = True
+                return Answer.DONE, wanted
+        raise StoreError(f"{self._paths.group} changes faster than it can be written")
+
+    async def read(self) -> GroupState | None:
+        """What the store holds, as of no earlier than now."""
+        held = await self._newest()
+        return held.group if held is not None else None
+
+    async def look(self) -> None:
+        """Read it as it is shown to this session, and watch it for the next time."""
+        path = self._paths.group
+        while True:
+            try:
+                node = await self._session.get(path, watch=True)
+            except NoNodeError:
+                if await self._session.exists(path, watch=True) is not None:
+                    continue
+                self._held = None
+                return
+            group, extras = decode_group(path, node.value)
+            self._held = Held(group, node.version, extras)
+            return
+
+    async def trim_history(self) -> None:
+        """Remove the oldest entries, after a change of this broker. Entries of forced epochs stay."""
+        if not self.has_grown:
+            return
+        self.has_grown = False
+        paths, session = self._paths, self._session
+        names = newest(await session.children(paths.history))
+        for name in names[: max(0, len(names) - MAX_HISTORY)]:
+            path = f"{paths.history}/{name}"
+            with suppress(NoNodeError, NodeError):
+                if not decode_history(path, (await session.get(path)).value).is_forced:
+                    await session.change(zk.delete(path))
+
+    async def _newest(self) -> Held | None:
+        """The check goes through the quorum, see ``zookeeper.py``, *Reads*."""
+        checked = self._session.change(zk.check(self._paths.root))
+        got = self._session.get(self._paths.group)
+        await checked
+        try:
+            node = await got
+        except NoNodeError:
+            self._held = None
+            return None
+        group, extras = decode_group(self._paths.group, node.value)
+        self._held = Held(group, node.version, extras)
+        return self._held
+
+    def _history(self, before: GroupState | None, after: GroupState) -> zk.Change:
+        entry = HistoryEntry(
+            wall_ms=time.time_ns() // 1_000_000,
+            epoch=after.epoch,
+            version=after.version,
+            by=self._broker,
+            what=change_text(before, after),
+        )
+        return zk.create(f"{self._paths.history}/h-", encode_history(entry), numbered=True)
+
+
+def _place(group: GroupState) -> tuple[int, int, int]:
+    return group.founding, group.epoch, group.version
