@@ -30,6 +30,8 @@ HTTP_TIMEOUT_S: Final = 1.0
 OK: Final = 200
 DOWN: Final = "down"
 UNRESPONSIVE: Final = "unresponsive"
+UNKNOWN: Final = "unknown"
+"""Of a member of the in-sync set that may well run, and of which the directory that was named holds nothing."""
 
 Row = dict[str, Any]
 
@@ -112,7 +114,8 @@ def rows_of_url(url: str) -> dict[str, Any]:
         raise NothingThereError(f"no broker answers at {'https' if access.tls else 'http'}://{host}:{port}/status{why}")
     brokers = [_from_store(broker, shown, access) for broker, shown in first.get("known_brokers", {}).items()]
     others = [known for known in brokers if known.broker != first["broker"]]
-    return _group([first, *_live_rows(others)], first)
+    rows = [first, *_live_rows(others)]
+    return _group(_with_members(rows, leader_of(rows) or first, "the store", DOWN), first)
 
 
 def rows_of_directory(directory: Path) -> dict[str, Any]:
@@ -136,6 +139,8 @@ def rows_of_directory(directory: Path) -> dict[str, Any]:
         for row in rows:
             if not answers(row):
                 row["epoch"] = store.get("epoch")
+    if read_ports(directory) is None:  # else it is that of one broker, and of that one alone something is shown
+        rows = _with_members(rows, leader_of(rows) or store, str(directory), UNKNOWN)
     return _group(rows, store)
 
 
@@ -161,7 +166,25 @@ def leader_of(rows: Iterable[Row]) -> Row | None:
 
 def answers(row: Row) -> bool:
     """Whether the row is what the broker says itself; of one that does not answer less is known."""
-    return row["status"] not in (DOWN, UNRESPONSIVE)
+    return row["status"] not in (DOWN, UNRESPONSIVE, UNKNOWN)
+
+
+def row_of_member(broker: str, epoch: int | None, where: str, status: str = DOWN) -> Row:
+    """The row of a member of the in-sync set of which nothing is shown ``where`` it should be."""
+    return {
+        "broker": broker,
+        "pid": None,
+        "port": None,
+        "amqp": "",
+        "http": "",
+        "role": None,
+        "status": status,
+        "epoch": epoch,
+        "position": None,
+        "blockers": [f"it is in the in-sync set, and {where} shows nothing of it"],
+        "queues": [],
+        "lag": {},
+    }
 
 
 def ask_page(
@@ -302,6 +325,12 @@ def _store_of(known: list[KnownBroker]) -> Mapping[str, Any]:
     return {}
 
 
+def _with_members(rows: list[Row], best: Mapping[str, Any], where: str, status: str) -> list[Row]:
+    """The rows, and one for each member of the in-sync set that has none."""
+    missing = sorted({*(best.get("in_sync") or ())} - {row["broker"] for row in rows})
+    return [*rows, *(row_of_member(broker, best.get("epoch"), where, status) for broker in missing)]
+
+
 def _group(rows: list[Row], store: Mapping[str, Any]) -> dict[str, Any]:
     """What all rows agree on, by the one who must know best: the primary, else the store, else whoever knows anything."""
     best = leader_of(rows) or store or (rows[0] if rows else {})
@@ -317,6 +346,7 @@ def _group(rows: list[Row], store: Mapping[str, Any]) -> dict[str, Any]:
 
 __all__ = [
     "DOWN",
+    "UNKNOWN",
     "ConfigError",
     "NothingThereError",
     "Row",
@@ -326,6 +356,7 @@ __all__ = [
     "leader_of",
     "local_access",
     "place_of",
+    "row_of_member",
     "rows_of_directory",
     "rows_of_url",
     "with_all_queues",

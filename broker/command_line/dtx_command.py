@@ -20,6 +20,7 @@ from understudy.broker.command_line.amqp_address import AmqpAddress
 from understudy.broker.command_line.amqp_call import CallRefusedError, OutcomeUnknownError, connect
 from understudy.broker.command_line.broker_rows import (
     DOWN,
+    UNKNOWN,
     NothingThereError,
     Row,
     access_of,
@@ -115,7 +116,7 @@ def list_of_directory(directory: Path, vhost: str | None) -> dict[str, Any]:
 
 def _running(directory: Path) -> list[Row]:
     """The brokers of a directory that run, whether or not they answer; whoever leads is the first."""
-    running = [row for row in rows_of_directory(directory)["brokers"] if row["status"] != DOWN]
+    running = [row for row in rows_of_directory(directory)["brokers"] if row["status"] not in (DOWN, UNKNOWN)]
     leader = leader_of(running)
     return sorted(running, key=lambda row: row is not leader)
 

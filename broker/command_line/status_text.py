@@ -106,7 +106,7 @@ def _broker_cells(row: Mapping[str, Any]) -> list[str]:
         _or_dash(row["epoch"]),
         _or_dash(row["port"]),
         _or_dash(row["pid"]),
-        str((row.get("log") or row).get("position", "-")),
+        _or_dash((row.get("log") or row).get("position")),
         _or_dash(_messages(row)),
         lag or "-",
     ]

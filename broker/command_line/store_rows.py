@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.broker.command_line.broker_rows import DOWN, NothingThereError, Row
+from understudy.broker.command_line.broker_rows import DOWN, NothingThereError, Row, row_of_member
 from understudy.broker.config import Config, CoordinationConfig, load
 from understudy.broker.config.host_port import servers_of
 from understudy.broker.plugin import find_plugins
@@ -69,7 +69,7 @@ def _group(stored: Mapping[str, Any]) -> dict[str, Any]:
     known: Mapping[str, Mapping[str, Any]] = stored["known_brokers"]
     members = stored.get("in_sync") or []
     rows = [
-        _row(known[name], primary, epoch, members) if name in known else _row_of_member(name, epoch)
+        _row(known[name], primary, epoch, members) if name in known else row_of_member(name, epoch, "the store")
         for name in sorted({*known, *members})
     ]
     for row in rows:
@@ -111,24 +111,6 @@ def _row(info: Mapping[str, Any], primary: str | None, epoch: int | None, member
         "epoch": epoch,
         "position": info["position"],
         "blockers": blockers,
-        "queues": [],
-        "lag": {},
-    }
-
-
-def _row_of_member(broker: str, epoch: int | None) -> Row:
-    """The row of a member of the in-sync set of which the store shows nothing: its node was deleted."""
-    return {
-        "broker": broker,
-        "pid": None,
-        "port": None,
-        "amqp": "",
-        "http": "",
-        "role": None,
-        "status": DOWN,
-        "epoch": epoch,
-        "position": None,
-        "blockers": ["it is in the in-sync set, and the store shows nothing of it"],
         "queues": [],
         "lag": {},
     }

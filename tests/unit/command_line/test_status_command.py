@@ -11,8 +11,8 @@ import typer
 from typer.testing import CliRunner
 
 from understudy.broker.cli import status
-from understudy.broker.command_line import store_rows
-from understudy.broker.command_line.broker_rows import NothingThereError
+from understudy.broker.command_line import broker_rows, store_rows
+from understudy.broker.command_line.broker_rows import NothingThereError, rows_of_directory, rows_of_url
 from understudy.broker.command_line.status_command import NOT_AS_EXPECTED, Showing, seconds, show, unmet
 from understudy.broker.command_line.status_text import status_text
 from understudy.broker.command_line.store_rows import config_of_store, rows_of_store
@@ -76,6 +76,48 @@ def test_a_member_of_the_set_without_a_row_is_down(monkeypatch: pytest.MonkeyPat
     assert unmet(found, "active") == []
     assert unmet(found, "ready") == ["b3 is down: it is in the in-sync set, and the store shows nothing of it"]
     assert "b3" in status_text(found)
+
+
+def page(broker: str, port: object) -> dict[str, Any]:
+    """The page of a broker of three whose store has no row of b3."""
+    role, status = ("primary", "active") if broker == "b1" else ("backup", "ready")
+    row = {"broker": broker, "pid": 7, "role": role, "status": status, "epoch": 3, "port": port, "blockers": []}
+    group = {"group": "g", "primary": "b1", "in_sync": ["b1", "b2", "b3"], "min_insync": 1}
+    known_brokers = {name: known(name, "ready", http=f"127.0.0.1:{number}") for name, number in (("b1", 1), ("b2", 2))}
+    return row | group | {"known_brokers": known_brokers, "queues": [], "lag": {}}
+
+
+@pytest.fixture
+def two_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_rows, "_ask", lambda host, port, access: page(f"b{port}", port))
+
+
+def test_a_member_that_the_store_of_a_broker_does_not_show_is_down(two_answer: None) -> None:
+    found = rows_of_url("http://127.0.0.1:2")
+    assert [(row["broker"], row["status"]) for row in found["brokers"]] == [
+        ("b1", "active"),
+        ("b2", "ready"),
+        ("b3", "down"),
+    ]
+    assert unmet(found, "ready") == ["b3 is down: it is in the in-sync set, and the store shows nothing of it"]
+
+
+def test_of_a_member_that_is_not_in_the_directory_nothing_is_known(two_answer: None, tmp_path: Path) -> None:
+    """It may run elsewhere. The data directory of one broker speaks of that one alone."""
+    for number in (1, 2):
+        folder = tmp_path / f"b{number}"
+        folder.mkdir()
+        (folder / "ports.json").write_text(f'{{"broker": "b{number}", "pid": 7, "http": {number}, "amqp": 1}}')
+    found = rows_of_directory(tmp_path)
+    assert [(row["broker"], row["status"]) for row in found["brokers"]] == [
+        ("b1", "active"),
+        ("b2", "ready"),
+        ("b3", "unknown"),
+    ]
+    reason = f"it is in the in-sync set, and {tmp_path} shows nothing of it"
+    assert unmet(found, "ready") == [f"b3 is unknown: {reason}"]
+    assert reason in status_text(found)
+    assert [row["broker"] for row in rows_of_directory(tmp_path / "b2")["brokers"]] == ["b2"]
 
 
 def test_a_group_that_the_store_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
