@@ -12,7 +12,8 @@ import pytest
 from tests.integration.broker_process import wait_until
 from tests.integration.cluster_process import running_cluster
 from tests.integration.zookeeper_group import ROOT, Load, check, group_on, nodes_of, status, stored
-from tests.stress.operator import order
+from tests.stress.group import Group
+from tests.stress.operator import order, run
 from understudy.ha.zookeeper_servers import Ensemble
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("broken_connections")]
@@ -62,6 +63,42 @@ def test_an_operator_hands_over_expels_and_admits(ensemble: Ensemble, tmp_path: 
         said = [entry["what"] for entry in json.loads(status(hosts, "--json")[1])["history"]]
         assert any(f'successor "" -> "{leader}"' in what for what in said), said
         assert any(what.startswith(f"{former} leaves the set; barred [] -> ") for what in said), said
+
+
+def by_config(group: Group, *words: str, code: int = 0) -> str:
+    """A command that finds the primary, or changes the group, by the store that a broker's file names."""
+    return run(*words, "--config", str(group["b1"].config), "--json", code=code)
+
+
+def test_an_operator_changes_the_store_itself_while_no_primary_runs(ensemble: Ensemble, tmp_path: Path) -> None:
+    with group_on(ensemble, tmp_path) as group, nodes_of(f"{ensemble.hosts}/{tmp_path.name}") as nodes:
+        primary = group.primary().name
+        target, other = sorted({*group.brokers} - {primary})
+        assert json.loads(by_config(group, "expel", target))["broker"] == primary
+        assert json.loads(by_config(group, "admit", target))["broker"] == primary
+        group.ready(*group.brokers)
+        group.kill_all()
+        assert "session_s" in by_config(group, "expel", target, code=1)  # the store shows it as alive for so long
+        wait_until("all sessions have ended", lambda: not nodes.get_children(f"{ROOT}/live"))
+
+        done = json.loads(by_config(group, "expel", target))
+        assert (done["broker"], done["changed"], done["barred"]) == ("the coordination store", True, [target])
+        held = stored(nodes, "group")
+        assert (target in held["members"], [bar["broker"] for bar in held["barred"]]) == (False, [target])
+        assert not json.loads(by_config(group, "expel", target))["changed"]
+        assert "min_insync" in by_config(group, "expel", other, code=1)
+        assert stored(nodes, "group") == held
+        assert "b9" in by_config(group, "expel", "b9", code=1)
+
+        group.start()
+        group.ready(primary, other)
+        assert group[target].row()["status"] != "ready"
+        assert json.loads(by_config(group, "admit", target))["changed"]
+        group.ready(*group.brokers)
+        history = json.loads(status(f"{ensemble.hosts}/{tmp_path.name}", "--json")[1])["history"]
+        assert [entry["by"] for entry in history if entry["what"].startswith(f"{target} leaves the set; barred")][
+            -1
+        ] == ""
 
 
 def test_a_cluster_with_a_server_of_its_own(tmp_path: Path) -> None:

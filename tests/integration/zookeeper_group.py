@@ -6,8 +6,10 @@ import contextlib
 import json
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -92,16 +94,22 @@ def check(ports: list[int], load: Load) -> None:
 class Load:
     """Commits numbers in transactions of two publishes, whatever happens, until it is stopped.
 
+    Args:
+        pause_s: between two commits.
+
     Attributes:
         committed: numbers whose commit was answered.
+        committed_at: when each was (monotonic).
         unknown: numbers whose connection ended first.
         queues: where each number goes.
     """
 
-    def __init__(self, ports: list[int], queues: tuple[str, str] = ("a", "b")) -> None:
+    def __init__(self, ports: list[int], queues: tuple[str, str] = ("a", "b"), *, pause_s: float = PAUSE_S) -> None:
         self.committed: list[int] = []
+        self.committed_at: list[float] = []
         self.unknown: list[int] = []
         self.queues = queues
+        self._pause_s = pause_s
         self._finder = Finder(ports)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -120,6 +128,11 @@ class Load:
         seen = len(self.committed)
         wait_until(f"{commits} more commits", lambda: len(self.committed) >= seen + commits, timeout_s)
 
+    def longest_pause_s(self, since: float) -> float:
+        """The longest time between two commits, from the monotonic time ``since`` on."""
+        at = [since, *(each for each in self.committed_at if each > since), time.monotonic()]
+        return max(later - earlier for earlier, later in pairwise(at))
+
     def _run(self) -> None:
         number = 0
         while not self._stop.is_set():
@@ -135,6 +148,7 @@ class Load:
                     for queue in self.queues:
                         channel.basic_publish("", queue, b"%d" % number, PERSISTENT)
                     channel.tx_commit()
+                    self.committed_at.append(time.monotonic())
                     self.committed.append(self.unknown.pop())
-                    self._stop.wait(PAUSE_S)
+                    self._stop.wait(self._pause_s)
                 connection.close()

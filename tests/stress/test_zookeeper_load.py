@@ -1,0 +1,57 @@
+"""A broker whose loop is busy keeps its session with ZooKeeper: heartbeats come from a thread of kazoo's, not from the loop."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from tests.integration.zookeeper_group import ROOT, SESSION_S, group_on, nodes_of
+from tests.stress.flood import CLIENTS, flood
+from understudy.ha.zookeeper_servers import lay_out_ensemble
+
+pytestmark = [pytest.mark.stress, pytest.mark.timeout(300)]
+
+SESSIONS = 6
+"""The load lasts as long as so many sessions: one that is not renewed ends within one."""
+LEAST_CPU = 0.25
+"""Of a core; the group, its clients and other tests share what there is."""
+
+
+def sessions(nodes: KazooClient, names: list[str]) -> dict[str, int]:
+    """By broker, the session to which its node in ``live`` belongs."""
+    return {name: nodes.exists(f"{ROOT}/live/{name}").ephemeralOwner for name in names}
+
+
+def cpu_s(pid: int) -> float:
+    """What a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_busy_loop_keeps_its_session(tmp_path: Path) -> None:
+    servers = lay_out_ensemble(tmp_path, 1, tick_ms=250)
+    servers.start()
+    try:
+        with group_on(servers, tmp_path) as group, nodes_of(f"{servers.hosts}/{tmp_path.name}") as nodes:
+            names, primary = list(group.brokers), group.primary()
+            before, logged = sessions(nodes, names), {name: len(group[name].log_text()) for name in names}
+            used_s, began = cpu_s(primary.pid), time.monotonic()
+            committed = flood(primary.port, SESSIONS * SESSION_S)
+            took_s, used_s = time.monotonic() - began, cpu_s(primary.pid) - used_s
+            print(
+                f"{CLIENTS} connections, {committed} transactions in {took_s:.1f} s, {SESSIONS} sessions of {SESSION_S} s; "
+                f"the primary took {used_s / took_s:.2f} of a core"
+            )
+            assert took_s >= SESSIONS * SESSION_S
+            assert used_s >= LEAST_CPU * took_s
+            assert sessions(nodes, names) == before
+            for name in names:
+                assert "coordination lost" not in group[name].log_text()[logged[name] :]
+                assert group[name].row()["coordination"] == "connected"
+            assert group.primary() is primary
+    finally:
+        servers.stop()
