@@ -12,13 +12,14 @@ import getpass
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import attrs
 import typer
 
-from understudy.broker.command_line.amqp_address import AmqpAddress
+from understudy.broker.command_line.amqp_address import AmqpAddress, AmqpUrlError
 from understudy.broker.command_line.amqp_call import (
     CallRefusedError,
     NotConnectedError,
@@ -236,7 +237,7 @@ def _change(command: str, broker: BrokerId, place: _Place) -> dict[str, Any]:
         primary = brokers.get(group.primary)
         if primary is None or not primary.alive:
             return _change_store(command, broker, store, group, brokers)
-        named = AmqpAddress.parse(f"amqp://{primary.amqp}")
+        named = _stored_address(primary)
         address = attrs.evolve(address, host=named.host, port=named.port)
     try:
         return _ask(address, command, {"broker": broker})
@@ -250,6 +251,23 @@ def _change(command: str, broker: BrokerId, place: _Place) -> dict[str, Any]:
     except OutcomeUnknownError as error:
         _unknown(f"{command} {broker}: {error}. See: understudy status")
         raise
+
+
+def _stored_address(primary: BrokerInfo) -> AmqpAddress:
+    """Where the primary listens. An operator may have edited its row: no other broker is to get the command.
+
+    Raises:
+        CommandNotDoneError: the store shows no address.
+    """
+    with suppress(AmqpUrlError):
+        found = AmqpAddress.parse(f"amqp://{primary.amqp}")
+        if str(found) == primary.amqp.lower():
+            return found
+    why = f": {primary.blockers}" if not primary.amqp and primary.blockers else ""
+    raise CommandNotDoneError(
+        f"{primary.broker} leads, and the coordination store shows no address of it, but {primary.amqp!r}{why}. It shows "
+        "itself again while it runs; --amqp asks it without the store"
+    )
 
 
 def _store_of(config: Config) -> StoreAdmin:

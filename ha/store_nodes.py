@@ -164,14 +164,18 @@ def decode_history(path: str, raw: bytes) -> HistoryEntry:
 
 def _contradiction(group: GroupState) -> str:
     """Why no program can have written this, "" for no reason."""
-    if min(group.epoch, group.version, group.min_insync) < 1:
-        return "must have epoch, version and min_insync of at least 1"
+    if not 1 <= min(group.epoch, group.version, group.min_insync) <= max(group.epoch, group.version) < 1 << 62:
+        return "must have epoch, version and min_insync of at least 1, and none of 2**62 or more"
     if not 0 <= group.founding < 1 << 63:
         return "must have a founding from 0 to 2**63 - 1"
     if list(group.members) != sorted(set(group.members)) or "" in group.members:
         return "must have different, sorted members"
-    if not group.primary:
-        return "must have a primary"
+    if group.primary not in group.members:
+        return "must have a primary that is a member"
+    if any(bar.broker in group.members for bar in group.barred):
+        return "must have no barred member"
+    if not 0 <= group.forced <= group.epoch:
+        return "must have a forced epoch from 0 to its epoch"
     return ""
 
 

@@ -118,14 +118,13 @@ class ZooKeeperAdmin:
             names, live = await session.children(paths.brokers), await session.children(paths.live)
         except NoNodeError:
             names, live = [], []
-        for name in sorted(names):
+        for name in sorted({*names, *live}):  # a row that has vanished is no broker that is dead
             path = broker_path(paths.brokers, name)
-            with suppress(NoNodeError):
-                try:
-                    row = decode_broker(path, (await session.get(path)).value)
-                except NodeError as error:
-                    row = BrokerInfo(broker=name, link="", amqp="", blockers=str(error))
-                brokers[name] = attrs.evolve(row, alive=name in live)
+            try:
+                row = decode_broker(path, (await session.get(path)).value)
+            except (NodeError, NoNodeError) as error:
+                row = BrokerInfo(broker=name, link="", amqp="", blockers=str(error))
+            brokers[name] = attrs.evolve(row, alive=name in live)
         return held[0] if held is not None else None, brokers
 
     async def _history(self, session: ZooKeeperSession) -> list[HistoryEntry]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -57,6 +57,7 @@ class OwnNodes:
         self._registered = 0  # the session whose live/<id> it is
         self._info: BrokerInfo | None = None
         self._written: BrokerInfo | None = None
+        self._shown: BrokerInfo | None = None  # the same as others read it
         self._claim: DiskClaim | None = None
         self._ready: Readiness | None = None
 
@@ -114,15 +115,18 @@ class OwnNodes:
         with suppress(NoNodeError, VersionError):
             await self._session.change(zk.delete(path, node.version))
 
-    async def write_row(self, epoch: int) -> None:
+    async def write_row(self, epoch: int) -> BrokerInfo | None:
         """Show what was published last. The claim of a former process stays until there is a new one.
 
         Args:
             epoch: of the group, 0 if it is not known.
+
+        Returns:
+            The row as others read it, None if it stands there already.
         """
         info = self._info
         if info is None or info == self._written:
-            return
+            return None
         row = attrs.evolve(info, claim=info.claim or self._claim)
         path = broker_path(self._paths.brokers, self._broker)
         value = encode_broker(row)
@@ -130,9 +134,10 @@ class OwnNodes:
             await self._session.change(zk.write(path, value))
         except NoNodeError:
             await self._session.change(zk.create(path, value))
-        self._claim = row.claim
+        self._claim, self._shown = row.claim, decode_broker(path, value)
         await self._show_ready(info.status, epoch)
         self._written = info
+        return self._shown
 
     async def _show_ready(self, status: str, epoch: int) -> None:
         """``ready/<id>`` is there while this broker may be promoted."""
@@ -157,9 +162,9 @@ class OwnNodes:
         self._written = self._ready = None
         return True
 
-    def miss_row(self, live: Collection[BrokerId], rows: Collection[BrokerId]) -> bool:
-        """The same of ``live/<id>`` and of a row that was written."""
-        if self._broker in live and (self._written is None or self._broker in rows):
+    def miss_row(self, live: Collection[BrokerId], rows: Mapping[BrokerId, BrokerInfo]) -> bool:
+        """The same of ``live/<id>``, and of a row that is not what was written."""
+        if self._broker in live and (self._written is None or rows.get(self._broker) == self._shown):
             return False
         self._written = None
         return True

@@ -222,7 +222,7 @@ class ZooKeeperCoordination:
             try:
                 if await self._own_nodes.register(self._live):
                     self._live |= {self._broker}
-                await self._own_nodes.write_row(self._epoch)
+                self._show(await self._own_nodes.write_row(self._epoch))
                 await self._look()
                 await self._group_node.trim_history()
             except UnreachedError as error:
@@ -247,6 +247,13 @@ class ZooKeeperCoordination:
     def _epoch(self) -> int:
         group = self._group_node.group
         return group.epoch if group is not None else 0
+
+    def _show(self, own: BrokerInfo | None) -> None:
+        """Take this broker's row as it was written; the watch on it may tell of that only later."""
+        if own is not None:
+            if self._broker not in self._rows:
+                self._stale.add(broker_path(self._paths.brokers, self._broker))  # it is not watched yet
+            self._rows[self._broker] = own
 
     async def _look(self) -> None:
         """Read what has changed, and watch it for the next time."""

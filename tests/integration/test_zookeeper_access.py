@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.integration.test_edges import certificate
 from tests.integration.test_promote import contents, promote, publish
 from tests.integration.zookeeper_group import ROOT, nodes_of, status, store_keys, stored
 from tests.stress.group import Group, GroupBroker
+from tests.stress.operator import run
 from understudy.ha.zookeeper_servers import Ensemble, lay_out_ensemble
 
 pytestmark = pytest.mark.integration
@@ -153,6 +155,39 @@ def test_a_store_that_is_older_than_the_journal_and_one_that_is_lost(ensemble: E
         assert contents(broker) == [b"1", b"2"]
         code, shown, _ = status(hosts)
         assert (code, "by an operator: forced: b1 is the base" in shown) == (0, True)
+
+
+def test_a_primary_without_a_row_that_can_be_read_is_not_dead(ensemble: Ensemble, tmp_path: Path) -> None:
+    """No command changes the store behind its back, nor goes to another broker."""
+    hosts = f"{ensemble.hosts}/{tmp_path.name}"
+    with one_broker(tmp_path, store_keys(hosts)) as broker, nodes_of(hosts) as nodes:
+        active(broker)
+        broker.kill()
+        live, row = f"{ROOT}/live/b1", f"{ROOT}/brokers/b1"
+        wait_until("its session has ended", lambda: nodes.exists(live) is None)
+        shown = stored(nodes, "brokers/b1")
+        nodes.create(
+            live, b'{"schema":1,"pid":1,"host":"far","directory":""}', ephemeral=True
+        )  # as if it ran elsewhere
+        held = nodes.get(f"{ROOT}/group")
+        config = ("--config", str(broker.config))
+        for value, told in (
+            (None, f"no address of it, but '': ZooKeeper {ensemble.hosts}: /{tmp_path.name}{row} is not there"),
+            (b"none", f"no address of it, but '': /{tmp_path.name}{row} holds no JSON object: 'none'"),
+            (json.dumps(shown | {"amqp": "b1"}).encode(), "no address of it, but 'b1'. It shows itself again"),
+            (
+                json.dumps(shown | {"amqp": "a:5672/x"}).encode(),
+                "no address of it, but 'a:5672/x'. It shows itself again",
+            ),
+        ):
+            if value is None:
+                nodes.delete(row)
+            else:
+                nodes.set(row, value) if nodes.exists(row) else nodes.create(row, value)
+            assert told in run("expel", "b2", *config, code=1)
+            assert "runs" in promote(broker, "--unclean", "--yes").stderr
+            assert status(hosts, "--expect", "active")[0] == 3
+        assert nodes.get(f"{ROOT}/group") == held
 
 
 def test_over_tls_to_servers_of_the_named_ca_alone(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -13,7 +14,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.integration.broker_process import wait_until
-from tests.integration.test_store_contract import ask, zookeeper_place
+from tests.integration.test_store_contract import ask, info, zookeeper_place
 from tests.integration.zookeeper_group import (
     ROOT,
     SESSION_S,
@@ -210,6 +211,19 @@ def test_rows_that_were_edited_or_removed(place: Place, load: Load) -> None:
                 lambda name=name: nodes.exists(f"{ROOT}/live/{name}") and nodes.exists(f"{ROOT}/ready/{name}"),  # type: ignore[misc]
             )
     assert place.epoch() == epoch
+
+
+def test_a_row_that_was_edited_into_another_one_is_written_again(ensemble: Ensemble, tmp_path: Path) -> None:
+    store, path = zookeeper_place(tmp_path, ensemble), "/understudy/g/brokers/b1"
+    try:
+        store.open("b1").port.publish(info("b1", status="ready"))
+        with nodes_of(f"{ensemble.hosts}/{tmp_path.name}") as nodes:
+            store.until(lambda: nodes.exists(path))
+            before = nodes.get(path)[0]
+            nodes.set(path, json.dumps(json.loads(before) | {"link": "nowhere"}).encode())
+            store.until(lambda: nodes.get(path)[0] == before)
+    finally:
+        store.end()
 
 
 def test_a_broker_whose_loop_hangs_loses_its_session_and_gets_another(ensemble: Ensemble, tmp_path: Path) -> None:

@@ -65,7 +65,11 @@ def test_names_that_are_not_utf_8_are_written_in_escaped_form() -> None:
         ({"members": "b1"}, "cannot be read: Expected `array`, got `str`"),
         ({"members": ["b2", "b1"]}, "must have different, sorted members"),
         ({"members": ["b1", "b1"]}, "must have different, sorted members"),
-        ({"primary": ""}, "must have a primary"),
+        ({"epoch": 1 << 62}, "must have epoch, version and min_insync of at least 1, and none of 2**62 or more"),
+        ({"primary": ""}, "must have a primary that is a member"),
+        ({"primary": "b3"}, "must have a primary that is a member"),
+        ({"barred": [{"broker": "b2"}]}, "must have no barred member"),
+        ({"forced": 2}, "must have a forced epoch from 0 to its epoch"),
         ({"primary": None}, "cannot be read: Expected `str`, got `null`"),
     ],
 )
