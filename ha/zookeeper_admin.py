@@ -29,6 +29,7 @@ from understudy.ha.store_nodes import (
 from understudy.ha.unclean import EPOCHS_DRAWN, forced_group
 from understudy.ha.zookeeper import ZooKeeperSession
 from understudy.ha.zookeeper_access import Access
+from understudy.ha.zookeeper_group_node import place_of
 from understudy.ha.zookeeper_requests import NodeExistsError, NoNodeError, UnreachedError, VersionError
 
 CONNECT_S: Final = 5.0
@@ -54,7 +55,7 @@ class ZooKeeperAdmin:
     def replace(self, expected: GroupState, wanted: GroupState) -> GroupState:
         async def replace(session: ZooKeeperSession) -> GroupState:
             held = await self._held(session)
-            if held is None or _place(held[0]) != _place(expected):
+            if held is None or place_of(held[0]) != place_of(expected):
                 raise self._changed(held[0] if held is not None else None, expected)
             await self._write(session, held, wanted)
             return wanted
@@ -190,7 +191,3 @@ class ZooKeeperAdmin:
 
 def _ignored(*_: Any) -> None:
     """A command watches nothing."""
-
-
-def _place(group: GroupState) -> tuple[int, int, int]:
-    return group.founding, group.epoch, group.version

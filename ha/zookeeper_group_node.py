@@ -82,9 +82,9 @@ class GroupNode:
     async def replace(self, expected: GroupState, wanted: GroupState) -> Settled:
         for _ in range(WRITES_TRIED):
             held = self._held
-            if held is None or _place(held.group) != _place(expected):
+            if held is None or place_of(held.group) != place_of(expected):
                 held = await self._newest()
-            if held is None or _place(held.group) != _place(expected):
+            if held is None or place_of(held.group) != place_of(expected):
                 return Answer.CONFLICT, held.group if held is not None else None
             value = encode_group(wanted, held.extras)
             try:
@@ -157,5 +157,6 @@ class GroupNode:
         return zk.create(f"{self._paths.history}/h-", encode_history(entry), numbered=True)
 
 
-def _place(group: GroupState) -> tuple[int, int, int]:
+def place_of(group: GroupState) -> tuple[int, int, int]:
+    """Two states of one place are the same state: each change of a group has another."""
     return group.founding, group.epoch, group.version

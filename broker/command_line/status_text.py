@@ -36,6 +36,11 @@ def status_text(group: Mapping[str, Any]) -> str:
     blocked = _blocked(group["brokers"])
     if blocked:
         lines += ["", "not ready:", *blocked]
+    troubled = [
+        (row["broker"], row["coordination_trouble"]) for row in group["brokers"] if row.get("coordination_trouble")
+    ]
+    if troubled:
+        lines += ["", "coordination store lost:", *[f"  {broker}: {reason}" for broker, reason in troubled]]
     refused = [(row["broker"], row["refuses_work"]) for row in group["brokers"] if row.get("refuses_work")]
     if refused:
         lines += ["", "takes no new work:", *[f"  {broker}: {reason}" for broker, reason in refused]]

@@ -43,6 +43,13 @@ def test_each_says_why_and_since_when() -> None:
     ]
 
 
+def test_why_the_store_is_lost_is_told_of_each_broker() -> None:
+    group = {"group": "g", "epoch": 3, "primary": "b1", "in_sync": ["b1", "b2"], "min_insync": 1}
+    trouble = "ZooKeeper zk:1 cannot be reached: Connection refused"
+    shown = status_text(group | {"brokers": [row("b1"), row("b2", coordination_trouble=trouble)]})
+    assert shown.endswith(f"\ncoordination store lost:\n  b2: {trouble}\n")
+
+
 def test_who_does_not_answer_is_explained_by_the_primary() -> None:
     lag = {
         "b2": backup("b2", linked=False),
