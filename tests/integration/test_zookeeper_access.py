@@ -59,6 +59,7 @@ def test_nodes_belong_to_the_user_and_anybody_may_read_them(ensemble: Ensemble, 
         active(broker)
         with nodes_of(hosts) as nodes:
             assert stored(nodes, "group")["primary"] == "b1"
+            wait_until("it shows that it is ready", lambda: nodes.exists(f"{ROOT}/ready/b1"))
             for node in ("", "/group", "/brokers/b1", "/live/b1", "/ready/b1"):
                 with pytest.raises(exceptions.NoAuthError):
                     nodes.set(f"{ROOT}{node}", b"mine")
