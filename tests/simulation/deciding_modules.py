@@ -18,6 +18,7 @@ EXCEPTIONS = {
     "ha/group_changes.py": "changes in words, for the stores",
     "ha/store_nodes.py": "what stands in ZooKeeper's nodes; the simulator's store keeps objects",
     "ha/stores.py": "edge: chooses a store's driver",
+    "ha/java_servers.py": "edge: processes",
     "ha/zookeeper*.py": "edge: kazoo, ssl, asyncio",
     "ha/driver.py": "edge: asyncio",
     "ha/plugin.py": "edge: puts core and drivers together",
