@@ -29,6 +29,8 @@ BIND: Final = "127.0.0.77"
 NETWORK: Final = f"{PROJECT}_group"
 AMQP_PORT: Final = 5672
 HTTP_PORT: Final = 8672
+LINK_PORT: Final = 7672
+STORE_PORT: Final = 2181
 BROKERS: Final = {"b1": 21, "b2": 22, "b3": 23}
 SERVERS: Final = {"zk1": 11, "zk2": 12, "zk3": 13}
 LOGIN: Final = ("understudy", "guest")
@@ -36,6 +38,7 @@ SESSION_S: Final = 3
 UP_S: Final = 900.0
 """The images may have to be built."""
 COMMAND_S: Final = 60.0
+LISTENS_S: Final = 30.0
 
 _OVERRIDE: Final = (
     "services:\n"
@@ -171,7 +174,14 @@ class ComposePlace:
             await _run("docker", "unpause", self._containers[name])
 
     async def disconnect(self, name: str) -> None:
+        """Cut it off. A process that was just started takes its ports before: without its address it would end.
+
+        Raises:
+            PlaceError: it does not take them.
+        """
         container = self._containers[name]
+        for port in (AMQP_PORT, HTTP_PORT, LINK_PORT) if name in BROKERS else (STORE_PORT,):
+            await _listens(_address(name), port)
         await self._change(
             ("docker", "network", "disconnect", NETWORK, container),
             undo=("docker", "network", "connect", "--alias", name, "--ip", _address(name), NETWORK, container),
@@ -221,6 +231,22 @@ class ComposePlace:
 
 def _address(name: str) -> str:
     return f"{SUBNET}.{(BROKERS | SERVERS)[name]}"
+
+
+async def _listens(host: str, port: int) -> None:
+    """Wait until somebody accepts connections there. Raises: PlaceError: nobody does."""
+    try:
+        async with asyncio.timeout(LISTENS_S):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection(host, port)
+                except OSError:
+                    await asyncio.sleep(0.05)
+                else:
+                    writer.close()
+                    return
+    except TimeoutError:
+        raise PlaceError(f"nobody listens at {host}:{port} within {LISTENS_S:g} s") from None
 
 
 async def _run(*command: str, timeout_s: float = COMMAND_S, variables: Mapping[str, str] | None = None) -> str:

@@ -33,6 +33,9 @@ class FakeHost:
         self.ended: dict[str, int] = {}
         self.code_of_stop = 0
 
+    async def listens(self, host: str, port: int) -> None:
+        self.commands.append(f"wait for {host}:{port}")
+
     async def run(self, *command: str, **_: object) -> str:
         line = " ".join(command)
         self.commands.append(line)
@@ -60,6 +63,7 @@ class FakeHost:
 def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     host = FakeHost()
     monkeypatch.setattr(compose_place, "_run", host.run)
+    monkeypatch.setattr(compose_place, "_listens", host.listens)
     return host
 
 
@@ -124,6 +128,20 @@ async def test_one_rule_that_stays_keeps_no_other_from_being_removed(host: FakeH
         host.failing.clear()
         await place.repair()  # it was kept
         assert "-D DOCKER-USER -s 172.29.77.22" in host.commands[-1]
+
+
+async def test_a_broker_takes_its_ports_before_it_is_cut_off(host: FakeHost, place: ComposePlace) -> None:
+    """One that was just started ends without its address, and nothing starts it again."""
+    async with place:
+        await place.disconnect("b1")
+    cut = next(number for number, line in enumerate(host.commands) if "network disconnect" in line)
+    assert host.commands[cut - 3 : cut] == [f"wait for 172.29.77.21:{port}" for port in (5672, 8672, 7672)]
+
+
+async def test_it_is_waited_for_whoever_listens() -> None:
+    served = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    async with served:
+        await compose_place._listens("127.0.0.1", served.sockets[0].getsockname()[1])
 
 
 async def test_a_rule_whose_insertion_was_interrupted_is_removed(
