@@ -2,24 +2,22 @@
 
 It follows the rules of ``broker.core.state``, as `FeedContext` keeps them: a transaction is applied at the place of its PREPARE,
 once its COMMIT is known to be stable, and nothing behind that place is applied before. Only what is applied is yielded: it is never
-cut away. What a transaction holds is gathered in a `TxBuffer`, as backups do it, so the counts and digests that PREPARE states
-tell whether all of it is here: a half of a transaction is an error, and never a unit.
+cut away. The counts and digests that PREPARE states tell whether all of a transaction is here (`OpenTransactions`): a half of
+one is an error, and never a unit.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple
 
-from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.meta import Meta
 from understudy.broker.log import frame, record
 from understudy.broker.log.position import EpochHistory, Position
 from understudy.broker.message import Message, Spill
 from understudy.broker.transactions.tx_buffer import TxBuffer
-from understudy.observers.feed_context import COMMITTED, ROLLED_BACK, FeedContext, FeedTx
+from understudy.observers.feed_context import FeedContext, FeedTx
 from understudy.observers.outlet_errors import (
     IncompleteTransactionError,
     MissingRecordsError,
@@ -27,13 +25,10 @@ from understudy.observers.outlet_errors import (
     RewrittenLogError,
 )
 from understudy.observers.outlet_names import QueueNames
+from understudy.observers.outlet_transactions import Applied, OpenTransactions, Taker
 from understudy.observers.outlet_units import Outgoing, Unit
 
-TX_MEMORY_BYTES: Final = 16 << 20
-"""Of one transaction; bodies beyond it are spilled as they come."""
 _U32: Final = Struct(">I")
-_Taker = Callable[[bytes, int, int, int], None]
-"""Takes a record: the buffer, where its payload begins and ends in it, and its offset."""
 
 
 class _Enqueued(NamedTuple):
@@ -54,7 +49,6 @@ class OutletLog:
         accept_gaps: what is missing is passed over, and noted. A log that was rewritten is an error nevertheless.
 
     Attributes:
-        context: positions and open transactions; `outlet_notes` changes it with what a catch-up brings.
         names: of queues.
         history: where epochs begin.
         covered_from: from this offset on every record up to the end was read.
@@ -63,7 +57,7 @@ class OutletLog:
     """
 
     def __init__(self, sent: Position, spill: Spill | None = None, *, accept_gaps: bool = False) -> None:
-        self.context = FeedContext()
+        self._transactions = OpenTransactions(spill)
         self.names = QueueNames()
         self.history = EpochHistory()
         self.covered_from = 1
@@ -71,30 +65,23 @@ class OutletLog:
         self.csn = 0
         self._sent = sent
         self._done = sent.offset
-        self._spill = spill
         self._accept_gaps = accept_gaps
-        self._buffers: dict[int, TxBuffer] = {}
         self._enqueued: deque[_Enqueued] = deque()
         self._units: list[Unit] = []
         self._epoch = 0
-        self._takers: dict[int, _Taker] = {
-            record.EPOCH: self._take_epoch,
+        self._takers: dict[int, Taker] = {
+            **self._transactions.takers,
             record.QUEUE_DECLARE: self.names.declare,
             record.QUEUE_DELETE: self._take_queue_delete,
             record.ENQUEUE: self._take_enqueue,
-            record.TX_ENQUEUE: self._take_tx_enqueue,
-            record.TX_ENQUEUE_TIMED: self._take_tx_enqueue,
-            record.TX_DEQUEUE: self._take_tx_dequeue,
-            record.TX_BODY_PART: self._take_body_part,
-            record.TX_ENQUEUE_PARTED: self._take_tx_enqueue_parted,
-            record.PREPARE: self._take_prepare,
-            record.COMMIT: self._take_commit,
-            record.ROLLBACK: self._take_rollback,
-            record.DTX_PREPARE: self._take_dtx_prepare,
-            record.DTX_ROLLBACK: self._take_dtx_rollback,
         }
         for kind in _WITHOUT_MESSAGES:
             self._takers[kind] = _pass
+
+    @property
+    def context(self) -> FeedContext:
+        """Positions and open transactions."""
+        return self._transactions.context
 
     # -- what is known ------------------------------------------------------------------------------------------------
 
@@ -143,9 +130,9 @@ class OutletLog:
             if offset > held:
                 taker(data, at, end, offset)
 
-    def _checked_records(self, data: bytes, offset: int) -> list[tuple[int, _Taker, int, int]]:
+    def _checked_records(self, data: bytes, offset: int) -> list[tuple[int, Taker, int, int]]:
         """Offset, function, begin and end of each record of a batch that begins at ``offset``; raises before any is taken."""
-        found: list[tuple[int, _Taker, int, int]] = []
+        found: list[tuple[int, Taker, int, int]] = []
         takers = self._takers
         for kind, at, end in record.records_of(data, frame.BATCH_HEADER_BYTES):
             if kind == record.HOLE:
@@ -180,73 +167,6 @@ class OutletLog:
             targets, message = record.decode_enqueue(buf, at, end)
             self._enqueued.append(_Enqueued(self._epoch, offset, targets, message))
 
-    def _buffer(self, tx_id: int, offset: int) -> TxBuffer:
-        """What a transaction holds; a record of it stands at ``offset``."""
-        if tx_id not in self.context.transactions:
-            self.context.begin(tx_id, offset)
-        buffer = self._buffers.get(tx_id)
-        if buffer is None:
-            buffer = self._buffers[tx_id] = TxBuffer(tx_id, may_be_cut=True)
-        return buffer
-
-    def _take_tx_enqueue(self, buf: bytes, at: int, end: int, offset: int) -> None:
-        tx_id, targets, message, head_end = record.decode_tx_enqueue(buf, at, end)
-        buffer = self._buffer(tx_id, offset)
-        buffer.add(offset, message, targets, buf[at - 5 : head_end], transient=False)
-        if self._spill is not None and buffer.size_bytes > TX_MEMORY_BYTES:
-            message.spill(self._spill)
-
-    def _take_tx_dequeue(self, buf: bytes, at: int, end: int, offset: int) -> None:
-        tx_id, _ = record.decode_tx_dequeue(buf, at)
-        self._buffer(tx_id, offset).add(offset, None, (), buf[at - 5 : end], transient=False)
-
-    def _take_body_part(self, buf: bytes, at: int, end: int, offset: int) -> None:
-        tx_id, number, start, octets, head_end = record.decode_body_part(buf, at, end)
-        buffer = self._buffer(tx_id, offset)
-        if buffer.bodies().gather(offset, number, start, octets):
-            buffer.add(offset, None, (), buf[at - 5 : head_end], transient=False)
-
-    def _take_tx_enqueue_parted(self, buf: bytes, at: int, end: int, offset: int) -> None:
-        parted = record.decode_tx_enqueue_parted(buf, at, end)
-        buffer = self._buffer(parted.tx_id, offset)
-        buffer.own = parted.own
-        body = buffer.bodies().whole(parted.number, parted.size_bytes)
-        if body is None:  # the count at PREPARE finds it out
-            return
-        body.give_to(parted.message, LARGE_BYTES)
-        buffer.bodies().places[offset] = (body, 0, parted.message.size)
-        buffer.add(offset, parted.message, parted.targets, buf[at - 5 : parted.head_end], transient=False)
-        if self._spill is not None and not parted.own and buffer.size_bytes > TX_MEMORY_BYTES:
-            parted.message.spill(self._spill)
-
-    def _take_prepare(self, buf: bytes, at: int, end: int, offset: int) -> None:
-        prepare = record.decode_prepare(buf, at)
-        buffer = self._buffer(prepare.tx_id, offset)
-        buffer.prepare, buffer.prepare_offset = prepare, offset
-        self.context.prepare(self.context.transactions[prepare.tx_id], offset, prepare.csn)
-
-    def _take_dtx_prepare(self, buf: bytes, at: int, end: int, offset: int) -> None:
-        tx_id, branch = record.decode_dtx_prepare(buf, at, offset)
-        self._buffer(tx_id, offset).branch = branch
-        self.context.transactions[tx_id].branch = offset
-
-    def _take_commit(self, buf: bytes, at: int, end: int, offset: int) -> None:
-        self._decided(record.decode_commit(buf, at)[0], COMMITTED, offset)
-
-    def _take_rollback(self, buf: bytes, at: int, end: int, offset: int) -> None:
-        self._decided(record.decode_rollback(buf, at)[0], ROLLED_BACK, offset)
-
-    def _take_dtx_rollback(self, buf: bytes, at: int, end: int, offset: int) -> None:
-        self._decided(record.decode_dtx_rollback(buf, at)[0], ROLLED_BACK, offset)
-
-    def _decided(self, tx_id: int, outcome: int, offset: int) -> None:
-        tx = self.context.transactions.get(tx_id)
-        if tx is not None:
-            self.context.decide(tx, outcome, offset)
-
-    def _take_epoch(self, buf: bytes, at: int, end: int, offset: int) -> None:
-        self.context.end_open(offset)
-
     def _take_queue_delete(self, buf: bytes, at: int, end: int, offset: int) -> None:
         self.names.delete(record.decode_queue_delete(buf, at), offset)
 
@@ -254,15 +174,11 @@ class OutletLog:
 
     def cut(self, offset: int) -> None:
         """What stands behind ``offset`` is no part of the log any more; none of it was applied."""
-        self.context.cut(offset)
+        self._transactions.cut(offset)
         self.history.cut(offset)
         self.names.cut(offset)
         while self._enqueued and self._enqueued[-1].offset > offset:
             self._enqueued.pop()
-        for tx_id, buffer in list(self._buffers.items()):
-            buffer.cut(offset)
-            if tx_id not in self.context.transactions:
-                self._buffers.pop(tx_id, None)
         self.covered_from = min(self.covered_from, offset + 1)
 
     def restart(self, meta: Meta, kept: dict[int, int]) -> None:
@@ -271,14 +187,12 @@ class OutletLog:
         Raises:
             MissingRecordsError: what is before the base was not sent.
         """
-        self.context.restart(meta, kept)
+        self._transactions.restart(meta, kept)
         self.history = EpochHistory(list(meta.starts))
         self._epoch = self.context.epoch = self.history.newest
         self.names.clear()
         self.names.install(meta)
         self._enqueued.clear()
-        for tx_id in self._buffers.keys() - kept.keys():
-            self._buffers.pop(tx_id, None)
         self.covered_from = meta.offset + 1
         self._check_covered()
 
@@ -303,11 +217,10 @@ class OutletLog:
 
     def forget(self) -> None:
         """What comes is not the continuation of what was read."""
-        self.context = FeedContext(founding=self.context.founding)
+        self._transactions.forget()
         self.history = EpochHistory()
         self.names.clear()
         self._enqueued.clear()
-        self._buffers.clear()
         self.covered_from = 1
 
     # -- applying -----------------------------------------------------------------------------------------------------
@@ -321,21 +234,16 @@ class OutletLog:
         context = self.context
         if stable <= context.stable and context.applied >= min(context.stable, context.end):
             return
-        over = list(context.over)
-        applied = list(context.advance(stable))
+        applied = self._transactions.advance(stable)
         self._check_covered()
         self._apply_upto(applied)
-        for tx_id in over:
-            if tx_id not in context.transactions:
-                self._buffers.pop(tx_id, None)
         self.names.applied(context.applied)
 
-    def _apply_upto(self, transactions: list[FeedTx]) -> None:
+    def _apply_upto(self, transactions: list[Applied]) -> None:
         """Make units of ``transactions``, and of the messages between them, up to what is applied."""
-        for tx in transactions:
+        for tx, buffer in transactions:
             self._apply_enqueued(tx.prepare)
             self.csn = max(self.csn, tx.csn)
-            buffer = self._buffers.pop(tx.tx_id)
             if tx.prepare > self._sent.offset:
                 try:
                     self._add(self._unit_of(tx, buffer))

@@ -27,12 +27,16 @@ class SideProcess:
         name: as the log calls it.
         command: what is run.
         first: what it reads first from its standard input.
+        environment: where it runs; None: this process's.
     """
 
-    def __init__(self, name: str, command: list[str], first: bytes = b"") -> None:
+    def __init__(
+        self, name: str, command: list[str], first: bytes = b"", environment: dict[str, str] | None = None
+    ) -> None:
         self._name = name
         self._command = command
         self._first = first
+        self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._due_ms = 0
         self._pause_ms = LOOK_MS
@@ -59,7 +63,11 @@ class SideProcess:
 
     def _start(self, now_ms: int) -> None:
         self._process = subprocess.Popen(  # noqa: S603  # it is this program
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            env=self._environment,
         )
         self._starts += 1
         self._started_ms = now_ms

@@ -5,6 +5,7 @@ UNDERSTUDY_OUTLET_MESSAGES=100000 UNDERSTUDY_OUTLET_PER_TX=750 python -m pytest 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -155,6 +156,8 @@ def test_each_transaction_is_in_kafka_once_and_whole(tmp_path: Path, kafka_of_it
         assert len(publisher.committed) == count
         wait_until("all have come", lambda: arrived(kafka.hosts, topic, publisher), LIMIT_S)
         assert outlet_pid(group.primary())
+        for broker in group.brokers.values():  # a backup's outlet asks its broker, too, to keep what is not sent
+            assert json.loads((broker.data / "outlet.hold").read_text())["segment"] >= 1
         named = check_whole(read(kafka.hosts, topic))
     for name, rows in named.items():
         assert [each.body for each in rows] == bodies(name)
