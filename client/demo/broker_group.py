@@ -77,6 +77,7 @@ class BrokerGroup:
         port: of the first broker; the others follow.
         on_change: told each broker's new view.
         zookeeper: the ``--zookeeper`` of the cluster; "": a file.
+        feed: the detail of the feeds that brokers write into ``feed/`` in ``folder``; "": they write none.
 
     Attributes:
         views: each broker as it last said of itself.
@@ -85,10 +86,11 @@ class BrokerGroup:
     """
 
     def __init__(
-        self, folder: Path, port: int, on_change: Callable[[BrokerView], None], *, zookeeper: str = ""
+        self, folder: Path, port: int, on_change: Callable[[BrokerView], None], *, zookeeper: str = "", feed: str = ""
     ) -> None:
         self.folder = folder
         self._more = ["--zookeeper", zookeeper] if zookeeper else []
+        self._more += ["--feed", feed] if feed else []
         self.addresses = [Address(HOST, port + number) for number in range(BROKERS)]
         self.views: dict[str, BrokerView] = {}
         self.unexpected: Counter[str] = Counter()
@@ -104,7 +106,7 @@ class BrokerGroup:
         self.folder.mkdir(parents=True)
         with (self.folder / "cluster.log").open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", _ENDS_WITH_US, _understudy(), "cluster",
+                sys.executable, "-c", _ENDS_WITH_US, understudy_command(), "cluster",
                 "--brokers", str(BROKERS), "--data", str(self.folder), "--port", str(self.addresses[0].port), "--json",
                 *self._more,
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log, limit=LINE_LIMIT,
@@ -289,7 +291,7 @@ def free_ports() -> int:
     raise GroupError(f"no {BROKERS} neighbouring ports are free")
 
 
-def _understudy() -> str:
+def understudy_command() -> str:
     """The command of this same installation."""
     beside = Path(sys.executable).with_name("understudy")
     command = str(beside) if beside.exists() else shutil.which("understudy")

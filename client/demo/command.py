@@ -8,6 +8,7 @@ import shutil
 import signal
 import tempfile
 import traceback
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
@@ -48,6 +49,9 @@ def demo(
         ),
     ] = "",
     port: Annotated[int, typer.Option(min=0, max=65_533, help="AMQP port of the first broker; 0 finds free ones.")] = 0,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="End with `understudy audit` of the brokers' feeds (extra 'pipeline').")
+    ] = False,
 ) -> None:
     """Three brokers, money moving in transactions, the primary killed again and again, and the proof that nothing was lost.
 
@@ -57,6 +61,8 @@ def demo(
         import aio_pika  # noqa: F401, PLC0415  # the extra of this command: others must neither need nor load it
     except ImportError:
         _fail("aio-pika is missing: pip install 'understudy[demo]'")
+    if audit and find_spec("pyspark") is None:
+        _fail("--audit: PySpark is missing: pip install 'understudy[pipeline]'")
     from rich.console import Console  # noqa: PLC0415  # as above
 
     from understudy.client.demo.broker_group import GroupError, free_ports  # noqa: PLC0415  # as above
@@ -78,6 +84,7 @@ def demo(
             transactions=least,
             port=port,
             zookeeper=zookeeper,
+            audit=audit,
         )
         report = _run(Demonstration(wishes, folder, make_view(Console(stderr=as_json))))
     except (GroupError, LostError, RefusedError) as error:

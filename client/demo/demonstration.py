@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import attrs
 
+from understudy.client.demo.audited import DETAIL, AuditError, audit_problems, audited, bring_up
 from understudy.client.demo.broker_group import BrokerGroup, GroupError
 from understudy.client.demo.figures import Kill
 from understudy.client.demo.killer import Killer
@@ -49,6 +50,7 @@ class Wishes:
         rate: transactions a second, of all clients together.
         transactions: acknowledged ones, at the least.
         zookeeper: the ``--zookeeper`` of the cluster; "": a file.
+        audit: whether the run ends with the audit of its feeds.
     """
 
     kills: int
@@ -58,6 +60,7 @@ class Wishes:
     transactions: int
     port: int
     zookeeper: str = ""
+    audit: bool = False
 
 
 class Demonstration:
@@ -65,7 +68,8 @@ class Demonstration:
 
     Args:
         folder: empty; afterwards it holds ``cluster/`` (each broker's log, configuration and data), ``clients/`` (their
-            logs), ``kills.jsonl``, ``queues.json`` (as read back), ``digests.json`` and ``report.json``.
+            logs), ``kills.jsonl``, ``queues.json`` (as read back), ``digests.json`` and ``report.json``; with an audit also
+            ``audit/``, its table of violations.
     """
 
     def __init__(self, wishes: Wishes, folder: Path, view: View) -> None:
@@ -80,6 +84,7 @@ class Demonstration:
         self._content = BrokerContent.of(READER, dict.fromkeys(ACCOUNTS, ()))
         self._brokers: list[BrokerContent] | None = None
         self._differences: list[Violation] = []
+        self._audit_verdict: dict[str, Any] | None = None
 
     async def run(self) -> dict[str, Any]:
         """Returns the report.
@@ -91,7 +96,11 @@ class Demonstration:
         (self._folder / "clients").mkdir(parents=True)
         with strays_logged(self._folder / "strays.log"):
             group = BrokerGroup(
-                self._folder / "cluster", self._wishes.port, self._view.changed, zookeeper=self._wishes.zookeeper
+                self._folder / "cluster",
+                self._wishes.port,
+                self._view.changed,
+                zookeeper=self._wishes.zookeeper,
+                feed=DETAIL if self._wishes.audit else "",
             )
             self._view.phase("three brokers start")
             async with group:
@@ -103,6 +112,9 @@ class Demonstration:
             ]
             if group.exit_code:
                 self._problems.append(f"the cluster ended with code {group.exit_code}")
+            if self._wishes.audit:
+                self._view.phase("the brokers' feeds are audited")
+                await self._audit(group)
         return self._report(time.monotonic() - started_s)
 
     async def _attend(self, group: BrokerGroup) -> None:
@@ -208,6 +220,18 @@ class Demonstration:
         if unread:
             self._problems.append(unread)
 
+    async def _audit(self, group: BrokerGroup) -> None:
+        feeds = group.folder / "feed"
+        try:
+            for broker in group.views:
+                await bring_up(group.folder / broker, feeds / broker)
+            verdict = await audited(feeds, self._folder / "clients", self._folder / "audit")
+        except AuditError as error:
+            self._problems.append(str(error))
+            return
+        self._audit_verdict = verdict
+        self._problems += audit_problems(verdict)
+
     def _report(self, total_s: float) -> dict[str, Any]:
         case = Case(history=History.of(read_logs(self._folder / "clients")), content=self._content)
         run = Run(
@@ -222,6 +246,8 @@ class Demonstration:
             problems=self._problems,
         )
         report = make_report(run, case, [*judge(case), *self._differences])
+        if self._audit_verdict is not None:
+            report["audit"] = self._audit_verdict
         queues = {name: queue.messages for name, queue in self._content.queues.items()}
         digests = [attrs.asdict(broker) for broker in self._brokers or ()]
         for name, content in (("queues", queues), ("digests", digests), ("report", report)):

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import attrs
 
+from understudy.client.demo.audited import audit_text
 from understudy.client.demo.figures import KINDS, Failover, Kill, commit_ms, failovers, median_and_max, percentile
 from understudy.client.verdicts.altered import minted_and_found
 from understudy.client.verdicts.case import Case
@@ -184,6 +185,7 @@ def report_text(report: Mapping[str, Any]) -> str:
         ),
         ("commit", f"p50 {_ms(commit['p50'])}, p99 {_ms(commit['p99'])}, max {_ms(commit['max'])}"),
         ("time", f"{report['load_s']} s of load, {report['total_s']} s in all"),
+        *([("audit", audit_text(report["audit"]))] if "audit" in report else []),
     ]
     lines = [f"{name:18}{value}" for name, value in rows]
     lines += [f"WRONG: {problem}" for problem in report["problems"]]

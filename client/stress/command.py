@@ -57,6 +57,12 @@ def stress(
     mutation: Annotated[
         str, typer.Option(help="Negative control: brokers with this known bug of the tests.", show_default=False)
     ] = "",
+    audit: Annotated[
+        bool,
+        typer.Option(
+            "--audit", help="Of --local: end with `understudy audit` of the brokers' feeds (extra 'pipeline')."
+        ),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="Keep everything there: logs, data, reports.", show_default=False)
     ] = None,
@@ -87,6 +93,7 @@ def stress(
             libraries=libraries,
             store=store,
             mutation=mutation,
+            audit=audit,
         )
     except WishError as error:
         _bad(str(error))
@@ -119,6 +126,7 @@ def _carried_out(wishes: Wishes, folder: Path, *, as_json: bool) -> dict[str, An
     """The report; of a run that could not be carried out, why."""
     from rich.console import Console  # noqa: PLC0415  # as in stress
 
+    from understudy.client.demo.audited import AuditError  # noqa: PLC0415  # as in stress
     from understudy.client.demo.broker_group import GroupError  # noqa: PLC0415  # as in stress
     from understudy.client.demo.session import LostError, RefusedError  # noqa: PLC0415  # as in stress
     from understudy.client.stress.place import PlaceError  # noqa: PLC0415  # as in stress
@@ -128,7 +136,7 @@ def _carried_out(wishes: Wishes, folder: Path, *, as_json: bool) -> dict[str, An
 
     try:
         report = _run(Stress(wishes, wishes.make_place(folder / "cluster"), folder, make_view(Console(stderr=as_json))))
-    except (GroupError, LostError, RefusedError, PlaceError) as error:
+    except (GroupError, LostError, RefusedError, PlaceError, AuditError) as error:
         report = {"ok": False, "problems": [f"the run could not be carried out: {error}"]}
     except Exception as error:  # noqa: BLE001  # our own mistake, or the disk's: the last line says so whatever it was
         traceback.print_exc()

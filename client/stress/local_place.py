@@ -24,6 +24,7 @@ from typing import Any, Final, Self
 
 import attrs
 
+from understudy.client.demo.audited import bring_up
 from understudy.client.demo.session import Address
 from understudy.client.stress.local_store import SESSION_S, ZOOKEEPER, ZookeeperServers
 from understudy.client.stress.place import CUT, DISK, KILL, NET, PAUSE, STOP, STORE, STORE_CUT, PlaceError
@@ -35,6 +36,7 @@ PORT_STEP: Final = 32
 DISK_MIB: Final = 256
 LEFT_BYTES: Final = 1 << 20
 FILLING: Final = "filling"
+FEED: Final = "feed"
 ANSWER_S: Final = 10.0
 
 _TOML: Final = """\
@@ -70,6 +72,13 @@ min_insync = {min_insync}
 [plugins]
 ha = true
 """
+_FEED_TOML: Final = """\
+feed = true
+
+[feed]
+out = {out}
+detail = "{detail}"
+"""
 
 
 def local_means(store: str) -> frozenset[str]:
@@ -103,12 +112,14 @@ class LocalWishes:
         store: ``file`` or ``zookeeper``.
         means: those that the nemeses need: proxies and the small disk are only there for these.
         server: the command that runs a broker, without ``--config FILE --supervised``; () for the ordinary one.
+        feed: the detail of the feeds that brokers write into ``feed/``; "": they write none.
     """
 
     brokers: int = 3
     store: str
     means: Collection[str]
     server: Sequence[str] = ()
+    feed: str = ""
 
 
 class LocalPlace:
@@ -205,7 +216,10 @@ class LocalPlace:
             hosts = [f"{HOST}:{route['listen']}" for route in routes if route["source"] == name]
             hosts = hosts or [str(address) for address in self._zookeeper.addresses.values()]
             coordination = f'kind = "zookeeper"\nhosts = {json.dumps(hosts)}\nsession_s = {SESSION_S}'
-        return _TOML.format(
+        template = _TOML
+        if self._wishes.feed:
+            template += _FEED_TOML.format(out=json.dumps(str(self._folder / FEED / name)), detail=self._wishes.feed)
+        return template.format(
             id=name,
             amqp=self.amqp[name].port,
             http=self.http[name].port,
@@ -227,6 +241,9 @@ class LocalPlace:
                 await self._zookeeper.stop()
             if self._proxy is not None:
                 await self._proxy.stop()
+            if self._wishes.feed and kind is None:
+                for name in self.amqp:  # here, since a small disk goes with its journal
+                    await bring_up(self._folder / name, self._folder / FEED / name)
         finally:
             self._processes.abandon()
             await self._tasks.__aexit__(None, None, None)

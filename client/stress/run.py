@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from understudy.client.demo.audited import AuditError, audit_problems, audited
 from understudy.client.demo.broker_group import GroupError
 from understudy.client.demo.session import LostError, RefusedError, strays_logged
 from understudy.client.demo.tally import Tally
@@ -19,6 +20,7 @@ from understudy.client.stress.conductor import Conductor
 from understudy.client.stress.connection import Session
 from understudy.client.stress.evidence import Evidence, gather, judged
 from understudy.client.stress.libraries import LIBRARIES
+from understudy.client.stress.local_place import FEED
 from understudy.client.stress.nemeses import Plan
 from understudy.client.stress.page import make_page
 from understudy.client.stress.place import Place, PlaceError
@@ -94,6 +96,7 @@ class Stress:
         self._problems += [f"{text} ({times} times)" if times > 1 else text for text, times in place.unexpected.items()]
         if self._evidence.unread:
             self._problems.append(self._evidence.unread)
+        verdict = await self._audited() if self._wishes.audit else None
         self._view.phase("the clients' logs are judged")
         run = Run(
             setting=self._wishes.setting(),
@@ -105,11 +108,24 @@ class Stress:
             equal=self._evidence.equal,
             roles=self._roles,
         )
-        return await asyncio.to_thread(self._report, run)
+        return await asyncio.to_thread(self._report, run, verdict)
 
-    def _report(self, run: Run) -> dict[str, Any]:
+    async def _audited(self) -> dict[str, Any] | None:
+        """What the audit of the brokers' feeds says; None if it could not be carried out."""
+        self._view.phase("the brokers' feeds are audited")
+        try:
+            verdict = await audited(self._folder / "cluster" / FEED, self._folder / "clients", self._folder / "audit")
+        except AuditError as error:
+            self._problems.append(str(error))
+            return None
+        self._problems += audit_problems(verdict)
+        return verdict
+
+    def _report(self, run: Run, verdict: dict[str, Any] | None) -> dict[str, Any]:
         case, violations = judged(self._folder / "clients", self._evidence, self._workload.queues)
         report = make_report(run, case, violations)
+        if verdict is not None:
+            report["audit"] = verdict
         (self._folder / "report.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
         (self._folder / "report.html").write_text(make_page(report, run, case.history), encoding="utf-8")
         return report

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
+from understudy.client.demo.audited import DETAIL
 from understudy.client.stress.compose_place import ComposePlace, compose_means
 from understudy.client.stress.conductor import Goal
 from understudy.client.stress.libraries import LIBRARIES
@@ -39,6 +41,7 @@ class Wishes:
         nemeses: names, of those that the place can carry out.
         libraries: names; clients take them in turn.
         mutation: a known bug that the brokers have; "" for the product as it is.
+        audit: whether the run ends with the audit of the brokers' feeds.
     """
 
     place: str
@@ -51,6 +54,7 @@ class Wishes:
     nemeses: Sequence[str]
     libraries: Sequence[str]
     mutation: str = ""
+    audit: bool = False
 
     def library_of(self, number: int) -> str:
         """The library of the client of that number."""
@@ -61,7 +65,9 @@ class Wishes:
         if self.place == COMPOSE:
             return ComposePlace(folder)
         means = {NEMESES[name].needs for name in self.nemeses}
-        return LocalPlace(folder, LocalWishes(store=self.store, means=means, server=_mutated(self.mutation)))
+        feed = DETAIL if self.audit else ""
+        server = _mutated(self.mutation)
+        return LocalPlace(folder, LocalWishes(store=self.store, means=means, server=server, feed=feed))
 
     def setting(self) -> Mapping[str, Any]:
         """What the report says of how it was run."""
@@ -80,7 +86,7 @@ class Wishes:
 
 def asked(
     *, place: str, seconds: float | None, kills: int | None, seed: int, nemesis: str, workload: str, clients: int,
-    rate: float, libraries: str, store: str, mutation: str,
+    rate: float, libraries: str, store: str, mutation: str, audit: bool = False,
 ) -> Wishes:  # fmt: skip
     """Read the options.
 
@@ -92,6 +98,10 @@ def asked(
     _known("--store", store, STORES)
     if place == COMPOSE and (store, mutation) != (ZOOKEEPER, ""):
         raise WishError("--compose: its store is zookeeper, and its brokers are those of the image")
+    if place == COMPOSE and audit:
+        raise WishError("--audit: the feeds of containers are not on this host; give it with --local")
+    if audit and find_spec("pyspark") is None:
+        raise WishError("--audit: PySpark is missing: pip install 'understudy[pipeline]'")
     able = possible(compose_means() if place == COMPOSE else local_means(store))
     if not able:
         raise WishError("--compose: docker and docker-compose are not on PATH")
@@ -109,6 +119,7 @@ def asked(
         nemeses=names,
         libraries=_names("--libraries", libraries, LIBRARIES),
         mutation=_mutation(mutation),
+        audit=audit,
     )
 
 

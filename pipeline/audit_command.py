@@ -1,0 +1,199 @@
+"""``understudy audit``: options in, verdict and exit code out. PySpark is imported when the command runs: others do without."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from understudy.pipeline.errors import FeedError, PipelineError
+from understudy.pipeline.session import LOCAL, MEMORY, SHUFFLE_PARTITIONS, SessionSettings, is_submitted, open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from understudy.pipeline.audit import Verdict
+
+KAFKA: Final = "kafka:"
+EXIT_CODES: Final = {"PROVED": 0, "VIOLATED": 1, "INCOMPLETE": 3}
+UNREADABLE: Final = 2
+
+
+def audit(
+    feed: Annotated[
+        list[str],
+        typer.Option(
+            metavar="PATH|kafka:TOPIC",
+            help="Files of feeds, directories of them (may be repeated), or a topic.",
+            show_default=False,
+        ),
+    ],
+    kafka: Annotated[str, typer.Option(metavar="HOST:PORT,...", help="With a topic.", show_default=False)] = "",
+    clients: Annotated[
+        Path | None, typer.Option(help="The clients' logs of the same run (docs/verdicts.md).", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write violations there, as Parquet and JSON lines.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The verdict on one line, the last of stdout.")] = False,
+    master: Annotated[str, typer.Option(help="Where Spark runs: local[N], or spark://host:port.")] = LOCAL,
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="For Spark, such as 4g.")] = MEMORY,
+    partitions: Annotated[int, typer.Option(min=1, help="Tasks behind an exchange, at most.")] = SHUFFLE_PARTITIONS,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="For intermediate files; on a cluster one that all its hosts see. [a temporary one]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Prove from the feeds of all brokers that every transaction was atomic on each of them, or show the one that was not.
+
+    Exit codes: 0 the evidence is complete, and no promise is violated; 1 one is; 2 the feed cannot be read; 3 evidence is missing.
+    """
+    began_s = time.monotonic()
+    settings = SessionSettings(name="understudy audit", master=master, memory=memory, shuffle_partitions=partitions)
+    try:
+        with _working(work, master) as folder, _session(settings, feed, folder) as spark:
+            events, where = _feed(spark, feed, kafka, folder)
+            verdict, stories = _audited(spark, events, where, clients, folder if out is None else out)
+    except PipelineError as error:
+        typer.echo(f"understudy: {error}", err=True)
+        raise typer.Exit(UNREADABLE) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    took_s = time.monotonic() - began_s
+    typer.echo(verdict_text(verdict, stories, took_s, out), err=as_json)
+    if as_json:
+        typer.echo(json.dumps(verdict_json(verdict, stories, took_s)))
+    raise typer.Exit(EXIT_CODES[verdict.word])
+
+
+@contextmanager
+def _working(work: Path | None, master: str) -> Iterator[Path]:
+    if work is None and (is_submitted() or not master.startswith("local")):
+        raise FeedError("on a cluster --work is needed too: a directory that all its hosts see")
+    try:
+        if work is not None:
+            work.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="understudy-audit-", dir=work))
+    except OSError as error:
+        raise FeedError(f"--work {work}: {error.strerror}") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _session(settings: SessionSettings, feed: list[str], folder: Path) -> Iterator[SparkSession]:
+    import attrs  # noqa: PLC0415  # beside what it is used for
+
+    from understudy.pipeline.connector_jars import KAFKA as CONNECTOR  # noqa: PLC0415  # as above
+
+    jars = (CONNECTOR,) if any(each.startswith(KAFKA) for each in feed) else ()
+    spark = open_session(attrs.evolve(settings, work=folder, jars=jars))
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _feed(spark: SparkSession, feed: list[str], kafka: str, folder: Path) -> tuple[DataFrame, str]:
+    """The events, as Parquet, and what to call them."""
+    from understudy.pipeline.feed_check import feed_errors  # noqa: PLC0415  # PySpark is an extra
+    from understudy.pipeline.feed_source import PARQUET, read_files, read_kafka  # noqa: PLC0415  # as above
+
+    where = ", ".join(feed)
+    topics = [each.removeprefix(KAFKA) for each in feed if each.startswith(KAFKA)]
+    if topics and (len(feed) > 1 or not topics[0]):
+        raise FeedError(f"--feed {where}: one topic, or paths")
+    if topics and not kafka:
+        raise FeedError(f"--feed {where}: --kafka host:port,... is needed too")
+    events = read_kafka(spark, kafka, topics[0]) if topics else read_files(spark, feed)
+    if not topics and all(name.endswith(PARQUET) for name in events.inputFiles()):
+        return events, where
+    _say("converting to Parquet")
+    staged = str(folder / "feed")
+    with feed_errors(where):
+        events.write.parquet(staged)
+    return spark.read.schema(events.schema).parquet(staged), where
+
+
+def _audited(
+    spark: SparkSession, events: DataFrame, where: str, clients: Path | None, out: Path
+) -> tuple[Verdict, list[list[str]]]:
+    from understudy.pipeline.audit import Audit  # noqa: PLC0415  # PySpark is an extra
+    from understudy.pipeline.client_logs import read_client_logs  # noqa: PLC0415  # as above
+    from understudy.pipeline.story import story  # noqa: PLC0415  # as above
+
+    lines = read_client_logs(spark, clients) if clients is not None else None
+    table = str((out / "violations").absolute())
+    job = Audit(spark=spark, feed=events, where=where, out=table, clients=lines, say=_say)
+    verdict = job.run()
+    spark.read.parquet(table).write.mode("overwrite").json(str((out / "violations-json").absolute()))
+    return verdict, [story(job.feed, each) for each in verdict.examples[:STORIES]]
+
+
+STORIES: Final = 5
+"""So many violations are told with all their events."""
+
+
+def verdict_text(verdict: Verdict, stories: list[list[str]], took_s: float, out: Path | None) -> str:
+    """For people."""
+    counts = verdict.counts
+    lines = []
+    for number, each in enumerate(verdict.examples):
+        lines.append(f"{each['promise']} {each['kind']}: {each['text']}")
+        if number < len(stories):
+            lines += [f"    {line}" for line in stories[number]]
+    lines += [f"missing: {each}" for each in verdict.problems]
+    if verdict.suspected:
+        suspected = ", ".join(f"{n} {promise} {kind}" for (promise, kind), n in sorted(verdict.suspected.items()))
+        lines.append(f"suspected, and not certain since evidence is missing: {suspected}")
+    looked_at = (
+        f"{counts['transactions']:,} transactions ({counts['committed']:,} committed, {counts['rolled_back']:,} rolled back,"
+        f" {counts['in_doubt']:,} in doubt) on {counts['brokers']} brokers, {counts['events']:,} events, in {took_s:.0f} s"
+    )
+    if verdict.word == "PROVED":
+        lines.append(f"PROVED: G1 to G9 hold for {looked_at}")
+    elif verdict.word == "VIOLATED":
+        found = ", ".join(f"{n:,} {promise} {kind}" for (promise, kind), n in sorted(verdict.violations.items()))
+        lines.append(f"VIOLATED: {found}; of {looked_at}{f'; all of them are in {out}' if out else ''}")
+    else:
+        lines.append(f"INCOMPLETE: evidence is missing, and nothing is proved; of {looked_at}")
+    return "\n".join(lines)
+
+
+def verdict_json(verdict: Verdict, stories: list[list[str]], took_s: float) -> dict[str, Any]:
+    """For machines."""
+
+    def by_kind(found: Any) -> dict[str, int]:
+        return {f"{promise} {kind}": n for (promise, kind), n in sorted(found.items())}
+
+    return {
+        "verdict": verdict.word,
+        **verdict.counts,
+        "violations": by_kind(verdict.violations),
+        "suspected": by_kind(verdict.suspected),
+        "missing": list(verdict.problems),
+        "examples": [
+            {**each, "story": stories[number] if number < len(stories) else []}
+            for number, each in enumerate(verdict.examples)
+        ],
+        "took_s": round(took_s, 1),
+    }
+
+
+def _say(text: str) -> None:
+    print(f"audit: {text}", file=sys.stderr, flush=True)  # noqa: T201  # progress of a command

@@ -1,0 +1,143 @@
+"""The clients' own logs (docs/verdicts.md), as a table of transactions, held against the group's log by the clients' names of them.
+
+A client writes what it does before it does it, and what it is told after it was told. So its log says more than a
+broker's facts: a broker that is killed loses the facts of its last turn. Messages have ids of the clients there, which
+no feed has. So transactions are compared, by name, and by how many messages they bring and take.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
+
+from understudy.pipeline.errors import ClientLogError
+from understudy.pipeline.invariants.violation import violations
+
+VERSION: Final = 1
+_LINE: Final = (
+    "version long, client string, number long, event string, tx string, question string, outcome string, `by` string,"
+    " messages array<struct<id string, queue string, amount long>>, corrupt string"
+)
+
+
+def read_client_logs(spark: SparkSession, path: Path) -> DataFrame:
+    """A row a line.
+
+    Raises:
+        ClientLogError: there is no log in ``path``, a line cannot be read, or is of another version.
+    """
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path] if path.is_file() else []
+    if not any(file.stat().st_size for file in files):
+        raise ClientLogError(f"{path} {'holds no log of a client (*.jsonl)' if path.exists() else 'is not there'}")
+    reader = spark.read.schema(_LINE).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", "corrupt")
+    lines = reader.json([str(file.absolute()) for file in files if file.stat().st_size])
+    # A line that a killed client was writing is cut off, at the end of its log: that client did not go on.
+    torn = F.col("corrupt").isNotNull() & ~F.col("corrupt").endswith("}")
+    lines = lines.withColumn("file", F.col("_metadata.file_name")).filter(~F.coalesce(torn, F.lit(False)))
+    wrong = F.col("corrupt").isNotNull() | F.col("version").isNull() | (F.col("version") != VERSION)
+    bad = lines.filter(wrong | F.col("event").isNull()).limit(1).collect()
+    if bad:
+        raise ClientLogError(
+            f"{path}, {bad[0]['file']}: {(bad[0]['corrupt'] or 'a line')[:120]!r} is no line of a client's log of version"
+            f" {VERSION}, but of {bad[0]['version']}"
+        )
+    return lines.drop("corrupt")
+
+
+def client_transactions(lines: DataFrame) -> DataFrame:
+    """A row a transaction: tx, client, what it did and was told; ``name``: what the brokers call it, "" if they were told none."""
+    event, outcome = F.col("event"), F.col("outcome")
+    size = F.coalesce(F.size("messages"), F.lit(0))
+    return (
+        lines.filter(F.coalesce(F.col("tx"), F.lit("")) != "")
+        .groupBy("tx")
+        .agg(
+            F.max("client").alias("client"),
+            F.max(F.when(event == "began", F.coalesce("question", "tx"))).alias("name"),
+            F.coalesce(F.sum(F.when(event == "sent", size)), F.lit(0)).alias("sent"),
+            F.coalesce(F.sum(F.when(event == "acknowledged", size)), F.lit(0)).alias("taken"),
+            F.bool_or(event == "commit_sent").alias("commit_sent"),
+            F.bool_or((event == "committed") | ((event == "resolved") & (outcome == "committed"))).alias("ok"),
+            F.bool_or((event == "rolled_back") | ((event == "resolved") & (outcome == "rolled back"))).alias("not_ok"),
+            F.bool_or(event == "unknown").alias("unknown"),
+            F.bool_or(event == "resolved").alias("resolved"),
+        )
+    )
+
+
+def matched(clients: DataFrame, transactions: DataFrame, where: str) -> DataFrame:
+    """``clients`` with what the group's log has of each: ``log_tx``, ``committed``, ``rolled_back``, ``came``, ``left``.
+
+    Raises:
+        ClientLogError: the log knows none of the names under which clients have committed: it is another run.
+    """
+    of_log = transactions.select(
+        "founding",
+        F.col("tx").alias("log_tx"),
+        F.col("name").alias("log_name"),
+        "committed",
+        "rolled_back",
+        F.array_max(F.transform("parts", lambda p: F.greatest(p["came"], p["given"]))).alias("came"),
+        F.array_max(F.transform("parts", lambda p: p["left"])).alias("left"),
+    )
+    by_name = of_log.filter("log_name <> ''").withColumn("name", F.col("log_name"))
+    by_id = of_log.withColumn("name", F.substring_index("log_tx", "/", -1))
+    known = by_name.unionByName(by_id)
+    found = clients.filter("name <> ''").join(known, "name", "left")
+    row = found.agg(
+        F.count_if(F.col("ok")).alias("ok"), F.count_if(F.col("ok") & F.col("log_tx").isNotNull()).alias("known")
+    ).collect()[0]
+    if row["ok"] and not row["known"]:
+        raise ClientLogError(
+            f"{where}: the feed knows none of the {row['ok']} transactions that these clients have committed: logs of another run"
+        )
+    return found
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
+
+
+def client_committed(pairs: DataFrame) -> DataFrame:
+    """A transaction of which its client has heard that it is committed is committed in the group's log."""
+    found = pairs.filter(F.col("ok") & ~F.coalesce("committed", F.lit(False)))
+    text = F.format_string(
+        "client %s was told that %s is committed, and the log does not have it", "client", F.col("tx")
+    )
+    return violations(found, "G4", "client_committed", text)
+
+
+def client_rolled_back(pairs: DataFrame) -> DataFrame:
+    """A transaction of which its client has heard that it is rolled back is not committed."""
+    found = pairs.filter(F.col("not_ok") & F.coalesce("committed", F.lit(False)))
+    text = F.format_string("client %s was told that %s is rolled back, and it is committed", "client", F.col("tx"))
+    return violations(found, "G8", "client_rolled_back", text)
+
+
+def client_unresolved(pairs: DataFrame) -> DataFrame:
+    """A client that was not answered has learned the outcome by asking."""
+    found = pairs.filter(F.col("unknown") & ~F.col("resolved") & ~F.col("ok") & ~F.col("not_ok"))
+    text = F.format_string("client %s could not learn what became of %s", "client", F.col("tx"))
+    return violations(found, "G8", "client_unresolved", text)
+
+
+def client_partial(pairs: DataFrame) -> DataFrame:
+    """A committed transaction brings and takes at least as many messages as its client has sent and acknowledged in it."""
+    found = pairs.filter(F.col("committed") & ((F.col("came") < F.col("sent")) | (F.col("left") < F.col("taken"))))
+    text = F.format_string(
+        "client %s sent %d messages and took %d in %s; in the log %d come and %d leave",
+        "client",
+        "sent",
+        "taken",
+        F.col("tx"),
+        "came",
+        "left",
+    )
+    return violations(found, "G1", "client_partial", text)
+
+
+OF_CLIENTS: Final = (client_committed, client_rolled_back, client_unresolved, client_partial)
+ABSENCES: Final = frozenset({"client_committed", "client_partial"})
+"""As `invariants.ABSENCES`."""

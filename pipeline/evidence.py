@@ -1,0 +1,183 @@
+"""Is the evidence complete? What a feed says of itself, held against what it has. Pure: rows in, findings out.
+
+A feed proves something only if nothing is missing in it. Its events are numbered, so a hole shows:
+
+* ``seq`` of each incarnation goes from 1 to its count, each number once;
+* each segment's first event names the segment before it, and how many events that one has;
+* a `gap` says what the reader itself could not read; `dropped` says which facts had no room;
+* every broker that an event names has a feed of its own.
+
+What is missing at the very end of a broker's feed shows by other means: by what the other feeds say of that broker.
+
+The rows are one an incarnation: a segment of a journal (64 MiB) or a process. So they are few, and come to the driver.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import attrs
+
+MASK: Final = 0xFFFF
+"""Of the numbers whose squares are summed: their sum stays below 2**63 for 2**31 events, and is known without a look at them."""
+_JOURNAL: Final = re.compile(r"j(\d+)-[0-9a-f]+(?:@(\d+))?")
+_PROCESS: Final = re.compile(r"p(\d+)-(\d+)")
+SEQ_BITS: Final = 40
+
+
+@attrs.frozen(kw_only=True)
+class Incarnation:
+    """One numbered stream of one broker, as it is in the feed.
+
+    Attributes:
+        events: how many rows; more than ``last`` if some are there twice.
+        first, last: the lowest and the highest number.
+        total, squares: sums of the numbers, and of the squares of their last 16 bits.
+        segment, previous, previous_events: as its event `segment` says; 0 and "" of a process.
+        begun_ms, ended_ms: clocks of the first and of the last event that has one.
+        dropped: facts that had no room.
+    """
+
+    broker: str
+    name: str
+    events: int
+    first: int
+    last: int
+    total: int
+    squares: int
+    segment: int = 0
+    previous: str = ""
+    previous_events: int = 0
+    begun_ms: int = 0
+    ended_ms: int = 0
+    dropped: int = 0
+
+    @property
+    def is_journal(self) -> bool:
+        return self.name.startswith("j")
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has each number from 1 to ``last`` once."""
+        return (
+            self.first == 1
+            and self.events == self.last
+            and self.total == self.last * (self.last + 1) // 2
+            and self.squares == squares_to(self.last)
+        )
+
+    @property
+    def repeats(self) -> bool:
+        """Whether some events may be there twice."""
+        return self.events > self.last - self.first + 1
+
+
+def squares_to(last: int) -> int:
+    """The sum of ``(n & MASK) ** 2`` for n from 1 to ``last``."""
+    cycles, rest = divmod(last + 1, MASK + 1)
+    return cycles * _squares(MASK) + _squares(rest - 1)
+
+
+def _squares(n: int) -> int:
+    return n * (n + 1) * (2 * n + 1) // 6 if n > 0 else 0
+
+
+@attrs.frozen(kw_only=True)
+class Evidence:
+    """What is known of the feed as a whole.
+
+    Attributes:
+        problems: a sentence for each thing that is missing; empty: the evidence is complete as far as the feeds themselves say.
+        ranks: by (broker, incarnation): its place among that broker's, in the order in which they were written.
+        ended_ms: by broker: the clock of its last event.
+    """
+
+    problems: tuple[str, ...]
+    ranks: Mapping[tuple[str, str], int]
+    ended_ms: Mapping[str, int]
+
+
+def weigh(
+    incarnations: Iterable[Incarnation],
+    gaps: Iterable[tuple[str, str]] = (),
+    named: Iterable[str] = (),
+) -> Evidence:
+    """Put together what the feed says of itself.
+
+    Args:
+        incarnations: all of them, without those of `gap` events.
+        gaps: (broker, reason) of each `gap`.
+        named: brokers that some event names.
+    """
+    by_broker: dict[str, list[Incarnation]] = defaultdict(list)
+    for each in incarnations:
+        by_broker[each.broker].append(each)
+    problems = [f"{broker}: the feed has a gap ({reason})" for broker, reason in sorted(set(gaps))]
+    ranks: dict[tuple[str, str], int] = {}
+    for broker, found in sorted(by_broker.items()):
+        problems += _problems_of(broker, found)
+        for rank, one in enumerate(_in_order(found)):
+            ranks[broker, one.name] = rank
+    problems += [
+        f"{each}: named by other feeds, and its own feed is missing" for each in sorted(set(named) - {*by_broker, ""})
+    ]
+    ended = {broker: max(each.ended_ms for each in found) for broker, found in by_broker.items()}
+    return Evidence(problems=tuple(problems), ranks=ranks, ended_ms=ended)
+
+
+def _problems_of(broker: str, found: list[Incarnation]) -> Iterator[str]:
+    names = {each.name: each for each in found}
+    for each in _in_order(found):
+        if not each.whole:
+            there = each.last - each.first + 1
+            yield (
+                f"{broker}, {each.name}: events are missing; it has {min(each.events, there)}, and their numbers go from "
+                f"{each.first} to {each.last}"
+            )
+        if each.dropped:
+            yield f"{broker}, {each.name}: {each.dropped} facts had no room and were dropped"
+        if each.is_journal:
+            yield from _chain_problem(broker, each, names)
+    if not any(each.is_journal for each in found):
+        yield f"{broker}: the feed has facts, and nothing of the journal"
+    if all(each.is_journal for each in found):
+        yield f"{broker}: the feed has no facts: roles, links and readiness are not told ([feed] facts)"
+
+
+def _chain_problem(broker: str, each: Incarnation, names: Mapping[str, Incarnation]) -> Iterator[str]:
+    named = _JOURNAL.fullmatch(each.name)
+    if named is not None and named[2] is not None:
+        return  # it began late: the gap that stands before it says so
+    if not each.previous:
+        if each.segment > 1:
+            yield f"{broker}, {each.name}: the journal before segment {each.segment} is missing"
+        return
+    previous = names.get(each.previous)
+    if previous is None:
+        yield f"{broker}, {each.name}: it follows {each.previous}, which is missing"
+    elif previous.last != each.previous_events:
+        yield f"{broker}, {each.previous}: it has {each.previous_events} events, and the feed has {previous.last}"
+
+
+def _in_order(found: list[Incarnation]) -> list[Incarnation]:
+    """Journal segments in the order of their lives and numbers, then processes in the order of their starts.
+
+    A life of a data directory ends when it is replaced: numbers begin again with 1, and nothing precedes that segment.
+    """
+    journals = sorted((each for each in found if each.is_journal), key=lambda each: each.segment)
+    names = {each.name: each for each in journals}
+    roots: dict[str, Incarnation] = {}
+    for each in journals:  # ascending numbers: what precedes a segment has its root already
+        previous = names.get(each.previous)
+        roots[each.name] = roots[previous.name] if previous is not None and previous.name in roots else each
+    journals.sort(key=lambda each: (roots[each.name].begun_ms, roots[each.name].name, each.segment))
+    processes = [each for each in found if not each.is_journal]
+    return journals + sorted(processes, key=lambda each: (_start_of(each.name), each.begun_ms, each.name))
+
+
+def _start_of(name: str) -> int:
+    named = _PROCESS.fullmatch(name)
+    return int(named[1]) if named is not None else 0

@@ -1,0 +1,95 @@
+"""The promises G1 to G9 as rules over tables: each rule is a pure function, DataFrame in, DataFrame of violations out.
+
+A rule says in its docstring what must hold. What it returns is empty where that holds. The tables are built once, from
+the whole feed:
+
+======================  ==================================================================================
+``OF_TRANSACTIONS``     `tx_table.transactions`: what every broker's feed has of each transaction
+``OF_MESSAGES``         `message_table.messages`: what came of each message, and who was given it
+``OF_ARRIVALS``         `statements.arrivals`: ids that come to queues, in the order of the log
+``OF_STATEMENTS``       `statements.statements`: what was said to clients, and of the log
+``OF_EPOCHS``           events `epoch`
+``OF_FACTS``            events of primaries about their backups
+======================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from operator import or_
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+
+from understudy.pipeline.invariants import (
+    agreed,
+    atomic,
+    durable,
+    isolated,
+    order,
+    outcomes,
+    ready,
+    recoverable,
+)
+from understudy.pipeline.invariants.violation import COLUMNS
+
+Rule = Callable[[DataFrame], DataFrame]
+
+OF_TRANSACTIONS: Final[tuple[Rule, ...]] = (
+    atomic.partial_enqueues,
+    atomic.partial_dequeues,
+    atomic.partial_ids,
+    atomic.absent,
+    atomic.unapplied,
+    agreed.decided_both_ways,
+    agreed.two_owners,
+    agreed.differing,
+    isolated.decided_too_early,
+    recoverable.branch_lost,
+    recoverable.branch_ended,
+    recoverable.branch_decided_twice,
+    outcomes.told_committed,
+    outcomes.told_rolled_back,
+    outcomes.told_both,
+    order.commit_order,
+)
+OF_MESSAGES: Final[tuple[Rule, ...]] = (
+    isolated.seen_early,
+    isolated.seen_void,
+    order.doubled,
+    order.taken_again,
+    order.unmarked,
+)
+OF_ARRIVALS: Final[tuple[Rule, ...]] = (order.queue_order,)
+OF_STATEMENTS: Final[tuple[Rule, ...]] = (durable.lost, durable.stale, durable.undone, durable.not_durable)
+OF_EPOCHS: Final[tuple[Rule, ...]] = (durable.two_primaries,)
+OF_FACTS: Final[tuple[Rule, ...]] = (ready.ready_too_early, ready.ready_and_blocked)
+ABSENCES: Final = frozenset({"partial", "absent", "unapplied", "branch_lost", "not_durable"})
+"""Kinds that say what is *not* in a feed. They are violations only if nothing is missing in the feed."""
+
+
+def suspect_messages(messages: DataFrame) -> DataFrame:
+    """Messages of which some rule of `OF_MESSAGES` has something to say: few, so that each rule need not read all."""
+    conditions: list[Column] = [
+        isolated.is_seen_early(),
+        isolated.is_seen_void(),
+        order.is_doubled(),
+        order.is_taken_again(),
+        order.is_unmarked(),
+    ]
+    return messages.filter(reduce(or_, conditions))
+
+
+__all__ = [
+    "ABSENCES",
+    "COLUMNS",
+    "OF_ARRIVALS",
+    "OF_EPOCHS",
+    "OF_FACTS",
+    "OF_MESSAGES",
+    "OF_STATEMENTS",
+    "OF_TRANSACTIONS",
+    "Rule",
+    "suspect_messages",
+]

@@ -1,0 +1,47 @@
+"""G5, recoverable: prepared branches survive every failover and restart, in doubt on all brokers. Of the table of transactions."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
+
+from understudy.pipeline.invariants.atomic import each_judged
+from understudy.pipeline.invariants.violation import violations
+
+
+def branch_lost(transactions: DataFrame) -> DataFrame:
+    """A broker whose log goes beyond the DTX_PREPARE of a branch holds it."""
+    rows = each_judged(transactions, "branch").filter(F.col("of.part.branch").isNull())
+    text = F.format_string(
+        "branch %s, in doubt since offset %d, is lost on %s, whose log goes beyond it",
+        F.col("tx"),
+        F.col("branch"),
+        F.col("of.broker"),
+    )
+    return violations(rows, "G5", "branch_lost", text, broker=F.col("of.broker"), offset=F.col("branch"))
+
+
+def branch_ended(transactions: DataFrame) -> DataFrame:
+    """No epoch ends a prepared branch: its transaction manager does, or an operator."""
+    found = transactions.filter(F.col("ended_by_epoch") >= F.col("branch"))
+    text = F.format_string(
+        "branch %s was in doubt since offset %d, and the epoch that begins at %d has ended it",
+        F.col("tx"),
+        F.col("branch"),
+        F.col("ended_by_epoch"),
+    )
+    return violations(found, "G5", "branch_ended", text, offset=F.col("ended_by_epoch"))
+
+
+def branch_decided_twice(transactions: DataFrame) -> DataFrame:
+    """A branch ends once: it has one PREPARE in the group's log, or one end without effect, and not both."""
+    both = F.col("prepare").isNotNull() & F.col("rolled_back")
+    found = transactions.filter(F.col("branch").isNotNull() & (both | (F.col("prepare_first") != F.col("prepare"))))
+    text = F.format_string(
+        "branch %s is decided twice: committed at offsets %d and %d, rolled back at %d",
+        F.col("tx"),
+        F.col("prepare_first"),
+        F.col("prepare"),
+        F.coalesce(F.col("rollback"), F.lit(0)),
+    )
+    return violations(found, "G5", "branch_decided_twice", text, offset=F.col("prepare"))

@@ -1,0 +1,52 @@
+"""What a violation is: a row, the same columns for every rule, so that all of them are one table.
+
+    promise kind founding tx broker queue id epoch offset text
+
+Columns that say nothing of a violation are "" or 0. ``text`` says all of it in a sentence.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
+
+COLUMNS: Final[dict[str, str]] = {
+    "promise": "string",
+    "kind": "string",
+    "founding": "string",
+    "tx": "string",
+    "broker": "string",
+    "queue": "string",
+    "id": "long",
+    "epoch": "long",
+    "offset": "long",
+    "text": "string",
+}
+
+
+def violations(found: DataFrame, promise: str, kind: str, text: Column, **columns: Column) -> DataFrame:
+    """``found`` as violations.
+
+    Args:
+        found: a row for each.
+        promise: G1 to G9.
+        kind: a word.
+        text: the sentence.
+        columns: what else is known. ``founding`` and ``tx`` are taken from ``found`` if it has them.
+    """
+    given: dict[str, Any] = {name: F.col(name) for name in ("founding", "tx") if name in found.columns} | columns
+    given |= {"promise": F.lit(promise), "kind": F.lit(kind), "text": text}
+    return found.select(
+        *(
+            F.coalesce(given[name].cast(kind_of), F.lit(_nothing(kind_of)).cast(kind_of)).alias(name)
+            if name in given
+            else F.lit(_nothing(kind_of)).cast(kind_of).alias(name)
+            for name, kind_of in COLUMNS.items()
+        )
+    )
+
+
+def _nothing(kind: str) -> str | int:
+    return "" if kind == "string" else 0

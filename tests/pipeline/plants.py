@@ -1,0 +1,401 @@
+"""Violations planted in made feeds at known places: for each kind of the audit's rules at least one, and for each kind of gap.
+
+A plant changes rows of a clean feed, or adds some, so that the numbers of all events stay whole: what it breaks is a
+promise and not the evidence. Plants of evidence break just that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
+
+from tests.pipeline.made_feed import (
+    AT_MS,
+    BROKERS,
+    HALF,
+    MESSAGES,
+    SHIFT,
+    STEPS,
+    Plant,
+    Size,
+    added_rows,
+    base,
+    commit_of,
+    epoch_two_at,
+    first_id,
+    prepare_of,
+    tx_of,
+)
+
+LATE_MS: Final = 600_000
+
+
+def planted(size: Size) -> int:
+    """The transaction at which the promise is broken: in the first epoch, and not near its ends, if ``size`` names none."""
+    return size.planted or size.half // 2
+
+
+@attrs.frozen(kw_only=True)
+class Planted:
+    """One plant.
+
+    Attributes:
+        promise: of the rule that must find it; "" if it breaks the evidence.
+        kind: of the violation.
+        put: changes the rows.
+        elsewhere: kinds that follow from it, at the same place or beside it.
+        text: what a problem of evidence says.
+    """
+
+    promise: str = ""
+    kind: str = ""
+    put: Plant
+    elsewhere: frozenset[str] = frozenset()
+    text: str = ""
+
+
+PLANTS: dict[str, Planted] = {}
+
+
+def plant(promise: str, kind: str, *elsewhere: str) -> Callable[[Plant], Plant]:
+    """Note a plant under its name."""
+
+    def note(put: Plant) -> Plant:
+        PLANTS[put.__name__.strip("_")] = Planted(promise=promise, kind=kind, put=put, elsewhere=frozenset(elsewhere))
+        return put
+
+    return note
+
+
+def gap(text: str) -> Callable[[Plant], Plant]:
+    """Note a plant that breaks the evidence."""
+
+    def note(put: Plant) -> Plant:
+        PLANTS[put.__name__.strip("_")] = Planted(put=put, text=text)
+        return put
+
+    return note
+
+
+# -- means --------------------------------------------------------------------------------------------------------------
+
+
+def at(size: Size, step: str, *brokers: str, k: int | None = None) -> Column:
+    """Rows of the planted transaction, or of ``k``."""
+    here = (F.col("k") == (planted(size) if k is None else k)) & (F.col("step") == step)
+    return here & F.col("broker").isin(*(brokers or BROKERS))
+
+
+def of_next(size: Size, step: str, *brokers: str) -> Column:
+    """Rows behind the planted transaction that tell that it is applied."""
+    return at(size, step, *brokers, k=planted(size) + 1)
+
+
+def changed(rows: DataFrame, where: Column, **values: Any) -> DataFrame:
+    """``rows`` with other values ``where``."""
+    return rows.withColumns(
+        {
+            name: F.when(where, value if isinstance(value, Column) else F.lit(value))
+            .otherwise(F.col(name))
+            .cast(rows.schema[name].dataType)
+            for name, value in values.items()
+        }
+    )
+
+
+def hidden(rows: DataFrame, where: Column) -> DataFrame:
+    """Rows ``where`` stand for transient records: numbered, and say nothing."""
+    return changed(rows, where, event="hole", count=1, tx=F.lit(None), persistent=F.lit(None))
+
+
+def told_later(rows: DataFrame, broker: str, size: Size, *facts: Mapping[str, Any]) -> DataFrame:
+    """More facts, of a later process of a broker."""
+    name = f"p{AT_MS + planted(size)}-99"
+    row = {"broker": broker, "number": BROKERS.index(broker), "incarnation": name, "at_ms": AT_MS + size.transactions}
+    row |= {"epoch": 2, "offset": commit_of(size.transactions - 1, size)}
+    added = [{**row, "seq": number, **each} for number, each in enumerate(facts, 1)]
+    return rows.unionByName(added_rows(rows.sparkSession, added))
+
+
+def instead_of_applied(rows: DataFrame, size: Size, *brokers: str, **values: Any) -> DataFrame:
+    """An event in the place of one that says how far the log is applied, behind PREPARE, of the planted transaction."""
+    return changed(
+        rows,
+        at(size, "applied_before", *brokers),
+        tx=tx_of(planted(size), size),
+        csn=F.lit(None),
+        stable=F.lit(None),
+        **values,
+    )
+
+
+# -- G1 -----------------------------------------------------------------------------------------------------------------
+
+
+@plant("G1", "partial")
+def partial_enqueue(rows: DataFrame, size: Size) -> DataFrame:
+    return hidden(
+        rows, at(size, "enqueue", "b3") & (F.col("place") == 2) & (F.col("offset") < base(planted(size), size) + HALF)
+    )
+
+
+@plant("G1", "partial")
+def partial_dequeue(rows: DataFrame, size: Size) -> DataFrame:
+    return hidden(rows, at(size, "dequeue", "b2") & (F.col("offset") == base(planted(size), size) + MESSAGES + 3))
+
+
+@plant("G1", "partial")
+def other_ids(rows: DataFrame, size: Size) -> DataFrame:
+    return changed(rows, at(size, "assign", "b3"), id=F.col("id") + 1)
+
+
+@plant("G1", "absent")
+def absent(rows: DataFrame, size: Size) -> DataFrame:
+    for step in ("open", "enqueue", "dequeue", "close", "prepare", "assign", "commit"):
+        rows = hidden(rows, at(size, step, "b2"))
+    return hidden(rows, of_next(size, "applied_tx", "b2"))
+
+
+@plant("G1", "unapplied")
+def unapplied(rows: DataFrame, size: Size) -> DataFrame:
+    return hidden(rows, of_next(size, "applied_tx", "b3"))
+
+
+# -- G2 -----------------------------------------------------------------------------------------------------------------
+
+
+@plant("G2", "decided_both_ways", "told_committed")
+def decided_both_ways(rows: DataFrame, size: Size) -> DataFrame:
+    return instead_of_applied(
+        rows, size, "b3", event="rollback", offset=commit_of(planted(size), size), primary_ms=AT_MS
+    )
+
+
+@plant("G2", "two_owners")
+def two_owners(rows: DataFrame, size: Size) -> DataFrame:
+    return changed(rows, at(size, "prepare", "b2"), owner="operator")
+
+
+@plant("G2", "differing")
+def differing(rows: DataFrame, size: Size) -> DataFrame:
+    return changed(rows, at(size, "close", "b3"), durable_digest="00000000")
+
+
+# -- G3 -----------------------------------------------------------------------------------------------------------------
+
+
+@plant("G3", "decided_too_early")
+def decided_too_early(rows: DataFrame, size: Size) -> DataFrame:
+    return changed(rows, at(size, "append_commit"), stable=prepare_of(planted(size), size) - 1)
+
+
+@plant("G3", "seen_early")
+def seen_early(rows: DataFrame, size: Size) -> DataFrame:
+    first = at(size, "deliver") & (F.col("id") == first_id(planted(size), size))
+    return changed(rows, first, offset=prepare_of(planted(size), size))
+
+
+@plant("G3", "seen_void", "told_committed", "doubled")
+def seen_void(rows: DataFrame, size: Size) -> DataFrame:
+    """The transaction is rolled back, and its messages are delivered all the same. The next one must not take them."""
+    rows = changed(rows, at(size, "commit"), event="rollback", csn=F.lit(None), primary_ms=AT_MS)
+    return hidden(hidden(rows, of_next(size, "applied_tx")), of_next(size, "dequeue"))
+
+
+# -- G4, G6 -------------------------------------------------------------------------------------------------------------
+
+
+def _told_at_the_end(rows: DataFrame, size: Size, at_ms: int) -> DataFrame:
+    last = at(size, "told", k=size.half - 1)
+    return changed(rows, last, prepare_offset=epoch_two_at(size) + 3, at_ms=at_ms)
+
+
+@plant("G4", "lost")
+def lost(rows: DataFrame, size: Size) -> DataFrame:
+    return _told_at_the_end(rows, size, AT_MS + size.half - 1)
+
+
+@plant("G6", "stale")
+def stale(rows: DataFrame, size: Size) -> DataFrame:
+    return _told_at_the_end(rows, size, AT_MS + size.half + 50)
+
+
+@plant("G4", "lost")
+def lost_confirm(rows: DataFrame, size: Size) -> DataFrame:
+    last = at(size, "told", k=size.half - 1)
+    end = epoch_two_at(size)
+    return changed(rows, last, event="confirm", tag=7, first_offset=end - 1, last_offset=end, count=2, tx=F.lit(None))
+
+
+@plant("G6", "undone")
+def undone(rows: DataFrame, size: Size) -> DataFrame:
+    last = at(size, "applied_before", "b1", k=size.half - 1)
+    return changed(rows, last, offset=epoch_two_at(size) + 5)
+
+
+@plant("G4", "not_durable")
+def not_durable(rows: DataFrame, size: Size) -> DataFrame:
+    """The journal of b3 ends before ten transactions that clients were told of, and b3 itself goes on."""
+    gone = (F.col("broker") == "b3") & (F.col("k") >= size.transactions - 10) & F.col("incarnation").startswith("j")
+    later = {"event": "status", "status": "ready", "at_ms": AT_MS + size.transactions + LATE_MS, "offset": 1}
+    return told_later(rows.filter(~gone), "b3", size, later)
+
+
+@plant("G6", "two_primaries")
+def two_primaries(rows: DataFrame, size: Size) -> DataFrame:
+    second = (F.col("step") == "epoch") & (F.col("epoch") == 2) & (F.col("broker") == "b3")
+    return changed(rows, second, primary="b3")
+
+
+# -- G5 -----------------------------------------------------------------------------------------------------------------
+
+
+@plant("G5", "branch_lost")
+def branch_lost(rows: DataFrame, size: Size) -> DataFrame:
+    return instead_of_applied(rows, size, "b1", "b2", event="dtx_prepare", offset=prepare_of(planted(size), size) - 1)
+
+
+@plant("G5", "branch_ended", "decided_both_ways", "branch_decided_twice", "told_committed")
+def branch_ended(rows: DataFrame, size: Size) -> DataFrame:
+    rows = instead_of_applied(rows, size, event="dtx_prepare", offset=prepare_of(planted(size), size) - 1)
+    rolled = of_next(size, "applied_to")
+    return changed(rows, rolled, event="rollback", tx=tx_of(planted(size), size), primary_ms=0)
+
+
+@plant("G5", "branch_decided_twice", "decided_both_ways", "told_committed")
+def branch_decided_twice(rows: DataFrame, size: Size) -> DataFrame:
+    rows = instead_of_applied(rows, size, event="dtx_prepare", offset=prepare_of(planted(size), size) - 1)
+    rolled = of_next(size, "applied_to")
+    return changed(rows, rolled, event="rollback", tx=tx_of(planted(size), size), primary_ms=AT_MS)
+
+
+# -- G7 -----------------------------------------------------------------------------------------------------------------
+
+
+@plant("G7", "ready_too_early")
+def ready_too_early(rows: DataFrame, size: Size) -> DataFrame:
+    return told_later(
+        rows,
+        "b2",
+        size,
+        {"event": "tracker_add", "tx": tx_of(planted(size), size), "backup": "b3", "queue": "q1", "left": 3},
+        {"event": "readiness", "backup": "b3", "ready": True, "listed": True, "linked": True, "blockers": 0},
+        {"event": "tracker_clear", "tx": tx_of(planted(size), size), "backup": "b3"},
+        {"event": "readiness", "backup": "b3", "ready": True, "listed": True, "linked": True, "blockers": 0},
+    )
+
+
+@plant("G7", "ready_and_blocked")
+def ready_and_blocked(rows: DataFrame, size: Size) -> DataFrame:
+    ready = {"event": "readiness", "backup": "b3", "ready": True, "listed": True, "linked": True, "blockers": 1}
+    return told_later(rows, "b2", size, ready)
+
+
+# -- G8 -----------------------------------------------------------------------------------------------------------------
+
+
+@plant("G8", "told_rolled_back")
+def told_rolled_back(rows: DataFrame, size: Size) -> DataFrame:
+    return changed(rows, at(size, "told"), outcome="rolled back", answer="channel.close")
+
+
+@plant("G8", "told_both", "told_rolled_back")
+def told_both(rows: DataFrame, size: Size) -> DataFrame:
+    told = {"event": "told", "tx": tx_of(planted(size), size), "outcome": "rolled back", "answer": "tx.rollback-ok"}
+    return told_later(rows, "b2", size, told)
+
+
+@plant("G8", "told_committed", "seen_void", "doubled")
+def told_committed(rows: DataFrame, size: Size) -> DataFrame:
+    return seen_void(rows, size)
+
+
+# -- G9 -----------------------------------------------------------------------------------------------------------------
+
+
+@plant("G9", "commit_order")
+def commit_order(rows: DataFrame, size: Size) -> DataFrame:
+    return changed(rows, at(size, "prepare"), csn=planted(size) - 3)
+
+
+@plant("G9", "queue_order", "doubled", "seen_early", "unmarked", "taken_again")
+def queue_order(rows: DataFrame, size: Size) -> DataFrame:
+    return changed(rows, at(size, "assign"), id=first_id(0, size))
+
+
+@plant("G9", "doubled")
+def doubled(rows: DataFrame, size: Size) -> DataFrame:
+    """The planted transaction takes a message that the one a round of queues before it has taken."""
+    k = planted(size)
+    first = at(size, "dequeue") & (F.col("offset") == base(k, size) + MESSAGES)
+    return changed(rows, first, id=first_id(k - 9, size))
+
+
+@plant("G9", "taken_again")
+def taken_again(rows: DataFrame, size: Size) -> DataFrame:
+    k = planted(size)
+    again = {"event": "deliver", "queue": f"q{k % 8 + 1}", "queue_id": k % 8 + 1, "id": (1 << SHIFT) + 1 + k * HALF}
+    return told_later(rows, "b2", size, {**again, "redelivered": True})
+
+
+@plant("G9", "unmarked")
+def unmarked(rows: DataFrame, size: Size) -> DataFrame:
+    """The last transaction's messages are taken by no other."""
+    k = size.transactions - 1
+    again = {"event": "deliver", "queue": f"q{k % 8 + 1}", "queue_id": k % 8 + 1, "id": (2 << SHIFT) + 1 + k * HALF}
+    return told_later(rows, "b2", size, {**again, "redelivered": False})
+
+
+# -- evidence -----------------------------------------------------------------------------------------------------------
+
+
+@gap("events are missing")
+def hole_in_numbers(rows: DataFrame, size: Size) -> DataFrame:
+    return rows.filter(~at(size, "commit", "b2"))
+
+
+@gap("named by other feeds, and its own feed is missing")
+def no_feed_of_one(rows: DataFrame, size: Size) -> DataFrame:
+    return rows.filter(F.col("broker") != "b3")
+
+
+@gap("the feed has a gap (rewritten)")
+def gap_event(rows: DataFrame, size: Size) -> DataFrame:
+    told = {"event": "gap", "seq": 0, "incarnation": "", "reason": "rewritten", "from_epoch": 1, "from_offset": 9}
+    return told_later(rows, "b2", size, told)
+
+
+@gap("facts had no room")
+def dropped(rows: DataFrame, size: Size) -> DataFrame:
+    return told_later(rows, "b1", size, {"event": "dropped", "count": 12})
+
+
+@gap("which is missing")
+def segment_gone(rows: DataFrame, size: Size) -> DataFrame:
+    return rows.filter(~F.col("incarnation").startswith("j1-5a170"))
+
+
+@gap("and the feed has")
+def end_of_a_segment_gone(rows: DataFrame, size: Size) -> DataFrame:
+    last = (F.col("incarnation") == "j1-5a170") & (F.col("k") == size.segment - 1) & (F.col("step") == STEPS[-1])
+    return rows.filter(~last)
+
+
+@gap("the feed has no facts")
+def no_facts(rows: DataFrame, size: Size) -> DataFrame:
+    return rows.filter(~((F.col("broker") == "b3") & F.col("incarnation").startswith("p")))
+
+
+@gap("nothing of what clients were told")
+def detail_roles(rows: DataFrame, size: Size) -> DataFrame:
+    return rows.filter(~F.col("event").isin("told", "deliver") | (F.col("k") < 0))
+
+
+@gap("its feed ends before offset")
+def feed_ends_early(rows: DataFrame, size: Size) -> DataFrame:
+    """As `not_durable`, and nothing later is known of b3."""
+    gone = (F.col("broker") == "b3") & (F.col("k") >= size.transactions - 10) & F.col("incarnation").startswith("j")
+    return rows.filter(~gone)
