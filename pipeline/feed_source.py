@@ -68,13 +68,16 @@ def read_files(spark: SparkSession, paths: Sequence[str | Path]) -> DataFrame:
     return feed
 
 
-def stream_files(spark: SparkSession, paths: Sequence[str | Path], suffix: str = JSON_LINES) -> DataFrame:
+def stream_files(
+    spark: SparkSession, paths: Sequence[str | Path], suffix: str = JSON_LINES, limits: dict[str, str] | None = None
+) -> DataFrame:
     """The same as a stream: files that are there, and those that come. All are of one format.
 
     Args:
         spark: the session.
         paths: directories, or addresses. Files are looked for below them, two levels deep.
         suffix: ``.jsonl`` or ``.parquet``.
+        limits: options of Spark's file source, such as ``maxFilesPerTrigger``.
 
     Raises:
         FeedError: a path is not there, or is no directory.
@@ -85,7 +88,7 @@ def stream_files(spark: SparkSession, paths: Sequence[str | Path], suffix: str =
         if not _REMOTE.match(text) and not Path(text).is_dir():
             raise FeedError(f"{text} is {'no directory' if Path(text).exists() else 'not there'}")
         reader: DataStreamReader = spark.readStream.schema(feed_schema() if suffix == PARQUET else _READ)
-        reader = reader.format("parquet" if suffix == PARQUET else "json").options(**_options(suffix))
+        reader = reader.format("parquet" if suffix == PARQUET else "json").options(**_options(suffix), **(limits or {}))
         rows = _rows(reader.options(recursiveFileLookup=True, pathGlobFilter=f"*{suffix}").load(text), suffix)
         found = rows if found is None else found.unionByName(rows)
     if found is None:

@@ -1,0 +1,19 @@
+"""What ``spark-submit`` runs on a cluster: ``spark-submit ... submit.py report --feed ...``. docs/pipeline.md, On a cluster.
+
+spark-submit wants a file, and the console script ``understudy`` needs the broker's dependencies. This file needs the pipeline's
+alone: PySpark, msgspec, attrs, typer, and plotly for a report. Executors run Spark's own expressions, and need no Python.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from understudy.pipeline.report_command import report
+from understudy.pipeline.stream_command import stream
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+app.command("report")(report)
+app.command("stream")(stream)
+
+if __name__ == "__main__":
+    app(prog_name="understudy")

@@ -1,0 +1,135 @@
+"""`understudy stream` is killed with SIGKILL in the middle of batches, and goes on: its tables are those of a batch computation."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # the name that Spark's own documentation gives it
+
+from tests.pipeline.report_events import BEGAN_MS, Told
+from understudy.pipeline.feed_source import read_files
+
+FILES = 4
+PER_FILE = 40
+STEP_MS = 20
+FAR_MS = 3_600_000
+KILLS = 2
+PATIENCE_S = 600.0
+
+
+def make_feed(folder: Path) -> None:
+    """Two brokers, `FILES` files each with `PER_FILE` transactions; the last file closes all windows."""
+    told = Told()
+    told.everywhere("epoch", "b1 b2", 0, 1, 1, primary="b1", primary_ms=0)
+    offset, moment = 2, 0
+    for number in range(FILES):
+        for each in range(PER_FILE):
+            moment += STEP_MS
+            offset = told.transaction(f"f0/1.{number * PER_FILE + each}", "b1 b2", moment, offset, took=1 + each)
+        told.everywhere("open", "b1 b2", moment, offset, tx=f"f0/1.{10_000 + number}")
+        told.say("readiness", "b1", moment, backup="b2", ready=number % 2 == 0, blockers=1)
+        offset += 1
+        told.write(folder, f"{number + 1:012}")
+        time.sleep(0.02)  # files are taken by their times
+    told.transaction("f0/1.99999", "b1 b2", FAR_MS, offset, took=1)
+    told.write(folder, f"{FILES + 1:012}")
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The command in a process group of its own: Python and Java."""
+    command = [
+        *(str(Path(sys.executable).with_name("understudy")), "stream", "--once"),
+        *("--feed", str(folder / "feed"), "--checkpoint", str(folder / "checkpoint"), "--out", str(folder / "out")),
+        *("--window", "1", "--late", "10", "--open-after", "5", "--batch-files", "2"),
+        *("--master", "local[2]", "--memory", "512m"),
+    ]
+    # A short life: what the thorough compiler would take is never given back.
+    environment = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def batches_under_way(folder: Path) -> set[str]:
+    """Batches that Spark has begun and not ended, by query."""
+    queries = folder / "checkpoint" / "queries"
+    found = set()
+    for query in ("throughput", "latency", "watch"):
+        begun, ended = (
+            {path.name for path in (queries / query / kind).glob("[0-9]*")} for kind in ("offsets", "commits")
+        )
+        found |= {f"{query} {number}" for number in begun - ended}
+    return found
+
+
+def kill_amid(folder: Path, process: subprocess.Popen[bytes], first_batch: int) -> set[str]:
+    """SIGKILL to the whole group when a table is being written, in batch ``first_batch`` or later."""
+    limit = time.monotonic() + PATIENCE_S
+    while time.monotonic() < limit:
+        assert process.poll() is None, f"it ended before it was killed:\n{(folder / 'log').read_text()}"
+        written = [path for path in (folder / "out").glob("*/batch=*/_temporary") if _number(path) >= first_batch]
+        if written:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return batches_under_way(folder)
+        time.sleep(0.001)
+    raise AssertionError(f"nothing was written in {PATIENCE_S} s:\n{(folder / 'log').read_text()}")
+
+
+def _number(path: Path) -> int:
+    found = re.search(r"batch=(\d+)", str(path))
+    assert found is not None
+    return int(found[1])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1900)
+def test_a_stream_that_is_killed_amid_batches_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    make_feed(tmp_path / "feed")
+    for kill in range(KILLS):
+        with running(tmp_path) as process:
+            assert kill_amid(tmp_path, process, first_batch=1 + 2 * kill), "no batch was under way"
+    with running(tmp_path) as process:
+        assert process.wait(PATIENCE_S) == 0, (tmp_path / "log").read_text()
+    assert not batches_under_way(tmp_path)
+
+    out, window = tmp_path / "out", F.window(F.timestamp_millis("at_ms"), "1 second")
+    events = read_files(spark, [tmp_path / "feed"]).where(F.col("at_ms") < BEGAN_MS + FAR_MS)
+    whole = (
+        events.where(F.col("event") == "commit").groupBy(F.unix_millis(window.start).alias("from_ms"), "broker").count()
+    )
+    expected = {(row["from_ms"], row["broker"]): row["count"] for row in whole.collect()}
+    streamed: Counter[tuple[int, str]] = Counter()
+    rows = spark.read.parquet(str(out / "throughput")).collect()
+    for row in rows:
+        streamed[row["from_ms"], row["broker"]] += row["commits"]
+    assert len({(row["from_ms"], row["broker"]) for row in rows}) == len(rows), "a window is there twice"
+    assert {key: count for key, count in streamed.items() if count} == expected
+    assert sum(row["commits"] for row in spark.read.parquet(str(out / "latency")).collect()) == FILES * PER_FILE
+
+    told = spark.read.parquet(str(out / "readiness")).collect()
+    assert sorted(row["seq"] for row in told) == list(range(1, FILES + 1))
+    alerts = spark.read.parquet(str(out / "alerts")).collect()
+    assert len({row["id"] for row in alerts}) == len(alerts)
+    kinds = Counter(row["kind"] for row in alerts)
+    assert kinds == {"new_primary": 1, "not_ready": FILES // 2, "open_too_long": FILES}
+    last = spark.read.parquet(str(out / "open")).orderBy(F.desc("batch")).first()
+    assert last is not None
+    assert last["open"] == FILES
