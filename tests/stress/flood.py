@@ -14,8 +14,8 @@ import pika
 from tests.stress.clients import PERSISTENT, connect_to, socket_of
 
 CLIENTS = 32
-TRANSACTIONS = 8
-"""In a round; a purge of the client's queue follows, so that nothing piles up."""
+CHANNELS = 8
+"""Of a client: a channel has one commit under way. A round is a transaction on each, and a purge, so that nothing piles up."""
 BODY = b"x" * 1_024
 COMMIT_OK, PURGE_OK = (90, 21), (50, 31)
 FRAME_HEAD = struct.Struct(">BHL")
@@ -33,12 +33,15 @@ class FloodClient:
 
     def __init__(self, port: int, queue: str) -> None:
         self._connection = connect_to(port)  # kept: it closes its socket when it goes
-        channel = self._connection.channel()
-        channel.queue_declare(queue, durable=True)
-        channel.tx_select()
+        purging = self._connection.channel()
+        purging.queue_declare(queue, durable=True)
+        committing = [self._connection.channel() for _ in range(CHANNELS)]
+        for channel in committing:
+            channel.tx_select()
         self.socket = socket_of(self._connection)
         self.socket.settimeout(SILENCE_S)
-        self._round = _round(queue, channel.channel_number)
+        transactions = b"".join(_transaction(queue, channel.channel_number) for channel in committing)
+        self._round = transactions + _purge(queue, purging.channel_number)
         self._received = b""
         self._answers = 0
         self.committed = 0
@@ -48,7 +51,7 @@ class FloodClient:
         return self._answers > 0
 
     def begin(self) -> None:
-        self._answers = TRANSACTIONS + 1
+        self._answers = CHANNELS + 1
         self.socket.sendall(self._round)
 
     def take(self) -> None:
@@ -61,14 +64,14 @@ class FloodClient:
             if len(self._received) < FRAME_HEAD.size + size + 1:
                 break
             method = METHOD.unpack_from(self._received, FRAME_HEAD.size)
-            assert method in (COMMIT_OK, PURGE_OK), method
+            assert method in (COMMIT_OK, PURGE_OK), self._received[:300]
             self.committed += method == COMMIT_OK
             self._answers -= 1
             self._received = self._received[FRAME_HEAD.size + size + 1 :]
 
 
-def _round(queue: str, channel: int) -> bytes:
-    one = b"".join(
+def _transaction(queue: str, channel: int) -> bytes:
+    return b"".join(
         frame.marshal()
         for frame in (
             pika.frame.Method(channel, pika.spec.Basic.Publish(exchange="", routing_key=queue)),
@@ -77,8 +80,11 @@ def _round(queue: str, channel: int) -> bytes:
             pika.frame.Method(channel, pika.spec.Tx.Commit()),
         )
     )
-    purge: bytes = pika.frame.Method(channel, pika.spec.Queue.Purge(queue=queue)).marshal()
-    return one * TRANSACTIONS + purge
+
+
+def _purge(queue: str, channel: int) -> bytes:
+    frame: bytes = pika.frame.Method(channel, pika.spec.Queue.Purge(queue=queue)).marshal()
+    return frame
 
 
 def flood(port: int, seconds: float, clients: int = CLIENTS) -> int:

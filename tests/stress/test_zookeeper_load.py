@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -17,8 +16,8 @@ pytestmark = [pytest.mark.stress, pytest.mark.timeout(300)]
 
 SESSIONS = 6
 """The load lasts as long as so many sessions: one that is not renewed ends within one."""
-LEAST_CPU = 0.25
-"""Of a core; the group, its clients and other tests share what there is."""
+LEAST_BUSY = 0.5
+"""Of the time the loop's thread runs, or waits for a core that others have; the rest it waits for its disk and for clients."""
 
 
 def sessions(nodes: KazooClient, names: list[str]) -> dict[str, int]:
@@ -26,10 +25,10 @@ def sessions(nodes: KazooClient, names: list[str]) -> dict[str, int]:
     return {name: nodes.exists(f"{ROOT}/live/{name}").ephemeralOwner for name in names}
 
 
-def cpu_s(pid: int) -> float:
-    """What a process has used so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def busy_s(pid: int) -> float:
+    """For how long the first thread of a process, which runs the loop, has run, or could have, so far."""
+    ran_ns, waited_ns, _ = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()
+    return (int(ran_ns) + int(waited_ns)) / 1e9
 
 
 def test_a_busy_loop_keeps_its_session(tmp_path: Path) -> None:
@@ -39,15 +38,15 @@ def test_a_busy_loop_keeps_its_session(tmp_path: Path) -> None:
         with group_on(servers, tmp_path) as group, nodes_of(f"{servers.hosts}/{tmp_path.name}") as nodes:
             names, primary = list(group.brokers), group.primary()
             before, logged = sessions(nodes, names), {name: len(group[name].log_text()) for name in names}
-            used_s, began = cpu_s(primary.pid), time.monotonic()
+            busy, began = busy_s(primary.pid), time.monotonic()
             committed = flood(primary.port, SESSIONS * SESSION_S)
-            took_s, used_s = time.monotonic() - began, cpu_s(primary.pid) - used_s
+            took_s, busy = time.monotonic() - began, busy_s(primary.pid) - busy
             print(
                 f"{CLIENTS} connections, {committed} transactions in {took_s:.1f} s, {SESSIONS} sessions of {SESSION_S} s; "
-                f"the primary took {used_s / took_s:.2f} of a core"
+                f"the primary's loop was busy for {busy / took_s:.0%} of it"
             )
             assert took_s >= SESSIONS * SESSION_S
-            assert used_s >= LEAST_CPU * took_s
+            assert busy >= LEAST_BUSY * took_s
             assert sessions(nodes, names) == before
             for name in names:
                 assert "coordination lost" not in group[name].log_text()[logged[name] :]
