@@ -11,12 +11,15 @@ next program of the same job completes what is left before it begins new work.
     link                 the connection to the state server
     resource_managers/   the broker, PostgreSQL, any PEP 249 module with two-phase commit
     state_server/        ``understudy state-server``
+    asynchronous         the same for asyncio
+    tpc                  the broker as a PEP 249 module with two-phase commit
     commands             ``understudy xa list|show|recover|commit|rollback|forget``
     demo/                ``scripts/demo xa``
 
 The room speaks AMQP and imports nothing of the broker. How to use it: docs/xa.md.
 """
 
+from understudy.xa.asynchronous import AsyncTransaction, AsyncTransactionManager
 from understudy.xa.core.codes import Answer, XaCode
 from understudy.xa.core.errors import (
     ConfigError,
@@ -42,6 +45,8 @@ from understudy.xa.resource_managers.port import InDoubt, ResourceManager
 
 __all__ = [
     "Answer",
+    "AsyncTransaction",
+    "AsyncTransactionManager",
     "ConfigError",
     "HeuristicCommitError",
     "HeuristicError",

@@ -219,15 +219,18 @@ class TransactionManager:
         self._keep(session)
         return done
 
-    def begin(self) -> Transaction:
+    def begin(self, *, owner: object = None) -> Transaction:
         """Begin a transaction in this thread or task; what the job has left is recovered first.
+
+        Args:
+            owner: stands for the thread or task, if the call is made for another one.
 
         Raises:
             ProtocolError: this thread or task has one already.
             RolledBackError: a resource manager refused to start.
             ResourceManagerError, StateServerError, WrongProfileError, RecoveryFailedError: nothing has begun.
         """
-        me = _identity()
+        me = owner if owner is not None else _identity()
         if me in self._current:
             raise ProtocolError(f"transaction {self._current[me].gid} is active in this thread or task")
         for _ in range(BEGINS):

@@ -16,6 +16,8 @@ from service_tools.kafka_admin import create_topic
 from service_tools.kafka_servers import MAX_BROKERS, KafkaCluster, lay_out_kafka
 from understudy.broker.errors import UnderstudyError
 from understudy.ha.zookeeper_servers import MAX_SERVERS, TICK_MS, Ensemble, lay_out_ensemble
+from understudy.xa.core.errors import XaError
+from understudy.xa.postgresql_server import PostgresServer
 
 _TOPIC = re.compile(r"([a-zA-Z0-9._-]{1,249})(?::([1-9][0-9]{0,3}))?")
 
@@ -39,7 +41,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME[:PARTITIONS]",
         help="make this topic, if it is not there; may be given several times",
     )
-    for each in (zookeeper, kafka):
+    postgresql = services.add_parser("postgresql", help="a PostgreSQL server with prepared transactions")
+    for each in (zookeeper, kafka, postgresql):
         each.add_argument("--data", type=Path, help="the folder of everything; a new one under /tmp by default")
         each.add_argument("--json", action="store_true", help="one line with address, pids and data")
     return parser.parse_args(arguments)
@@ -58,8 +61,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     data: Path = options.data or Path(tempfile.mkdtemp(prefix="understudy-services-"))
     stop = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, stop)
-    servers: Ensemble | KafkaCluster = Ensemble([])
+    servers: Ensemble | KafkaCluster | PostgresServer = Ensemble([])
     try:
+        if options.service == "postgresql":
+            servers = PostgresServer(data / "postgresql")
+            data.chmod(0o711)  # it may run as another user, who must come to its folder
+            servers.create()
+            servers.start()
+            _say_postgresql(servers, as_json=options.json)
+            signal.sigwait(stop)
+            return 0
         if options.service == "kafka":
             name, servers = "Kafka", lay_out_kafka(data, options.brokers)
             servers.start()
@@ -70,12 +81,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             servers.start()
         _say(name, servers, data, as_json=options.json)
         signal.sigwait(stop)
-    except UnderstudyError as error:
+    except (UnderstudyError, XaError) as error:
         print(f"scripts/services: {error}", file=sys.stderr)
         return 1
     finally:
         servers.stop()
     return 0
+
+
+def _say_postgresql(server: PostgresServer, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({**server.options, "pids": [server.pid], "data": str(server.folder)}), flush=True)
+        return
+    keys = "\n".join(f"{key} = {json.dumps(value)}" for key, value in server.options.items())
+    print(
+        f"PostgreSQL (process {server.pid}), data in {server.folder}; Ctrl-C stops it. In a profile:\n{keys}",
+        flush=True,
+    )
 
 
 def _say(name: str, servers: Ensemble | KafkaCluster, data: Path, *, as_json: bool) -> None:

@@ -29,6 +29,9 @@ class Disk(Protocol):
     def append(self, name: str, octets: bytes) -> None:
         """Create the file if there is none."""
 
+    def write(self, name: str, offset: int, octets: bytes) -> None:
+        """Overwrite; the file grows if it must."""
+
     def truncate(self, name: str, length: int) -> None: ...
 
     def sync(self, name: str) -> None: ...
@@ -40,6 +43,31 @@ class Disk(Protocol):
     def sync_names(self) -> None: ...
 
 
+class StatusStore(Protocol):
+    """The status of one shard, of either engine.
+
+    Attributes:
+        sequence: of the last group that was appended.
+        durable: of the last group that is durable.
+        in_thread: `sync` may run in a thread while `append` is called.
+    """
+
+    sequence: int
+    durable: int
+    in_thread: bool
+
+    @property
+    def wants_rotation(self) -> bool: ...
+
+    def open(self) -> dict[str, Entry]: ...
+
+    def append(self, records: Sequence[Record]) -> int: ...
+
+    def sync(self) -> None: ...
+
+    def rotate(self, entries: Sequence[Entry]) -> None: ...
+
+
 class StatusFile:
     """The records of one shard.
 
@@ -47,6 +75,8 @@ class StatusFile:
         sequence: of the last frame that was appended.
         durable: of the last frame that is durable.
     """
+
+    in_thread = True
 
     def __init__(self, disk: Disk, shard: int, *, rotate_octets: int = ROTATE_OCTETS) -> None:
         self._disk = disk

@@ -13,14 +13,17 @@ from typing import Annotated, Final
 import typer
 
 from understudy.xa.core.errors import ConfigError, StatusFileError, XaError
+from understudy.xa.core.mirrored_file import MirroredFile, mirrored_shards_on
 from understudy.xa.core.profile import checked_address
 from understudy.xa.core.state import MAX_ATTEMPTS, StateCore
-from understudy.xa.core.status_file import StatusFile, shards_on
+from understudy.xa.core.status_file import StatusFile, StatusStore, shards_on
 from understudy.xa.state_server.file_disk import FileDisk
 from understudy.xa.state_server.server import OnStep, StateServer
 
 EXIT_USAGE: Final = 2
 MAX_SHARDS: Final = 64
+JOURNAL: Final = "journal"
+MIRRORED: Final = "mirrored"
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 
@@ -36,6 +39,7 @@ def state_server(
     sync_delay_ms: Annotated[
         float, typer.Option(min=0, max=1000, help="How long a sync waits, so that more transactions share it.")
     ] = 0,
+    engine: Annotated[str, typer.Option(help="Of the status files: journal, or mirrored.")] = JOURNAL,
     max_attempts: Annotated[
         int, typer.Option(min=1, max=1000, help="Failed recoveries after which a transaction is parked.")
     ] = MAX_ATTEMPTS,
@@ -55,12 +59,15 @@ def state_server(
     """
     try:
         _check_listen(listen, open_network=open_network)
+        if engine not in (JOURNAL, MIRRORED):
+            raise ConfigError(f"--engine {engine} is neither {JOURNAL} nor {MIRRORED}")
         run(
             data,
             listen,
             shards=shards,
             sync_delay_ms=sync_delay_ms,
             max_attempts=max_attempts,
+            engine=engine,
             force_empty=force_empty,
             as_json=as_json,
         )
@@ -76,6 +83,7 @@ def run(
     shards: int = 0,
     sync_delay_ms: float = 0,
     max_attempts: int = MAX_ATTEMPTS,
+    engine: str = JOURNAL,
     force_empty: bool = False,
     as_json: bool = False,
     on_step: OnStep | None = None,
@@ -89,8 +97,8 @@ def run(
     disk = FileDisk(data)
     try:
         if force_empty:
-            _set_aside_damaged(disk)
-        files, core = open_shards(disk, shards, max_attempts)
+            _set_aside_damaged(disk, engine)
+        files, core = open_shards(disk, shards, max_attempts, engine)
         server = StateServer(files, core, sync_delay_ms=sync_delay_ms, on_step=on_step)
 
         def ready(address: str) -> None:
@@ -101,38 +109,60 @@ def run(
 
         with contextlib.suppress(asyncio.CancelledError):
             asyncio.run(_until_signal(server, listen, ready))
+        for file in files:
+            file.sync()
     finally:
         disk.close()
 
 
-def open_shards(disk: FileDisk, shards: int, max_attempts: int = MAX_ATTEMPTS) -> tuple[list[StatusFile], StateCore]:
+def open_shards(
+    disk: FileDisk, shards: int, max_attempts: int = MAX_ATTEMPTS, engine: str = JOURNAL
+) -> tuple[list[StatusStore], StateCore]:
     """All shards of a folder.
 
     Args:
         disk: the folder.
-        max_attempts: see `core.state`.
         shards: how many there must be; 0: as many as there are, or 1 in a new folder.
+        max_attempts: see `core.state`.
+        engine: `journal` or `mirrored`.
 
     Raises:
-        StatusFileError: a file is damaged or missing, or there are more shards than `shards`.
+        StatusFileError: a file is damaged or missing, there are more shards than `shards`, or they are of the other engine.
     """
-    there = shards_on(disk)
-    if shards and there > shards:
-        raise StatusFileError(f"there are {there} shards, and {shards} are asked for: their transactions would be lost")
-    files = [StatusFile(disk, number) for number in range(max(there, shards, 1))]
+    there = {JOURNAL: shards_on(disk), MIRRORED: mirrored_shards_on(disk)}
+    for other, count in there.items():
+        if count and other != engine:
+            raise StatusFileError(f"there are {count} shards of engine {other}, and {engine} is asked for")
+    if shards and there[engine] > shards:
+        raise StatusFileError(
+            f"there are {there[engine]} shards, and {shards} are asked for: their transactions would be lost"
+        )
+    files = [_store(disk, number, engine) for number in range(max(there[engine], shards, 1))]
     return files, StateCore([file.open() for file in files], max_attempts)
 
 
-def _set_aside_damaged(disk: FileDisk) -> None:
-    for number in range(max(shards_on(disk), 1)):
-        file = StatusFile(disk, number)
+def _store(disk: FileDisk, shard: int, engine: str) -> StatusStore:
+    return StatusFile(disk, shard) if engine == JOURNAL else MirroredFile(disk, shard)
+
+
+def _set_aside_damaged(disk: FileDisk, engine: str) -> None:
+    count = shards_on(disk) if engine == JOURNAL else mirrored_shards_on(disk)
+    for number in range(max(count, 1)):
+        file = _store(disk, number, engine)
+        before = disk.names()
         try:
             file.open()
         except StatusFileError as error:
-            aside = f"damaged-{file.name}"
-            print(f"understudy state-server: {error}; it is now {aside}", file=sys.stderr)  # noqa: T201  # as above
-            disk.rename(file.name, aside)
+            for name in (file.name,) if isinstance(file, StatusFile) else (f"mirror-{number}.a", f"mirror-{number}.b"):
+                if name not in before:
+                    continue
+                aside = next(
+                    found for count in range(len(before) + 1) if (found := f"damaged-{count}-{name}") not in before
+                )
+                print(f"understudy state-server: {error}; {name} is now {aside}", file=sys.stderr)  # noqa: T201  # as above
+                disk.rename(name, aside)
             disk.sync_names()
+            _store(disk, number, engine).open()  # empty, in its place: the others keep theirs
 
 
 async def _until_signal(server: StateServer, listen: str, ready: OnStep) -> None:

@@ -49,6 +49,16 @@ class FileDisk:
         while left:
             left = left[os.write(descriptor, left) :]
 
+    def write(self, name: str, offset: int, octets: bytes) -> None:
+        descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            left = memoryview(octets)
+            while left:
+                written = os.pwrite(descriptor, left, offset)
+                left, offset = left[written:], offset + written
+        finally:
+            os.close(descriptor)
+
     def truncate(self, name: str, length: int) -> None:
         os.ftruncate(self._descriptor(name), length)
 

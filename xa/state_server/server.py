@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
@@ -22,10 +22,12 @@ import msgspec
 
 from understudy.xa.core.entry import Record
 from understudy.xa.core.state import Reaction, StateCore
-from understudy.xa.core.status_file import StatusFile
+from understudy.xa.core.status_file import StatusStore
 from understudy.xa.core.wire import MAX_LINE_OCTETS, Refused, line_of, request_of
 
 EXIT_DISK: Final = 74
+SOON_S: Final = 0.2
+"""A record for which no reply waits is synced at the latest after this."""
 OnStep = Callable[[str], None]
 
 
@@ -54,7 +56,7 @@ class StateServer:
     """
 
     def __init__(
-        self, files: list[StatusFile], core: StateCore, *, sync_delay_ms: float = 0, on_step: OnStep | None = None
+        self, files: Sequence[StatusStore], core: StateCore, *, sync_delay_ms: float = 0, on_step: OnStep | None = None
     ) -> None:
         self._files = files
         self._core = core
@@ -64,6 +66,7 @@ class StateServer:
         self._wake = [asyncio.Event() for _ in files]
         self._numbers = itertools.count(1)
         self._writers: set[asyncio.StreamWriter] = set()
+        self._soon: set[int] = set()
         self.syncs = 0
 
     async def serve(self, address: str, *, ready: Callable[[str], None]) -> None:
@@ -124,11 +127,19 @@ class StateServer:
         held = _Held(file.sequence, line_of(reaction.reply), writer, label)
         if reaction.at_once or file.durable >= held.sequence:
             self._send(held)
+            if file.durable < file.sequence:
+                self._sync_soon(reaction.shard)
         else:
             self._held[reaction.shard].append(held)
             self._wake[reaction.shard].set()
 
-    def _append(self, file: StatusFile, record: Record, label: str) -> None:
+    def _sync_soon(self, shard: int) -> None:
+        """What nothing waits for is synced, too, when the server has little to do."""
+        if shard not in self._soon:
+            self._soon.add(shard)
+            asyncio.get_running_loop().call_later(SOON_S, self._wake[shard].set)
+
+    def _append(self, file: StatusStore, record: Record, label: str) -> None:
         self._on_step(f"append.{label}.before")
         try:
             file.append([record])
@@ -148,6 +159,9 @@ class StateServer:
         while True:
             await wake.wait()
             wake.clear()
+            self._soon.discard(shard)
+            if file.durable == file.sequence:
+                continue
             if self._delay_s:
                 await asyncio.sleep(self._delay_s)
             labels = [one.label for one in held]
@@ -156,8 +170,10 @@ class StateServer:
             try:
                 if file.wants_rotation:
                     file.rotate(self._core.image(shard))
-                else:
+                elif file.in_thread:
                     await asyncio.to_thread(file.sync)
+                else:
+                    file.sync()
             except OSError as error:
                 _die(error)
             self.syncs += 1

@@ -39,6 +39,12 @@ class CrashDisk:
         self._now[self._names[name]] += octets
         self.on_change()
 
+    def write(self, name: str, offset: int, octets: bytes) -> None:
+        content = self._now[self._names[name]]
+        content += bytes(max(offset + len(octets) - len(content), 0))
+        content[offset : offset + len(octets)] = octets
+        self.on_change()
+
     def truncate(self, name: str, length: int) -> None:
         del self._now[self._names[name]][length:]
         self.on_change()

@@ -1,0 +1,254 @@
+"""``understudy xa`` and ``understudy state-server``: what an operator sees and does, and what bad input gets."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.integration.broker_process import PROGRAM, free_port, wait_until
+from tests.integration.xa_place import JOB, Place, forked, killer, running_place, transfer
+from understudy.xa import commands
+from understudy.xa.core.wire import Begin, Done, Ok
+from understudy.xa.link import StateLink
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def whole_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with running_place(tmp_path_factory.mktemp("xa")) as place:
+        yield place
+
+
+@pytest.fixture
+def place(whole_place: Place) -> Iterator[Place]:
+    whole_place.agree()
+    yield whole_place
+    whole_place.recovered()
+    whole_place.agree()
+
+
+def xa(place: Place, name: str, *arguments: str, code: int = 0) -> Any:
+    """Run a command in this process; returns its JSON, or what it says on stderr if it fails without."""
+    function = commands.list_transactions if name == "list" else getattr(commands, name)
+    app = typer.Typer()
+    app.command()(function)
+    done = CliRunner().invoke(app, [*arguments, "--config", str(place.profiles), "--profile", "shop", "--json"])
+    assert done.exit_code == code, (done.stdout, done.stderr, done.exception)
+    return json.loads(done.stdout) if done.stdout else done.stderr
+
+
+def left_by_a_killed_client(place: Place, point: str) -> str:
+    """The global id of the transaction."""
+    assert forked(lambda: transfer(place.manager(killer(point)))) == -signal.SIGKILL
+    wait_until("the state server has noticed", lambda: [one for one in place.entries() if one.state == "pending"])
+    (shown,) = place.entries()
+    return shown.entry.gid
+
+
+def test_list_show_and_recover(place: Place) -> None:
+    before = place.in_bank()
+    gid = left_by_a_killed_client(place, "tell.decide.after")
+    listed = xa(place, "list")
+    (row,) = listed["transactions"]
+    assert (row["gid"], row["state"], row["decision"], row["job"]) == (gid, "pending", "commit", JOB)
+    assert row["resources"] == ["bank", "queues"]
+    assert (listed["orphans"], listed["unreachable"]) == ([], {})
+    assert xa(place, "list", "--job", "other")["transactions"] == []
+    assert xa(place, "show", gid)["transaction"]["gid"] == gid
+    assert xa(place, "recover", "--job", JOB) == {gid: {"would": "commit"}}
+    assert place.in_doubt() == {"bank": [gid], "queues": [gid]}
+    assert xa(place, "recover", "--job", "other", "--yes") == {}
+    done = xa(place, "recover", "--job", JOB, "--yes")
+    assert done == {gid: {"done": "commit", "answers": {"bank": "OK", "queues": "OK"}}}
+    assert place.agree() - before == {gid}
+
+
+def test_commit_by_hand_is_recorded_and_done(place: Place) -> None:
+    before = place.in_bank()
+    gid = left_by_a_killed_client(place, "prepare.queues.after")
+    assert xa(place, "commit", gid) == {gid: {"would": "commit"}}
+    assert xa(place, "show", gid)["transaction"]["decision"] is None
+    assert xa(place, "commit", gid, "--yes")[gid]["done"] == "commit"
+    assert place.agree() - before == {gid}
+
+
+def test_rollback_of_what_is_decided_is_refused(place: Place) -> None:
+    gid = left_by_a_killed_client(place, "commit.bank.after")
+    assert "is decided as commit, and a branch of it may be committed" in xa(place, "rollback", gid, "--yes", code=1)
+    assert [one.entry.commit for one in place.entries()] == [True]
+
+
+def test_orphans_are_listed_and_never_completed_by_recovery(place: Place) -> None:
+    """The state server has lost its folder."""
+    gid = left_by_a_killed_client(place, "prepare.queues.after")
+    place.state.stop()
+    shutil.rmtree(place.state.folder / "state")
+    place.state.start()
+    orphans = xa(place, "list")["orphans"]
+    assert sorted((one["resource"], one["gid"], one["ours"]) for one in orphans) == [
+        ("bank", gid, True),
+        ("queues", gid, True),
+    ]
+    assert xa(place, "list", "--rm", "bank", "--job", JOB)["orphans"] == [
+        one for one in orphans if one["resource"] == "bank"
+    ]
+    assert xa(place, "list", "--job", "other")["orphans"] == []
+    assert place.recovered() == []
+    assert xa(place, "recover", "--job", JOB, "--yes") == {}
+    assert len(xa(place, "show", gid)["orphans"]) == 2
+    assert xa(place, "rollback", gid) == {gid: {"would": "rollback"}}
+    assert place.in_doubt() == {"bank": [gid], "queues": [gid]}
+    assert set(xa(place, "rollback", gid, "--yes", "--rm", "bank")[gid]["answers"].values()) == {"OK"}
+    assert place.in_doubt() == {"bank": [], "queues": [gid]}
+    assert set(xa(place, "rollback", gid, "--yes")[gid]["answers"].values()) == {"OK"}
+
+
+def test_branches_of_other_programs_are_shown_and_kept(place: Place) -> None:
+    bank = place.opened("bank")
+    bank.resource.execute("CREATE TABLE IF NOT EXISTS other ()")
+    bank.resource.commit()
+    bank.resource.autocommit = True
+    bank.resource.execute("BEGIN")
+    bank.resource.execute("LOCK TABLE other")
+    bank.resource.execute("PREPARE TRANSACTION 'anything at all'")
+    (orphan,) = xa(place, "list")["orphans"]
+    assert (orphan["resource"], orphan["ours"], orphan["gid"]) == ("bank", False, "anything%20at%20all")
+    assert place.recovered() == []
+    assert len(bank.recover()) == 1
+    bank.resource.execute("ROLLBACK PREPARED 'anything at all'")
+    bank.close()
+
+
+def test_a_resource_manager_that_is_down_is_named_in_the_list(place: Place) -> None:
+    place.write_profiles(addresses=["127.0.0.1:1"], timeout_s=0)
+    try:
+        assert "no broker serves: 127.0.0.1:1" in xa(place, "list")["unreachable"]["queues"]
+    finally:
+        place.write_profiles()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("show", "nothing"), 1, "transaction nothing is not known"),
+        (("commit", "nothing", "--yes"), 1, "transaction nothing is not known"),
+        (("forget", "nothing", "--yes"), 1, "only one with heuristic completions can be forgotten"),
+        (("list", "--rm", "bnk"), 2, "profile 'shop' has no resource manager 'bnk'"),
+        (("recover", "--job", "a b"), 2, "job 'a b' is not 1 to 128 printable ASCII"),
+    ],
+)
+def test_what_cannot_be_done_is_said(place: Place, arguments: tuple[str, ...], code: int, text: str) -> None:
+    assert text in xa(place, *arguments, code=code)
+
+
+def test_the_commands_are_there(place: Place) -> None:
+    """As a user runs them, and in words."""
+    done = subprocess.run(
+        [PROGRAM, "xa", "list", "--config", place.profiles], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "no transaction is in doubt\n"), done.stderr
+    done = subprocess.run(
+        [PROGRAM, "xa", "list", "--config", "missing.toml"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("understudy xa: the profiles in missing.toml cannot be read")
+
+
+# -- the state server ---------------------------------------------------------------------------------------------------
+
+
+class Server(subprocess.Popen[str]):
+    """Ends with its ``with``, also if a test has failed."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+        super().__exit__(kind, error, trace)
+
+
+def started(data: Path, *options: str) -> Server:
+    command = [str(PROGRAM), "state-server", "--data", str(data), "--listen", "127.0.0.1:0", "--json", *options]
+    return Server(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: Server) -> tuple[int, str]:
+    _, said = process.communicate(timeout=60)
+    return process.returncode, said
+
+
+def test_a_damaged_status_file_is_refused_and_kept(tmp_path: Path) -> None:
+    data = tmp_path / "state"
+    with started(data, "--shards", "2") as server:
+        assert server.stdout is not None
+        said = json.loads(server.stdout.readline())
+        assert (said["shards"], set(said["entries"].values())) == (2, {0})
+        second = started(data)
+        assert ended(second) == (
+            2,
+            f"understudy state-server: another state server uses {data}: its file LOCK is locked\n",
+        )
+        server.terminate()
+        assert server.wait(60) == 0
+    file = data / "status-1.0"
+    content = file.read_bytes()
+    damaged = content[:30] + bytes((content[30] ^ 1,)) + content[31:]
+    file.write_bytes(damaged)
+    code, said = ended(started(data))
+    assert (code, said) == (2, "understudy state-server: status-1.0: the first frame is damaged\n")
+    assert file.read_bytes() == damaged
+    assert ended(started(data, "--shards", "1"))[0] == 2
+    with started(data, "--force-empty") as server:
+        assert server.stdout is not None
+        assert json.loads(server.stdout.readline())["shards"] == 2
+        server.terminate()
+        assert "status-1.0 is now damaged-0-status-1.0" in ended(server)[1]
+    assert (data / "damaged-0-status-1.0").read_bytes() == damaged
+
+
+def test_the_mirrored_engine(tmp_path: Path) -> None:
+    """Its two images; one is damaged and made anew, then both are, and the server refuses."""
+    data = tmp_path / "state"
+    for damaged in ((), ("a",), ("a", "b")):
+        for side in damaged:
+            file = data / f"mirror-0.{side}"
+            file.write_bytes(file.read_bytes()[:-1] + b"?")
+        with started(data, "--engine", "mirrored") as server:
+            assert server.stdout is not None
+            if len(damaged) == 2:
+                assert ended(server) == (2, "understudy state-server: mirror-0.a and mirror-0.b: no image is intact\n")
+                continue
+            address = json.loads(server.stdout.readline())["address"]
+            with StateLink(address, job=JOB, profile="p", fingerprint="f") as link:
+                for number in range(3):
+                    gid = f"{damaged}{number}"
+                    assert link.ask(Begin(gid, ["bank"])) == Ok()
+                    assert link.ask(Done(gid)) == Ok()
+            server.terminate()
+            assert server.wait(60) == 0
+    assert "1 shards of engine mirrored, and journal is asked for" in ended(started(data))[1]
+
+
+def test_another_address_than_loopback_must_be_wanted(tmp_path: Path) -> None:
+    command = [str(PROGRAM), "state-server", "--data", str(tmp_path), "--listen", f"0.0.0.0:{free_port()}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "another address than loopback needs --open-network" in done.stderr
+
+
+def test_the_state_server_imports_no_driver() -> None:
+    text = "import sys, understudy.xa.state_server.command; print(sorted({'psycopg', 'amqp'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,239 @@
+"""The asyncio interface, and the resource manager for any PEP 249 module, on real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+
+import amqp
+import pytest
+
+from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, running_place, transfer
+from understudy.xa import (
+    AsyncTransactionManager,
+    ConfigError,
+    ProtocolError,
+    ResourceManagerError,
+    StateServerError,
+    TransactionManager,
+    tpc,
+)
+from understudy.xa.core.profile import profile_of
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with running_place(tmp_path_factory.mktemp("xa")) as running:
+        yield running
+
+
+async def moved(manager: AsyncTransactionManager, *, fails: bool = False, waits: asyncio.Event | None = None) -> str:
+    async with manager.begin() as transaction:
+        bank, queues = await transaction.resource("bank"), await transaction.resource("queues")
+        await transaction.run(bank.execute, "INSERT INTO ledger VALUES (%s)", (transaction.gid,))
+        message = amqp.Message(transaction.gid, delivery_mode=2)
+        await transaction.run(queues.basic_publish, message, exchange="", routing_key=QUEUE)
+        if waits is not None:
+            waits.set()
+            await asyncio.sleep(60)
+        if fails:
+            raise InterruptedError
+    return transaction.gid
+
+
+def test_tasks_commit_and_roll_back(place: Place) -> None:
+    before = place.agree()
+
+    async def work() -> list[str]:
+        async with AsyncTransactionManager.from_file(place.profiles, "shop", job=JOB) as manager:
+            with pytest.raises(InterruptedError):
+                await moved(manager, fails=True)
+            return list(await asyncio.gather(*(moved(manager) for _ in range(5))))
+
+    done = asyncio.run(work())
+    assert place.agree() - before == set(done)
+
+
+def test_a_cancelled_task_rolls_back(place: Place) -> None:
+    before = place.agree()
+
+    async def work() -> None:
+        async with AsyncTransactionManager.from_file(place.profiles, "shop", job=JOB) as manager:
+            waits = asyncio.Event()
+            task = asyncio.ensure_future(moved(manager, waits=waits))
+            await waits.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            gid = await moved(manager)
+            assert place.agree() - before == {gid}
+
+    asyncio.run(work())
+
+
+def test_a_task_has_one_transaction(place: Place) -> None:
+    async def work() -> None:
+        async with AsyncTransactionManager.from_file(place.profiles, "shop", job=JOB) as manager, manager.begin():
+            with pytest.raises(ProtocolError, match="active in this task"):
+                await moved(manager)
+
+    asyncio.run(work())
+    place.agree()
+
+
+# -- PEP 249 ----------------------------------------------------------------------------------------------------------
+
+
+def with_dbapi(place: Place, module: str = "psycopg") -> str:
+    """The profile with PostgreSQL as an unknown module."""
+    options = place.postgresql.options
+    arguments = {
+        "host": options["host"],
+        "port": options["port"],
+        "dbname": options["database"],
+        "user": options["user"],
+        "password": options["password"],
+    }
+    text = place.profiles.read_text()
+    first = text.index('kind = "postgresql"')
+    end = text.index("[[profiles.resource_managers]]", first)
+    table = "{" + ", ".join(f"{key} = {json.dumps(value)}" for key, value in arguments.items()) + "}"
+    return f'{text[:first]}kind = "dbapi"\nmodule = "{module}"\nidentity = "bank"\nconnect = {table}\n{text[end:]}'
+
+
+def test_a_module_of_pep_249(place: Place) -> None:
+    before = place.agree()
+    profile = profile_of(with_dbapi(place), "shop", "x")
+    manager = TransactionManager(profile, job="dbapi")
+    gid = transfer(manager)
+    transaction = manager.begin()
+    transaction.resource("bank").execute("INSERT INTO ledger VALUES ('never')")
+    transaction.rollback()
+    late = []
+    for point in ("tell.decide.before", "tell.decide.after"):
+        dies = TransactionManager(profile, job="dbapi", on_step=killer(point))
+        assert forked(functools.partial(transfer, dies)) == -signal.SIGKILL
+        late += manager.recover()
+    manager.close()
+    assert len(late) == 2
+    assert place.agree() - before == {gid, late[1]}
+
+
+def test_a_module_without_two_phase_commit_is_refused(place: Place) -> None:
+    text = with_dbapi(place, "sqlite3").replace(text_of_connect(place), 'connect = {database = ":memory:"}')
+    with pytest.raises(ResourceManagerError, match="connections of sqlite3 have no two-phase commit"):
+        TransactionManager(profile_of(text, "shop", "x"), job="dbapi").begin()
+    with pytest.raises(ConfigError, match="module 'nothing_such' cannot be imported"):
+        TransactionManager(profile_of(with_dbapi(place, "nothing_such"), "shop", "x"), job="dbapi").begin()
+    assert place.entries() == []
+
+
+def text_of_connect(place: Place) -> str:
+    (line,) = [line for line in with_dbapi(place).splitlines() if line.startswith("connect = ")]
+    return line
+
+
+def test_programs_at_the_same_time_recover_each_transaction_once(place: Place) -> None:
+    """Ten programs of a job come at once; three transactions wait."""
+    before = place.agree()
+    for number in range(3):
+        dies = place.manager(killer("tell.decide.after"), job=f"crowd{number}")
+        assert forked(functools.partial(transfer, dies)) == -signal.SIGKILL
+    done: list[str] = []
+    managers = [place.manager(job=f"crowd{number % 3}") for number in range(10)]
+    threads = [threading.Thread(target=lambda manager: done.extend(manager.recover()), args=(one,)) for one in managers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for manager in managers:
+        manager.close()
+    assert len(done) == len(set(done)) == 3
+    assert place.agree() - before == set(done)
+
+
+# -- the broker as a module of PEP 249 --------------------------------------------------------------------------------
+
+
+def published(connection: tpc.TpcConnection, body: str) -> None:
+    connection.channel.basic_publish(amqp.Message(body, delivery_mode=2), exchange="", routing_key=QUEUE)
+
+
+def test_the_broker_has_the_methods_of_pep_249(place: Place) -> None:
+    before = place.in_queue()
+    connection = tpc.connect([f"127.0.0.1:{place.broker.port}"])
+    for number, (prepares, ending) in enumerate(
+        ((True, "commit"), (False, "commit"), (True, "rollback"), (False, "rollback"))
+    ):
+        connection.tpc_begin(connection.xid(7, f"pep {number}", "queues"))
+        published(connection, f"pep {number}")
+        with pytest.raises(tpc.ProgrammingError, match=f"ends with tpc_{ending}"):
+            getattr(connection, ending)()
+        if prepares:
+            connection.tpc_prepare()
+        getattr(connection, f"tpc_{ending}")()
+    connection.close()
+    assert place.in_queue() - before == {"pep 0", "pep 1"}
+    drop(place, {"pep 0", "pep 1"})
+
+
+def test_another_connection_completes_what_is_listed(place: Place) -> None:
+    for ending in ("commit", "rollback"):
+        first = tpc.connect([f"127.0.0.1:{place.broker.port}"], form="messages")
+        xid = first.xid(7, f"left to {ending}", "queues")
+        first.tpc_begin(xid)
+        published(first, ending)
+        first.tpc_prepare()
+        first.close()
+        second = tpc.connect([f"127.0.0.1:{place.broker.port}"])
+        assert second.tpc_recover() == [xid]
+        getattr(second, f"tpc_{ending}")(xid)
+        assert second.tpc_recover() == []
+        with pytest.raises(tpc.ProgrammingError, match="NOTA"):
+            second.tpc_commit(xid)
+        second.close()
+    assert "rollback" not in place.in_queue()
+    drop(place, {"commit"})
+
+
+def test_calls_of_pep_249_that_are_refused(place: Place) -> None:
+    with pytest.raises(tpc.OperationalError, match="no broker serves"):
+        tpc.connect(["127.0.0.1:1"], timeout_s=0)
+    connection = tpc.connect([f"127.0.0.1:{place.broker.port}"])
+    for call in (connection.tpc_prepare, connection.tpc_commit, connection.tpc_rollback):
+        with pytest.raises(tpc.ProgrammingError, match="tpc_begin comes first"):
+            call()
+    for call in (connection.commit, connection.rollback, connection.cursor):
+        with pytest.raises(tpc.NotSupportedError):
+            call()
+    for parts in ((-1, "a", "b"), (0, "", "b"), (0, "a", "x" * 65)):
+        with pytest.raises(tpc.InterfaceError):
+            connection.xid(*parts)
+    connection.close()
+
+
+def drop(place: Place, bodies: set[str]) -> None:
+    """Take these messages out of the queue."""
+    queues = place.opened("queues")
+    channel = queues.resource
+    while (message := channel.basic_get(QUEUE)) is not None:
+        if message.body in bodies:
+            channel.basic_ack(message.delivery_tag)
+    queues.close()
+
+
+def test_a_state_server_that_is_silent_is_given_up(place: Place) -> None:
+    """Its answer that comes late is never taken for that of another request."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        text = place.profiles.read_text().replace(f"127.0.0.1:{place.state.port}", address)
+        manager = TransactionManager(profile_of(text, "shop", "x"), job=JOB, timeout_s=0.2)
+        with pytest.raises(StateServerError, match="no answer in time"):
+            manager.recover()
