@@ -292,7 +292,9 @@ class ClientLog(logging.Handler):
 
     def close(self) -> None:
         """Take no more."""
-        logging.getLogger("aiokafka").removeHandler(self)
+        logger = logging.getLogger("aiokafka")
+        logger.removeHandler(self)
+        logger.propagate = True
         super().close()
 
 
