@@ -14,7 +14,7 @@ import attrs
 
 from understudy.xa.core.codes import Answer, XaCode
 from understudy.xa.core.entry import Entry
-from understudy.xa.core.errors import ConfigError, XaError
+from understudy.xa.core.errors import XaError
 from understudy.xa.core.finish import finished
 from understudy.xa.core.profile import Profile
 from understudy.xa.core.recovery import is_complete, recover
@@ -239,6 +239,3 @@ def as_rows(found: Found) -> dict[str, Any]:
 def answered_badly(answers: dict[str, Answer], *, commit: bool) -> dict[str, str]:
     """The answers that do not complete a branch."""
     return {name: str(answer) for name, answer in answers.items() if not is_complete(answer.code, committed=commit)}
-
-
-__all__ = ["ConfigError", "Found", "Operator", "Orphan", "RefusedError", "answered_badly", "as_rows"]

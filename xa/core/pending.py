@@ -6,20 +6,21 @@ loop only, which takes the place of a mutex.
 
 from __future__ import annotations
 
-from collections import deque
-
 
 class PendingTable:
-    """Jobs to shards to queues. A transaction stands in it at most once."""
+    """Jobs to shards to queues. A transaction stands in it at most once.
+
+    A queue is a dictionary, which keeps its order and finds one of ten thousand as fast as the first.
+    """
 
     def __init__(self) -> None:
-        self._jobs: dict[str, dict[int, deque[str]]] = {}
+        self._jobs: dict[str, dict[int, dict[str, None]]] = {}
 
     def insert(self, job: str, shard: int, gid: str) -> None:
         """Add a transaction behind the others of its job and shard."""
-        queue = self._jobs.setdefault(job, {}).setdefault(shard, deque())
+        queue = self._jobs.setdefault(job, {}).setdefault(shard, {})
         assert gid not in queue, gid
-        queue.append(gid)
+        queue[gid] = None
 
     def has(self, job: str, shard: int | None = None) -> bool:
         """Whether the job has a transaction to recover, in any shard or in this one."""
@@ -32,17 +33,15 @@ class PendingTable:
 
     def take(self, job: str, shard: int) -> str | None:
         """Remove and return the oldest transaction of a job in a shard; None if there is none."""
-        queue = self._jobs.get(job, {}).get(shard)
-        if queue is None:
-            return None
-        gid = queue[0]
-        self.remove(job, shard, gid)
+        gid = self.peek(job, shard)
+        if gid is not None:
+            self.remove(job, shard, gid)
         return gid
 
     def remove(self, job: str, shard: int, gid: str) -> None:
         """Remove one that is in the table. Empty queues and jobs go with it."""
         queue = self._jobs[job][shard]
-        queue.remove(gid)
+        del queue[gid]
         if not queue:
             del self._jobs[job][shard]
         if not self._jobs[job]:
@@ -50,8 +49,7 @@ class PendingTable:
 
     def peek(self, job: str, shard: int) -> str | None:
         """The oldest transaction of a job in a shard; None if there is none."""
-        queue = self._jobs.get(job, {}).get(shard)
-        return queue[0] if queue else None
+        return next(iter(self._jobs.get(job, {}).get(shard, ())), None)
 
     def __len__(self) -> int:
         return sum(len(queue) for shards in self._jobs.values() for queue in shards.values())

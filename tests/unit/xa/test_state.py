@@ -257,6 +257,29 @@ def test_the_table_has_three_levels() -> None:
     assert (table.has("j"), len(table)) == (False, 0)
 
 
+def test_the_table_does_not_search_its_queues() -> None:
+    """Ten thousand transactions of one job wait after a restart of the server."""
+    compared = 0
+
+    class Gid(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    table = PendingTable()
+    gids = [Gid(f"{number:064x}") for number in range(2000)]
+    for gid in gids:
+        table.insert("j", 0, gid)
+    for gid in reversed(gids):
+        table.remove("j", 0, gid)
+    assert len(table) == 0
+    assert compared < 4 * len(gids)
+
+
 def test_messages_survive_the_wire() -> None:
     entry = Entry(gid="a", job="j", profile="p", fingerprint="f", resources=["x"], began_ms=1)
     for request in (hello(), Begin("a", ["x"]), Claim(), List(after="a"), Failed("a", '\n"ü')):
