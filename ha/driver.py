@@ -337,7 +337,7 @@ class HaDriver:
             "primary": group.primary if group is not None else None,
             "in_sync": list(group.members) if group is not None else [],
             "min_insync": group.min_insync if group is not None else self._core_config.min_insync,
-            "blockers": ha.blockers(),
+            "blockers": ha.blockers() + self._never_reached(group),
             "since": ha.since or None,
             "coordination": "lost" if self._lost else "connected",
             "coordination_trouble": self._coordination.trouble or None if self._coordination is not None else None,
@@ -351,6 +351,14 @@ class HaDriver:
             shown["record_format"] = ha.primary.log_format.written
             shown["lag"] = {each.broker: each.shown(ha.now_ms, ha.broker.wall_ms) for each in ha.primary.readiness()}
         return shown
+
+    def _never_reached(self, group: GroupState | None) -> list[str]:
+        """Which store this broker waits for; nothing if it knows its group. Why: ``coordination_trouble``."""
+        if group is not None or not self._lost:
+            return []
+        section = self._config.coordination
+        where = section.path if section.kind == "file" else f"ZooKeeper {','.join(section.hosts)}{section.chroot}"
+        return [f"the coordination store is lost: {where}"]
 
     def _known_brokers(self) -> dict[str, Any]:
         brokers = self._seen[1] if self._seen is not None else {}

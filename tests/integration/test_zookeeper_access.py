@@ -94,7 +94,10 @@ def test_no_server_answers(tmp_path: Path) -> None:
         row = wait_until("its pages are served", lambda: (r := broker.row())["status"] == "joining" and r)
         assert (row["coordination"], row["blockers"]) == (
             "lost",
-            ["no group has been founded, or the store cannot be read"],
+            [
+                "no group has been founded, or the store cannot be read",
+                "the coordination store is lost: ZooKeeper 127.0.0.1:1",
+            ],
         )
 
 
