@@ -50,6 +50,7 @@ class SessionSettings:
         shuffle_partitions: at most so many tasks behind an exchange of rows.
         work: for what does not fit into memory; None: where Spark puts it by itself (``SPARK_LOCAL_DIRS``, or TMPDIR).
         jars: connectors.
+        java: options of the driver's Java process.
         more: further settings of Spark, by key.
     """
 
@@ -59,6 +60,7 @@ class SessionSettings:
     shuffle_partitions: int = SHUFFLE_PARTITIONS
     work: Path | None = None
     jars: Sequence[ConnectorJars] = ()
+    java: str = ""
     more: Mapping[str, str] = attrs.field(factory=dict)
 
 
@@ -125,7 +127,7 @@ def _configuration(settings: SessionSettings, *, submitted: bool) -> dict[str, s
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
             "spark.ui.enabled": "false",
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} {settings.java}",
         }
         if settings.work is not None:
             chosen["spark.local.dir"] = str(settings.work)

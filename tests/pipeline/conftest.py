@@ -21,6 +21,8 @@ SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """Feeds of tests are small: compiling plans would take most of the time."""
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""So would the optimising compiler of Java."""
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Local, with few partitions: feeds of tests are small."""
     work = tmp_path_factory.mktemp("spark")
     settings = SessionSettings(
-        name="tests", master="local[2]", memory="2g", shuffle_partitions=2, work=work, more=SMALL
+        name="tests", master="local[2]", memory="2g", shuffle_partitions=2, work=work, java=QUICK, more=SMALL
     )
     session = open_session(settings)
     yield session
@@ -43,3 +45,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+            item.add_marker(
+                pytest.mark.timeout(1200)
+            )  # the first audit of a process takes seconds of a core, or minutes of a busy one
