@@ -1,0 +1,149 @@
+"""Bad input: an error that names it, never a feed in which nothing is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.pipeline.made_feed import Size, finished, made
+from understudy.observers.events_schema import SCHEMA_VERSION
+from understudy.pipeline.client_logs import read_client_logs
+from understudy.pipeline.errors import ClientLogError, FeedError, SessionError
+from understudy.pipeline.feed_check import check_feed
+from understudy.pipeline.feed_schema import columns
+from understudy.pipeline.feed_source import check_hosts, read_files, stream_files
+from understudy.pipeline.session import SessionSettings, open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def event(**fields: Any) -> str:
+    head = {
+        "event": "append",
+        "schema": SCHEMA_VERSION,
+        "group": "g",
+        "founding": "f",
+        "broker": "b1",
+        "incarnation": "j1-a",
+    }
+    numbers = {"seq": 1, "epoch": 1, "offset": 1, "at_ms": 1, "first_offset": 1, "count": 1, "stable": 0, "sync": 1}
+    return json.dumps({**head, **numbers, **fields}) + "\n"
+
+
+def refused(spark: SparkSession, folder: Path) -> str:
+    with pytest.raises(FeedError) as error:
+        check_feed(read_files(spark, [folder]), str(folder))
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([event(), event(group="other")], "feeds of 2 groups: g, other"),
+        ([event(schema=SCHEMA_VERSION + 1)], f"events of schema {SCHEMA_VERSION + 1}; this program reads up to schema"),
+        ([event(event="levitate")], "the event 'levitate', which this program does not know"),
+        ([event(), event()[:60]], r"1 lines are no events, the first of them in .*/1\.jsonl: '{\"event\": \"append\""),
+        ([event(), '{"seq": 4}\n'], "the line lacks what every event has"),
+        ([""], "the feed is empty"),
+    ],
+)
+def test_a_feed_that_is_none_is_refused(lines: list[str], said: str, spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "1.jsonl").write_text("".join(lines))
+    assert re.search(said, refused(spark, tmp_path))
+
+
+def test_paths_without_a_feed_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no feed")
+    for path, said in (
+        (tmp_path / "gone", "is not there"),
+        (tmp_path, "holds no file of a feed"),
+        (tmp_path / "notes.txt", "is no file"),
+    ):
+        with pytest.raises(FeedError, match=said) as error:
+            read_files(spark, [path])
+        assert str(path) in str(error.value)
+    with pytest.raises(FeedError, match="is not there"):
+        stream_files(spark, [tmp_path / "gone"])
+
+
+def test_a_truncated_parquet_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    finished(made(spark, Size(segment=2, segments=2))).coalesce(1).write.parquet(str(tmp_path / "feed"))
+    (file,) = (tmp_path / "feed").glob("*.parquet")
+    shutil.copy(file, tmp_path / "1.parquet")
+    data = (tmp_path / "1.parquet").read_bytes()
+    (tmp_path / "1.parquet").write_bytes(data[: len(data) // 2])
+    assert re.search(r"/1\.parquet cannot be read: damaged, truncated", refused(spark, tmp_path / "1.parquet"))
+
+
+def test_json_and_parquet_give_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Also mixed, as a feed whose format was changed leaves them."""
+    rows = finished(made(spark, Size(segment=3, segments=2)))
+    rows.coalesce(1).write.parquet(str(tmp_path / "parquet"))
+    rows.coalesce(1).write.json(str(tmp_path / "json"))
+    mixed = tmp_path / "mixed"
+    mixed.mkdir()
+    (json_file,) = (tmp_path / "json").glob("*.json")
+    shutil.copy(json_file, mixed / "000000000001.jsonl")
+    from_json = read_files(spark, [mixed]).select(*columns())
+    from_parquet = read_files(spark, [tmp_path / "parquet"]).select(*columns())
+    assert from_json.exceptAll(from_parquet).count() == from_parquet.exceptAll(from_json).count() == 0
+    (parquet_file,) = (tmp_path / "parquet").glob("*.parquet")
+    shutil.copy(parquet_file, mixed / "000000000002.parquet")
+    assert check_feed(read_files(spark, [mixed]), "mixed").events == 2 * rows.count()
+
+
+def test_kafka_that_cannot_be_reached_is_named() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(FeedError, match=f"Kafka cannot be reached at {host}: "):
+        check_hosts(host)
+    with pytest.raises(FeedError, match="'nowhere' is not of the form host:port"):
+        check_hosts("nowhere")
+
+
+def test_clients_logs_that_are_none_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ClientLogError, match="is not there"):
+        read_client_logs(spark, tmp_path / "gone")
+    log = tmp_path / "c.jsonl"
+    log.write_text('{"version":9,"client":"c","number":0,"event":"began","tx":"c-0"}\n')
+    with pytest.raises(ClientLogError, match=r"c\.jsonl: .* is no line of a client's log of version 1, but of 9"):
+        read_client_logs(spark, tmp_path)
+    log.write_text('{"version":1,"client":"c","number":0,"event":"began","tx":"c-0"}\n{"version":1,"clie')
+    assert [row["client"] for row in read_client_logs(spark, tmp_path).collect()] == ["c"]
+
+
+def test_a_size_that_spark_does_not_take_is_refused() -> None:
+    with pytest.raises(SessionError, match="--memory lots: a number with k, m, g or t"):
+        open_session(SessionSettings(name="t", memory="lots"))
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo 'openjdk version \"11.0.2\" 2019' >&2", "Spark needs Java 17 or later, and .* is Java 11"),
+        ("echo 'java version \"1.8.0_302\"' >&2", "is Java 8"),
+        ("echo nothing", "does not say a version"),
+    ],
+)
+def test_a_java_that_is_too_old_is_named(
+    script: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\n{script}\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    with pytest.raises(SessionError, match=said):
+        open_session(SessionSettings(name="t"))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    with pytest.raises(SessionError, match="is not there"):
+        open_session(SessionSettings(name="t"))
