@@ -6,6 +6,7 @@ a new reader that goes on at the cursor of the one before. So a feed is whole, w
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ import msgspec
 
 from tests.simulation.sim_facts import SimFacts
 from understudy.broker.log.segment import NoJournalError
-from understudy.observers.events_schema import Event
+from understudy.observers.events_schema import Event, Segment
 from understudy.observers.fact_reader import FactReader
 from understudy.observers.feed import merged
 from understudy.observers.feed_reader import FeedReader
@@ -73,6 +74,37 @@ def _journal(reader: FeedReader) -> Iterator[list[Event]]:
         yield from reader.events()
 
 
+class Lives:
+    """Tells the lives of one broker's data directory apart.
+
+    A segment is named by a salt, which a real journal draws anew. A simulated one has the seed's, so the first segment of a
+    directory that was lost and made anew has the name of the first one before.
+    """
+
+    def __init__(self) -> None:
+        self._life = 0
+        self._seen: set[str] = set()
+
+    def named(self, event: Event) -> Event:
+        """``event``; in later lives its journal's incarnation has their number behind the salt."""
+        if isinstance(event, Segment) and not event.previous and event.incarnation in self._seen:
+            self._life += 1
+            self._seen.clear()
+        if not event.incarnation.startswith("j"):
+            return event
+        self._seen.add(event.incarnation)
+        if not self._life:
+            return event
+        changes = {"incarnation": self._later(event.incarnation)}
+        if isinstance(event, Segment) and event.previous:
+            changes["previous"] = self._later(event.previous)
+        return msgspec.structs.replace(event, **changes)
+
+    def _later(self, incarnation: str) -> str:
+        name, at, since = incarnation.partition("@")
+        return f"{name}{self._life:04x}{at}{since}"
+
+
 class FeedFiles:
     """JSON lines, a file a broker, in a directory that is made if it is missing."""
 
@@ -81,8 +113,10 @@ class FeedFiles:
         self._directory = directory
         self._encode = msgspec.json.Encoder().encode_lines
         self._begun: set[str] = set()
+        self._lives: dict[str, Lives] = defaultdict(Lives)
 
     def take(self, broker: str, events: list[Event]) -> None:
         with (self._directory / f"{broker}.jsonl").open("ab" if broker in self._begun else "wb") as file:
-            file.write(self._encode(events))
+            lives = self._lives[broker]
+            file.write(self._encode([lives.named(each) for each in events]))
         self._begun.add(broker)
