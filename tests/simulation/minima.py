@@ -45,7 +45,7 @@ FAULTS_OF_KIND = {
     "disk-hang": 0.16,
     "wipe-primary": 0.15,
     "lost-tail": 0.12,
-    "operator": 0.15,
+    "operator": 0.15,  # 14 of the seeds 0..59 have it: 0.23
     "vote-no": 0.11,
     "clock-jump": 0.1,
     "fsync-error": 0.09,
