@@ -27,7 +27,6 @@ from understudy.pipeline.feed_tables import (
     numbers,
     overview,
     positions,
-    repeated_ranges,
 )
 from understudy.pipeline.invariants.durable import suspect, unproved
 from understudy.pipeline.message_table import messages, records_of_messages, references
@@ -115,7 +114,7 @@ class Audit:
         """Transactions; events with their places; suspect statements."""
         places = positions(self.spark, chosen)
         known = placed(self.feed, places, numbers(self.spark, chosen))
-        table = transactions(known, brokers(self.spark, chosen), repeated_ranges(self.feed, chosen))
+        table = transactions(known, brokers(self.spark, chosen))
         said = suspect(statements(self.feed, places, chosen, look.evidence.ended_ms))
         return table.persist(StorageLevel.DISK_ONLY), known, said.persist()
 

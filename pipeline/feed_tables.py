@@ -176,38 +176,6 @@ def _befores(
             yield Before(founding, epoch, max(earlier)[1])
 
 
-def repeated_ranges(feed: DataFrame, chosen: ChosenLog) -> list[tuple[str, int, int, int]]:
-    """(founding, number of the broker, first, last): offsets whose records a broker may have got twice, as disjoint ranges.
-
-    What stood behind a cut came again; what stood before a base may have come with pieces of a catch-up.
-    """
-    cuts = feed.filter((F.col("event") == "cut") & (F.col("reason") == "rejoin"))
-    ranges: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-    for row in cuts.select("founding", "broker", "offset", "end_before").distinct().collect():
-        if row["end_before"] > row["offset"]:
-            ranges[row["founding"], row["broker"]].append((row["offset"] + 1, row["end_before"]))
-    for each in chosen.reaches:
-        if each.began:
-            ranges[each.founding, each.broker].append((0, each.began))
-    number = {each.broker: each.number for each in chosen.reaches}
-    return [
-        (founding, number[broker], first, last)
-        for (founding, broker), found in ranges.items()
-        if broker in number
-        for first, last in _disjoint(found)
-    ]
-
-
-def _disjoint(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    out: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
-        if out and first <= out[-1][1] + 1:
-            out[-1] = out[-1][0], max(out[-1][1], last)
-        else:
-            out.append((first, last))
-    return out
-
-
 def positions(spark: SparkSession, chosen: ChosenLog) -> DataFrame:
     """One row for each (founding, epoch): ``kept``, as in `chosen_log`, and ``begins``, the offset of its first record."""
     return spark.createDataFrame(

@@ -11,7 +11,6 @@ So effects at offsets where that may be are made distinct first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -65,13 +64,12 @@ def placed(feed: DataFrame, positions: DataFrame, numbers: DataFrame) -> DataFra
     return joined.withColumn("kept", F.coalesce(F.col("offset") <= F.col("kept_to"), F.lit(True)))
 
 
-def transactions(known: DataFrame, brokers: DataFrame, repeated: Sequence[tuple[str, int, int, int]]) -> DataFrame:
+def transactions(known: DataFrame, brokers: DataFrame) -> DataFrame:
     """The table.
 
     Args:
         known: events, `placed`.
         brokers: of `feed_tables`.
-        repeated: of `feed_tables.repeated_ranges`.
 
     Returns:
         A row a transaction: founding, tx; ``parts``, an array with a struct for each broker that has anything of it; over all
@@ -79,12 +77,8 @@ def transactions(known: DataFrame, brokers: DataFrame, repeated: Sequence[tuple[
         group's log, and a COMMIT there, or a broker has applied it. ``rolled_back``: its end without effect is applied.
     """
     of_tx = known.filter(F.col("tx") != "")
-    effects = of_tx.filter(F.col("event").isin(*EFFECTS)).select(*_USED)
-    others = of_tx.filter(F.col("event").isin(*OTHERS)).select(*_USED)
-    if repeated:
-        rows = _distinct(effects, repeated).unionByName(others)
-    else:
-        rows = of_tx.filter(F.col("event").isin(*EFFECTS, *OTHERS)).select(*_USED)
+    effects = of_tx.filter(F.col("event").isin(*EFFECTS)).select(*_USED).dropDuplicates(list(_EFFECT))
+    rows = effects.unionByName(of_tx.filter(F.col("event").isin(*OTHERS)).select(*_USED))
     parts = rows.unionByName(_commit_batches(known)).groupBy(*_KEY).agg(*_part())
     whole = parts.groupBy("founding", "tx").agg(*_whole())
     committed = F.col("prepare").isNotNull() & (F.col("commit").isNotNull() | (F.col("applied") > 0))
@@ -92,19 +86,6 @@ def transactions(known: DataFrame, brokers: DataFrame, repeated: Sequence[tuple[
     return whole.join(F.broadcast(brokers), "founding").withColumns(
         {"committed": committed, "rolled_back": rolled_back}
     )
-
-
-def _distinct(effects: DataFrame, repeated: Sequence[tuple[str, int, int, int]]) -> DataFrame:
-    ranges = effects.sparkSession.createDataFrame(list(repeated), "founding string, number int, first long, last long")
-    inside = (F.col("offset") >= F.col("first")) & (F.col("offset") <= F.col("last"))
-    marked = effects.alias("e").join(
-        F.broadcast(ranges.alias("r")),
-        (F.col("e.founding") == F.col("r.founding")) & (F.col("e.number") == F.col("r.number")) & inside,
-        "left",
-    )
-    marked = marked.select("e.*", F.col("r.first").isNotNull().alias("doubtful"))
-    clean, doubtful = marked.filter(~F.col("doubtful")), marked.filter(F.col("doubtful"))
-    return clean.unionByName(doubtful.dropDuplicates(list(_EFFECT))).drop("doubtful")
 
 
 def _commit_batches(known: DataFrame) -> DataFrame:
