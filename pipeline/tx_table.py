@@ -6,7 +6,7 @@ are folded into a count and an exclusive or of 64-bit hashes: two brokers that h
 in whatever order they got them. The second is by transaction, over these few rows.
 
 An event that a broker has told twice (its log was cut and came again, or a catch-up brought it) would fold to nothing.
-So effects at offsets where that may be are made distinct first.
+So all effects are made distinct first, which costs an exchange of them.
 """
 
 from __future__ import annotations
