@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,15 @@ pytestmark = [pytest.mark.stress, pytest.mark.timeout(240)]
 PROGRAM = Path(sys.executable).with_name("understudy")
 
 
-def test_the_books_balance_after_each_kind_of_kill(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
+@pytest.fixture
+def kept() -> Iterator[Path]:
+    """A folder that PostgreSQL's own user may enter; below pytest's no other user may."""
+    with tempfile.TemporaryDirectory(prefix="understudy-xa-demo-") as name:
+        Path(name).chmod(0o711)
+        yield Path(name) / "kept"
+
+
+def test_the_books_balance_after_each_kind_of_kill(kept: Path) -> None:
     done = subprocess.run(
         [PROGRAM, "xa", "demo", "--seconds", "8", "--kills", "1", "--workers", "3", "--json", "--keep-logs", kept],
         capture_output=True,
