@@ -101,7 +101,7 @@ def test_a_bug_that_is_said_to_be_harmless_fails_the_campaign(
 
 
 def test_what_never_ran_is_not_shown_to_be_harmless() -> None:
-    found = Found(name="epoch-seen-is-not-durable", start=0, seeds=200, seed=None, strikes=0, harmless=True)
+    found = Found(name="stable-told-ahead", start=0, seeds=200, seed=None, strikes=0, harmless=True)
     assert not found.ok
     assert attrs.evolve(found, strikes=1).ok
     assert not attrs.evolve(found, strikes=1, harmless=False).ok
