@@ -17,9 +17,10 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final, Generic, TypeVar
 
 import attrs
 
@@ -27,6 +28,7 @@ from understudy.broker.errors import UnderstudyError
 
 STOP_S: Final = 10.0
 FETCH_S: Final = 300.0
+LOOK_S: Final = 0.05
 
 
 class ServersError(UnderstudyError):
@@ -136,6 +138,10 @@ class JavaServer:
     def log(self) -> Path:
         return self.folder / "server.log"
 
+    def serves(self) -> bool:
+        """Whether the server takes clients."""
+        raise NotImplementedError
+
     def log_end(self) -> str:
         """The last lines of the log."""
         return self.log.read_text(encoding="utf-8", errors="replace")[-2_000:]
@@ -180,6 +186,76 @@ class JavaServer:
             self.process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             self.kill()
+
+
+_Server = TypeVar("_Server", bound=JavaServer)
+
+
+class JavaServers(Generic[_Server]):
+    """Servers that belong together.
+
+    Args:
+        servers: numbered from 1.
+
+    Attributes:
+        product: its name, as errors call it; of each kind.
+        start_s: seconds until all must serve; of each kind.
+    """
+
+    product: ClassVar[str]
+    start_s: ClassVar[float]
+
+    def __init__(self, servers: Sequence[_Server]) -> None:
+        self.servers = list(servers)
+
+    @property
+    def hosts(self) -> str:
+        """Where clients reach them: ``host:port``, separated by commas."""
+        return ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+
+    @property
+    def pids(self) -> list[int]:
+        return [server.pid for server in self.servers]
+
+    def start(self) -> None:
+        """Start all that do not run, and wait until all serve.
+
+        Raises:
+            ServersError: one has ended, or they are too slow; none is left running.
+        """
+        try:
+            for server in self.servers:
+                if not server.up:
+                    server.start()
+            self.wait()
+        except BaseException:
+            self.stop()
+            raise
+
+    def wait(self, number: int = 0) -> None:
+        """Wait until one serves, or all (0). Raises: ServersError."""
+        deadline = time.monotonic() + self.start_s
+        waiting = self._chosen(number)
+        while waiting := [server for server in waiting if not server.serves()]:
+            for server in waiting:
+                if not server.up or time.monotonic() > deadline:
+                    why = "has ended" if not server.up else f"does not serve within {self.start_s:g} s"
+                    raise ServersError(
+                        f"{self.product} server {server.number} {why}: {server.log}:\n{server.log_end()}"
+                    )
+            time.sleep(LOOK_S)
+
+    def stop(self, number: int = 0) -> None:
+        """Stop one, or all (0)."""
+        chosen = self._chosen(number)
+        for server in chosen:
+            if server.up:
+                server.terminate()
+        for server in chosen:
+            server.stop()
+
+    def _chosen(self, number: int) -> list[_Server]:
+        return [self.servers[number - 1]] if number else list(self.servers)
 
 
 def free_ports(count: int) -> list[int]:

@@ -9,20 +9,16 @@ The jars are found or fetched as `java_servers` says; ``UNDERSTUDY_ZOOKEEPER_JAR
 from __future__ import annotations
 
 import socket
-import time
 from pathlib import Path
 from typing import Final
 
-import attrs
-
-from understudy.ha.java_servers import JavaServer, PinnedJars, ServersError, free_ports
+from understudy.ha.java_servers import JavaServer, JavaServers, PinnedJars, free_ports
 
 JARS_VARIABLE: Final = "UNDERSTUDY_ZOOKEEPER_JARS"
 VERSION: Final = "3.9.5"
 MAX_SERVERS: Final = 7
 TICK_MS: Final = 500
 """Sessions last 2 to 20 ticks, so tests want a short one."""
-START_S: Final = 60.0
 
 _POM: Final = f"""\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -115,54 +111,14 @@ class Server(JavaServer):
             return ""
 
 
-@attrs.define
-class Ensemble:
-    """Servers that belong together."""
+class Ensemble(JavaServers[Server]):
+    """The servers of one ensemble. `hosts` is the connect string."""
 
-    servers: list[Server]
-
-    @property
-    def hosts(self) -> str:
-        """The connect string."""
-        return ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
-
-    @property
-    def pids(self) -> list[int]:
-        return [server.pid for server in self.servers]
-
-    def start(self) -> None:
-        """Start all, and wait until all serve.
-
-        Raises:
-            ServersError: one has ended, or they are too slow; none is left running.
-        """
-        try:
-            for server in self.servers:
-                server.start()
-            self.wait()
-        except BaseException:
-            self.stop()
-            raise
-
-    def wait(self) -> None:
-        """Wait until all serve. Raises: ServersError."""
-        deadline = time.monotonic() + START_S
-        waiting = list(self.servers)
-        while waiting:
-            for server in waiting:
-                if not server.up or time.monotonic() > deadline:
-                    why = "has ended" if not server.up else f"does not serve within {START_S:g} s"
-                    raise ServersError(f"ZooKeeper server {server.number} {why}: {server.log}:\n{server.log_end()}")
-            waiting = [server for server in waiting if not server.serves()]
-            if waiting:
-                time.sleep(0.05)
+    product = "ZooKeeper"
+    start_s = 60.0
 
     def leader(self) -> Server | None:
         return next((server for server in self.servers if server.up and server.leads()), None)
-
-    def stop(self) -> None:
-        for server in self.servers:
-            server.stop()
 
 
 def lay_out_ensemble(folder: Path, servers: int = 1, *, tick_ms: int = TICK_MS, extra: str = "") -> Ensemble:

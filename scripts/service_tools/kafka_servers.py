@@ -14,19 +14,17 @@ import base64
 import secrets
 import socket
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import attrs
 
-from understudy.ha.java_servers import JavaServer, PinnedJars, ServersError, free_ports
+from understudy.ha.java_servers import JavaServer, JavaServers, PinnedJars, ServersError, free_ports
 
 JARS_VARIABLE: Final = "UNDERSTUDY_KAFKA_JARS"
 VERSION: Final = "4.1.1"
 MAX_BROKERS: Final = 5
-START_S: Final = 120.0
 FORMAT_S: Final = 120.0
 LOCK_FILE: Final = Path(__file__).parents[2] / "docker" / "kafka" / "jars.sha256"
 
@@ -143,16 +141,11 @@ class KafkaServer(JavaServer):
             return False
 
 
-@attrs.define
-class KafkaCluster:
-    """Servers that belong together; numbers are from 1."""
+class KafkaCluster(JavaServers[KafkaServer]):
+    """The servers of one cluster. `hosts` are the bootstrap servers of the plain listener."""
 
-    servers: list[KafkaServer]
-
-    @property
-    def hosts(self) -> str:
-        """The bootstrap servers of the plain listener."""
-        return ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+    product = "Kafka"
+    start_s = 120.0
 
     @property
     def sasl_hosts(self) -> str:
@@ -164,36 +157,6 @@ class KafkaCluster:
         """The same of the listener that wants certificates."""
         return ",".join(f"127.0.0.1:{server.tls_port}" for server in self.servers if server.tls_port)
 
-    @property
-    def pids(self) -> list[int]:
-        return [server.pid for server in self.servers]
-
-    def start(self) -> None:
-        """Start all that do not run, and wait until all serve.
-
-        Raises:
-            ServersError: one has ended, or they are too slow; none is left running.
-        """
-        try:
-            for server in self.servers:
-                if not server.up:
-                    server.start()
-            self.wait()
-        except BaseException:
-            self.stop()
-            raise
-
-    def wait(self) -> None:
-        """Wait until all serve. Raises: ServersError."""
-        deadline = time.monotonic() + START_S
-        waiting = list(self.servers)
-        while waiting := [server for server in waiting if not server.serves()]:
-            for server in waiting:
-                if not server.up or time.monotonic() > deadline:
-                    why = "has ended" if not server.up else f"does not serve within {START_S:g} s"
-                    raise ServersError(f"Kafka server {server.number} {why}: {server.log}:\n{server.log_end()}")
-            time.sleep(0.05)
-
     def kill(self, number: int) -> None:
         """Send SIGKILL to one, and wait for its end."""
         self.servers[number - 1].kill()
@@ -201,20 +164,7 @@ class KafkaCluster:
     def restart(self, number: int) -> None:
         """Start one that was killed or stopped, on its old ports, and wait until it serves. Raises: ServersError."""
         self.servers[number - 1].start()
-        self.wait_for(number)
-
-    def wait_for(self, number: int) -> None:
-        """Wait until one serves. Raises: ServersError."""
-        KafkaCluster([self.servers[number - 1]]).wait()
-
-    def stop(self, number: int = 0) -> None:
-        """Stop one, or all (0)."""
-        chosen = self.servers if not number else [self.servers[number - 1]]
-        for server in chosen:
-            if server.up:
-                server.terminate()
-        for server in chosen:
-            server.stop()
+        self.wait(number)
 
 
 def lay_out_kafka(folder: Path, brokers: int = 1, *, secured: Secured | None = None, extra: str = "") -> KafkaCluster:
