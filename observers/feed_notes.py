@@ -22,6 +22,17 @@ _SEEN: Final = Struct(">IQ")
 _NO: Final = Struct(">QQ")
 
 
+def decode_checkpoint(payload: bytes) -> tuple[Meta, int]:
+    """Everything that is no message, and the founding that the broker had met; 0 for none."""
+    (extras_size,) = _U32.unpack_from(payload, 0)
+    meta, _ = Meta.decode(payload, 4 + extras_size)
+    if not extras_size:
+        return meta, 0
+    plugin = BrokerReplicator(BrokerState(0))
+    plugin.replay_extras(payload, 4)
+    return meta, plugin.founding
+
+
 class NoteEvents:
     """Says its events to ``to``.
 
@@ -92,12 +103,8 @@ class NoteEvents:
         self._to.say(schema.Vote, self._to.context.end, self._to.context.tx_text(tx_id), "ended", offset)
 
     def _checkpoint(self, payload: bytes) -> None:
-        (extras_size,) = _U32.unpack_from(payload, 0)
-        meta, _ = Meta.decode(payload, 4 + extras_size)
-        if extras_size:
-            plugin = BrokerReplicator(BrokerState(0))
-            plugin.replay_extras(payload, 4)
-            self._meet(plugin.founding)
+        meta, founding = decode_checkpoint(payload)
+        self._meet(founding)
         context = self._to.context
         if context.end and not (meta.offset or meta.starts):
             self._let_go()

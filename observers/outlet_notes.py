@@ -7,13 +7,11 @@ from struct import Struct
 from typing import Final
 
 from understudy.broker.core.meta import Meta
-from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, journal_gate
+from understudy.observers.feed_notes import decode_checkpoint
 from understudy.observers.outlet_log import OutletLog
 from understudy.replicator import snapshot, wire
-from understudy.replicator.broker_replicator import BrokerReplicator
 
-_U32: Final = Struct(">I")
 _U64: Final = Struct(">Q")
 _SEEN: Final = Struct(">IQ")
 
@@ -80,12 +78,8 @@ class OutletNotes:
             self._log.context.founding = f"{founding:x}"
 
     def _checkpoint(self, payload: bytes) -> None:
-        (extras_size,) = _U32.unpack_from(payload, 0)
-        meta, _ = Meta.decode(payload, 4 + extras_size)
-        if extras_size:
-            plugin = BrokerReplicator(BrokerState(0))
-            plugin.replay_extras(payload, 4)
-            self._meet(plugin.founding)
+        meta, founding = decode_checkpoint(payload)
+        self._meet(founding)
         self._log.checkpoint(meta)
 
     def _piece(self, payload: bytes) -> None:
