@@ -2,12 +2,12 @@
 
 A message goes from the primary to a backup and back, so hardly two brokers have work at a time, as the scheduler sees it. Where
 CPUs are few it packs them on one, and the others idle. Under load the primary has most of the work, for it parses, routes and
-answers. A backup that shares its CPU takes a third of it.
+answers.
 
 | CPUs | plan |
 |---|---|
 | one, or as many as two a broker and more | none: the scheduler does as well |
-| as many as brokers, or more | one CPU each, whoever leads |
+| as many as brokers, or more | one CPU for each broker, primary or backup |
 | fewer | the primary has the first CPU; the backups share the others, in turn |
 
 Sources: docs/decisions/0015, docs/decisions/0035.
@@ -35,11 +35,11 @@ def cpu_plan(brokers: Sequence[str], cpus: Sequence[int], pin: bool | None) -> C
 
     Args:
         brokers: their names.
-        cpus: those that may be used, each once; none if nobody says.
+        cpus: those that may be used, each once; empty if the operating system does not tell.
         pin: always, never, or (None) where CPUs are few.
 
     Returns:
-        From the leader, or None while nobody leads, to the shares; None: the scheduler is left alone.
+        From the leader, or None while no broker leads, to the shares; None: the scheduler is left alone.
 
     Raises:
         NoCpusError: `pin` is true and `cpus` is empty.
@@ -56,7 +56,7 @@ def cpu_plan(brokers: Sequence[str], cpus: Sequence[int], pin: bool | None) -> C
 
 
 def _by_role(brokers: Sequence[str], cpus: Sequence[int], leader: str | None) -> Shares:
-    """While nobody leads all run where they may: the backup that is being promoted must not share a CPU with the others."""
+    """While no broker leads, all run on all CPUs: the backup that is being promoted must not share a CPU with the others."""
     if leader is None:
         return dict.fromkeys(brokers, frozenset(cpus))
     backups = [broker for broker in brokers if broker != leader]

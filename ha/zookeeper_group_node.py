@@ -29,7 +29,7 @@ from understudy.ha.zookeeper import ZooKeeperSession
 from understudy.ha.zookeeper_requests import NodeExistsError, NoNodeError, VersionError
 
 WRITES_TRIED: Final = 3
-"""A write whose node has another version, but holds what was expected: somebody has edited it."""
+"""A write whose node has another version, but holds what was expected: an operator has edited it."""
 
 Settled = tuple[Answer, GroupState | None]
 """An answer of the port ``Coordination``, and what the store then held."""

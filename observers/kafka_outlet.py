@@ -47,7 +47,7 @@ CLOSE_S: Final = 3.0
 TAIL_RECORDS: Final = 200
 """So far before its end the topic of positions is looked through first."""
 READ_S: Final = 60.0
-"""A position that cannot be read for so long hangs behind somebody's open transaction."""
+"""A position that cannot be read for so long hangs behind the open transaction of another producer."""
 FETCH_MS: Final = 200
 POSITION_CONFIGS: Final = {
     "cleanup.policy": "compact",

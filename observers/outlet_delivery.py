@@ -1,8 +1,9 @@
 """OutletDelivery: brings groups of units to Kafka, each once, whatever happens on the way.
 
-When a connection breaks, nobody knows whether the transaction on it was committed. The position says it: it stands in Kafka if, and
-only if, the messages before it do. So the outlet opens anew, which ends what was open, and reads the position. Three are
-possible: the one that was on its way (it was committed), the one before (it was not, and is sent again), or another outlet's.
+When a connection breaks, the outlet does not know whether the transaction on it was committed. The position says it: it stands
+in Kafka if, and only if, the messages before it do. So the outlet opens anew, which ends what was open, and reads the position.
+Three are possible: the one that was on its way (it was committed), the one before (it was not, and is sent again), or another
+outlet's.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class OutletOptions:
         plain: messages that were published outside of transactions are sent, too.
         accept_gap: what the journal does not hold any more is passed over.
         hold: name under which the broker is asked to keep what was not sent; "": it is not.
-        progress: somebody watches: say now and then how far the outlet has come.
+        progress: say now and then how far the outlet has come, for an operator who watches.
         patient: Kafka is waited for at the start, too.
     """
 
@@ -164,7 +165,7 @@ class OutletDelivery:
         return False
 
     async def _check_own(self, mark: SentPosition) -> None:
-        """See who sent last, before anybody is fenced."""
+        """See which outlet sent last, before any is fenced."""
         while True:
             try:
                 found = await self._sink.read_position()
@@ -196,5 +197,5 @@ class OutletDelivery:
 
 
 def _taken_over(found: SentPosition | None) -> str:
-    where = f"broker {found.broker!r}, at position {found.position}" if found is not None else "nobody"
+    where = f"broker {found.broker!r}, at position {found.position}" if found is not None else "unknown"
     return f"another outlet of this group has taken over ({where}); this one has ended"

@@ -4,7 +4,7 @@ The supervisor tells what it hears: a process was started, a broker said what it
 broker gets, by who leads. To bind a process is a system call a thread, some microseconds in all, and no broker waits for it.
 
 - The leader is the newest broker that said so: of two, the one with the higher epoch; of one epoch, the later.
-- Where nobody leads, as after the leader's process has ended, the plan decides that too: the next leader is not known yet.
+- While no broker leads, as after the leader's process has ended, the plan decides for that case: the next leader is not known.
 - A process that ends meanwhile, or a CPU that is taken away, is no error: the process runs where it may.
 """
 

@@ -234,7 +234,7 @@ def _address(name: str) -> str:
 
 
 async def _listens(host: str, port: int) -> None:
-    """Wait until somebody accepts connections there. Raises: PlaceError: nobody does."""
+    """Wait until a program accepts connections at ``host:port``. Raises: PlaceError: none does in time."""
     try:
         async with asyncio.timeout(LISTENS_S):
             while True:
@@ -246,7 +246,7 @@ async def _listens(host: str, port: int) -> None:
                     writer.close()
                     return
     except TimeoutError:
-        raise PlaceError(f"nobody listens at {host}:{port} within {LISTENS_S:g} s") from None
+        raise PlaceError(f"no program listens at {host}:{port} within {LISTENS_S:g} s") from None
 
 
 async def _run(*command: str, timeout_s: float = COMMAND_S, variables: Mapping[str, str] | None = None) -> str:

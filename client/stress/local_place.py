@@ -180,7 +180,7 @@ class LocalPlace:
             await self._proxy.start(routes)
         secret = secrets.token_urlsafe(24)
         cpus = sorted(os.sched_getaffinity(0))
-        few = 2 <= len(cpus) < 2 * len(self.amqp)  # one each, in turn: nobody leads for long
+        few = 2 <= len(cpus) < 2 * len(self.amqp)  # one for each broker, in turn: no broker leads for long
         server = self._wishes.server or (sys.executable, "-P", "-m", "understudy.broker.server")
         for number, name in enumerate(self.amqp):
             config = self._folder / f"{name}.toml"
