@@ -121,18 +121,24 @@ def find_plugins(enabled: list[str]) -> list[Any]:
     Raises:
         PluginError: no such plugin is installed, or it was made for another API version.
     """
-    found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
-    classes = []
-    for name in enabled:
-        if name not in found:
-            nearest = get_close_matches(name, found, 1)
-            meant = f" (did you mean {nearest[0]!r}?)" if nearest else ""
-            raise PluginError(
-                f"plugin {name!r} is not installed{meant}; installed are: {', '.join(sorted(found)) or 'none'}"
-            )
-        plugin = found[name].load()
-        version = getattr(plugin, "api_version", None)
-        if version != API_VERSION:
-            raise PluginError(f"plugin {name!r} is made for plugin API {version}, this broker has {API_VERSION}")
-        classes.append(plugin)
-    return classes
+    return [load_plugin(ENTRY_POINT_GROUP, name, "plugin", API_VERSION) for name in enabled]
+
+
+def load_plugin(group: str, name: str, kind: str, api_version: int) -> Any:
+    """What the entry point ``name`` of ``group`` names; ``kind`` is what errors call it.
+
+    Raises:
+        PluginError: nothing of that name is installed, or it was made for another API version.
+    """
+    found = {point.name: point for point in entry_points(group=group)}
+    if name not in found:
+        nearest = get_close_matches(name, found, 1)
+        meant = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+        raise PluginError(
+            f"{kind} {name!r} is not installed{meant}; installed are: {', '.join(sorted(found)) or 'none'}"
+        )
+    plugin = found[name].load()
+    version = getattr(plugin, "api_version", None)
+    if version != api_version:
+        raise PluginError(f"{kind} {name!r} is made for {kind} API {version}, this broker has {api_version}")
+    return plugin

@@ -1,0 +1,57 @@
+"""Three coordinators, to derive from and to run as they are: none, one at a time, and a group at a time.
+
+`GroupCommitCoordinator` is the broker's own. As it stands here it runs in tests; a broker whose coordinator overrides nothing of
+these bases carries out the same rule without a view of any transaction (``broker/transactions/commit_order.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from understudy.broker.coordinators.api import Coordinator, Order, Participant, Trigger
+from understudy.broker.coordinators.view import TxView
+
+
+class NullCoordinator(Coordinator):
+    """For a broker in which nothing is to be coordinated: to be asked is a mistake of the host (C-02)."""
+
+    def log_and_order(self, tx: TxView) -> None:
+        raise AssertionError(f"the null coordinator was asked to log transaction {tx.tx_id}")
+
+
+class UnorderedCoordinator(Coordinator):
+    """Orders each transaction as it comes, by itself: no group, and no order but that of arrival (C-06)."""
+
+    def log_and_order(self, tx: TxView) -> None:
+        self.host.run_prepare_ordered([tx])
+
+
+class GroupCommitCoordinator(Coordinator):
+    """Orders what has gathered as one group (C-07, C-08). A plugin overrides :meth:`order`, and nothing else."""
+
+    def log_and_order(self, tx: TxView) -> None:
+        """Leave it: it is one of ``host.requests()`` until its group is due."""
+
+    def order(self, batch: Sequence[TxView]) -> Order:
+        """Say what becomes of each of ``batch``, oldest first: what was put off comes before what is new."""
+        return Order(now=batch)
+
+    def group_due(self, trigger: Trigger) -> None:
+        self.host.carry_out(self.order(self.host.requests()))
+
+
+HOOKS: Final = ("prepare", "prepare_ordered", "commit_ordered", "rolled_back", "unlog")
+_RULES: Final = ("participants", "log_and_order", "group_due", "order")
+_ROOM: Final = Coordinator.__module__.rpartition(".")[0]
+
+
+def needs_two_phases(participant: Participant) -> bool:
+    """Whether it overrides a hook; of a coordinator also, whether it has an order of its own."""
+    return any(overrides(participant, name) for name in (*HOOKS, *_RULES))
+
+
+def overrides(participant: Participant, name: str) -> bool:
+    """Whether the method ``name`` was written outside of this room."""
+    method = getattr(type(participant), name, None)
+    return method is not None and not method.__module__.startswith(_ROOM + ".")
