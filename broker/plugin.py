@@ -59,7 +59,12 @@ class TransactionObserverFactory(Protocol):
     """Makes an observer for each transaction (H-08).
 
     ``Transactions.observers`` is the one whose observers record the transaction; those in ``Transactions.engines`` take part too.
+
+    Attributes:
+        participant: its name as a participant that needs two phases; "" if it is none.
     """
+
+    participant: str
 
     def create(self, tx: TxBuffer) -> TransactionObserver:
         """Called at the first operation of ``tx``."""

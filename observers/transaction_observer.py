@@ -39,7 +39,9 @@ class HaTransactionObserver:
 
 
 class HaTransactionObserverFactory:
-    """Registered with the broker by the primary (H-08)."""
+    """Registered with the broker by the primary (H-08). Its backups vote, so it needs two phases (C-04)."""
+
+    participant = "ha"
 
     def __init__(self, recorder: TransactionRecorder, closing: Callable[[TxBuffer], None]) -> None:
         self._recorder = recorder

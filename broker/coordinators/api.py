@@ -29,7 +29,7 @@ class Trigger(Enum):
     MIN_WAIT: the group was held open for ``group.min_wait_ms``.
     MAX_WAIT: no commit came, and what was withheld has waited for ``group.max_wait_ms`` since it was last offered.
     COUNT: ``group.count`` requests have come.
-    BLOCKED: a client waits for what a commit of this turn brings (a ``basic.get``, a count, a purge).
+    BLOCKED: a client deletes a queue if it is empty, and has to know what the commits of this turn bring to it.
     """
 
     TURN = "turn"

@@ -46,12 +46,12 @@ _RULES: Final = ("participants", "log_and_order", "group_due", "order")
 _ROOM: Final = Coordinator.__module__.rpartition(".")[0]
 
 
-def needs_two_phases(participant: Participant) -> bool:
+def needs_two_phases(participant: Participant | type[Participant]) -> bool:
     """Whether it overrides a hook; of a coordinator also, whether it has an order of its own."""
     return any(overrides(participant, name) for name in (*HOOKS, *_RULES))
 
 
-def overrides(participant: Participant, name: str) -> bool:
-    """Whether the method ``name`` was written outside of this room."""
-    method = getattr(type(participant), name, None)
+def overrides(participant: Participant | type[Participant], name: str) -> bool:
+    """Whether the method ``name`` of its class was written outside of this room."""
+    method = getattr(participant if isinstance(participant, type) else type(participant), name, None)
     return method is not None and not method.__module__.startswith(_ROOM + ".")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from understudy.broker import views
-from understudy.broker.amqp.field_table import FieldValue
 from understudy.broker.amqp.properties import header
 from understudy.broker.views import QueueName
 
@@ -34,9 +35,9 @@ class TxView(views.TxView):
         """The queues that it changes, in the order of vhost and name."""
         return tuple(sorted(self.enqueued.keys() | self.dequeued.keys()))
 
-    def header(self, name: str) -> FieldValue:
+    def header(self, name: str) -> Any:
         """The header ``name`` of the first message that the transaction brings with such a header; None if none has it.
 
-        Time in proportion to the messages.
+        Takes time in proportion to the messages. What types a value may have: ``amqp/field_table.py``.
         """
         return next((found for raw in self._properties if (found := header(raw, name)) is not None), None)

@@ -50,6 +50,8 @@ class PersistingObserver:
 class PersistingObserverFactory:
     """One :class:`PersistingObserver` serves all transactions; it has no state of its own."""
 
+    participant = ""
+
     def __init__(self, recorder: TransactionRecorder) -> None:
         self._observer = PersistingObserver(recorder)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.broker.amqp.field_table import encode_table
 from understudy.broker.chunks import LARGE_BYTES
+from understudy.broker.coordinators import CoordinatorChoice, Trigger
 from understudy.broker.core.admin import AdminCommands
 from understudy.broker.core.alone import AloneStability
 from understudy.broker.core.dtx_manager import DtxManager
@@ -96,6 +97,7 @@ class Broker:
         limits: Limits,
         random_bytes: Callable[[int], bytes],
         expiry_clock: ExpiryClock | None = None,
+        coordinator: CoordinatorChoice | None = None,
     ) -> None:
         self.state = state
         self.log = state.log
@@ -103,7 +105,7 @@ class Broker:
         self.limits = limits
         self.random_bytes = random_bytes
         self.stability: Stability = AloneStability(state)
-        self.transactions = Transactions(self)
+        self.transactions = Transactions(self, coordinator)
         self.dtx = DtxManager(self)
         self.admin = AdminCommands(self)
         self.connections: set[Connection] = set()
@@ -275,6 +277,7 @@ class Broker:
         if self.leading and self.answering:
             self.expiry.tick(now_ms)
             self.dtx.tick(self.running_ms)
+            self.transactions.coordinator.tick()
 
     # -- the turn -------------------------------------------------------------------------------------------------
 
@@ -313,7 +316,7 @@ class Broker:
     @property
     def urgent(self) -> bool:
         """Whether the turn has gathered something that somebody waits for."""
-        return self._eager or self.transactions.coordinator.waiting() > 0 or self._waited_for()
+        return self._eager or self.transactions.coordinator.fresh() > 0 or self._waited_for()
 
     def _waited_for(self) -> bool:
         return bool(self._completions) and self._completions[-1][0] > self.log.closed_end
@@ -322,11 +325,14 @@ class Broker:
         """The second half of :meth:`end_turn`: order the turn's commits and close its batch."""
         if not self.leading or self.frozen:
             return False
-        if flush or not self._hold_commits or self.transactions.coordinator.waiting() >= self._group_count:
-            self.transactions.coordinator.run_group()
-            held = False
-        else:
-            held = self.transactions.coordinator.waiting() > 0
+        order = self.transactions.coordinator
+        if not self._hold_commits:
+            order.run_group(Trigger.TURN, flush)
+        elif flush:
+            order.run_group(Trigger.MIN_WAIT, flush)
+        elif order.fresh() >= self._group_count:
+            order.run_group(Trigger.COUNT)
+        held = order.waiting() > 0
         log = self.log
         if self._dequeues:
             self.close_dequeues()
@@ -479,7 +485,7 @@ class Broker:
         What has been committed in this turn is ordered now: its client has said so before. A commit that a member refuses counts
         until its place is reached.
         """
-        self.transactions.coordinator.run_group()
+        self.transactions.coordinator.run_group(Trigger.BLOCKED)
         return queue.brought_at > self.log.applied
 
     def expired(self, queue: Queue, entry: Entry) -> None:

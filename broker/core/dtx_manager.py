@@ -224,6 +224,11 @@ class DtxManager:
         elif work.state is BranchState.ACTIVE:
             assert work.tx is not None
             self._check_room(work, record.DTX_PREPARE)
+            refused = self._broker.transactions.coordinator.prepare(work.tx, name)
+            if refused:
+                self.fail(work, XaStatus.RBROLLBACK, refused)
+                self._say_and_forget(channel, work, answer, work.failed)
+                return
             work.state = BranchState.PREPARING
             work.tx.decided = partial(self._decided, work)
             work.waiting.append(("prepare", answer))

@@ -43,8 +43,11 @@ def listen(broker: Broker, listener: Listener) -> None:
         broker.on_delivered.append(lambda queue, entry, again: delivered(_delivery(queue, entry, again)))
 
 
-def view_of(state: BrokerState, tx: TxBuffer) -> TxView:
-    """``tx`` as it is now; without queues that are deleted."""
+QueueCounts = MappingProxyType[QueueName, int]
+
+
+def counts_of(state: BrokerState, tx: TxBuffer) -> tuple[QueueCounts, QueueCounts]:
+    """How many messages ``tx`` brings to each queue, and takes out of each; without queues that are deleted."""
     enqueued: Counter[int] = Counter()
     dequeued: Counter[int] = Counter()
     for _, message, content in tx.events:
@@ -54,17 +57,23 @@ def view_of(state: BrokerState, tx: TxBuffer) -> TxView:
         else:
             for queue_id, *_ in content:
                 enqueued[queue_id] += 1
+    return _by_name(state, enqueued), _by_name(state, dequeued)
+
+
+def view_of(state: BrokerState, tx: TxBuffer) -> TxView:
+    """``tx`` as it is now; without queues that are deleted."""
+    enqueued, dequeued = counts_of(state, tx)
     return TxView(
         tx_id=tx_id_text(tx.tx_id),
         name=tx.name or (str(tx.branch.xid) if tx.branch is not None else ""),
         state=tx.state.value if tx.state in (TxState.COMMITTED, TxState.ROLLED_BACK) else "prepared",
-        enqueued=_by_name(state, enqueued),
-        dequeued=_by_name(state, dequeued),
+        enqueued=enqueued,
+        dequeued=dequeued,
         octets=tx.size_bytes,
     )
 
 
-def _by_name(state: BrokerState, counts: Counter[int]) -> MappingProxyType[QueueName, int]:
+def _by_name(state: BrokerState, counts: Counter[int]) -> QueueCounts:
     queues = ((state.queues.get(queue_id), count) for queue_id, count in counts.items())
     return MappingProxyType({QueueName(q.vhost, q.name): count for q, count in queues if q is not None})
 
@@ -76,6 +85,8 @@ def _delivery(queue: Queue, entry: Entry, redelivered: bool) -> DeliveryView:
 
 class _PreparedFactory:
     """Makes the same observer for all transactions; implements ``plugin.TransactionObserverFactory``."""
+
+    participant = ""
 
     def __init__(self, state: BrokerState, told: Callable[[TxView], None]) -> None:
         self._observer = _PreparedObserver(state, told)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from understudy.broker.coordinators import CoordinatorChoice
 from understudy.broker.core.broker import DISK, MEMORY, Broker
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.limits import Limits
@@ -42,14 +43,20 @@ class BrokerNode:
         kept_bytes: int = KEPT_BYTES,
         spill: Spill | None = None,
         expiry_clock: ExpiryClock | None = None,
+        coordinator: CoordinatorChoice | None = None,
     ) -> None:
-        """``spill``: where bodies of large transactions go; without one they stay in memory. ``expiry_clock``: of the process."""
+        """A core that is not open.
+
+        ``spill``: where bodies of large transactions go; without one they stay in memory. ``expiry_clock``: of the process.
+        ``coordinator``: of which the core makes its own; None: group commit.
+        """
         self.name = name
         self.state = BrokerState(kept_bytes, spill, limits.tx_memory_bytes)
         self.extension = extension
         self._limits = limits
         self._random_bytes = random_bytes
         self._expiry_clock = expiry_clock
+        self._coordinator = coordinator
         self._epoch_offset = 0
         if extension is not None:
             extension.attach(self.state)
@@ -63,11 +70,17 @@ class BrokerNode:
         return frame.encode_note_of_parts(journal_gate.CHECKPOINT, checkpoint_parts(self.state, extras))
 
     def open(self, journal: JournalPort, now_ms: int, wall_ms: int) -> None:
-        """Recovery is over: begin to run. Alone, the broker leads at once, and serves when its EPOCH record is durable."""
+        """Recovery is over: begin to run. Alone, the broker leads at once, and serves when its EPOCH record is durable.
+
+        Raises:
+            CoordinatorRefusedError: the coordinator cannot be made. The journal has been read and not changed.
+        """
         self.recovery.finish()
         self.gate = JournalGate(journal)
         self.gate.durable_offset = self.state.log.durable
-        self.broker = Broker(self.state, self.gate, self._limits, self._random_bytes, self._expiry_clock)
+        self.broker = Broker(
+            self.state, self.gate, self._limits, self._random_bytes, self._expiry_clock, self._coordinator
+        )
         self.broker.tick(now_ms, wall_ms)
         if self.extension is not None:
             self.extension.opened(self.broker, self.gate)

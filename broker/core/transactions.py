@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from understudy.broker.coordinators import NULL, CoordinatorChoice, UnorderedCoordinator, needs_two_phases
 from understudy.broker.core.alone import PersistingObserverFactory
 from understudy.broker.core.entry import Entry
+from understudy.broker.core.hosted_order import HostedOrder
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.several_observers import SeveralObservers
 from understudy.broker.log import record
@@ -24,7 +26,7 @@ from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.message import Message
 from understudy.broker.plugin import TransactionObserver, TransactionObserverFactory
 from understudy.broker.transactions.body_parts import PartedBody
-from understudy.broker.transactions.coordinator import GroupCommitCoordinator, TransactionCoordinator
+from understudy.broker.transactions.commit_order import CommitOrder, EachOrder, GroupOrder
 from understudy.broker.transactions.dtx_branch import BranchName
 from understudy.broker.transactions.recorder import TransactionRecorder
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState, groups_of
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from understudy.broker.core.broker import Broker
 
 NO_DEADLINE: Final = [0]
+QUEUES: Final = "queues"
+"""All queues of a broker are one participant: they share one log."""
 
 
 def _from_commit(queue: Queue, expiration_ms: int | None) -> int:
@@ -42,10 +46,11 @@ def _from_commit(queue: Queue, expiration_ms: int | None) -> int:
 
 
 class Transactions:
-    """One per broker. The coordinator's host.
+    """One per broker. The host of the order.
 
     Attributes:
         coordinator: orders the commits.
+        choice: of which it was made.
         recorder: writes a transaction's records.
         observers: makes the observer that records each transaction; the plugin that extends the core puts its own here.
         engines: make others, which take part in each transaction too: each has its prepare, commit and rollback, in this order,
@@ -53,15 +58,33 @@ class Transactions:
         open_ids: of transactions that are not decided, and of those that channels will open next.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker, choice: CoordinatorChoice | None = None) -> None:
+        self.broker = self._broker = broker
+        self.choice = CoordinatorChoice() if choice is None else choice
         self._state = broker.state
         self.recorder = TransactionRecorder(broker.state)
         self.observers: TransactionObserverFactory = PersistingObserverFactory(self.recorder)
         self.engines: list[TransactionObserverFactory] = []
-        self.coordinator: TransactionCoordinator = GroupCommitCoordinator(self)
         self.open_ids: set[int] = set()
         self._sequence = 0
+        self.coordinator = self._make_order()
+
+    def _make_order(self) -> CommitOrder:
+        """What overrides nothing is carried out by the core itself, without a view of any transaction."""
+        coordinator = self.choice.coordinator
+        if needs_two_phases(coordinator):
+            return HostedOrder(self, self.choice)
+        return EachOrder(self) if issubclass(coordinator, UnorderedCoordinator) else GroupOrder(self)
+
+    def participants(self) -> list[str]:
+        """Those that need two phases, by name: the queues, the plugin that extends the core, and the coordinator's."""
+        own = self.observers.participant
+        return [QUEUES, *([own] if own else []), *self.coordinator.participants()]
+
+    @property
+    def in_force(self) -> str:
+        """The coordinator that is: with fewer than two participants there is nothing to coordinate (C-01, C-03)."""
+        return self.choice.name if len(self.participants()) > 1 else NULL
 
     # -- ids and names --------------------------------------------------------------------------------------------
 
@@ -195,6 +218,16 @@ class Transactions:
         tx.state = TxState.ROLLED_BACK
         return offset
 
+    def refuse(self, tx: TxBuffer, reason: str) -> None:
+        """Roll back a transaction that has asked for its commit and is not closed; its client is told when that is stable."""
+        decided = tx.decided
+        offset = self.roll_back(tx, reason)
+        tx.decided, tx.reason = decided, reason
+        if not offset:  # its commit has made it known
+            self._state.transactions.pop(tx.tx_id, None)
+        self.forget_id(tx.tx_id)
+        self._broker.complete(offset or self._broker.provable(), self._tell, tx)
+
     # -- branches -------------------------------------------------------------------------------------------------
 
     def prepare_branch(self, tx: TxBuffer, name: BranchName, prepared: Callable[[TxBuffer], None]) -> None:
@@ -218,7 +251,7 @@ class Transactions:
     # -- the ordered commit ---------------------------------------------------------------------------------------
 
     def prepare_ordered(self, tx: TxBuffer) -> None:
-        """Called by the coordinator, in commit order."""
+        """Called by the order, in commit order."""
         broker = self._broker
         broker.close_dequeues()
         if tx.observer is None and (tx.branch is not None or self.engines):
@@ -229,7 +262,7 @@ class Transactions:
         broker.complete(offset, self._decided, tx)
 
     def commit_ordered(self, tx: TxBuffer) -> None:
-        """Called by the coordinator when ``tx`` has been applied."""
+        """Called by the order when ``tx`` has been applied."""
         self._broker.counters["committed"] += 1
         if tx.observer is not None:
             tx.observer.commit(tx)
@@ -256,6 +289,7 @@ class Transactions:
         self._broker.counters["rolled_back"] += 1
         if tx.observer is not None:
             tx.observer.rollback(tx)
+        self.coordinator.rolled_back(tx)
         self._tell(tx)
 
     def _tell(self, tx: TxBuffer) -> None:

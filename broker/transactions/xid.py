@@ -13,12 +13,12 @@ from understudy.broker.errors import InvalidArgumentError
 
 MAX_ID_BYTES: Final = 64
 _FORMAT: Final = Struct(">I")
-_TEXT: Final = re.compile(r"(\d{1,10}):([A-Za-z0-9_.%~-]+):([A-Za-z0-9_.%~-]+)")
+_TEXT: Final = re.compile(r"(\d{1,10}):([A-Za-z0-9_.%~-]+):([A-Za-z0-9_.%~-]*)")
 
 
 @attrs.frozen(order=True)
 class Xid:
-    """Format id (0 to 2^32 - 1), global id and branch id (1 to 64 bytes each)."""
+    """Format id (0 to 2^32 - 1), global id (1 to 64 bytes) and branch id (0 to 64 bytes)."""
 
     format_id: int
     global_id: bytes
@@ -29,12 +29,12 @@ class Xid:
         """As a client gives it.
 
         Raises:
-            InvalidArgumentError: an id is empty or too long.
+            InvalidArgumentError: the global id is empty, or an id is too long.
         """
-        for what, value in (("global id", global_id), ("branch id", branch_id)):
-            if not 1 <= len(value) <= MAX_ID_BYTES:
+        for what, value, least in (("global id", global_id, 1), ("branch id", branch_id, 0)):
+            if not least <= len(value) <= MAX_ID_BYTES:
                 raise InvalidArgumentError(
-                    f"the {what} of an xid has 1 to {MAX_ID_BYTES} bytes, this one has {len(value)}"
+                    f"the {what} of an xid has {least} to {MAX_ID_BYTES} bytes, this one has {len(value)}"
                 )
         return cls(format_id, global_id, branch_id)
 
@@ -61,7 +61,7 @@ class Xid:
         return cls(format_id, bytes(global_id), bytes(buf[end + 1 : branch_end])), branch_end
 
     def __str__(self) -> str:
-        """For people, logs and commands: ``0:order%2017:b1``."""
+        """For people, logs and commands: ``0:order%2017:b1``. An empty branch id leaves the end empty: ``0:order:``."""
         return f"{self.format_id}:{quote_from_bytes(self.global_id, '')}:{quote_from_bytes(self.branch_id, '')}"
 
     @classmethod

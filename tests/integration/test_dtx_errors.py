@@ -205,7 +205,7 @@ def test_a_connection_survives_what_closes_channels(bench: Workbench) -> None:
 def test_ids_of_wrong_lengths(bench: Workbench, verb: str) -> None:
     connection = bench.connect()
     too_long = b"x" * (MAX_ID_BYTES + 1)
-    for global_id, branch_id in ((b"", b"b"), (b"g", b""), (too_long, b"b"), (b"g", too_long)):
+    for global_id, branch_id in ((b"", b"b"), (too_long, b"b"), (b"g", too_long)):
         with refused(542):
             VERBS[verb](bench.dtx(connection), Xid(0, global_id, branch_id))
 
@@ -214,7 +214,7 @@ def test_end_with_ids_of_wrong_lengths(bench: Workbench) -> None:
     worker, xid = bench.dtx(), bench.xid()
     assert worker.start(xid) == OK
     with refused(542):
-        worker.end(xid._replace(branch_id=b""))
+        worker.end(xid._replace(global_id=b""))
     assert bench.tm().prepare(xid) == RBROLLBACK
 
 

@@ -62,7 +62,6 @@ GONE = [
     "understudy.broker.log.record.Prepare",
     "understudy.broker.message.Message",
     "understudy.broker.server.client_session.ClientSession",
-    "understudy.broker.transactions.coordinator.Decision",
     "understudy.broker.transactions.dtx_branch.Completion",
     "understudy.broker.transactions.dtx_branch.DtxBranch",
     "understudy.broker.transactions.tx_buffer.TxBuffer",

@@ -18,6 +18,7 @@ from understudy.broker.amqp.methods import (
     method_name,
 )
 from understudy.broker.amqp.properties import encode_properties
+from understudy.broker.coordinators import CoordinatorChoice
 from understudy.broker.core.connection import Connection
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.node import BrokerNode
@@ -72,8 +73,13 @@ def end_turn(node: BrokerNode, flush: bool = False) -> bool:
 class Core:
     """A standalone broker that serves; time stands still unless a test moves it."""
 
-    def __init__(self, limits: Limits | None = None, journal: JournalPort | None = None) -> None:
-        self.node = BrokerNode("b1", limits or Limits(), bytes)
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        journal: JournalPort | None = None,
+        coordinator: CoordinatorChoice | None = None,
+    ) -> None:
+        self.node = BrokerNode("b1", limits or Limits(), bytes, coordinator=coordinator)
         self.node.open(journal or HeldJournal(), 0, 1_700_000_000_000)
         self.users: Any = AnyUser()
         self.known: Any = self.users

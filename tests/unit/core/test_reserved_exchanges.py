@@ -120,7 +120,7 @@ def test_an_answer_goes_only_where_its_client_may_write(exchange: str) -> None:
         ({"verb": "complete", "xid": XID}, 406, "'commit' is true or false, and must be given"),
         ({"verb": "set-timeout", "xid": XID, "timeout": 1.5}, 406, "whole number of seconds"),
         ({"verb": "recover", "after": ""}, 406, "an xid is an object"),
-        ({"verb": "start", "xid": {**XID, "branch_id": ""}}, 542, "1 to 64 bytes"),
+        ({"verb": "start", "xid": {**XID, "branch_id": "b" * 65}}, 542, "0 to 64 bytes"),
     ],
 )
 def test_a_request_that_is_none_is_refused(body: Any, code: int, words: str) -> None:

@@ -34,6 +34,8 @@ FRAME_MAX = 131072
 class RecordingFactory:
     """Tells everything to an observer of the factory that was there before, and keeps it."""
 
+    participant = ""
+
     def __init__(self, core: Core, inner: TransactionObserverFactory) -> None:
         self.core = core
         self.inner = inner
@@ -274,6 +276,8 @@ def test_several_engines_take_part_each_with_its_prepare_in_the_order_of_registr
     order: list[str] = []
 
     class Noting(PersistingObserver):
+        participant = ""
+
         def __init__(self, name: str) -> None:
             super().__init__(transactions.recorder)
             self.name = name
