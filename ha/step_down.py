@@ -159,6 +159,7 @@ class StepDown:
 
     def _drain(self) -> None:
         self.phase = Phase.DRAINING
+        self._broker.transactions.coordinator.hurried = True
         self._drain_to = -1  # the commits of this turn are not in the log yet
         self._broker.frozen = False
 
@@ -258,7 +259,7 @@ class StepDown:
         self.phase = Phase.IDLE
         self.successor = ""
         broker = self._broker
-        broker.frozen = False
+        broker.frozen = broker.transactions.coordinator.hurried = False
         broker.refusal = ""
         broker.refuse_work(CAUSE, "")
         self._host.happened(StepDownFails(reason=text))

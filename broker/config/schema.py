@@ -187,6 +187,18 @@ class TxConfig:
 
 
 @frozen(kw_only=True)
+class TransactionsConfig:
+    """[transactions]: who orders commits: a name of the entry point group `understudy.coordinators`, and what it is told.
+
+    What it has withheld for `max_withheld_ms` is committed without it.
+    """
+
+    coordinator: Annotated[str, Text("the name of a coordinator", r"[^\x00-\x1f]{1,100}")] = "group_commit"
+    max_withheld_ms: Annotated[float, milliseconds_of(1, 60_000)] = 1_000.0
+    options: Annotated[Mapping[str, str], Named(Text("a text"))] = field(factory=dict)
+
+
+@frozen(kw_only=True)
 class DtxConfig:
     """[dtx]: distributed transactions. A branch that is not prepared within `timeout_s` (a client may set it) is rolled back."""
 
@@ -363,6 +375,7 @@ class Config:
     ha: Annotated[HaConfig, Table(HaConfig)] = HaConfig()
     coordination: Annotated[CoordinationConfig, Table(CoordinationConfig)] = CoordinationConfig()
     tx: Annotated[TxConfig, Table(TxConfig)] = TxConfig()
+    transactions: Annotated[TransactionsConfig, Table(TransactionsConfig)] = TransactionsConfig()
     dtx: Annotated[DtxConfig, Table(DtxConfig)] = DtxConfig()
     group: Annotated[GroupConfig, Table(GroupConfig)] = GroupConfig()
     limits: Annotated[LimitsConfig, Table(LimitsConfig)] = LimitsConfig()

@@ -22,7 +22,7 @@ from understudy.broker.coordinators.choice import CoordinatorChoice
 from understudy.broker.core.commit_request import CommitRequest, make_request
 from understudy.broker.core.coordinator_port import CoordinatorPort
 from understudy.broker.core.prior_waits import PriorWaits
-from understudy.broker.errors import UnderstudyError
+from understudy.broker.plugin import PluginError
 from understudy.broker.transactions.commit_order import CommitOrder, Decided, HookError
 from understudy.broker.transactions.dtx_branch import BranchName
 from understudy.broker.transactions.tx_buffer import TxBuffer
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ERROR_CHARS: Final = 300
 
 
-class CoordinatorRefusedError(UnderstudyError):
+class CoordinatorRefusedError(PluginError):
     """A coordinator cannot be made; the message has its name and what it raised."""
 
 

@@ -203,8 +203,17 @@ def _groups(broker: Broker, driver: NodeDriver) -> list[Family]:
     if times is not None:
         took = times.durations.snapshot(US)
         families.append(one("histogram", "understudy_tx_commit_seconds", "From ordering a group to its answers.", took))
-    sizes = broker.transactions.coordinator.group_sizes.snapshot()
-    return [*families, one("histogram", "understudy_tx_group_commits", "Transactions ordered as one group.", sizes)]
+    order = broker.transactions.coordinator
+    sizes = order.group_sizes.snapshot()
+    triggers = tuple(Sample((trigger.value,), number) for trigger, number in order.triggers.items())
+    return [
+        *families,
+        one("histogram", "understudy_tx_group_commits", "Transactions ordered as one group.", sizes),
+        Family("counter", "understudy_tx_groups_total", "Groups, by what ended the wait.", ("trigger",), triggers),
+        one("gauge", "understudy_tx_withheld", "Commits that the coordinator withholds.", order.waiting()),
+        one("counter", "understudy_tx_forced_total", "Commits decided without the coordinator.", order.forced),
+        one("counter", "understudy_coordinator_errors_total", "What hooks of coordinators raised.", order.errors),
+    ]
 
 
 def _machine(driver: NodeDriver) -> list[Family]:

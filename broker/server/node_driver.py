@@ -36,9 +36,11 @@ from understudy.broker.log.journal import Journal, JournalFailedError, JournalOp
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.journal_recovery import recover
 from understudy.broker.log.segment import JournalIdentity
+from understudy.broker.plugin import PluginError
 from understudy.broker.security import UserDirectory
 from understudy.broker.server import fatal
 from understudy.broker.server.client_session import ClientSession
+from understudy.broker.server.coordinator_choice import HookErrorLog, choice_of, take_over
 from understudy.broker.server.disk_size import reserve_bytes
 from understudy.broker.server.fact_log import FactLog
 from understudy.broker.server.feed_hold import FeedHold
@@ -133,6 +135,8 @@ class NodeDriver:
         self._config = config
         self._storage = storage
         self._plugins = plugins
+        self._choice = choice_of(config, plugins.extending is not None)
+        self._hook_errors = HookErrorLog()
         self._flushes = [plugins.extending.flush] if plugins.extending is not None else []
         self._loop = asyncio.get_running_loop()
         self._doorkeeper = Broker(BrokerState(0), JournalGate(_NoJournal()), self.limits, os.urandom)
@@ -161,6 +165,7 @@ class NodeDriver:
         Raises:
             JournalError, UnderstudyError, OSError: the journal cannot be used; nothing was changed. If the disk fails while it
                 is repaired the process ends (74).
+            PluginError: the coordinator cannot be made, or may not take over from another one.
         """
         assert self.node is None, "one core at a time"
         extending = self._plugins.extending
@@ -169,13 +174,21 @@ class NodeDriver:
         kept_bytes = KEPT_BYTES if extension is not None else 0
         spill = FileSpill(self._config.broker.data)
         node = BrokerNode(
-            self._config.broker.id, self.limits, os.urandom, extension, kept_bytes, spill, self.expiry_clock
+            self._config.broker.id,
+            self.limits,
+            os.urandom,
+            extension,
+            kept_bytes,
+            spill,
+            self.expiry_clock,
+            self._choice,
         )
         port = GatePort(node)
         try:
             journal = await asyncio.to_thread(self._recover, node, port)
         except JournalFailedError as error:
             self._disk_failed(error)
+        await take_over(node.state, self._config.broker.data, self._choice)
         self.journal = journal
         self.journal_driver = JournalDriver(journal, self._loop, self._durable, self._disk_failed)
         port.connect(journal, self.journal_driver)
@@ -183,8 +196,12 @@ class NodeDriver:
         self._facts.follow(node.state.log)
         try:
             node.open(port, _now_ms(), _wall_ms())
+        except PluginError:
+            await self.journal_driver.stop()
+            raise
         except Exception as error:  # noqa: BLE001  # our own mistake: the journal was read and believed
             self.crashed("opening the recovered core", error)
+        node.broker.transactions.coordinator.on_error = self._hook_errors.told
         self._plugins.listen(node.broker)
         node.broker.facts = self._facts
         self._applied_facts = AppliedFacts(node.state, self._facts) if self._facts.kept else None
@@ -413,6 +430,7 @@ class NodeDriver:
         node = self.node
         if node is None:
             return True
+        node.broker.transactions.coordinator.hurried = True
         await self.turned()
         log = node.state.log
         applied, moved_at = log.applied, time.monotonic()

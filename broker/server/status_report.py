@@ -29,6 +29,7 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.pages import BadQueryError, Making, Page, Pages, Query, Steps
 from understudy.broker.plugin import PluginError
 from understudy.broker.server.broker_metrics import BrokerMetrics
+from understudy.broker.server.coordinator_choice import coordinator_row
 from understudy.broker.server.metrics_page import MetricsPage
 from understudy.broker.server.node_driver import NodeDriver
 from understudy.broker.server.plugins import Plugins
@@ -234,6 +235,7 @@ class StatusReport:
             "counters": {**node.broker.counters, "cores": driver.cores},
             "clients": {"sockets": len(driver.sessions), "open": len(node.broker.connections)},
             "refuses_work": node.broker.work_refused,
+            "coordinator": coordinator_row(node.broker.transactions),
             "expiry_clock": _clock(driver.expiry_clock),
             "collector": attrs.asdict(driver.garbage.statistics()),
             "heap": attrs.asdict(driver.heap.statistics()),

@@ -79,6 +79,12 @@ outcome_limit = 10
 max_bytes = "1GiB"
 memory_bytes = "8MiB"
 
+[transactions]
+coordinator = "priority"
+max_withheld_ms = "2s"
+[transactions.options]
+header = "x-priority"
+
 [dtx]
 timeout_s = 90
 
@@ -265,6 +271,9 @@ def test_a_file_with_every_key() -> None:
     assert "hush" not in repr(config)
     assert config.tx == module.TxConfig(
         idle_timeout_s=3_600.0, outcome_ttl_s=7_200.0, outcome_limit=10, max_bytes=1 << 30, memory_bytes=8 << 20
+    )
+    assert config.transactions == module.TransactionsConfig(
+        coordinator="priority", max_withheld_ms=2_000.0, options={"header": "x-priority"}
     )
     assert config.dtx == module.DtxConfig(timeout_s=90.0)
     assert config.group == module.GroupConfig(min_wait_ms=1.0, count=32, max_wait_ms=1_000.0)

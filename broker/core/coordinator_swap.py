@@ -1,0 +1,36 @@
+"""When another coordinator may take over the log of a broker (C-36)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from understudy.broker.core.state import BrokerState
+from understudy.broker.plugin import PluginError
+from understudy.broker.transactions.outcome_query import tx_id_text
+
+NAMED: Final = 5
+"""So many transactions are named in the error."""
+
+
+class CoordinatorSwapError(PluginError):
+    """The log holds undecided transactions of another coordinator; nothing has been changed."""
+
+
+def check_swap(state: BrokerState, before: str, configured: str) -> None:
+    """Whether the coordinator ``configured`` may take over from ``before``. ``state`` is recovered and not opened.
+
+    Raises:
+        CoordinatorSwapError: it has to wait until ``before`` has nothing left to be decided.
+    """
+    if before == configured:
+        return
+    undecided = [tx for tx in state.transactions.values() if tx.closed_undecided]
+    if not undecided:
+        return
+    named = ", ".join(str(tx.branch.xid) if tx.branch is not None else tx_id_text(tx.tx_id) for tx in undecided[:NAMED])
+    more = f" and {len(undecided) - NAMED} more" if len(undecided) > NAMED else ""
+    raise CoordinatorSwapError(
+        f"transactions.coordinator is {configured!r}, but the log holds {len(undecided)} undecided transactions of "
+        f"coordinator {before!r}: {named}{more}. Nothing was changed. Start with coordinator = {before!r} until they are "
+        "decided (`understudy dtx list` shows branches in doubt), then change it"
+    )
