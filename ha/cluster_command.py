@@ -17,7 +17,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -27,11 +27,11 @@ from understudy.broker.config import ConfigError
 from understudy.broker.config.host_port import servers_of
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.printable import escaped
-from understudy.broker.server.cpu_binding import usable_cpus
+from understudy.broker.server.cpu_binding import bind_process, usable_cpus
 from understudy.broker.server.file_storage import FileStorage, make_directory
 from understudy.broker.server.supervisor import SupervisedBroker, Supervisor
 from understudy.ha.cluster_feed import FeedDetail, FeedPlan, feed_plan
-from understudy.ha.cpu_plan import cpu_plan
+from understudy.ha.cpu_plan import cpu_plan, cpus_beside
 from understudy.ha.zookeeper_servers import lay_out_ensemble
 
 GROUP: Final = "understudy"
@@ -140,10 +140,11 @@ def cluster(
         except ConfigError as error:
             raise typer.BadParameter(error.problem, param_hint="--zookeeper") from error
     plan = feed_plan(feed, feed_out, data, kafka, topic)
-    cpus = cpu_plan([f"b{number + 1}" for number in range(brokers)], usable_cpus(), pin)
+    names = [f"b{number + 1}" for number in range(brokers)]
+    cpus = cpu_plan(names, usable_cpus(), pin)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a queue's name may have what the terminal cannot show
-    with _locked(data), _store(zookeeper, data) as store:
+    with _locked(data), _store(zookeeper, data, cpus_beside(names, usable_cpus(), pin)) as store:
         laid_out = lay_out(data, brokers, port, plan, store=store)
         report = _print_json if as_json else _Lines(data, port, brokers)
         supervisor = Supervisor(laid_out, restart=not no_restart, report=report, cpus=cpus)
@@ -174,8 +175,8 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _store(zookeeper: str, directory: Path) -> Iterator[str]:
-    """The keys of [coordination], while the store that they name can be had."""
+def _store(zookeeper: str, directory: Path, cpus: Collection[int] | None) -> Iterator[str]:
+    """The keys of [coordination], while the store that they name can be had. One that is started here runs on ``cpus``."""
     if not zookeeper:
         yield FILE_STORE
     elif zookeeper != EMBEDDED:
@@ -183,6 +184,9 @@ def _store(zookeeper: str, directory: Path) -> Iterator[str]:
     else:
         ensemble = lay_out_ensemble(directory)
         ensemble.start()
+        if cpus is not None:
+            for pid in ensemble.pids:
+                bind_process(pid, cpus)
         try:
             yield zookeeper_store(ensemble.hosts)
         finally:

@@ -55,6 +55,25 @@ def cpu_plan(brokers: Sequence[str], cpus: Sequence[int], pin: bool | None) -> C
     return lambda leader: _by_role(brokers, cpus, leader)
 
 
+def cpus_beside(brokers: Sequence[str], cpus: Sequence[int], pin: bool | None) -> frozenset[int] | None:
+    """The CPUs of what runs beside the brokers, such as a coordination store: not the primary's, where that has its own.
+
+    Args:
+        brokers: as of `cpu_plan`.
+        cpus: the same.
+        pin: the same.
+
+    Returns:
+        None: the scheduler is left alone.
+    """
+    plan = cpu_plan(brokers, cpus, pin)
+    if plan is None or len(brokers) < 2:
+        return None
+    shares = plan(brokers[0])
+    others = frozenset(cpus) - shares[brokers[0]]
+    return others if others and len(cpus) < len(brokers) else None
+
+
 def _by_role(brokers: Sequence[str], cpus: Sequence[int], leader: str | None) -> Shares:
     """While no broker leads, all run on all CPUs: the backup that is being promoted must not share a CPU with the others."""
     if leader is None:

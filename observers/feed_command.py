@@ -31,6 +31,7 @@ from understudy.observers.feed import Selection
 from understudy.observers.feed_directory import FeedDirectory
 from understudy.observers.feed_files_reader import FeedFileError, FeedFiles, file_directories
 from understudy.observers.feed_journals import UnreadableError, has_journals
+from understudy.observers.feed_pace import FeedPace
 from understudy.observers.feed_parquet import ParquetMissingError
 from understudy.observers.feed_reader import CursorError, NewerJournalError
 from understudy.observers.feed_sink import JsonSink, TextSink
@@ -156,7 +157,8 @@ def feed(
                 files.read(shown, Selection(txs=_transactions(files, tx), queue=queue, since_ms=since_ms))
             return
         sink, cursors = target.open()
-        with closing(sink), closing(FeedDirectory(data, cursors, hold)) as feeds:
+        pace = FeedPace() if follow and target.keeps else None  # a person at a terminal does not want to wait
+        with closing(sink), closing(FeedDirectory(data, cursors, hold, pace)) as feeds:
             selection = Selection(txs=_transactions(feeds, tx), queue=queue, since_ms=since_ms)
             if follow:
                 _stop_when_asked(feeds)

@@ -24,6 +24,7 @@ from understudy.observers.feed import FeedCursors, FeedSink, Selection, merged
 from understudy.observers.feed_complaint import Complaint
 from understudy.observers.feed_cursor_file import CursorFile, replace_file
 from understudy.observers.feed_journals import OpenJournal, UnreadableError, has_journal, journals_in, named_in
+from understudy.observers.feed_pace import ROUND_EVENTS, FeedPace, age_s
 from understudy.observers.feed_reader import FeedReader
 
 FACTS: Final = "/facts"
@@ -31,8 +32,6 @@ FACTS: Final = "/facts"
 POLL_S: Final = 0.05
 LOOK_S: Final = 1.0
 """So often it looks for journals of brokers that were not there before, and for damage where nothing more comes."""
-ROUND_EVENTS: Final = 20_000
-"""Of one broker, before the others have their turn."""
 HOLD_S: Final = 5.0
 
 
@@ -43,13 +42,17 @@ class FeedDirectory:
         directory: of a cluster, or of one broker.
         cursors: keeps cursors by directory name; without it the feed begins at the beginning.
         hold: name under which brokers are asked to keep what was not read; "": they are not.
+        pace: leaves the CPU to the brokers while `follow` goes on; None: what is there is read at once.
 
     Attributes:
         stopping: `follow` ends after this round, with its cursors kept.
     """
 
-    def __init__(self, directory: Path, cursors: FeedCursors | None = None, hold: str = "") -> None:
+    def __init__(
+        self, directory: Path, cursors: FeedCursors | None = None, hold: str = "", pace: FeedPace | None = None
+    ) -> None:
         self._directory = directory
+        self._pace = pace
         self._hold = hold
         self.stopping = False
         self._cursors: FeedCursors = cursors if cursors is not None else CursorFile(None)
@@ -128,8 +131,7 @@ class FeedDirectory:
         """
         looked_at = time.monotonic()
         while not self.stopping:
-            if not self._round(sink, selection):
-                time.sleep(POLL_S)
+            self._rest(self._round(sink, selection))
             if time.monotonic() - looked_at >= LOOK_S:
                 self._look()
                 for each in self._open.values():
@@ -140,22 +142,37 @@ class FeedDirectory:
         self._save(last=True)
         self._raise_first()
 
-    def _round(self, sink: FeedSink, selection: Selection) -> bool:
-        """Returns whether there was anything. Nothing is read while what was read before is owed to the sink."""
+    def _round(self, sink: FeedSink, selection: Selection) -> int:
+        """Take what there is, up to a bound. Nothing is read while what was read before is owed to the sink.
+
+        Returns:
+            How many events the source had that had most; 0: there was nothing to do.
+        """
         if self._owed:
             self._ask_to_keep()
-            return self._save()
+            return int(self._save())
         rounds = []
+        most = 0
+        bound = self._pace.round_events if self._pace is not None else ROUND_EVENTS
         for each in self._open.values():
-            found = [_taken(stream) for stream in each.streams()]
+            found = [_taken(stream, bound) for stream in each.streams()]
             each.idle = not any(found)
+            most = max(most, *(sum(map(len, lists)) for lists in found))
             rounds += found
         for events in merged(rounds):
             self._give(sink, selection, events)
         sink.flush()
         self._save()
         self._ask_to_keep()
-        return any(rounds)
+        return most
+
+    def _rest(self, taken: int) -> None:
+        pause_s = 0.0 if taken else POLL_S
+        if self._pace is not None:
+            behind_s = max((age_s(each.reader.at_ms) for each in self._open.values() if not each.idle), default=0.0)
+            pause_s = self._pace.after_round(taken=taken, behind_s=behind_s)
+        if pause_s and not self.stopping:
+            time.sleep(pause_s)
 
     def _tell_errors(self) -> None:
         for name, each in self._open.items():
@@ -239,13 +256,13 @@ def _say(text: str) -> None:
     print(f"understudy: {text}", file=sys.stderr)  # noqa: T201  # a command prints
 
 
-def _taken(stream: Iterator[list[Event]]) -> list[list[Event]]:
-    """What one source has now, up to a bound."""
+def _taken(stream: Iterator[list[Event]], bound: int) -> list[list[Event]]:
+    """What one source has now, up to so many events."""
     found: list[list[Event]] = []
     count = 0
     for events in stream:
         found.append(events)
         count += len(events)
-        if count >= ROUND_EVENTS:
+        if count >= bound:
             break
     return found

@@ -10,15 +10,12 @@ import os
 import signal
 import sys
 import threading
-from typing import Final
 
 import typer
 
 from understudy.broker.server.private_files import keep_private
 from understudy.observers.feed_command import feed
-
-NICE: Final = 10
-"""Brokers go first."""
+from understudy.observers.side_process import stand_back
 
 
 def _until_the_broker_ends() -> None:
@@ -30,7 +27,7 @@ def _until_the_broker_ends() -> None:
 def main() -> None:
     """Run it."""
     keep_private()
-    os.nice(NICE)
+    stand_back()
     threading.Thread(target=_until_the_broker_ends, daemon=True).start()
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(feed)

@@ -99,6 +99,11 @@ class FeedReader:
         return self._translation.broker
 
     @property
+    def at_ms(self) -> int:
+        """Wall clock of its broker when it wrote what was read last; 0 if that is not known."""
+        return self._translation.at_ms
+
+    @property
     def torn(self) -> bool:
         """Whether the journal ends, as far as it was read, in the midst of a group."""
         return self._tail.torn

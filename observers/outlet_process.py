@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 import threading
 from pathlib import Path
@@ -21,9 +20,8 @@ from understudy.broker.server.private_files import keep_private
 from understudy.observers.outlet_command import exit_code, say
 from understudy.observers.outlet_job import OutletJob
 from understudy.observers.outlet_standby import OutletStandby
+from understudy.observers.side_process import stand_back
 
-NICE: Final = 10
-"""Brokers go first."""
 HOLD_NAME: Final = "outlet"
 LEAD: Final = "lead"
 STOP_S: Final = 10.0
@@ -93,7 +91,7 @@ async def _main(first: bytes) -> None:
 def main() -> int:
     """Run it; returns the exit code (`outlet_command`)."""
     keep_private()
-    os.nice(NICE)
+    stand_back()
     try:
         asyncio.run(_main(sys.stdin.readline().encode()))
     except UnderstudyError as error:

@@ -6,8 +6,10 @@ the broker holds. The broker waits for it neither when it starts nor when it sto
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -16,6 +18,10 @@ LOOK_MS: Final = 1_000
 """The first one is started so long after the broker: by then a new one has a journal."""
 MAX_PAUSE_MS: Final = 60_000
 """A process that ends again and again is started ever less often."""
+
+NICE: Final = 10
+"""Brokers go first."""
+_AUTOGROUP: Final = Path("/proc/self/autogroup")
 
 _log: Final = structlog.get_logger("understudy.side_process")
 
@@ -99,3 +105,14 @@ class SideProcess:
         """For ``/status``."""
         process = self._process
         return {"pid": process.pid if process is not None else None, "starts": self._starts, "last_end": self._ended}
+
+
+def stand_back() -> None:
+    """Let the brokers have the CPU first; called by such a process of itself.
+
+    Linux compares nice values within a session where it groups processes by session, and a side process has its own. There the
+    session's value counts.
+    """
+    os.nice(NICE)
+    with contextlib.suppress(OSError):  # another kernel, or one that does not group them
+        _AUTOGROUP.write_text(str(NICE))

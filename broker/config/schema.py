@@ -277,7 +277,7 @@ class FeedConfig:
     format: Annotated[Literal["jsonl", "parquet"], Text("'jsonl' or 'parquet'", "jsonl|parquet")] = "jsonl"
     roll_bytes: Annotated[int, size(KIB, GIB)] = 32 * MIB
     roll_s: Annotated[float, seconds(0.1)] = 60.0
-    hold_bytes: Annotated[int, size(0)] = 256 * MIB
+    hold_bytes: Annotated[int, size(0)] = GIB
 
 
 _TOPIC_FORM: Final = r"(?:[A-Za-z0-9._-]|\{(?:vhost|queue|group)\}){0,249}"

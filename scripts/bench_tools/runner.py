@@ -27,6 +27,8 @@ FEED_PROGRAM = "understudy.observers.feed_process"
 """In the command of each feed that a broker runs."""
 _IDLE_CORES = 0.15
 _IDLE_LOOK_S = 0.5
+_FEED_LOOK_S = 2.0
+"""A feed that is behind may pause so long between two rounds while the CPUs were full."""
 _IDLE_PATIENCE_S = 15.0
 
 
@@ -99,7 +101,9 @@ class Bench:
             target = Target(port=side.port, roots=roots, cores=self.cores, queue_type=side.queue_type, feeds=feeds)
             sample = generator.measure(row, target, self.window)
             if feeds:
-                problems += _settle(roots)  # a feed that is behind does its work when the window has closed
+                problems += _settle(
+                    roots, _FEED_LOOK_S
+                )  # a feed that is behind does its work when the window has closed
                 used = (cpu_seconds(feeds) - used) * 1e6 / (sample.queued or 1)
                 sample = evolve(sample, feed_cpu_us_per_message=used)
             self.txgen.delete_queues(side.port, row.queues)
@@ -110,13 +114,13 @@ class Bench:
         return Outcome(row=row.name, side=name, round=number, sample=sample, error="; ".join(problems) or None)
 
 
-def _settle(roots: Sequence[int]) -> list[str]:
+def _settle(roots: Sequence[int], look_s: float = _IDLE_LOOK_S) -> list[str]:
     """Wait until the brokers have finished what the last row left them (deleted queues, files to drop)."""
     pids = descendants(roots)
     deadline = time.monotonic() + _IDLE_PATIENCE_S
     while True:
         before, began = cpu_seconds(pids), time.monotonic()
-        time.sleep(_IDLE_LOOK_S)
+        time.sleep(look_s)
         cores = (cpu_seconds(pids) - before) / (time.monotonic() - began)
         if cores < _IDLE_CORES:
             return []

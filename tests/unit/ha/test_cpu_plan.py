@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from understudy.ha.cpu_plan import NoCpusError, cpu_plan
+from understudy.ha.cpu_plan import NoCpusError, cpu_plan, cpus_beside
 
 THREE = ("b1", "b2", "b3")
 
@@ -53,3 +53,14 @@ def test_the_user_has_the_last_word() -> None:
 def test_pinning_to_nothing_is_refused() -> None:
     with pytest.raises(NoCpusError, match="--pin: this operating system"):
         cpu_plan(THREE, [], True)
+
+
+def test_a_store_beside_the_brokers_keeps_off_the_cpu_of_the_primary() -> None:
+    assert cpus_beside(THREE, [4, 7], None) == frozenset({7})
+    assert cpus_beside(("b1", "b2", "b3", "b4"), [1, 2, 5], None) == frozenset({2, 5})
+
+
+@pytest.mark.parametrize("cpus", [[], [3], [2, 4, 5], list(range(12))])
+def test_a_store_runs_where_it_likes_if_the_primary_has_no_cpu_of_its_own(cpus: list[int]) -> None:
+    assert cpus_beside(THREE, cpus, None) is None
+    assert cpus_beside(THREE, [4, 7], pin=False) is None
