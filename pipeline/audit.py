@@ -27,6 +27,7 @@ from understudy.pipeline.feed_tables import (
     numbers,
     overview,
     positions,
+    with_lives,
 )
 from understudy.pipeline.invariants.durable import suspect, unproved
 from understudy.pipeline.message_table import messages, records_of_messages, references
@@ -88,6 +89,7 @@ class Audit:
         with feed_errors(self.where):
             self.say("reading the feed: what it has, and what is missing")
             look = self._overview()
+            self.feed = with_lives(self.feed, look.evidence.lives)
             chosen = chosen_log(self.feed, look.evidence)
             self.say("transactions: what each broker has of them")
             table, known, said = self._tables(chosen, look)

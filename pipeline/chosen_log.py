@@ -27,17 +27,19 @@ NEVER_ENDS: Final = 1 << 62
 
 @attrs.frozen(kw_only=True)
 class EpochLog:
-    """What one broker's feed has of one epoch.
+    """What one broker's feed has of one epoch, in one life of its data directory.
 
     Attributes:
         first, last: of the offsets that it has appended in this epoch; 0 if none.
         base: of the last catch-up that began with a position of this epoch; 0 if none did.
         applied: the last position that it told as applied while this was its newest epoch.
+        life: number of the data directory, from 0.
     """
 
     founding: str
     broker: str
     epoch: int
+    life: int = 0
     first: int = 0
     last: int = 0
     base: int = 0
@@ -55,10 +57,12 @@ class Before:
 
 @attrs.frozen(kw_only=True)
 class Reach:
-    """How far one broker holds the group's log.
+    """How far one broker holds the group's log, in one life of its data directory.
+
+    A directory that is made anew begins with nothing. So each life is judged by itself, as if it were a broker.
 
     Attributes:
-        number: of the broker, from 0; the same over foundings.
+        number: of the broker and life, from 0; the same over foundings.
         began: it holds what stands behind this offset by the log itself; what is before came by a catch-up, or is not in the feed.
         end: the last record of the group's log that it has appended.
         applied: the last one that it told as applied.
@@ -66,6 +70,7 @@ class Reach:
 
     founding: str
     broker: str
+    life: int
     number: int
     began: int
     end: int
@@ -79,7 +84,7 @@ class ChosenLog:
     Attributes:
         kept: by (founding, epoch).
         starts: by (founding, epoch): offset of its first record.
-        reaches: of each broker and founding.
+        reaches: of each broker, life and founding.
         problems: epochs of which no feed shows what they follow.
     """
 
@@ -148,17 +153,18 @@ def _kept_of(starts: Mapping[int, int], before: Mapping[int, int]) -> tuple[dict
 
 
 def _reaches(logs: list[EpochLog], kept: Mapping[tuple[str, int], int]) -> Iterable[Reach]:
-    numbers = {broker: number for number, broker in enumerate(sorted({each.broker for each in logs}))}
-    by_broker: dict[tuple[str, str], list[EpochLog]] = defaultdict(list)
+    numbers = {place: number for number, place in enumerate(sorted({(each.life, each.broker) for each in logs}))}
+    by_broker: dict[tuple[str, str, int], list[EpochLog]] = defaultdict(list)
     for each in logs:
-        by_broker[each.founding, each.broker].append(each)
-    for (founding, broker), found in sorted(by_broker.items()):
+        by_broker[each.founding, each.broker, each.life].append(each)
+    for (founding, broker, life), found in sorted(by_broker.items()):
         first = min((each.first for each in found if each.first), default=0)
         base = max(min(each.base, kept[founding, each.epoch]) for each in found)
         yield Reach(
             founding=founding,
             broker=broker,
-            number=numbers[broker],
+            life=life,
+            number=numbers[life, broker],
             began=max(base, first - 1 if first else 0),
             end=max(base, *(min(each.last, kept[founding, each.epoch]) for each in found)),
             applied=max(base, *(min(each.applied, kept[founding, each.epoch]) for each in found)),

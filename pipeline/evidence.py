@@ -92,12 +92,14 @@ class Evidence:
     Attributes:
         problems: a sentence for each thing that is missing; empty: the evidence is complete as far as the feeds themselves say.
         ranks: by (broker, incarnation): its place among that broker's, in the order in which they were written.
+        lives: by (broker, incarnation): number of the data directory that it is of, where that is not the broker's first one (0).
         ended_ms: by broker: the clock of its last event.
     """
 
     problems: tuple[str, ...]
     ranks: Mapping[tuple[str, str], int]
     ended_ms: Mapping[str, int]
+    lives: Mapping[tuple[str, str], int] = attrs.field(factory=dict)
 
 
 def weigh(
@@ -117,15 +119,18 @@ def weigh(
         by_broker[each.broker].append(each)
     problems = [f"{broker}: the feed has a gap ({reason})" for broker, reason in sorted(set(gaps))]
     ranks: dict[tuple[str, str], int] = {}
+    lives: dict[tuple[str, str], int] = {}
     for broker, found in sorted(by_broker.items()):
         problems += _problems_of(broker, found)
         for rank, one in enumerate(_in_order(found)):
             ranks[broker, one.name] = rank
+        for life, members in enumerate(_lives(found)):
+            lives |= {(broker, one.name): life for one in members if life}
     problems += [
         f"{each}: named by other feeds, and its own feed is missing" for each in sorted(set(named) - {*by_broker, ""})
     ]
     ended = {broker: max(each.ended_ms for each in found) for broker, found in by_broker.items()}
-    return Evidence(problems=tuple(problems), ranks=ranks, ended_ms=ended)
+    return Evidence(problems=tuple(problems), ranks=ranks, ended_ms=ended, lives=lives)
 
 
 def _problems_of(broker: str, found: list[Incarnation]) -> Iterator[str]:
@@ -163,19 +168,27 @@ def _chain_problem(broker: str, each: Incarnation, names: Mapping[str, Incarnati
 
 
 def _in_order(found: list[Incarnation]) -> list[Incarnation]:
-    """Journal segments in the order of their lives and numbers, then processes in the order of their starts.
+    """Journal segments in the order of their lives and numbers, then processes in the order of their starts."""
+    journals = [each for life in _lives(found) for each in life]
+    processes = [each for each in found if not each.is_journal]
+    return journals + sorted(processes, key=lambda each: (_start_of(each.name), each.begun_ms, each.name))
+
+
+def _lives(found: list[Incarnation]) -> list[list[Incarnation]]:
+    """Journal segments by the data directory that they are of, both in their order.
 
     A life of a data directory ends when it is replaced: numbers begin again with 1, and nothing precedes that segment.
     """
     journals = sorted((each for each in found if each.is_journal), key=lambda each: each.segment)
     names = {each.name: each for each in journals}
     roots: dict[str, Incarnation] = {}
+    lives: dict[str, list[Incarnation]] = defaultdict(list)
     for each in journals:  # ascending numbers: what precedes a segment has its root already
         previous = names.get(each.previous)
-        roots[each.name] = roots[previous.name] if previous is not None and previous.name in roots else each
-    journals.sort(key=lambda each: (roots[each.name].begun_ms, roots[each.name].name, each.segment))
-    processes = [each for each in found if not each.is_journal]
-    return journals + sorted(processes, key=lambda each: (_start_of(each.name), each.begun_ms, each.name))
+        root = roots[previous.name] if previous is not None and previous.name in roots else each
+        roots[each.name] = root
+        lives[root.name].append(each)
+    return sorted(lives.values(), key=lambda life: (life[0].begun_ms, life[0].name))
 
 
 def _start_of(name: str) -> int:

@@ -121,13 +121,33 @@ def _incarnation(row: Row) -> Incarnation:
     )
 
 
+def with_lives(feed: DataFrame, lives: Mapping[tuple[str, str], int]) -> DataFrame:
+    """``feed`` with ``life``: number of the data directory that an event is of; of facts, and of the first directory, 0.
+
+    Args:
+        feed: events.
+        lives: of `Evidence`.
+    """
+    if not lives:
+        return feed.withColumn("life", F.lit(0))
+    rows = [(broker, incarnation, life) for (broker, incarnation), life in lives.items()]
+    known = feed.sparkSession.createDataFrame(rows, "broker string, incarnation string, life int")
+    found = feed.join(F.broadcast(known), ["broker", "incarnation"], "left")
+    return found.withColumn("life", F.coalesce("life", F.lit(0)))
+
+
 def chosen_log(feed: DataFrame, evidence: Evidence) -> ChosenLog:
-    """The group's log, by two aggregations over batches, bases and positions."""
+    """The group's log, by two aggregations over batches, bases and positions.
+
+    Args:
+        feed: events, `with_lives`.
+        evidence: of the same feed.
+    """
     append, base = F.col("event") == "append", (F.col("event") == "piece") & (F.col("what") == "base")
     applied = (F.col("event") == "apply") & (F.col("tx") == "")
     rows = (
         feed.filter(append | base | applied)
-        .groupBy("founding", "broker", "epoch")
+        .groupBy("founding", "broker", "life", "epoch")
         .agg(
             F.coalesce(F.min(F.when(append, F.col("first_offset"))), F.lit(0)).alias("first"),
             F.coalesce(F.max(F.when(append, F.col("offset"))), F.lit(0)).alias("last"),
@@ -188,7 +208,7 @@ def positions(spark: SparkSession, chosen: ChosenLog) -> DataFrame:
 
 
 def brokers(spark: SparkSession, chosen: ChosenLog) -> DataFrame:
-    """One row for each founding: ``brokers``, an array of structs, one a broker; ``applied``, the furthest position applied."""
+    """One row for each founding: ``brokers``, an array of structs, one a broker and life; ``all_applied``, as far as any is."""
     rows: dict[str, list[tuple[int, str, int, int, int]]] = defaultdict(list)
     for each in chosen.reaches:
         rows[each.founding].append((each.number, each.broker, each.began, each.end, each.applied))
@@ -200,7 +220,6 @@ def brokers(spark: SparkSession, chosen: ChosenLog) -> DataFrame:
 
 
 def numbers(spark: SparkSession, chosen: ChosenLog) -> DataFrame:
-    """One row for each broker: its number."""
-    return spark.createDataFrame(
-        sorted({(each.broker, each.number) for each in chosen.reaches}), "broker string, number int"
-    )
+    """One row for each broker and life: its number."""
+    rows = sorted({(each.broker, each.life, each.number) for each in chosen.reaches})
+    return spark.createDataFrame(rows, "broker string, life int, number int")

@@ -23,7 +23,7 @@ def breaks(rows: DataFrame, keys: Sequence[str], order: str, first: str, last: s
     Args:
         rows: with the columns named here.
         keys: each combination has its own order.
-        order: column by which rows are ordered: a number, 0 or more.
+        order: column by which rows are ordered: a number, 0 or more. Rows that are the same in all of this are one row.
         first: column with the lowest value of a row; it must be above ``last`` of the row before.
         last: column with the highest value of a row.
         block: so many places of the order are compared in one piece.
@@ -33,8 +33,12 @@ def breaks(rows: DataFrame, keys: Sequence[str], order: str, first: str, last: s
     """
     # One exchange for both: Spark sees that it is the same.
     blocks = rows.withColumn("block", F.floor(F.col(order) / F.lit(block))).repartition(*keys, "block")
-    inside = Window.partitionBy(*keys, "block").orderBy(order)
-    compared = blocks.withColumn("before", F.lag(last).over(inside)).filter(F.col("before") >= F.col(first))
+    inside = Window.partitionBy(*keys, "block").orderBy(order, first, last)
+    place = F.struct(F.col(order).alias("at"), F.col(first).alias("low"), F.col(last).alias("high"))
+    compared = blocks.withColumn("previous", F.lag(place).over(inside)).filter(
+        (F.col("previous.high") >= F.col(first)) & (F.col("previous") != place)
+    )
+    compared = compared.withColumn("before", F.col("previous.high")).drop("previous")
     whole = blocks.groupBy(*keys, "block").agg(
         F.min_by(F.struct(*rows.columns), F.col(first)).alias("lowest"), F.max(last).alias("highest")
     )

@@ -80,7 +80,12 @@ def _with_set(said: DataFrame, feed: DataFrame, chosen: ChosenLog, ended_ms: Map
 
 
 def _ends(feed: DataFrame, chosen: ChosenLog, ended_ms: Mapping[str, int]) -> DataFrame:
-    rows = [(each.founding, each.broker, each.end, ended_ms.get(each.broker, 0)) for each in chosen.reaches]
+    """How far each broker holds the log; of a broker whose directory was replaced, as far as any life did."""
+    ends: dict[tuple[str, str], int] = {}
+    for each in chosen.reaches:
+        place = each.founding, each.broker
+        ends[place] = max(each.end, ends.get(place, 0))
+    rows = [(founding, broker, end, ended_ms.get(broker, 0)) for (founding, broker), end in ends.items()]
     return F.broadcast(
         feed.sparkSession.createDataFrame(rows, "founding string, member string, end long, ended_ms long")
     )

@@ -54,12 +54,12 @@ def placed(feed: DataFrame, positions: DataFrame, numbers: DataFrame) -> DataFra
     """``feed`` with ``kept`` (whether the position is of the group's log), ``begins`` (of its epoch) and the broker's ``number``.
 
     Args:
-        feed: events.
+        feed: events, `feed_tables.with_lives`.
         positions: of `feed_tables`.
         numbers: of `feed_tables`.
     """
     joined = feed.join(F.broadcast(positions.withColumnRenamed("kept", "kept_to")), ["founding", "epoch"], "left").join(
-        F.broadcast(numbers), "broker"
+        F.broadcast(numbers), ["broker", "life"], "left"
     )
     return joined.withColumn("kept", F.coalesce(F.col("offset") <= F.col("kept_to"), F.lit(True)))
 

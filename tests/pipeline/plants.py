@@ -164,6 +164,20 @@ def unapplied(rows: DataFrame, size: Size) -> DataFrame:
     return hidden(rows, of_next(size, "applied_tx", "b3"))
 
 
+def second_life(rows: DataFrame, broker: str) -> DataFrame:
+    """The data directory of ``broker`` is lost, and a new one gets the whole log again."""
+    again = rows.filter((F.col("broker") == broker) & F.col("incarnation").startswith("j"))
+    later = {name: F.concat(F.col(name), F.lit("bb")) for name in ("incarnation", "previous")}
+    return rows.unionByName(again.withColumns({**later, "at_ms": F.col("at_ms") + LATE_MS}))
+
+
+@plant("G1", "unapplied")
+def unapplied_after_a_loss(rows: DataFrame, size: Size) -> DataFrame:
+    """The first directory of b3 has applied the transaction, and the second one has not."""
+    rows = second_life(rows, "b3")
+    return hidden(rows, of_next(size, "applied_tx", "b3") & F.col("incarnation").endswith("bb"))
+
+
 # -- G2 -----------------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
@@ -12,8 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from tests.pipeline.made_feed import Size, finished, made, prepare_of, tx_of
-from tests.pipeline.plants import PLANTS, Planted, planted
-from understudy.pipeline.audit import PROVED, VIOLATED, Audit, Verdict, untold
+from tests.pipeline.plants import PLANTS, Planted, planted, second_life
+from understudy.pipeline.audit import INCOMPLETE, PROVED, VIOLATED, Audit, Verdict, untold
 from understudy.pipeline.evidence import Evidence
 from understudy.pipeline.feed_source import read_files
 from understudy.pipeline.feed_tables import COUNTED, Overview
@@ -23,8 +24,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SIZE = Size(segment=45, segments=4)
-SMALL = Size(segment=12, segments=4)
-APART = ("lost", "stale", "lost_confirm", "undone", "not_durable", "two_primaries", "queue_order")
+SMALL = Size(segment=7, segments=4)
+APART = (
+    "lost",
+    "stale",
+    "lost_confirm",
+    "undone",
+    "not_durable",
+    "two_primaries",
+    "queue_order",
+    "unapplied_after_a_loss",
+)
 """Plants at the places of the failover, or that reach far: each in a run of its own."""
 TOGETHER = sorted(name for name, each in PLANTS.items() if each.promise and name not in APART)
 EVIDENCE = sorted(name for name, each in PLANTS.items() if not each.promise and name != "detail_roles")
@@ -52,8 +62,8 @@ def _named(rows: DataFrame, name: str) -> DataFrame:
 
 
 def test_a_clean_feed_is_proved(spark: SparkSession, tmp_path: Path) -> None:
-    """Events that are there twice, as after a reader that was killed, are counted once."""
-    rows = made(spark, SMALL)
+    """Events that are there twice, as after a reader that was killed, are counted once; so is what a new directory gets again."""
+    rows = second_life(made(spark, SMALL), "b1")
     verdict = audit(spark, rows.unionByName(rows.filter("k between 10 and 14")), tmp_path)
     assert verdict.word == PROVED, verdict
     assert verdict.counts["transactions"] == verdict.counts["committed"] == SMALL.transactions
@@ -94,6 +104,27 @@ def _is_told(spark: SparkSession, folder: Path, partial: Mapping[str, Any]) -> N
     assert offsets == sorted(offsets)
     assert {line.split()[2] for line in lines} >= {"b1", "b2", "b3"}
     assert {line.split()[3] for line in lines} >= {"enqueue", "dequeue", "prepare", "commit", "apply", "told"}
+
+
+def test_what_is_lost_or_said_twice_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    verdict = audit(spark, side_by_side(spark, APART), tmp_path)
+    assert verdict.word == VIOLATED, verdict
+    found = defaultdict(set)
+    for row in spark.read.parquet(str(tmp_path / "violations")).collect():
+        found[row["founding"]].add((row["promise"], row["kind"]))
+    for name in APART:
+        wanted = PLANTS[name]
+        assert (wanted.promise, wanted.kind) in found[name], (name, found)
+        assert {kind for _, kind in found[name]} <= {wanted.kind, *wanted.elsewhere}, (name, found)
+
+
+def test_missing_evidence_is_no_proof_and_no_violation(spark: SparkSession, tmp_path: Path) -> None:
+    verdict = audit(spark, side_by_side(spark, EVIDENCE), tmp_path)
+    assert verdict.word == INCOMPLETE, verdict
+    for name in EVIDENCE:
+        said = [each for each in verdict.problems if each.startswith(f"{name}.")]
+        assert any(PLANTS[name].text in each for each in said), (name, verdict.problems)
+    assert len(verdict.problems) < 2 * len(EVIDENCE)
 
 
 def test_a_feed_that_says_nothing_of_clients_is_no_proof() -> None:

@@ -39,6 +39,15 @@ def test_what_came_by_a_catch_up_is_not_held_by_the_log() -> None:
     assert [(each.began, each.end, each.applied) for each in found.reaches] == [(0, 90, 0), (60, 90, 80)]
 
 
+def test_each_life_of_a_data_directory_holds_what_it_got_itself() -> None:
+    """b2's directory was replaced when it had 60 records; a catch-up brought the new one what stands up to 80."""
+    second = EpochLog(founding="f", broker="b2", epoch=1, life=1, first=81, last=90, base=80, applied=85)
+    found = choose([epoch("b1", 1, 1, 90), epoch("b2", 1, 1, 60, applied=50), second], [])
+    lives = [(each.broker, each.life, each.number) for each in found.reaches]
+    assert lives == [("b1", 0, 0), ("b2", 0, 1), ("b2", 1, 2)]
+    assert [(each.began, each.end, each.applied) for each in found.reaches[1:]] == [(0, 60, 50), (80, 90, 85)]
+
+
 def test_a_missing_way_back_is_a_problem_and_condemns_nothing() -> None:
     found = choose([epoch("b1", 1, 1, 100), epoch("b1", 3, 101, 120)], [])
     assert found.problems == ("no feed shows which record epoch 3 follows",)

@@ -89,3 +89,4 @@ def test_a_directory_that_was_replaced_begins_a_new_life() -> None:
         ("b1", "j1-bb"),
         ("b1", "p5-1"),
     ]
+    assert found.lives == {("b1", "j1-bb"): 1}
