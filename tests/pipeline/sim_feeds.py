@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ def write(wanted: Wanted) -> Written:
     """Run it."""
     with mutated(wanted.mutation):
         cluster = SimCluster(wanted.seed)
-        feed = SimFeed(cluster, FeedFiles(wanted.folder / "feed").take)
+        feed = SimFeed(cluster, FeedFiles(wanted.folder / "feed").take, anew=True)
         result: SeedResult = run_cluster(cluster)
         feed.finish()
     if result.held:
@@ -80,38 +80,50 @@ def write_found(wanted: Wanted) -> Written | None:
     return write(attrs.evolve(wanted, seed=found.seed)) if found.seed is not None else None
 
 
-_BROKERS = ("broker", "primary", "backup", "peer", "successor")
+_NAMES = ("broker", "primary", "backup", "peer", "successor", "name")
 
 
-def merge(folders: Iterable[Path], out: Path) -> Path:
-    """Feeds of several runs as one feed in ``out``: an audit costs seconds, whatever it reads.
+def merge(folders: Sequence[Path], out: Path) -> Path:
+    """Feeds and clients' logs of several runs as one in ``out``: an audit costs seconds, whatever it reads.
 
-    Each run is a founding of its own, by a random number of its own. Its brokers get the run's name before theirs.
+    Each run is a founding of its own, by a random number of its own. Its brokers, clients and transactions get the run's name
+    before theirs.
     """
-    (out / "feed").mkdir(parents=True)
-    for folder in folders:
-        for file in sorted((folder / "feed").glob("*.jsonl")):
-            with (out / "feed" / f"{folder.name}.{file.name}").open("w") as merged:
-                merged.writelines(json.dumps(_renamed(json.loads(line), folder.name)) + "\n" for line in file.open())
+    for kind, renamed in (("feed", _renamed), ("clients", _renamed_line)):
+        (out / kind).mkdir(parents=True)
+        for folder in folders:
+            for file in sorted((folder / kind).glob("*.jsonl")):
+                with (out / kind / f"{folder.name}.{file.name}").open("w") as merged, file.open() as lines:
+                    merged.writelines(json.dumps(renamed(json.loads(line), folder.name)) + "\n" for line in lines)
     return out
 
 
 def _renamed(event: dict[str, Any], run: str) -> dict[str, Any]:
-    for name in _BROKERS:
+    """An event of a feed."""
+    for name in _NAMES:
         if event.get(name):
             event[name] = f"{run}.{event[name]}"
     if event.get("members"):
         event["members"] = ",".join(f"{run}.{each}" for each in event["members"].split(","))
+    if event.get("tx"):
+        founding, _, number = event["tx"].rpartition("/")
+        event["tx"] = f"{founding}/{run}.{number}"
     return event | {"group": "merged"}
 
 
-def audited(spark: SparkSession, folder: Path, *, clients: bool = False) -> Verdict:
-    """What the audit says."""
+def _renamed_line(line: dict[str, Any], run: str) -> dict[str, Any]:
+    """A line of a client's log."""
+    return line | {name: f"{run}.{line[name]}" for name in ("client", "tx", "question") if line.get(name)}
+
+
+def audited(spark: SparkSession, folder: Path) -> Verdict:
+    """What the audit says of the feed in ``folder``, and of the clients' logs beside it if there are any."""
     from understudy.pipeline.audit import Audit
     from understudy.pipeline.client_logs import read_client_logs
     from understudy.pipeline.feed_source import read_files
 
-    lines = read_client_logs(spark, folder / "clients") if clients else None
+    clients = folder / "clients"
+    lines = read_client_logs(spark, clients) if clients.is_dir() else None
     feed = read_files(spark, [folder / "feed"]).persist()
     try:
         return Audit(spark=spark, feed=feed, where=str(folder), out=str(folder / "violations"), clients=lines).run()
@@ -153,7 +165,7 @@ def _runs(options: argparse.Namespace) -> Iterator[Written]:
     for first in range(0, len(written), options.batch):
         some = written[first : first + options.batch]
         name = f"seeds-{some[0].seed}-{some[-1].seed}"
-        merge((one.folder for one in some if one.held), folder / name)
+        merge([one.folder for one in some], folder / name)
         yield attrs.evolve(some[0], folder=folder / name)
 
 

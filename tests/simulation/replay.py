@@ -36,7 +36,7 @@ def replay(
     else:
         drawn = Knobs.draw(seed)
         cluster = SimCluster(seed, knobs=drawn.fixed(fixed) if fixed is not None else drawn, keep_story=trace)
-        written = SimFeed(cluster, FeedFiles(feed).take) if feed is not None else None
+        written = SimFeed(cluster, FeedFiles(feed).take, anew=True) if feed is not None else None
         result = run_cluster(cluster)
         if written is not None:
             written.finish()

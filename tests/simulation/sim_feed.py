@@ -31,12 +31,17 @@ class SimFeed:
     """Reads journals and facts of all brokers of ``cluster``; ``take`` is given the broker and its next events.
 
     The facts are those of detail "messages".
+
+    Args:
+        anew: a data directory that was replaced gets a reader of its own, as a new broker would. Else the reader of the old
+            one goes on in the new one, and says that there is a gap.
     """
 
-    def __init__(self, cluster: SimCluster, take: Callable[[str, list[Event]], None]) -> None:
+    def __init__(self, cluster: SimCluster, take: Callable[[str, list[Event]], None], *, anew: bool = False) -> None:
         self._nodes = list(cluster.nodes.values())
         self._take = take
-        self._cursors: dict[str, bytes | None] = {}
+        self._anew = anew
+        self._cursors: dict[str | Path, bytes | None] = {}
         self._fact_cursors: dict[Path, bytes | None] = {}
         self._folder = TemporaryDirectory(prefix="understudy-facts-")
         self.resumed = 0
@@ -47,9 +52,10 @@ class SimFeed:
     def read(self, node: SimNode) -> None:
         """What ``node`` has written since the last time."""
         assert node.facts is not None
-        cursor = self._cursors.get(node.name)
+        directory = node.facts.directory  # another one after each loss
+        journal = directory if self._anew else node.name
+        cursor = self._cursors.get(journal)
         reader = FeedReader(node.storage, cursor)
-        directory = node.facts.directory
         facts = FactReader(directory, self._fact_cursors.get(directory))
         self.resumed += cursor is not None
         with closing(facts):
@@ -58,7 +64,7 @@ class SimFeed:
             self._fact_cursors[directory] = facts.cursor()
         with suppress(NoJournalError):
             reader.find_damage()
-        self._cursors[node.name] = reader.cursor()
+        self._cursors[journal] = reader.cursor()
 
     def finish(self) -> None:
         """The run is over."""
