@@ -148,8 +148,11 @@ class Audit:
         yield "messages: what came of each", [rule(suspects) for rule in invariants.OF_MESSAGES]
         suspects.unpersist()
         if self.clients is not None:
-            pairs = client_logs.matched(client_logs.client_transactions(self.clients), table, "--clients")
-            yield "the clients' logs", [rule(pairs) for rule in client_logs.OF_CLIENTS]
+            pairs = client_logs.matched(client_logs.client_transactions(self.clients), table).persist()
+            client_logs.require_one_run(pairs, "--clients")
+            rows = client_logs.with_deleted(pairs, self.feed)
+            yield "the clients' logs", [rule(rows) for rule in client_logs.OF_CLIENTS]
+            pairs.unpersist()
 
     def _write(self, found: list[DataFrame], *, first: bool) -> None:
         rows = reduce(DataFrame.unionByName, found)

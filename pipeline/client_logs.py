@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline.errors import ClientLogError
@@ -48,9 +48,13 @@ def read_client_logs(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def client_transactions(lines: DataFrame) -> DataFrame:
-    """A row a transaction: tx, client, what it did and was told; ``name``: what the brokers call it, "" if they were told none."""
+    """A row a transaction: tx, client, what it did and was told; ``queues`` to which it has sent.
+
+    ``name`` is what the brokers call it, "" if they were told no name.
+    """
     event, outcome = F.col("event"), F.col("outcome")
     size = F.coalesce(F.size("messages"), F.lit(0))
+    queues = F.transform("messages", lambda message: message["queue"])
     return (
         lines.filter(F.coalesce(F.col("tx"), F.lit("")) != "")
         .groupBy("tx")
@@ -64,16 +68,13 @@ def client_transactions(lines: DataFrame) -> DataFrame:
             F.bool_or((event == "rolled_back") | ((event == "resolved") & (outcome == "rolled back"))).alias("not_ok"),
             F.bool_or(event == "unknown").alias("unknown"),
             F.bool_or(event == "resolved").alias("resolved"),
+            F.array_distinct(F.flatten(F.collect_list(F.when(event == "sent", queues)))).alias("queues"),
         )
     )
 
 
-def matched(clients: DataFrame, transactions: DataFrame, where: str) -> DataFrame:
-    """``clients`` with what the group's log has of each: ``log_tx``, ``committed``, ``rolled_back``, ``came``, ``left``.
-
-    Raises:
-        ClientLogError: the log knows none of the names under which clients have committed: it is another run.
-    """
+def matched(clients: DataFrame, transactions: DataFrame) -> DataFrame:
+    """``clients`` with what the group's log has of each: ``log_tx``, ``committed``, ``rolled_back``, ``came``, ``left``."""
     of_log = transactions.select(
         "founding",
         F.col("tx").alias("log_tx"),
@@ -86,15 +87,36 @@ def matched(clients: DataFrame, transactions: DataFrame, where: str) -> DataFram
     by_name = of_log.filter("log_name <> ''").withColumn("name", F.col("log_name"))
     by_id = of_log.withColumn("name", F.substring_index("log_tx", "/", -1))
     known = by_name.unionByName(by_id)
-    found = clients.filter("name <> ''").join(known, "name", "left")
-    row = found.agg(
+    return clients.filter("name <> ''").join(known, "name", "left")
+
+
+def require_one_run(pairs: DataFrame, where: str) -> None:
+    """See whether these are logs of the run of which the feed is.
+
+    Raises:
+        ClientLogError: the log knows none of the names under which clients have committed: it is another run.
+    """
+    row = pairs.agg(
         F.count_if(F.col("ok")).alias("ok"), F.count_if(F.col("ok") & F.col("log_tx").isNotNull()).alias("known")
     ).collect()[0]
     if row["ok"] and not row["known"]:
         raise ClientLogError(
             f"{where}: the feed knows none of the {row['ok']} transactions that these clients have committed: logs of another run"
         )
-    return found
+
+
+def with_deleted(pairs: DataFrame, feed: DataFrame) -> DataFrame:
+    """``pairs`` with ``deleted``: a queue to which it has sent was deleted at some time.
+
+    Args:
+        pairs: of `matched`.
+        feed: events.
+    """
+    gone = feed.filter((F.col("event") == "delete") & (F.col("what") == "queue")).select("founding", "queue")
+    sent = pairs.filter(_lacks()).select("founding", "tx", F.explode("queues").alias("queue"))
+    touched = sent.join(gone.distinct(), ["founding", "queue"]).select("founding", "tx").distinct()
+    found = pairs.join(touched.withColumn("deleted", F.lit(True)), ["founding", "tx"], "left")
+    return found.withColumn("deleted", F.coalesce("deleted", F.lit(False)))
 
 
 # -- rules ------------------------------------------------------------------------------------------------------------
@@ -124,8 +146,12 @@ def client_unresolved(pairs: DataFrame) -> DataFrame:
 
 
 def client_partial(pairs: DataFrame) -> DataFrame:
-    """A committed transaction brings and takes at least as many messages as its client has sent and acknowledged in it."""
-    found = pairs.filter(F.col("committed") & ((F.col("came") < F.col("sent")) | (F.col("left") < F.col("taken"))))
+    """A committed transaction brings and takes at least as many messages as its client has sent and acknowledged in it.
+
+    What was sent to a queue that is deleted comes to nothing, and the rest of its transaction commits. So no number is known of a
+    transaction that has sent to such a queue.
+    """
+    found = pairs.filter(_lacks() & ~F.col("deleted"))
     text = F.format_string(
         "client %s sent %d messages and took %d in %s; in the log %d come and %d leave",
         "client",
@@ -136,6 +162,10 @@ def client_partial(pairs: DataFrame) -> DataFrame:
         "left",
     )
     return violations(found, "G1", "client_partial", text)
+
+
+def _lacks() -> Column:
+    return F.col("committed") & ((F.col("came") < F.col("sent")) | (F.col("left") < F.col("taken")))
 
 
 OF_CLIENTS: Final = (client_committed, client_rolled_back, client_unresolved, client_partial)

@@ -80,7 +80,7 @@ def write_found(wanted: Wanted) -> Written | None:
     return write(attrs.evolve(wanted, seed=found.seed)) if found.seed is not None else None
 
 
-_NAMES = ("broker", "primary", "backup", "peer", "successor", "name")
+_NAMES = ("broker", "primary", "backup", "peer", "successor", "name", "queue")
 
 
 def merge(folders: Sequence[Path], out: Path) -> Path:
@@ -113,6 +113,8 @@ def _renamed(event: dict[str, Any], run: str) -> dict[str, Any]:
 
 def _renamed_line(line: dict[str, Any], run: str) -> dict[str, Any]:
     """A line of a client's log."""
+    for message in line.get("messages", ()):
+        message["queue"] = f"{run}.{message['queue']}"
     return line | {name: f"{run}.{line[name]}" for name in ("client", "tx", "question") if line.get(name)}
 
 

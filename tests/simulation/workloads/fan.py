@@ -64,12 +64,13 @@ class Fan(Bank):
     def _publish(self, transaction: ClientTransaction, number: int, passing: str) -> None:
         client, rng = self.client, self.rng
         stamp = f"#{transaction.label}/{number}"
-        transaction.produced[stamp] = LASTING
+        direct = bool(passing) and number == 0
+        transaction.produced[stamp] = passing if direct else LASTING
         fields: dict[str, Any] = {"headers": {NAME_HEADER: transaction.question}} if self.names else {}
         if rng.random() < 0.3:
             fields["expiration"] = str(rng.randrange(100, 3_000))
         properties = encode_properties(delivery_mode=rng.choice((1, 2, 2)), **fields)
-        if passing and number == 0:
+        if direct:
             client.publish("", passing, properties, padded(stamp, 5))
         else:
             client.publish(EXCHANGE, "", properties, padded(stamp, rng.randrange(40)))
