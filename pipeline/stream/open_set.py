@@ -22,8 +22,14 @@ OPEN_TYPES: Final = {
     "xid": "string",
     **dict.fromkeys(("told_open", "told_doubt"), "boolean"),
 }
-BROKER_TYPES: Final = {"group": "string", "broker": "string", "seen_ms": "bigint", "led_epoch": "bigint"}
-"""``led_epoch``: the newest epoch of which this broker's feed, or another's, says that this broker leads it; -1: none."""
+BROKER_TYPES: Final = {
+    **dict.fromkeys(("group", "founding", "broker"), "string"),
+    **dict.fromkeys(("seen_ms", "led_epoch", "led_ms"), "bigint"),
+}
+"""``led_epoch``: the newest epoch of which this broker's feed, or another's, says that this broker leads it; -1: none.
+
+``led_ms``: when it began, by that broker's clock. A group that is founded anew counts its epochs from 1 again.
+"""
 ENDS: Final = ("commit", "rollback", "dtx_rollback")
 BEGINS_ANEW: Final = ("catch_up", "let_go")
 _KEY: Final = ["group", "founding", "tx", "broker"]
@@ -113,28 +119,37 @@ def _with_branches(rows: DataFrame, batch: DataFrame) -> DataFrame:
 
 
 def next_brokers(before: DataFrame, batch: DataFrame) -> DataFrame:
-    """When each broker was heard of last, by its own clock, and which epoch it leads; of `BROKER_TYPES`."""
+    """When each broker was heard of last, by its own clock, and which epoch it leads, of each founding; of `BROKER_TYPES`."""
     heard = batch.where(F.col("at_ms") > 0).select(
-        "group", "broker", F.col("at_ms").alias("seen_ms"), F.lit(-1).cast("long").alias("led_epoch")
+        *("group", "founding", "broker"),
+        F.col("at_ms").alias("seen_ms"),
+        F.lit(-1).cast("long").alias("led_epoch"),
+        F.lit(0).cast("long").alias("led_ms"),
     )
     leads = batch.where(F.col("event") == "epoch").select(
-        "group",
+        *("group", "founding"),
         F.col("primary").alias("broker"),
         F.lit(0).cast("long").alias("seen_ms"),
         F.col("epoch").alias("led_epoch"),
+        F.col("primary_ms").alias("led_ms"),
     )
     rows = before.unionByName(heard).unionByName(leads)
-    return rows.groupBy("group", "broker").agg(F.max("seen_ms").alias("seen_ms"), F.max("led_epoch").alias("led_epoch"))
+    highest = (F.max(name).alias(name) for name in ("seen_ms", "led_epoch", "led_ms"))
+    return rows.groupBy("group", "founding", "broker").agg(*highest)
 
 
 def leaders(brokers: DataFrame) -> DataFrame:
-    """A row per ``group``: its present primary as ``broker``, and ``now_ms``, the newest time that the primary's feed tells.
+    """A row per ``group``: its ``founding``, its primary as ``broker``, and ``now_ms``, the newest time that its feed tells.
 
-    Before any epoch is known, the broker that was heard of last stands for the primary.
+    The present founding is that of which an epoch began last; its primary has the newest epoch. Before any epoch is known, the
+    broker that was heard of last stands for the primary.
     """
-    newest = Window.partitionBy("group").orderBy(F.desc("led_epoch"), F.desc("seen_ms"), "broker")
-    first = brokers.withColumn("place", F.row_number().over(newest)).where(F.col("place") == 1)
-    return first.select("group", "broker", F.col("seen_ms").alias("now_ms"))
+    founded = F.max("led_ms").over(Window.partitionBy("group", "founding"))
+    newest = Window.partitionBy("group").orderBy(
+        F.desc("founded"), F.desc("founding"), F.desc("led_epoch"), F.desc("seen_ms"), "broker"
+    )
+    first = brokers.withColumn("founded", founded).withColumn("place", F.row_number().over(newest))
+    return first.where(F.col("place") == 1).select("group", "founding", "broker", F.col("seen_ms").alias("now_ms"))
 
 
 def aged(open_set: DataFrame, brokers: DataFrame) -> DataFrame:
@@ -142,7 +157,7 @@ def aged(open_set: DataFrame, brokers: DataFrame) -> DataFrame:
 
     Ages depend on the feed alone, so that a batch that runs again gives the same.
     """
-    led = open_set.join(F.broadcast(leaders(brokers)), ["group", "broker"])
+    led = open_set.join(F.broadcast(leaders(brokers)), ["group", "founding", "broker"])
     return led.withColumns(
         {
             "open_ms": _since("opened_ms"),
@@ -164,7 +179,7 @@ def gauge(ages: DataFrame, brokers: DataFrame) -> DataFrame:
         F.count("prepared_ms").alias("in_doubt"),
         F.max("in_doubt_ms").alias("oldest_in_doubt_ms"),
     )
-    return leaders(brokers).join(counted, "group", "left").fillna(0)
+    return leaders(brokers).drop("founding").join(counted, "group", "left").fillna(0)
 
 
 def with_told(open_set: DataFrame, told: DataFrame) -> DataFrame:

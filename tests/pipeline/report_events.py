@@ -17,10 +17,15 @@ BEGAN_MS = 1_700_000_000_000
 
 
 class Told:
-    """Gathers events; numbers them within their incarnation. Times are milliseconds from `BEGAN_MS`."""
+    """Gathers events; numbers them within their incarnation. Times are milliseconds from `BEGAN_MS`.
+
+    Attributes:
+        founding: of the events that are told next.
+    """
 
     def __init__(self, group: str = "g") -> None:
         self.group = group
+        self.founding = FOUNDING
         self.events: list[Event] = []
         self._numbers: dict[tuple[str, str], int] = defaultdict(int)
 
@@ -42,7 +47,7 @@ class Told:
             kind(
                 schema=SCHEMA_VERSION,
                 group=self.group,
-                founding=FOUNDING,
+                founding=self.founding,
                 broker=broker,
                 incarnation=incarnation,
                 seq=self._numbers[broker, incarnation],

@@ -108,6 +108,25 @@ def test_ages_are_those_of_the_primary(
     )  # fmt: skip
 
 
+def test_a_group_that_is_founded_anew_has_another_primary(
+    batch: Callable[[Told], DataFrame], nothing: DataFrame, spark: SparkSession
+) -> None:
+    """Its epochs begin with 1 again. What was open in the old group is open nowhere."""
+    told = Told()
+    told.everywhere("epoch", "b1 b2", 0, 70, 9, primary="b2", primary_ms=0)
+    told.everywhere("open", "b1 b2", 1000, 71, 9, tx="f0/9.1")
+    told.founding = "f1"
+    told.everywhere("epoch", "b1 b2", 5000, 1, 1, primary="b1", primary_ms=5000)
+    told.everywhere("open", "b1 b2", 6000, 2, 1, tx="f1/1.1")
+    told.say("applied", "b1", 9000, upto=1, stable=1)
+    events = batch(told)
+    brokers = open_set.next_brokers(literal_table(spark, [], open_set.BROKER_TYPES), events)
+    ages = open_set.aged(open_set.next_open(nothing, events), brokers)
+    assert [(row["tx"], row["broker"], row["open_ms"]) for row in ages.collect()] == [("f1/1.1", "b1", 3000)]
+    (row,) = open_set.gauge(ages, brokers).collect()
+    assert (row["broker"], row["open"], row["oldest_open_ms"]) == ("b1", 1, 3000)
+
+
 # -- alerts -----------------------------------------------------------------------------------------------------------
 
 
