@@ -121,7 +121,7 @@ def choose(logs: Iterable[EpochLog], befores: Iterable[Before]) -> ChosenLog:
             {epoch: each for (of, epoch), each in before.items() if of == founding},
         )
         kept |= {(founding, epoch): offset for epoch, offset in found.items()}
-        problems += [f"no feed shows which record epoch {epoch} follows" for epoch in missing]
+        problems += [f"no feed shows which record epoch {epoch} of founding {founding} follows" for epoch in missing]
     for each in logs:  # an epoch in which a broker has appended nothing: it has all that is known
         kept.setdefault((each.founding, each.epoch), NEVER_ENDS)
     return ChosenLog(kept=kept, starts=starts, reaches=tuple(_reaches(logs, kept)), problems=tuple(problems))

@@ -50,7 +50,7 @@ def test_each_life_of_a_data_directory_holds_what_it_got_itself() -> None:
 
 def test_a_missing_way_back_is_a_problem_and_condemns_nothing() -> None:
     found = choose([epoch("b1", 1, 1, 100), epoch("b1", 3, 101, 120)], [])
-    assert found.problems == ("no feed shows which record epoch 3 follows",)
+    assert found.problems == ("no feed shows which record epoch 3 of founding f follows",)
     assert found.kept["f", 1] == 100
 
 
