@@ -19,16 +19,20 @@ PLAIN = "plain"
 
 
 def write_client_logs(cluster: SimCluster, folder: Path) -> None:
-    """One log a client, from the books at the end of a run; ``folder`` is made if it is missing."""
+    """One log a client, from the books at the end of a run; ``folder`` is made if it is missing.
+
+    Messages of a transaction are those for kept queues: some workloads make transient ones, or send to what may be gone.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    history = cluster.accounts.case(kept_queues(cluster.knobs)).history
+    kept = frozenset(kept_queues(cluster.knobs))
+    history = cluster.accounts.case(kept).history
     by_client: dict[str, list[Transaction]] = defaultdict(list)
     for transaction in history.transactions.values():
         by_client[transaction.client].append(transaction)
     for client, transactions in by_client.items():
         with _log(folder, client) as log:
             for transaction in transactions:
-                _write(log, transaction, cluster.ledger.transactions[transaction.name])
+                _write(log, transaction, cluster.ledger.transactions[transaction.name], kept)
     with _log(folder, PLAIN) as log:
         _write_plain(log, history)
 
@@ -39,10 +43,10 @@ def _log(folder: Path, client: str) -> ClientLog:
     return ClientLog(path, client, clock=lambda: 0.0)
 
 
-def _write(log: ClientLog, transaction: Transaction, entered: ClientTransaction) -> None:
+def _write(log: ClientLog, transaction: Transaction, entered: ClientTransaction, kept: frozenset[str]) -> None:
     name = transaction.name
     log.began(name, question=None if transaction.question == name else transaction.question)
-    log.sent(transaction.makes, name)
+    log.sent([each for each in transaction.makes if each.queue in kept], name)
     log.acknowledged(transaction.takes, name)
     if entered.committing:
         log.commit_sent(name)
