@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import sys
 import time
 from collections import Counter, defaultdict
@@ -86,6 +87,7 @@ def merge(folders: Sequence[Path], out: Path) -> Path:
 
     Whatever has a name in a run (founding, broker, transaction, queue, client) gets the run's name before its own.
     """
+    shutil.rmtree(out, ignore_errors=True)
     for kind, renamed in (("feed", _renamed), ("clients", _renamed_line)):
         (out / kind).mkdir(parents=True)
         for folder in folders:

@@ -17,6 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from tests.simulation.sim_client_logs import write_client_logs
 from tests.simulation.sim_feed import FeedFiles, SimFeed
 from tests.simulation.sweep import cores, over_processes
 from tests.simulation.unheeded import unheeded
+from understudy.broker.log.segment import JournalDamagedError
 
 
 @attrs.frozen
@@ -65,8 +67,17 @@ class MutatedRun:
 
 
 def write_found(wanted: Wanted) -> MutatedRun | None:
-    """Find the bug, and write the whole run as a feed; None if no seed finds it."""
-    found = look_for(Task(wanted.name, wanted.start))
+    """Find the bug, and write the whole run as a feed; None if no seed finds it.
+
+    What was found is kept beside the feed: a search takes up to 200 runs, and is made once.
+    """
+    known = wanted.folder / "found.json"
+    if known.exists():
+        found = Found(**json.loads(known.read_text()))
+    else:
+        found = look_for(Task(wanted.name, wanted.start))
+        wanted.folder.mkdir(parents=True, exist_ok=True)
+        known.write_text(json.dumps(attrs.asdict(found)))
     return write_mutated(found, wanted.folder) if found.seed is not None else None
 
 
@@ -77,7 +88,8 @@ def write_mutated(found: Found, folder: Path) -> MutatedRun:
         cluster = SimCluster(found.seed)
         feed = SimFeed(cluster, FeedFiles(folder / "feed").take, anew=True)
         result = run_cluster(cluster)
-        feed.finish()
+        with suppress(JournalDamagedError):  # a bug may damage a journal: the feed ends there
+            feed.finish()
     assert complaints.first is not None or not result.held, (
         f"{found.name}: seed {found.seed} finds it, and then does not"
     )

@@ -1,8 +1,8 @@
 """Checkers whose complaints are not heeded: a run with a known bug goes on to its end, as one of the product would.
 
-Checkers only look, so a run is the same with them and without, up to the moment in which one of them raises. With this in
-force they do not raise into the run. A checker that has complained once may have lost the thread: whatever it raises
-afterwards is passed over, too. A client that sees a broken promise itself still ends the run.
+Checkers only look, so a run is the same with them and without. With this in force they do not raise into the run. After the
+first complaint they are not asked any more: they may have lost the thread, and would say the same at each event. A client that
+sees a broken promise itself still ends the run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from typing import Any, Final
 
 from tests.simulation.checkers import Checkers
 from tests.simulation.checkers.chosen_log import ChosenLog
@@ -20,7 +20,7 @@ from tests.simulation.checkers.replicas import Replicas
 from tests.simulation.checkers.restart import Restart
 from tests.simulation.ledger import Violation
 
-_HOOKS = (
+_HOOKS: Final = (
     (Checkers, ("opened", "leaving", "after_event", "shown", "sent", "store_changed", "said")),
     (ChosenLog, ("stable_at", "batch")),
     (Levels, ("holds_the_log_alone",)),
@@ -29,6 +29,8 @@ _HOOKS = (
     (Restart, ("check",)),
 )
 """Where the simulator calls checkers: their own calls of each other are within."""
+_ASKED_ON: Final = frozenset({"opened", "said"})
+"""What also serves the run itself: clients learn here which outcomes may be forgotten."""
 
 
 class Complaints:
@@ -46,6 +48,8 @@ class Complaints:
 
         @wraps(hook)
         def call(*args: Any, **options: Any) -> Any:
+            if self.first is not None and hook.__name__ not in _ASKED_ON:
+                return None
             try:
                 return hook(*args, **options)
             except Violation as complaint:
