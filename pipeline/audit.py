@@ -2,44 +2,35 @@
 
 It decides nothing itself: tables, rules and evidence are elsewhere, and this puts them in a row.
 
-The feed is read about ten times, each time few columns of it: Parquet gives just those. So JSON lines and Kafka are
-written once to Parquet in the work directory, and read from there. docs/pipeline.md, Sizing, lists the passes.
+What an audit of a small feed costs is how many jobs and plans there are, so there are few: one look at all events, one at
+batches if there were several epochs, one job for the table of transactions, one for all other tables. Rules are asked only of
+tables in which something is suspect (`audit_tables`). docs/pipeline.md, Sizing, lists the passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import reduce
 from typing import Any, Final
 
 import attrs
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline import client_logs, invariants
-from understudy.pipeline.chosen_log import ChosenLog
+from understudy.pipeline.audit_tables import Tables, keep
 from understudy.pipeline.feed_check import feed_errors
-from understudy.pipeline.feed_tables import (
-    Overview,
-    brokers,
-    chosen_log,
-    numbers,
-    overview,
-    positions,
-    with_lives,
-)
-from understudy.pipeline.invariants.durable import suspect, unproved
-from understudy.pipeline.message_table import messages, records_of_messages, references
-from understudy.pipeline.statements import arrivals, statements
-from understudy.pipeline.tx_table import placed, transactions
+from understudy.pipeline.feed_tables import Overview, chosen_log, overview, with_lives
+from understudy.pipeline.invariants.durable import unproved
+from understudy.pipeline.literal_table import values_table
+from understudy.pipeline.tx_table import names
 
 PROVED: Final = "PROVED"
 VIOLATED: Final = "VIOLATED"
 INCOMPLETE: Final = "INCOMPLETE"
 SHOWN: Final = 20
 """So many violations are told with their stories. All of them are in the table."""
-_FACTS: Final = ("tracker_add", "tracker_clear", "readiness", "admit", "link_down", "step_down", "role")
 _ABSENCES: Final = invariants.ABSENCES | client_logs.ABSENCES
 
 
@@ -70,9 +61,9 @@ class Audit:
 
     Args:
         spark: the session.
-        feed: of `feed_source`; rather Parquet.
+        feed: of `feed_source`; Parquet, or persisted: it is read several times.
         where: what to call it.
-        out: a directory, or an address, for the table of violations; it is made anew.
+        out: a directory, or an address, for the table of violations; it is made anew. "": it is not kept.
         clients: the lines of clients' logs; None: there are none.
         say: told what is being done.
     """
@@ -80,102 +71,77 @@ class Audit:
     spark: SparkSession
     feed: DataFrame
     where: str
-    out: str
+    out: str = ""
     clients: DataFrame | None = None
     say: Callable[[str], None] = lambda _: None
 
     def run(self) -> Verdict:
         """Raises: FeedError: the feed cannot be read; ClientLogError: the logs are of another run."""
-        with feed_errors(self.where):
+        with feed_errors(self.where), ExitStack() as kept:
             self.say("reading the feed: what it has, and what is missing")
-            look = self._overview()
+            look = self._overview(kept)
             self.feed = with_lives(self.feed, look.evidence.lives)
-            chosen = chosen_log(self.feed, look.evidence)
+            chosen = chosen_log(self.feed, look)
             self.say("transactions: what each broker has of them")
-            table, known, said = self._tables(chosen, look)
-            try:
-                counts = self._count(table) | {"events": look.events, **look.counts}
-                for number, (what, found) in enumerate(self._rules(table, known, said, chosen)):
-                    self.say(what)
-                    self._write(found, first=number == 0)
-                problems = [*look.evidence.problems, *chosen.problems, *_unproved(said), *untold(look)]
-            finally:
-                table.unpersist()
-                said.unpersist()
-        return self._verdict(counts, problems, len({each.broker for each in chosen.reaches}))
+            tables = Tables.of(self.spark, self.feed, look, chosen, kept)
+            counts = tables.count()
+            self.say("messages, the order of queues, what clients were told")
+            sizes = tables.sizes()
+            found = tables.found(transactions=counts.pop("suspect"), **sizes) + self._of_clients(tables, kept)
+            unproved = _unproved(tables.statements) if sizes["statements"] else []
+            problems = [*look.evidence.problems, *chosen.problems, *unproved, *untold(look)]
+            table = self._written(found, kept)
+            many = len({each.broker for each in chosen.reaches})
+            return _verdict(table, {"brokers": many, **counts, "events": look.events, **look.counts}, problems)
 
-    def _overview(self) -> Overview:
+    def _overview(self, kept: ExitStack) -> Overview:
         look = overview(self.feed, self.where)
         if look.repeats:
             self.say("some events are there twice: they are made distinct")
-            self.feed = self.feed.dropDuplicates(["broker", "incarnation", "seq"])
+            self.feed = keep(kept, self.feed.dropDuplicates(["broker", "incarnation", "seq"]))
             look = overview(self.feed, self.where)
         return look
 
-    def _tables(self, chosen: ChosenLog, look: Overview) -> tuple[DataFrame, DataFrame, DataFrame]:
-        """Transactions; events with their places; suspect statements."""
-        places = positions(self.spark, chosen)
-        known = placed(self.feed, places, numbers(self.spark, chosen))
-        table = transactions(known, brokers(self.spark, chosen))
-        said = suspect(statements(self.feed, places, chosen, look.evidence.ended_ms))
-        return table.persist(StorageLevel.DISK_ONLY), known, said.persist()
+    def _of_clients(self, tables: Tables, kept: ExitStack) -> list[DataFrame]:
+        if self.clients is None:
+            return []
+        self.say("the clients' logs")
+        named = tables.transactions.join(names(tables.known), ["founding", "tx"], "left")
+        pairs = keep(kept, client_logs.matched(client_logs.client_transactions(self.clients), named))
+        client_logs.require_one_run(pairs, "--clients")
+        rows = client_logs.with_deleted(pairs, self.feed)
+        return [rule(rows) for rule in client_logs.OF_CLIENTS]
 
-    @staticmethod
-    def _count(table: DataFrame) -> dict[str, int]:
-        row = table.agg(
-            F.count(F.lit(1)).alias("transactions"),
-            F.count_if("committed").alias("committed"),
-            F.count_if(F.col("rolled_back") & ~F.col("committed")).alias("rolled_back"),
-            F.count_if(F.col("branch").isNotNull() & ~F.col("committed") & ~F.col("rolled_back")).alias("in_doubt"),
-        ).collect()[0]
-        return {name: int(row[name]) for name in ("transactions", "committed", "rolled_back", "in_doubt")}
+    def _written(self, found: list[DataFrame], kept: ExitStack) -> DataFrame | None:
+        """The table of violations; None: there is none."""
+        if not found and not self.out:
+            return None
+        rows = reduce(DataFrame.unionByName, found) if found else values_table(self.spark, (), invariants.COLUMNS)
+        if not self.out:
+            return keep(kept, rows)
+        self.say("writing what was found")
+        rows.coalesce(1).write.mode("overwrite").parquet(self.out)
+        return self.spark.read.parquet(self.out) if found else None
 
-    def _rules(
-        self, table: DataFrame, known: DataFrame, said: DataFrame, chosen: ChosenLog
-    ) -> Iterator[tuple[str, list[DataFrame]]]:
-        """What is looked at, and what the rules find there."""
-        yield "transactions: the rules", [rule(table) for rule in invariants.OF_TRANSACTIONS]
-        few = self.feed.filter(F.col("event").isin("epoch", *_FACTS))
-        found = [rule(few.filter(F.col("event") == "epoch")) for rule in invariants.OF_EPOCHS]
-        yield (
-            "epochs, trackers, readiness",
-            found + [rule(few.filter(F.col("event") != "epoch")) for rule in invariants.OF_FACTS],
-        )
-        yield "what clients were told", [rule(said) for rule in invariants.OF_STATEMENTS]
-        of = references(chosen)
-        yield "the order of queues", [rule(arrivals(known, of)) for rule in invariants.OF_ARRIVALS]
-        suspects = invariants.suspect_messages(messages(records_of_messages(known, table, of))).persist()
-        yield "messages: what came of each", [rule(suspects) for rule in invariants.OF_MESSAGES]
-        suspects.unpersist()
-        if self.clients is not None:
-            pairs = client_logs.matched(client_logs.client_transactions(self.clients), table).persist()
-            client_logs.require_one_run(pairs, "--clients")
-            rows = client_logs.with_deleted(pairs, self.feed)
-            yield "the clients' logs", [rule(rows) for rule in client_logs.OF_CLIENTS]
-            pairs.unpersist()
 
-    def _write(self, found: list[DataFrame], *, first: bool) -> None:
-        rows = reduce(DataFrame.unionByName, found)
-        rows.repartition(1).write.mode("overwrite" if first else "append").parquet(self.out)
-
-    def _verdict(self, counts: dict[str, int], problems: Sequence[str], count: int) -> Verdict:
-        table = self.spark.read.parquet(self.out)
-        by_kind = {
-            (row["promise"], row["kind"]): int(row["n"])
-            for row in table.groupBy("promise", "kind").agg(F.count(F.lit(1)).alias("n")).collect()
-        }
-        suspected = {key: n for key, n in by_kind.items() if problems and key[1] in _ABSENCES}
-        certain = {key: n for key, n in by_kind.items() if key not in suspected}
-        word = VIOLATED if certain else INCOMPLETE if problems else PROVED
+def _verdict(table: DataFrame | None, counts: Mapping[str, int], problems: Sequence[str]) -> Verdict:
+    by_kind: dict[tuple[str, str], int] = {}
+    rows: list[Row] = []
+    if table is not None:
+        kinds = table.groupBy("promise", "kind").agg(F.count(F.lit(1)).alias("n"))
+        by_kind = {(row["promise"], row["kind"]): int(row["n"]) for row in kinds.collect()}
+    if by_kind and table is not None:
         rows = table.orderBy("promise", "kind", "offset", "tx", "broker", "id").limit(SHOWN).collect()
-        return Verdict(
-            word=word,
-            counts={"brokers": count, **counts},
-            violations=certain,
-            suspected=suspected,
-            problems=tuple(problems),
-            examples=[row.asDict() for row in rows],
-        )
+    suspected = {key: n for key, n in by_kind.items() if problems and key[1] in _ABSENCES}
+    certain = {key: n for key, n in by_kind.items() if key not in suspected}
+    return Verdict(
+        word=VIOLATED if certain else INCOMPLETE if problems else PROVED,
+        counts=counts,
+        violations=certain,
+        suspected=suspected,
+        problems=tuple(problems),
+        examples=[row.asDict() for row in rows],
+    )
 
 
 def _unproved(said: DataFrame) -> list[str]:

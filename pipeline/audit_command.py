@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from understudy.pipeline.errors import FeedError, PipelineError
-from understudy.pipeline.session import LOCAL, MEMORY, SHUFFLE_PARTITIONS, SessionSettings, is_submitted, open_session
+from understudy.pipeline.feed_size import estimated_events, is_small
+from understudy.pipeline.session import (
+    LOCAL,
+    MEMORY,
+    SHUFFLE_PARTITIONS,
+    SessionSettings,
+    is_submitted,
+    open_session,
+    small,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,10 +72,12 @@ def audit(
     """
     began_s = time.monotonic()
     settings = SessionSettings(name="understudy audit", master=master, memory=memory, shuffle_partitions=partitions)
+    if is_small(estimated_events(feed)):
+        settings = small(settings)
     try:
         with _working(work, master) as folder, _session(settings, feed, folder) as spark:
             events, where = _feed(spark, feed, kafka, folder)
-            verdict, stories = _audited(spark, events, where, clients, folder if out is None else out)
+            verdict, stories = _audited(spark, events, where, clients, out)
     except PipelineError as error:
         typer.echo(f"understudy: {error}", err=True)
         raise typer.Exit(UNREADABLE) from None
@@ -110,7 +121,7 @@ def _session(settings: SessionSettings, feed: list[str], folder: Path) -> Iterat
 
 
 def _feed(spark: SparkSession, feed: list[str], kafka: str, folder: Path) -> tuple[DataFrame, str]:
-    """The events, as Parquet, and what to call them."""
+    """The events, as Parquet or, if they are few, in memory; and what to call them."""
     from understudy.pipeline.feed_check import feed_errors  # noqa: PLC0415  # PySpark is an extra
     from understudy.pipeline.feed_source import PARQUET, read_files, read_kafka  # noqa: PLC0415  # as above
 
@@ -123,6 +134,8 @@ def _feed(spark: SparkSession, feed: list[str], kafka: str, folder: Path) -> tup
     events = read_kafka(spark, kafka, topics[0]) if topics else read_files(spark, feed)
     if not topics and all(name.endswith(PARQUET) for name in events.inputFiles()):
         return events, where
+    if is_small(estimated_events(feed)):
+        return events.persist(), where
     _say("converting to Parquet")
     staged = str(folder / "feed")
     with feed_errors(where):
@@ -131,17 +144,18 @@ def _feed(spark: SparkSession, feed: list[str], kafka: str, folder: Path) -> tup
 
 
 def _audited(
-    spark: SparkSession, events: DataFrame, where: str, clients: Path | None, out: Path
+    spark: SparkSession, events: DataFrame, where: str, clients: Path | None, out: Path | None
 ) -> tuple[Verdict, list[list[str]]]:
     from understudy.pipeline.audit import Audit  # noqa: PLC0415  # PySpark is an extra
     from understudy.pipeline.client_logs import read_client_logs  # noqa: PLC0415  # as above
     from understudy.pipeline.story import story  # noqa: PLC0415  # as above
 
     lines = read_client_logs(spark, clients) if clients is not None else None
-    table = str((out / "violations").absolute())
+    table = str((out / "violations").absolute()) if out is not None else ""
     job = Audit(spark=spark, feed=events, where=where, out=table, clients=lines, say=_say)
     verdict = job.run()
-    spark.read.parquet(table).write.mode("overwrite").json(str((out / "violations-json").absolute()))
+    if out is not None:
+        spark.read.parquet(table).write.mode("overwrite").json(str((out / "violations-json").absolute()))
     return verdict, [story(job.feed, each) for each in verdict.examples[:STORIES]]
 
 

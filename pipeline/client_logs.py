@@ -81,8 +81,8 @@ def matched(clients: DataFrame, transactions: DataFrame) -> DataFrame:
         F.col("name").alias("log_name"),
         "committed",
         "rolled_back",
-        F.array_max(F.transform("parts", lambda p: F.greatest(p["came"], p["given"]))).alias("came"),
-        F.array_max(F.transform("parts", lambda p: p["left"])).alias("left"),
+        "came",
+        "left",
     )
     by_name = of_log.filter("log_name <> ''").withColumn("name", F.col("log_name"))
     by_id = of_log.withColumn("name", F.substring_index("log_tx", "/", -1))

@@ -57,15 +57,26 @@ def check_feed(feed: DataFrame, where: str) -> FeedSummary:
 def summary_columns() -> list[Column]:
     """Aggregates that `raise_if_unreadable` reads; their size does not grow with the feed."""
     known = F.col("event").isin(*EVENT_NAMES)
-    broken = F.col(CORRUPT).isNotNull() | F.col("event").isNull() | F.col("schema").isNull()
     return [
         F.count(F.lit(1)).alias("events"),
         F.collect_set("group").alias("groups"),
         F.max("schema").alias("newest"),
         F.min(F.when(~known, F.col("event"))).alias("unknown"),
-        F.count_if(broken).alias("broken"),
-        F.min(F.when(broken, F.col(ORIGIN))).alias("broken_in"),
-        F.min(F.when(broken, F.substring(F.col(CORRUPT), 1, 120))).alias("broken_text"),
+        F.count_if(is_broken()).alias("broken"),
+        *broken_columns(),
+    ]
+
+
+def is_broken() -> Column:
+    """Whether a row is no event."""
+    return F.col(CORRUPT).isNotNull() | F.col("event").isNull() | F.col("schema").isNull()
+
+
+def broken_columns() -> list[Column]:
+    """Aggregates that say where the first row is that is no event, and what it holds."""
+    return [
+        F.min(F.when(is_broken(), F.col(ORIGIN))).alias("broken_in"),
+        F.min(F.when(is_broken(), F.substring(F.col(CORRUPT), 1, 120))).alias("broken_text"),
     ]
 
 

@@ -1,23 +1,25 @@
 """Small tables out of a large feed: its incarnations, epochs, cuts, and how far each broker holds the group's log.
 
-Each query is one aggregation over the feed. Its result has a row an incarnation, an epoch or a cut, so it comes to the
-driver, where `evidence` and `chosen_log` (pure Python) say what follows. That goes back as small tables, which are
-broadcast.
+Tallies of the feed (`feed_look`) are in the driver, where `evidence` and `chosen_log` (pure Python) say what follows. That
+goes back as small tables, which are broadcast.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
-from understudy.pipeline.chosen_log import Before, ChosenLog, EpochLog, choose, starts_of
-from understudy.pipeline.evidence import MASK, SEQ_BITS, Evidence, Incarnation, weigh
-from understudy.pipeline.feed_check import feed_errors, raise_if_unreadable, summary_columns
+from understudy.pipeline.chosen_log import Before, ChosenLog, choose, starts_of
+from understudy.pipeline.evidence import SEQ_BITS, Evidence, weigh
+from understudy.pipeline.feed_check import broken_columns, feed_errors, raise_if_unreadable
+from understudy.pipeline.feed_look import Tally, epoch_logs, gaps, incarnations, look_at, named
+from understudy.pipeline.feed_schema import EVENT_NAMES
+from understudy.pipeline.literal_table import values_table
 
 COUNTED: Final = ("enqueue", "prepare", "commit", "told", "confirm", "deliver")
 """Events whose number the audit states."""
@@ -33,6 +35,7 @@ class Overview:
         counts: by name, of `COUNTED`.
         evidence: see there.
         repeats: some events are there twice, as after a reader that was killed.
+        tallies: of `feed_look`.
     """
 
     group: str
@@ -40,6 +43,7 @@ class Overview:
     counts: Mapping[str, int]
     evidence: Evidence
     repeats: bool
+    tallies: Sequence[Tally] = ()
 
 
 def overview(feed: DataFrame, where: str) -> Overview:
@@ -48,126 +52,50 @@ def overview(feed: DataFrame, where: str) -> Overview:
     Raises:
         FeedError: it is no feed, or none that can be read (`feed_check`).
     """
-    numbered = F.when(F.col("event") != "gap", F.col("seq"))
-    low = numbered.bitwiseAND(F.lit(MASK))
-    at = F.when(F.col("at_ms") > 0, F.col("at_ms"))
-    segment = F.col("event") == "segment"
-    aggregated = feed.groupBy("broker", "incarnation").agg(
-        *summary_columns(),
-        F.count(numbered).alias("numbered"),
-        F.min(numbered).alias("first"),
-        F.max(numbered).alias("last"),
-        F.sum(numbered).alias("total"),
-        F.sum(low * low).alias("squares"),
-        F.max(F.when(segment, F.col("segment"))).alias("segment"),
-        F.max(F.when(segment, F.col("previous"))).alias("previous"),
-        F.max(F.when(segment, F.col("previous_events"))).alias("previous_events"),
-        F.min(at).alias("begun_ms"),
-        F.max(at).alias("ended_ms"),
-        F.sum(F.when(F.col("event") == "dropped", F.col("count"))).alias("dropped"),
-        F.collect_set(F.when(F.col("event") == "gap", F.col("reason"))).alias("gaps"),
-        F.collect_set(F.when(F.col("event") == "in_sync", F.col("members"))).alias("members"),
-        F.collect_set(F.when(F.col("event") == "epoch", F.col("primary"))).alias("primaries"),
-        *(F.count_if(F.col("event") == name).alias(f"n_{name}") for name in COUNTED),
-    )
     with feed_errors(where):
-        rows = aggregated.collect()
-    raise_if_unreadable(_merged(rows), where)
-    incarnations = [_incarnation(row) for row in rows if row["numbered"]]
-    gaps = [(row["broker"], reason) for row in rows for reason in row["gaps"]]
-    named = {each for row in rows for members in row["members"] for each in members.split(",")}
-    named |= {each for row in rows for each in row["primaries"]}
+        tallies = look_at(feed)
+        raise_if_unreadable(_summary(feed, tallies), where)
+    found = incarnations(tallies)
     return Overview(
-        group=rows[0]["groups"][0],
-        events=sum(row["events"] for row in rows),
-        counts={name: sum(row[f"n_{name}"] for row in rows) for name in COUNTED},
-        evidence=weigh(incarnations, gaps, named),
-        repeats=any(each.repeats for each in incarnations),
+        group=tallies[0].group or "",
+        events=sum(each.events for each in tallies),
+        counts={name: sum(each.events for each in tallies if each.event == name) for name in COUNTED},
+        evidence=weigh(found, gaps(tallies), named(tallies)),
+        repeats=any(each.repeats for each in found),
+        tallies=tallies,
     )
 
 
-def _merged(rows: list[Row]) -> Row:
-    """The `summary_columns` of all rows as of one."""
-
-    def first(name: str) -> str | None:
-        return min((row[name] for row in rows if row[name] is not None), default=None)
-
+def _summary(feed: DataFrame, tallies: Sequence[Tally]) -> Row:
+    """What `raise_if_unreadable` reads. The feed is looked at again only if something in it is broken."""
+    broken = sum(each.broken for each in tallies)
+    first = feed.agg(*broken_columns()).collect()[0] if broken else None
     return Row(
-        events=sum(row["events"] for row in rows),
-        groups=sorted({group for row in rows for group in row["groups"]}),
-        newest=max((row["newest"] for row in rows if row["newest"] is not None), default=0),
-        unknown=first("unknown"),
-        broken=sum(row["broken"] for row in rows),
-        broken_in=first("broken_in"),
-        broken_text=first("broken_text"),
+        events=sum(each.events for each in tallies),
+        groups=sorted({each.group for each in tallies if each.group is not None}),
+        newest=max((each.newest or 0 for each in tallies), default=0),
+        unknown=min((each.event for each in tallies if each.event and each.event not in EVENT_NAMES), default=None),
+        broken=broken,
+        broken_in=first["broken_in"] if first is not None else None,
+        broken_text=first["broken_text"] if first is not None else None,
     )
 
 
-def _incarnation(row: Row) -> Incarnation:
-    return Incarnation(
-        broker=row["broker"],
-        name=row["incarnation"],
-        events=row["numbered"],
-        first=row["first"],
-        last=row["last"],
-        total=row["total"],
-        squares=row["squares"],
-        segment=row["segment"] or 0,
-        previous=row["previous"] or "",
-        previous_events=row["previous_events"] or 0,
-        begun_ms=row["begun_ms"] or 0,
-        ended_ms=row["ended_ms"] or 0,
-        dropped=row["dropped"] or 0,
-    )
-
-
-def with_lives(feed: DataFrame, lives: Mapping[tuple[str, str], int]) -> DataFrame:
-    """``feed`` with ``life``: number of the data directory that an event is of; of facts, and of the first directory, 0.
-
-    Args:
-        feed: events.
-        lives: of `Evidence`.
-    """
-    if not lives:
-        return feed.withColumn("life", F.lit(0))
-    rows = [(broker, incarnation, life) for (broker, incarnation), life in lives.items()]
-    known = feed.sparkSession.createDataFrame(rows, "broker string, incarnation string, life int")
-    found = feed.join(F.broadcast(known), ["broker", "incarnation"], "left")
-    return found.withColumn("life", F.coalesce("life", F.lit(0)))
-
-
-def chosen_log(feed: DataFrame, evidence: Evidence) -> ChosenLog:
-    """The group's log, by two aggregations over batches, bases and positions.
-
-    Args:
-        feed: events, `with_lives`.
-        evidence: of the same feed.
-    """
-    append, base = F.col("event") == "append", (F.col("event") == "piece") & (F.col("what") == "base")
-    applied = (F.col("event") == "apply") & (F.col("tx") == "")
-    rows = (
-        feed.filter(append | base | applied)
-        .groupBy("founding", "broker", "life", "epoch")
-        .agg(
-            F.coalesce(F.min(F.when(append, F.col("first_offset"))), F.lit(0)).alias("first"),
-            F.coalesce(F.max(F.when(append, F.col("offset"))), F.lit(0)).alias("last"),
-            F.coalesce(F.max(F.when(base, F.col("offset"))), F.lit(0)).alias("base"),
-            F.coalesce(F.max(F.when(applied, F.col("offset"))), F.lit(0)).alias("applied"),
-        )
-        .collect()
-    )
-    logs = [EpochLog(**row.asDict()) for row in rows]
+def chosen_log(feed: DataFrame, look: Overview) -> ChosenLog:
+    """The group's log, by the tallies of batches, bases and positions; if it has several epochs, by a look at batches too."""
+    logs = epoch_logs(look.tallies, look.evidence.lives)
     starts = {key: start for key, start in starts_of(logs).items() if start > 1}
-    return choose(logs, _befores(feed, starts, evidence.ranks) if starts else ())
+    return choose(logs, _befores(feed, starts, look.evidence.ranks) if starts else ())
 
 
 def _befores(
     feed: DataFrame, starts: Mapping[tuple[str, int], int], ranks: Mapping[tuple[str, str], int]
 ) -> Iterable[Before]:
     """What each epoch follows: on a broker that has its first record, the record before that in the order of its journal."""
-    begins = feed.sparkSession.createDataFrame(
+    begins = values_table(
+        feed.sparkSession,
         [(founding, epoch, start) for (founding, epoch), start in starts.items()],
-        "founding string, begins long, start long",
+        {"founding": "string", "begins": "long", "start": "long"},
     )
     append, base = F.col("event") == "append", (F.col("event") == "piece") & (F.col("what") == "base")
     places = feed.filter(append | base).select(
@@ -196,15 +124,26 @@ def _befores(
             yield Before(founding, epoch, max(earlier)[1])
 
 
+def with_lives(feed: DataFrame, lives: Mapping[tuple[str, str], int]) -> DataFrame:
+    """``feed`` with ``life``: number of the data directory that an event is of; of facts, and of the first directory, 0.
+
+    Args:
+        feed: events.
+        lives: of `Evidence`.
+    """
+    if not lives:
+        return feed.withColumn("life", F.lit(0))
+    rows = [(broker, incarnation, life) for (broker, incarnation), life in lives.items()]
+    types = {"broker": "string", "incarnation": "string", "life": "int"}
+    known = values_table(feed.sparkSession, rows, types)
+    found = feed.join(F.broadcast(known), ["broker", "incarnation"], "left")
+    return found.withColumn("life", F.coalesce("life", F.lit(0)))
+
+
 def positions(spark: SparkSession, chosen: ChosenLog) -> DataFrame:
     """One row for each (founding, epoch): ``kept``, as in `chosen_log`, and ``begins``, the offset of its first record."""
-    return spark.createDataFrame(
-        [
-            (founding, epoch, kept, chosen.starts.get((founding, epoch), 0))
-            for (founding, epoch), kept in chosen.kept.items()
-        ],
-        "founding string, epoch long, kept long, begins long",
-    )
+    rows = [(*place, kept, chosen.starts.get(place, 0)) for place, kept in chosen.kept.items()]
+    return values_table(spark, rows, {"founding": "string", "epoch": "long", "kept": "long", "begins": "long"})
 
 
 def brokers(spark: SparkSession, chosen: ChosenLog) -> DataFrame:
@@ -212,14 +151,12 @@ def brokers(spark: SparkSession, chosen: ChosenLog) -> DataFrame:
     rows: dict[str, list[tuple[int, str, int, int, int]]] = defaultdict(list)
     for each in chosen.reaches:
         rows[each.founding].append((each.number, each.broker, each.began, each.end, each.applied))
-    return spark.createDataFrame(
-        [(founding, found, chosen.applied(founding)) for founding, found in rows.items()],
-        "founding string, brokers array<struct<number int, broker string, began long, end long, applied long>>,"
-        " all_applied long",
-    )
+    struct = "struct<number:int,broker:string,began:long,end:long,applied:long>"
+    types = {"founding": "string", "brokers": f"array<{struct}>", "all_applied": "long"}
+    return values_table(spark, [(founding, found, chosen.applied(founding)) for founding, found in rows.items()], types)
 
 
 def numbers(spark: SparkSession, chosen: ChosenLog) -> DataFrame:
     """One row for each broker and life: its number."""
     rows = sorted({(each.broker, each.life, each.number) for each in chosen.reaches})
-    return spark.createDataFrame(rows, "broker string, life int, number int")
+    return values_table(spark, rows, {"broker": "string", "life": "int", "number": "int"})

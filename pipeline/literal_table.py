@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,3 +24,36 @@ def literal_table(spark: SparkSession, rows: Iterable[Iterable[Any]], types: Map
     text = json.dumps([dict(zip(types, row, strict=True)) for row in rows])
     struct = ",".join(f"`{name}`:{kind}" for name, kind in types.items())
     return spark.range(1).select(F.inline(F.from_json(F.lit(text), f"array<struct<{struct}>>")))
+
+
+def values_table(spark: SparkSession, rows: Iterable[Sequence[Any]], types: Mapping[str, str]) -> DataFrame:
+    """The same for a side of a join: its rows are in the plan itself, so that it is broadcast without a job.
+
+    Args:
+        spark: the session.
+        rows: some hundreds; each has its values in the order of ``types``: None, truth values, numbers, texts, lists (arrays) and
+            tuples (structs, with fields in the order of the type).
+        types: Spark's type of each column.
+    """
+    names = ",".join(f"`{name}`" for name in types)
+    lines = [
+        ",".join(f"CAST({_literal(value)} AS {kind})" for value, kind in zip(row, types.values(), strict=True))
+        for row in rows
+    ]
+    if not lines:
+        nothing = ",".join(f"CAST(NULL AS {kind})" for kind in types.values())
+        return spark.sql(f"SELECT * FROM VALUES ({nothing}) AS t({names}) WHERE false")  # noqa: S608  # types are ours
+    return spark.sql(f"SELECT * FROM VALUES ({'),('.join(lines)}) AS t({names})")  # noqa: S608  # texts are in hexadecimal
+
+
+def _literal(value: Any) -> str:
+    """An expression of SQL. Names that a client or an operator chose are in hexadecimal, so they cannot end a literal."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        return f"CAST(X'{value.encode().hex()}' AS STRING)"
+    if isinstance(value, tuple):
+        return f"struct({','.join(_literal(each) for each in value)})"
+    if isinstance(value, list):
+        return f"array({','.join(_literal(each) for each in value)})"
+    return str(int(value)) if not isinstance(value, bool) else str(value)

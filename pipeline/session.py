@@ -3,6 +3,8 @@
 A command of ``understudy`` starts Spark in this process and in a Java process beside it. Under ``spark-submit`` that process is
 there already: master, memory and addresses are then those that spark-submit was given, and this module adds the rest.
 
+A small feed is set up for by `small`: what Spark compiles for a plan it runs once then.
+
 Shuffle partitions: Spark merges small ones by itself while it runs (adaptive execution), and never splits large ones of an
 aggregation. So the number is chosen for large feeds, and small feeds do not pay for it. docs/pipeline.md, Sizing.
 """
@@ -31,8 +33,17 @@ if TYPE_CHECKING:
 LOCAL: Final = "local[*]"
 MEMORY: Final = "4g"
 SHUFFLE_PARTITIONS: Final = 64
+SMALL_PARTITIONS: Final = 2
 JAVA_AT_LEAST: Final = 17
 LOOPBACK: Final = "127.0.0.1"
+UNCOMPILED: Final[Mapping[str, str]] = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""For small feeds: compiling plans, and planning anew between stages, would take most of the time."""
+QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""So would the optimising compiler of Java."""
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _MEMORY: Final = re.compile(r"[1-9]\d*[kmgt]", re.IGNORECASE)
@@ -89,6 +100,12 @@ def open_session(settings: SessionSettings) -> SparkSession:
         raise SessionError(f"Spark does not start on {settings.master}: {error}") from error
 
 
+def small(settings: SessionSettings) -> SessionSettings:
+    """``settings`` for a feed of some ten thousand events: its plans are not compiled, and have few tasks."""
+    few = min(settings.shuffle_partitions, SMALL_PARTITIONS)
+    return attrs.evolve(settings, java=QUICK_START, more={**UNCOMPILED, **settings.more}, shuffle_partitions=few)
+
+
 def is_submitted() -> bool:
     """Whether spark-submit has started this process."""
     return _SUBMITTED in os.environ
@@ -113,6 +130,8 @@ def _configuration(settings: SessionSettings, *, submitted: bool) -> dict[str, s
         "spark.sql.adaptive.enabled": "true",
         # Rows are narrow and many: a larger piece of a file a task costs little memory, and fewer tasks start.
         "spark.sql.files.maxPartitionBytes": str(64 << 20),
+        # Lists of a few elements a key. By default Spark sorts all rows of a task that has more than 128 keys.
+        "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": str(1 << 16),
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.ui.showConsoleProgress": "false",
         **settings.more,

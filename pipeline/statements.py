@@ -8,32 +8,33 @@ log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
-from pyspark.sql.window import Window
 
-from understudy.pipeline.chosen_log import ChosenLog
-
-_LAST: Final = 1 << 62
+from understudy.pipeline.feed_look import SetInForce, Tally, epochs_begun, said_of_log
+from understudy.pipeline.literal_table import values_table
 
 
-def statements(feed: DataFrame, positions: DataFrame, chosen: ChosenLog, ended_ms: Mapping[str, int]) -> DataFrame:
+def statements(
+    feed: DataFrame, positions: DataFrame, sets: Sequence[SetInForce], tallies: Sequence[Tally]
+) -> DataFrame:
     """The rows that `invariants.OF_STATEMENTS` read; those of the log are folded to the highest of an epoch, which is enough.
 
     Args:
         feed: events.
         positions: of `feed_tables`.
-        chosen: the group's log.
-        ended_ms: by broker: the clock of the last event of its feed.
+        sets: of `feed_look`.
+        tallies: of `feed_look`.
     """
-    said = _with_set(_to_clients(feed), feed, chosen, ended_ms).unionByName(_of_log(feed), allowMissingColumns=True)
-    began = feed.filter(F.col("event") == "epoch").groupBy("founding", F.col("offset").alias("cut_at"))
-    placed = said.join(F.broadcast(positions.withColumnRenamed("kept", "kept_to")), ["founding", "epoch"])
-    placed = placed.withColumn("cut_at", F.col("kept_to") + 1)
-    return placed.join(F.broadcast(began.agg(F.min("at_ms").alias("next_ms"))), ["founding", "cut_at"], "left")
+    said = _with_set(_to_clients(feed), sets).unionByName(_of_log(feed, tallies), allowMissingColumns=True)
+    began = values_table(
+        feed.sparkSession, epochs_begun(tallies), {"founding": "string", "cut_at": "long", "next_ms": "long"}
+    )
+    ends = positions.select("founding", "epoch", F.col("kept").alias("kept_to"))
+    placed = said.join(F.broadcast(ends), ["founding", "epoch"]).withColumn("cut_at", F.col("kept_to") + 1)
+    return placed.join(F.broadcast(began), ["founding", "cut_at"], "left")
 
 
 def _to_clients(feed: DataFrame) -> DataFrame:
@@ -47,48 +48,30 @@ def _to_clients(feed: DataFrame) -> DataFrame:
     )
 
 
-def _of_log(feed: DataFrame) -> DataFrame:
+def _of_log(feed: DataFrame, tallies: Sequence[Tally]) -> DataFrame:
     """The furthest position that each broker told as applied, and the furthest that a batch stated as stable, in each epoch."""
-    applied = (F.col("event") == "apply") & (F.col("tx") == "")
-    place = F.when(F.col("event") == "append", F.least(F.col("stable"), F.col("offset"))).otherwise(F.col("offset"))
-    rows = feed.filter(applied | (F.col("event") == "append")).withColumn("place", place)
-    return rows.groupBy("founding", "event", "broker", "epoch").agg(
-        F.max("place").alias("place"), F.max("at_ms").alias("at_ms"), F.lit("").alias("tx"), F.lit("").alias("answer")
+    types = dict.fromkeys(("founding", "event", "broker"), "string") | dict.fromkeys(
+        ("epoch", "place", "at_ms"), "long"
     )
+    rows = values_table(feed.sparkSession, said_of_log(tallies), types)
+    return rows.withColumns({"tx": F.lit(""), "answer": F.lit("")})
 
 
-def _with_set(said: DataFrame, feed: DataFrame, chosen: ChosenLog, ended_ms: Mapping[str, int]) -> DataFrame:
+def _with_set(said: DataFrame, sets: Sequence[SetInForce]) -> DataFrame:
     """``said`` with the in-sync set in force; null if its primary had told none."""
-    sets = (
-        feed.filter(F.col("event") == "in_sync")
-        .select("broker", "incarnation", "founding", "members", F.col("seq").alias("since"))
-        .withColumn(
-            "until", F.lead("since", 1, _LAST).over(Window.partitionBy("broker", "incarnation").orderBy("since"))
-        )
-    )
-    ends = _ends(feed, chosen, ended_ms)
-    each = sets.withColumn("member", F.explode(F.split("members", ","))).join(ends, ["founding", "member"])
-    lowest = F.min(F.struct("end", F.col("member").alias("broker"), "ended_ms")).alias("lowest")
-    ranges = each.groupBy("broker", "incarnation", "since", "until", "members").agg(lowest)
-    in_force = (F.col("s.seq") > F.col("r.since")) & (F.col("s.seq") < F.col("r.until"))
-    same = (F.col("s.broker") == F.col("r.broker")) & (F.col("s.incarnation") == F.col("r.incarnation"))
-    return (
-        said.alias("s")
-        .join(F.broadcast(ranges.alias("r")), same & in_force, "left")
-        .select("s.*", "r.members", "r.lowest")
-    )
-
-
-def _ends(feed: DataFrame, chosen: ChosenLog, ended_ms: Mapping[str, int]) -> DataFrame:
-    """How far each broker holds the log; of a broker whose directory was replaced, as far as any life did."""
-    ends: dict[tuple[str, str], int] = {}
-    for each in chosen.reaches:
-        place = each.founding, each.broker
-        ends[place] = max(each.end, ends.get(place, 0))
-    rows = [(founding, broker, end, ended_ms.get(broker, 0)) for (founding, broker), end in ends.items()]
-    return F.broadcast(
-        feed.sparkSession.createDataFrame(rows, "founding string, member string, end long, ended_ms long")
-    )
+    types = {
+        "set_broker": "string",
+        "set_incarnation": "string",
+        "since": "long",
+        "until": "long",
+        "members": "string",
+        "lowest": "struct<end:long,broker:string,ended_ms:long>",
+    }
+    rows = [(each.broker, each.incarnation, each.since, each.until, each.members, each.lowest) for each in sets]
+    ranges = F.broadcast(values_table(said.sparkSession, rows, types))
+    in_force = (F.col("seq") > F.col("since")) & (F.col("seq") < F.col("until"))
+    same = (F.col("broker") == F.col("set_broker")) & (F.col("incarnation") == F.col("set_incarnation"))
+    return said.join(ranges, same & in_force, "left").drop("set_broker", "set_incarnation", "since", "until")
 
 
 def arrivals(known: DataFrame, brokers: Sequence[str]) -> DataFrame:

@@ -3,20 +3,28 @@
 Two aggregations. The first is by (transaction, broker): the events of a transaction lie close together in each broker's
 feed, so most of it is done where the file is read, and one row in place of twenty goes through the exchange. Effects
 are folded into a count and an exclusive or of 64-bit hashes: two brokers that hold the same effects have the same fold,
-in whatever order they got them. The second is by transaction, over these few rows.
+in whatever order they got them. The second is by transaction, over these few rows. All buffers of the first are numbers
+(`packed`), so that it hashes rows and does not sort them.
 
 An event that a broker has told twice (its log was cut and came again, or a catch-up brought it) would fold to nothing.
-So all effects are made distinct first, which costs an exchange of them.
+So effects of such a broker, from the cut on, are made distinct first, which costs an exchange of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 from pyspark.sql.window import Window
 
+from understudy.pipeline.packed import packed
+
+OWNERS: Final = ("local", "manager", "operator")
+"""Who decides (`events_schema.Prepare`); in the table by their places here, from 1."""
 EFFECTS: Final = ("enqueue", "dequeue", "assign")
 OTHERS: Final = (
     "open",
@@ -30,8 +38,8 @@ OTHERS: Final = (
     "applied",
     "told",
 )
-_KEY: Final = ("founding", "tx", "number")
-_EFFECT: Final = ("founding", "tx", "number", "event", "offset", "queue_id", "id", "place", "count")
+_KEY: Final = ("founding", "tx", "broker", "life")
+_EFFECT: Final = ("founding", "tx", "broker", "life", "event", "offset", "queue_id", "id", "place", "count")
 _USED: Final = (
     *_EFFECT,
     "epoch",
@@ -41,7 +49,6 @@ _USED: Final = (
     "durable_digest",
     "csn",
     "owner",
-    "name",
     "primary_ms",
     "outcome",
     "prepare_offset",
@@ -50,42 +57,69 @@ _USED: Final = (
 )
 
 
-def placed(feed: DataFrame, positions: DataFrame, numbers: DataFrame) -> DataFrame:
-    """``feed`` with ``kept`` (whether the position is of the group's log), ``begins`` (of its epoch) and the broker's ``number``.
+def placed(feed: DataFrame, positions: DataFrame | None) -> DataFrame:
+    """``feed`` with ``kept``: whether the position is of the group's log.
 
     Args:
         feed: events, `feed_tables.with_lives`.
-        positions: of `feed_tables`.
-        numbers: of `feed_tables`.
+        positions: of `feed_tables`; None: all records are of it (`feed_look.is_whole`).
     """
-    joined = feed.join(F.broadcast(positions.withColumnRenamed("kept", "kept_to")), ["founding", "epoch"], "left").join(
-        F.broadcast(numbers), ["broker", "life"], "left"
-    )
+    if positions is None:
+        return feed.withColumn("kept", F.lit(True))
+    ends = F.broadcast(positions.select("founding", "epoch", F.col("kept").alias("kept_to")))
+    joined = feed.join(ends, ["founding", "epoch"], "left")
     return joined.withColumn("kept", F.coalesce(F.col("offset") <= F.col("kept_to"), F.lit(True)))
 
 
-def transactions(known: DataFrame, brokers: DataFrame) -> DataFrame:
+def transactions(known: DataFrame, brokers: DataFrame, numbers: DataFrame, again: Mapping[str, int]) -> DataFrame:
     """The table.
 
     Args:
         known: events, `placed`.
         brokers: of `feed_tables`.
+        numbers: of `feed_tables`.
+        again: `feed_look.told_again`.
 
     Returns:
         A row a transaction: founding, tx; ``parts``, an array with a struct for each broker that has anything of it; over all
         brokers the columns of `_whole`; ``brokers`` and ``all_applied`` of its founding. ``committed``: it has a PREPARE in the
         group's log, and a COMMIT there, or a broker has applied it. ``rolled_back``: its end without effect is applied.
     """
-    of_tx = known.filter(F.col("tx") != "")
-    effects = of_tx.filter(F.col("event").isin(*EFFECTS)).select(*_USED).dropDuplicates(list(_EFFECT))
-    rows = effects.unionByName(of_tx.filter(F.col("event").isin(*OTHERS)).select(*_USED))
-    parts = rows.unionByName(_commit_batches(known)).groupBy(*_KEY).agg(*_part())
+    of_tx = known.filter(F.col("event").isin(*EFFECTS, *OTHERS) & (F.col("tx") != "")).select(*_USED)
+    rows = _once(of_tx, again).unionByName(_commit_batches(known), allowMissingColumns=True)
+    parts = rows.groupBy(*_KEY).agg(*_part()).join(F.broadcast(numbers), ["broker", "life"], "left")
     whole = parts.groupBy("founding", "tx").agg(*_whole())
     committed = F.col("prepare").isNotNull() & (F.col("commit").isNotNull() | (F.col("applied") > 0))
     rolled_back = F.col("rollback").isNotNull() & (F.col("rollback") <= F.col("all_applied"))
     return whole.join(F.broadcast(brokers), "founding").withColumns(
         {"committed": committed, "rolled_back": rolled_back}
     )
+
+
+def judged_once(transactions: DataFrame, suspicious: Column) -> DataFrame:
+    """The table with ``suspect``, and ``parts`` only where that is true: it is small enough then to be kept.
+
+    Args:
+        transactions: the table.
+        suspicious: whether some rule may have something to say of a row.
+    """
+    marked = transactions.withColumn("suspect", F.coalesce(suspicious, F.lit(False)))
+    return marked.withColumn("parts", F.when(F.col("suspect"), F.col("parts")))
+
+
+def _once(rows: DataFrame, again: Mapping[str, int]) -> DataFrame:
+    """``rows``, each effect once. Where no broker can have told one twice, Spark need not look."""
+    if not again:
+        return rows
+    behind = [(F.col("broker") == broker) & (F.col("offset") > offset) for broker, offset in again.items()]
+    suspect = F.col("event").isin(*EFFECTS) & reduce(or_, behind)
+    return rows.filter(~suspect).unionByName(rows.filter(suspect).dropDuplicates(list(_EFFECT)))
+
+
+def names(known: DataFrame) -> DataFrame:
+    """The clients' names of transactions that have a PREPARE in the group's log: founding, tx, name."""
+    prepares = known.filter((F.col("event") == "prepare") & F.col("kept") & (F.col("name") != ""))
+    return prepares.groupBy("founding", "tx").agg(F.max("name").alias("name"))
 
 
 def _commit_batches(known: DataFrame) -> DataFrame:
@@ -95,9 +129,13 @@ def _commit_batches(known: DataFrame) -> DataFrame:
     """
     after = Window.partitionBy("broker", "incarnation").orderBy(F.col("seq").desc())
     batch = F.last(F.when(F.col("event") == "append", F.col("stable")), ignorenulls=True).over(after)
-    found = known.filter(F.col("event").isin("commit", "append")).withColumn("of_batch", batch)
-    commits = found.filter((F.col("event") == "commit") & F.col("kept") & F.col("of_batch").isNotNull())
-    return commits.withColumns({"event": F.lit("committed_at"), "stable": F.col("of_batch")}).select(*_USED)
+    rows = known.filter(F.col("event").isin("commit", "append")).select(
+        "founding", "broker", "life", "incarnation", "seq", "event", "tx", "kept", "stable"
+    )
+    found = rows.withColumn("stable", batch).filter((F.col("event") == "commit") & F.col("kept"))
+    return found.filter("stable is not null").select(
+        "founding", "broker", "life", "tx", "kept", "stable", F.lit("committed_at").alias("event")
+    )
 
 
 def _is(*names: str) -> Column:
@@ -123,17 +161,16 @@ def _part() -> list[Column]:
         F.coalesce(
             F.bit_xor(F.when(_is("assign") & kept, F.xxhash64("offset", "queue_id", "id", "count"))), zero
         ).alias("given_fold"),
-        F.max(F.when(_is("close") & kept, F.concat_ws("/", "durable_events", "durable_digest"))).alias("digest"),
+        F.max(F.when(_is("close") & kept, _digest())).alias("digest"),
         F.min(F.when(prepare, offset)).alias("prepare_first"),
         F.max(F.when(prepare, offset)).alias("prepare"),
         F.min(F.when(prepare, F.col("csn"))).alias("csn_first"),
         F.max(F.when(prepare, F.col("csn"))).alias("csn"),
-        F.min(F.when(prepare, F.col("owner"))).alias("owner_first"),
-        F.max(F.when(prepare, F.col("owner"))).alias("owner"),
-        F.max(F.when(prepare, F.col("name"))).alias("name"),
+        F.min(F.when(prepare, _owner())).alias("owner_first"),
+        F.max(F.when(prepare, _owner())).alias("owner"),
         F.max(F.when(_is("prepare") & ~kept, offset)).alias("prepare_cut"),
         F.max(F.when(_is("dtx_prepare") & kept, offset)).alias("branch"),
-        F.min(F.when(_is("commit") & kept, F.struct("epoch", "offset"))).alias("commit"),
+        F.min(F.when(_is("commit") & kept, packed(F.col("epoch"), offset))).alias("commit"),
         F.min(F.when(_is("committed_at"), F.col("stable"))).alias("commit_stable"),
         F.max(F.when(_is("rollback", "dtx_rollback") & kept, offset)).alias("rollback"),
         F.max(F.when(_is("rollback") & kept & (F.col("primary_ms") == 0), offset)).alias("ended_by_epoch"),
@@ -145,6 +182,17 @@ def _part() -> list[Column]:
     ]
 
 
+def _digest() -> Column:
+    """Number and digest (32 bits, in hexadecimal) of the durable operations, as one number."""
+    digest = F.coalesce(F.conv(F.col("durable_digest"), 16, 10).cast("long"), F.lit(0))
+    return F.shiftleft(F.col("durable_events"), 32).bitwiseOR(digest)
+
+
+def _owner() -> Column:
+    known = F.array_position(F.array(*map(F.lit, OWNERS)), F.col("owner"))
+    return F.when(known > 0, known).otherwise(F.crc32("owner") + len(OWNERS) + 1)
+
+
 def _whole() -> list[Column]:
     """Of all brokers' parts."""
     lowest: tuple[str, ...] = ("prepare_first", "csn_first", "owner_first", "commit", "commit_stable", "first")
@@ -152,7 +200,6 @@ def _whole() -> list[Column]:
         "prepare",
         "csn",
         "owner",
-        "name",
         "prepare_cut",
         "branch",
         "rollback",
@@ -175,6 +222,8 @@ def _whole() -> list[Column]:
     fields += ("branch", "applies", "applied", "applied_cut")
     return [
         F.collect_list(F.struct(*fields)).alias("parts"),
+        F.max(F.greatest("came", "given")).alias("came"),
+        F.max("left").alias("left"),
         *(F.min(name).alias(name) for name in lowest),
         *(F.max(name).alias(name) for name in highest),
     ]

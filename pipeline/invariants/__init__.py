@@ -5,6 +5,7 @@ the whole feed:
 
 ======================  ==================================================================================
 ``OF_TRANSACTIONS``     `tx_table.transactions`: what every broker's feed has of each transaction
+``OF_COMMITS``          the same table, in the order of the log
 ``OF_MESSAGES``         `message_table.messages`: what came of each message, and who was given it
 ``OF_ARRIVALS``         `statements.arrivals`: ids that come to queues, in the order of the log
 ``OF_STATEMENTS``       `statements.statements`: what was said to clients, and of the log
@@ -21,6 +22,7 @@ from operator import or_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline.invariants import (
     agreed,
@@ -52,8 +54,8 @@ OF_TRANSACTIONS: Final[tuple[Rule, ...]] = (
     outcomes.told_committed,
     outcomes.told_rolled_back,
     outcomes.told_both,
-    order.commit_order,
 )
+OF_COMMITS: Final[tuple[Rule, ...]] = (order.commit_order,)
 OF_MESSAGES: Final[tuple[Rule, ...]] = (
     isolated.seen_early,
     isolated.seen_void,
@@ -69,8 +71,28 @@ ABSENCES: Final = frozenset({"partial", "absent", "unapplied", "branch_lost", "n
 """Kinds that say what is *not* in a feed. They are violations only if nothing is missing in the feed."""
 
 
+def is_suspect_transaction() -> Column:
+    """Whether some rule of `OF_TRANSACTIONS` has something to say of a row: of few, so that each rule need not read all."""
+    conditions: list[Column] = [
+        atomic.is_partial(),
+        atomic.is_absent(),
+        atomic.is_unapplied(),
+        agreed.is_decided_both_ways(),
+        agreed.has_two_owners(),
+        agreed.is_differing(),
+        isolated.is_decided_too_early(),
+        recoverable.is_branch_lost(),
+        recoverable.is_branch_ended(),
+        recoverable.is_branch_decided_twice(),
+        outcomes.is_told_committed(),
+        outcomes.is_told_rolled_back(),
+        outcomes.is_told_both(),
+    ]
+    return _any(conditions)
+
+
 def suspect_messages(messages: DataFrame) -> DataFrame:
-    """Messages of which some rule of `OF_MESSAGES` has something to say: few, so that each rule need not read all."""
+    """Messages of which some rule of `OF_MESSAGES` has something to say."""
     conditions: list[Column] = [
         isolated.is_seen_early(),
         isolated.is_seen_void(),
@@ -78,18 +100,25 @@ def suspect_messages(messages: DataFrame) -> DataFrame:
         order.is_taken_again(),
         order.is_unmarked(),
     ]
-    return messages.filter(reduce(or_, conditions))
+    return messages.filter(_any(conditions))
+
+
+def _any(conditions: list[Column]) -> Column:
+    """Whether one of them is true. One that is null is not."""
+    return reduce(or_, (F.coalesce(each, F.lit(False)) for each in conditions))
 
 
 __all__ = [
     "ABSENCES",
     "COLUMNS",
     "OF_ARRIVALS",
+    "OF_COMMITS",
     "OF_EPOCHS",
     "OF_FACTS",
     "OF_MESSAGES",
     "OF_STATEMENTS",
     "OF_TRANSACTIONS",
     "Rule",
+    "is_suspect_transaction",
     "suspect_messages",
 ]

@@ -6,6 +6,11 @@ PREPARE <= end``. What came to it by a catch-up, as queues, has no records, and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
+from operator import or_
+from typing import Final
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
@@ -35,12 +40,17 @@ def each_judged(transactions: DataFrame, at: str = "prepare") -> DataFrame:
     return transactions.filter(F.col(at).isNotNull()).select("*", F.explode(judged(at)).alias("of"))
 
 
+def some_judged(wrong: Callable[[Column], Column], at: str = "prepare") -> Column:
+    """Whether a broker that is `judged` is ``wrong``, of the struct that `each_judged` calls ``of``."""
+    return F.exists(judged(at), wrong)
+
+
 def partial_enqueues(transactions: DataFrame) -> DataFrame:
     """A committed transaction brings the same persistent messages to the queues of every broker that holds it.
 
     The broker that holds the most of it says what it is. Transient messages are in no journal, and are not compared.
     """
-    return _partial(transactions, "came", "came_fold", "messages come", F.lit(True))
+    return _partial(transactions, *_ENQUEUES)
 
 
 def partial_dequeues(transactions: DataFrame) -> DataFrame:
@@ -49,29 +59,53 @@ def partial_dequeues(transactions: DataFrame) -> DataFrame:
     A broker that got the beginning of the transaction by a catch-up is not compared: what it got may contain the dequeues of
     transient messages, which the journals of the others do not.
     """
-    return _partial(transactions, "left", "left_fold", "messages leave", F.col("of.part.first") > F.col("of.began"))
+    return _partial(transactions, *_DEQUEUES)
 
 
 def partial_ids(transactions: DataFrame) -> DataFrame:
     """PREPARE gives the messages of a transaction the same ids, in the same queues, on every broker."""
-    return _partial(transactions, "given", "given_fold", "ids are given", F.lit(True))
+    return _partial(transactions, *_IDS)
 
 
-def _partial(transactions: DataFrame, count: str, fold: str, what: str, comparable: Column) -> DataFrame:
-    field = f"of.part.{count}", f"of.part.{fold}"
-    best = F.array_max(F.transform("parts", lambda p: F.struct(p[count].alias("n"), p[fold].alias("fold"))))
-    rows = each_judged(transactions.filter("committed").withColumn("best", best))
-    wrong = F.col("of.part.prepare").isNotNull() & comparable
-    wrong &= (F.col(field[0]) != F.col("best.n")) | (F.col(field[1]) != F.col("best.fold"))
-    found = rows.filter(wrong)
+_ENQUEUES: Final = ("came", "messages come")
+_DEQUEUES: Final = ("left", "messages leave")
+_IDS: Final = ("given", "ids are given")
+
+
+def is_partial() -> Column:
+    """See `partial_enqueues`, `partial_dequeues` and `partial_ids`."""
+    return F.col("committed") & reduce(or_, (some_judged(_differs(field)) for field, _ in (_ENQUEUES, _DEQUEUES, _IDS)))
+
+
+def _best(field: str) -> Column:
+    return F.array_max(F.transform("parts", lambda p: F.struct(p[field].alias("n"), p[f"{field}_fold"].alias("fold"))))
+
+
+def _differs(field: str) -> Callable[[Column], Column]:
+    def wrong(of: Column) -> Column:
+        part, best = of["part"], _best(field)
+        other = (part[field] != best["n"]) | (part[f"{field}_fold"] != best["fold"])
+        comparable = part["first"] > of["began"] if field == "left" else F.lit(True)
+        return part["prepare"].isNotNull() & comparable & other
+
+    return wrong
+
+
+def _partial(transactions: DataFrame, field: str, what: str) -> DataFrame:
+    rows = each_judged(transactions.filter("committed")).filter(_differs(field)(F.col("of")))
     text = F.format_string(
         f"transaction %s is partial on %s: %d of its %d {what} there, or others than elsewhere",
         F.col("tx"),
         F.col("of.broker"),
-        F.col(field[0]),
-        F.col("best.n"),
+        F.col(f"of.part.{field}"),
+        _best(field)["n"],
     )
-    return violations(found, "G1", "partial", text, broker=F.col("of.broker"), offset=F.col("prepare"))
+    return violations(rows, "G1", "partial", text, broker=F.col("of.broker"), offset=F.col("prepare"))
+
+
+def is_absent() -> Column:
+    """See `absent`."""
+    return F.col("committed") & some_judged(lambda of: of["part"]["prepare"].isNull())
 
 
 def absent(transactions: DataFrame) -> DataFrame:
@@ -86,10 +120,19 @@ def absent(transactions: DataFrame) -> DataFrame:
     return violations(rows, "G1", "absent", text, broker=F.col("of.broker"), offset=F.col("prepare"))
 
 
+def is_unapplied() -> Column:
+    """See `unapplied`."""
+    return F.col("committed") & some_judged(_is_behind)
+
+
+def _is_behind(of: Column) -> Column:
+    part = of["part"]
+    return part["prepare"].isNotNull() & (of["applied"] >= F.col("prepare")) & (part["applies"] != 1)
+
+
 def unapplied(transactions: DataFrame) -> DataFrame:
     """A broker that has applied its log beyond the PREPARE of a committed transaction has applied the transaction, once."""
-    rows = each_judged(transactions.filter("committed")).filter(F.col("of.part.prepare").isNotNull())
-    wrong = (F.col("of.applied") >= F.col("prepare")) & (F.col("of.part.applies") != 1)
+    rows = each_judged(transactions.filter("committed")).filter(_is_behind(F.col("of")))
     text = F.format_string(
         "transaction %s was applied %d times on %s, which has applied its log up to offset %d, beyond its PREPARE at %d",
         F.col("tx"),
@@ -98,4 +141,4 @@ def unapplied(transactions: DataFrame) -> DataFrame:
         F.col("of.applied"),
         F.col("prepare"),
     )
-    return violations(rows.filter(wrong), "G1", "unapplied", text, broker=F.col("of.broker"), offset=F.col("prepare"))
+    return violations(rows, "G1", "unapplied", text, broker=F.col("of.broker"), offset=F.col("prepare"))

@@ -6,26 +6,31 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline.invariants.violation import violations
+from understudy.pipeline.packed import epoch_of, place_of
+
+
+def is_decided_too_early() -> Column:
+    """See `decided_too_early`."""
+    return F.col("commit_stable") < F.col("prepare")
 
 
 def decided_too_early(transactions: DataFrame) -> DataFrame:
     """COMMIT is written when PREPARE is stable: the batch that holds COMMIT states a stable position at or beyond PREPARE."""
-    found = transactions.filter(F.col("commit_stable") < F.col("prepare"))
+    found = transactions.filter(is_decided_too_early())
     text = F.format_string(
         "transaction %s was committed when the log was stable up to offset %d, before its PREPARE at %d",
         F.col("tx"),
         F.col("commit_stable"),
         F.col("prepare"),
     )
-    return violations(found, "G3", "decided_too_early", text, offset=F.col("commit.offset"))
+    return violations(found, "G3", "decided_too_early", text, offset=place_of(F.col("commit")))
 
 
 def is_seen_early() -> Column:
     """See `seen_early`."""
-    before_record = F.col("seen_first.place") < F.col("came")
-    before_commit = (F.col("seen_first.epoch") == F.col("decided.epoch")) & (
-        F.col("seen_first.place") < F.col("decided.offset")
-    )
+    seen, decided = F.col("seen_first"), F.col("decided")
+    before_record = place_of(seen) < F.col("came")
+    before_commit = (epoch_of(seen) == epoch_of(decided)) & (seen < decided)
     return before_record | before_commit
 
 
@@ -39,16 +44,16 @@ def seen_early(messages: DataFrame) -> DataFrame:
         "message %d of queue %s was delivered when the log ended at offset %d; it comes at %d, decided at %d",
         F.col("id"),
         F.col("queue"),
-        F.col("seen_first.place"),
+        place_of(F.col("seen_first")),
         F.col("came"),
-        F.coalesce(F.col("decided.offset"), F.col("came")),
+        F.coalesce(place_of(F.col("decided")), F.col("came")),
     )
     return violations(found, "G3", "seen_early", text, **_of_message("seen_first"))
 
 
 def is_seen_void() -> Column:
     """See `seen_void`."""
-    return F.col("void") & F.col("came").isNull() & F.col("seen_first").isNotNull()
+    return F.col("void").isNotNull() & F.col("came").isNull() & F.col("seen_first").isNotNull()
 
 
 def seen_void(messages: DataFrame) -> DataFrame:
@@ -57,7 +62,7 @@ def seen_void(messages: DataFrame) -> DataFrame:
         "message %d of queue %s was delivered at offset %d, and its record was rolled back or cut",
         F.col("id"),
         F.col("queue"),
-        F.col("seen_first.place"),
+        place_of(F.col("seen_first")),
     )
     return violations(messages.filter(is_seen_void()), "G3", "seen_void", text, **_of_message("seen_first"))
 
@@ -66,6 +71,6 @@ def _of_message(seen: str) -> dict[str, Column]:
     return {
         "queue": F.col("queue"),
         "id": F.col("id"),
-        "epoch": F.col(f"{seen}.epoch"),
-        "offset": F.col(f"{seen}.place"),
+        "epoch": epoch_of(F.col(seen)),
+        "offset": place_of(F.col(seen)),
     }

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentat
 
 from understudy.pipeline.invariants.violation import violations
 from understudy.pipeline.monotone import breaks
+from understudy.pipeline.packed import epoch_of, place_of
 
 
 def commit_order(transactions: DataFrame) -> DataFrame:
@@ -45,7 +46,7 @@ def queue_order(arrivals: DataFrame) -> DataFrame:
 
 def is_doubled() -> Column:
     """See `doubled`."""
-    return (F.col("came") < F.col("came_last")) | (F.col("left.place") < F.col("left_last.place"))
+    return (F.col("came") < F.col("came_last")) | (place_of(F.col("left")) < place_of(F.col("left_last")))
 
 
 def doubled(messages: DataFrame) -> DataFrame:
@@ -54,16 +55,16 @@ def doubled(messages: DataFrame) -> DataFrame:
         "message %d of queue %s comes at offsets %d and %d, and leaves at %d and %d",
         F.col("id"),
         F.col("queue"),
-        *(F.coalesce(F.col(name), F.lit(0)) for name in ("came", "came_last", "left.place", "left_last.place")),
+        *(F.coalesce(each, F.lit(0)) for each in (F.col("came"), F.col("came_last"), *_places("left", "left_last"))),
     )
     return violations(messages.filter(is_doubled()), "G9", "doubled", text, **_of("left_last"))
 
 
 def is_taken_again() -> Column:
     """See `taken_again`."""
-    left = F.col("left_last")
-    same_epoch = (F.col("seen_last.epoch") == left["epoch"]) & (F.col("seen_last.place") > left["place"])
-    return (F.col("seen_begins") > left["place"]) | same_epoch
+    left, seen = F.col("left_last"), F.col("seen_last")
+    same_epoch = (epoch_of(seen) == epoch_of(left)) & (seen > left)
+    return (F.col("seen_begins") > place_of(left)) | same_epoch
 
 
 def taken_again(messages: DataFrame) -> DataFrame:
@@ -72,9 +73,9 @@ def taken_again(messages: DataFrame) -> DataFrame:
         "message %d of queue %s left at offset %d, and was delivered again in epoch %d, when the log ended at %d",
         F.col("id"),
         F.col("queue"),
-        F.col("left_last.place"),
-        F.col("seen_last.epoch"),
-        F.col("seen_last.place"),
+        place_of(F.col("left_last")),
+        epoch_of(F.col("seen_last")),
+        place_of(F.col("seen_last")),
     )
     return violations(messages.filter(is_taken_again()), "G9", "taken_again", text, **_of("seen_last"))
 
@@ -95,11 +96,15 @@ def unmarked(messages: DataFrame) -> DataFrame:
         "message %d of queue %s was delivered with redelivered=0 in epoch %d, and before that in epoch %d, or is older",
         F.col("id"),
         F.col("queue"),
-        F.col("new_order.epoch"),
-        F.col("seen_order.epoch"),
+        epoch_of(F.col("new_order")),
+        epoch_of(F.col("seen_order")),
     )
     return violations(messages.filter(is_unmarked()), "G9", "unmarked", text, **_of("seen_last"))
 
 
 def _of(at: str) -> dict[str, Column]:
-    return {"queue": F.col("queue"), "id": F.col("id"), "epoch": F.col(f"{at}.epoch"), "offset": F.col(f"{at}.place")}
+    return {"queue": F.col("queue"), "id": F.col("id"), "epoch": epoch_of(F.col(at)), "offset": place_of(F.col(at))}
+
+
+def _places(*names: str) -> list[Column]:
+    return [place_of(F.col(name)) for name in names]

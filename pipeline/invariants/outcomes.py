@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline.invariants.violation import violations
 
 
+def is_told_committed() -> Column:
+    """See `told_committed`."""
+    return F.col("told_committed").isNotNull() & F.col("rolled_back") & ~F.col("committed")
+
+
+def is_told_rolled_back() -> Column:
+    """See `told_rolled_back`."""
+    return F.col("told_rolled_back").isNotNull() & F.col("committed")
+
+
+def is_told_both() -> Column:
+    """See `told_both`."""
+    return F.col("told_committed").isNotNull() & F.col("told_rolled_back").isNotNull()
+
+
 def told_committed(transactions: DataFrame) -> DataFrame:
     """A transaction whose client was told that it is committed is not rolled back."""
-    found = transactions.filter(F.col("told_committed").isNotNull() & F.col("rolled_back") & ~F.col("committed"))
+    found = transactions.filter(is_told_committed())
     text = F.format_string(
         "the client of %s was told that it is committed, and it was rolled back at offset %d", F.col("tx"), "rollback"
     )
@@ -19,7 +34,7 @@ def told_committed(transactions: DataFrame) -> DataFrame:
 
 def told_rolled_back(transactions: DataFrame) -> DataFrame:
     """A transaction whose client was told that it is rolled back is not committed."""
-    found = transactions.filter(F.col("told_rolled_back").isNotNull() & F.col("committed"))
+    found = transactions.filter(is_told_rolled_back())
     text = F.format_string(
         "the client of %s was told that it is rolled back, and it is committed at offset %d", F.col("tx"), "prepare"
     )
@@ -28,6 +43,6 @@ def told_rolled_back(transactions: DataFrame) -> DataFrame:
 
 def told_both(transactions: DataFrame) -> DataFrame:
     """No client is told that a transaction is committed, and that it is rolled back."""
-    found = transactions.filter(F.col("told_committed").isNotNull() & F.col("told_rolled_back").isNotNull())
+    found = transactions.filter(is_told_both())
     text = F.format_string("clients of %s were told both that it is committed and that it is rolled back", F.col("tx"))
     return violations(found, "G8", "told_both", text)

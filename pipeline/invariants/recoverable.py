@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
-from understudy.pipeline.invariants.atomic import each_judged
+from understudy.pipeline.invariants.atomic import each_judged, some_judged
 from understudy.pipeline.invariants.violation import violations
+
+
+def is_branch_lost() -> Column:
+    """See `branch_lost`."""
+    return F.col("branch").isNotNull() & some_judged(_lacks_branch, "branch")
+
+
+def _lacks_branch(of: Column) -> Column:
+    return of["part"]["branch"].isNull()
 
 
 def branch_lost(transactions: DataFrame) -> DataFrame:
     """A broker whose log goes beyond the DTX_PREPARE of a branch holds it."""
-    rows = each_judged(transactions, "branch").filter(F.col("of.part.branch").isNull())
+    rows = each_judged(transactions, "branch").filter(_lacks_branch(F.col("of")))
     text = F.format_string(
         "branch %s, in doubt since offset %d, is lost on %s, whose log goes beyond it",
         F.col("tx"),
@@ -21,9 +30,14 @@ def branch_lost(transactions: DataFrame) -> DataFrame:
     return violations(rows, "G5", "branch_lost", text, broker=F.col("of.broker"), offset=F.col("branch"))
 
 
+def is_branch_ended() -> Column:
+    """See `branch_ended`."""
+    return F.col("ended_by_epoch") >= F.col("branch")
+
+
 def branch_ended(transactions: DataFrame) -> DataFrame:
     """No epoch ends a prepared branch: its transaction manager does, or an operator."""
-    found = transactions.filter(F.col("ended_by_epoch") >= F.col("branch"))
+    found = transactions.filter(is_branch_ended())
     text = F.format_string(
         "branch %s was in doubt since offset %d, and the epoch that begins at %d has ended it",
         F.col("tx"),
@@ -33,10 +47,15 @@ def branch_ended(transactions: DataFrame) -> DataFrame:
     return violations(found, "G5", "branch_ended", text, offset=F.col("ended_by_epoch"))
 
 
+def is_branch_decided_twice() -> Column:
+    """See `branch_decided_twice`."""
+    both = F.col("prepare").isNotNull() & F.col("rolled_back")
+    return F.col("branch").isNotNull() & (both | (F.col("prepare_first") != F.col("prepare")))
+
+
 def branch_decided_twice(transactions: DataFrame) -> DataFrame:
     """A branch ends once: it has one PREPARE in the group's log, or one end without effect, and not both."""
-    both = F.col("prepare").isNotNull() & F.col("rolled_back")
-    found = transactions.filter(F.col("branch").isNotNull() & (both | (F.col("prepare_first") != F.col("prepare"))))
+    found = transactions.filter(is_branch_decided_twice())
     text = F.format_string(
         "branch %s is decided twice: committed at offsets %d and %d, rolled back at %d",
         F.col("tx"),

@@ -10,29 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from understudy.pipeline.session import SessionSettings, open_session
+from understudy.pipeline.session import SessionSettings, open_session, small
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SMALL = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""Feeds of tests are small: compiling plans would take most of the time."""
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""So would the optimising compiler of Java."""
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Local, with few partitions: feeds of tests are small."""
     work = tmp_path_factory.mktemp("spark")
-    settings = SessionSettings(
-        name="tests", master="local[2]", memory="2g", shuffle_partitions=2, work=work, java=QUICK, more=SMALL
-    )
-    session = open_session(settings)
+    session = open_session(small(SessionSettings(name="tests", master="local[2]", memory="2g", work=work)))
     yield session
     session.stop()
     with warnings.catch_warnings():  # what py4j has left open must not come out in a test of another room

@@ -1,0 +1,134 @@
+"""The tables of one audit: each is computed once, and holds only the rows of which some rule may have something to say.
+
+Rules are asked of small tables. A rule has a condition, ``is_...`` or ``has_...``; the rows for which one of a table's conditions
+is true are its suspects. Few rows are suspect, and of a clean feed none: then no rule of that table is asked, and Spark plans
+nothing for it. That is what makes the audit of a small feed quick. A large feed gains as well: its tables are read once, and
+not once a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import reduce
+from typing import Final
+
+import attrs
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
+
+from understudy.pipeline import invariants
+from understudy.pipeline.chosen_log import ChosenLog
+from understudy.pipeline.feed_look import is_whole, primaries, sets_in_force, told_again
+from understudy.pipeline.feed_tables import Overview, brokers, numbers, positions
+from understudy.pipeline.invariants.durable import suspect
+from understudy.pipeline.literal_table import values_table
+from understudy.pipeline.message_table import messages, records_of_messages, references, with_names
+from understudy.pipeline.statements import arrivals, statements
+from understudy.pipeline.tx_table import judged_once, placed, transactions
+
+FACTS: Final = ("tracker_add", "tracker_clear", "readiness", "admit", "link_down", "step_down", "role")
+
+
+def keep(kept: ExitStack, table: DataFrame) -> DataFrame:
+    """``table``, which is computed once, on the disk; until ``kept`` ends."""
+    table = table.persist(StorageLevel.DISK_ONLY)
+    kept.callback(table.unpersist)
+    return table
+
+
+@attrs.frozen(kw_only=True)
+class Tables:
+    """What the rules read. Nothing of it is computed before `count` and `found` ask.
+
+    Attributes:
+        known: events, with ``kept``.
+        transactions: all; ``parts`` only where ``suspect`` is true.
+        messages: those that are suspect, without names.
+        statements: those that are suspect, or cannot be judged.
+        others: violations that rules find which compare rows with other rows, and so have no suspects.
+        references: of `message_table`.
+    """
+
+    known: DataFrame
+    transactions: DataFrame
+    messages: DataFrame
+    statements: DataFrame
+    others: DataFrame
+    references: Sequence[str]
+
+    @classmethod
+    def of(cls, spark: SparkSession, feed: DataFrame, look: Overview, chosen: ChosenLog, kept: ExitStack) -> Tables:
+        """Plan them.
+
+        Args:
+            spark: the session.
+            feed: events, `feed_tables.with_lives`.
+            look: at all of them.
+            chosen: the group's log.
+            kept: as long as the tables are needed.
+        """
+        places = positions(spark, chosen)
+        known = placed(feed, None if is_whole(look.tallies, chosen) else places)
+        table = transactions(
+            known, brokers(spark, chosen), numbers(spark, chosen), told_again(look.tallies, look.evidence.lives)
+        )
+        table = keep(kept, judged_once(table, invariants.is_suspect_transaction()))
+        of = references(chosen)
+        sets = sets_in_force(look.tallies, chosen, look.evidence.ended_ms)
+        others = [rule(table) for rule in invariants.OF_COMMITS]
+        others += [rule(arrivals(known, of)) for rule in invariants.OF_ARRIVALS]
+        others += _of_facts(feed, look)
+        return cls(
+            known=known,
+            transactions=table,
+            messages=keep(kept, invariants.suspect_messages(messages(records_of_messages(known, table, places, of)))),
+            statements=keep(kept, suspect(statements(feed, places, sets, look.tallies))),
+            others=keep(kept, reduce(DataFrame.unionByName, others)),
+            references=of,
+        )
+
+    def count(self) -> dict[str, int]:
+        """Transactions by their outcome, and how many are ``suspect``."""
+        undecided = ~F.col("committed") & ~F.col("rolled_back")
+        row = self.transactions.agg(
+            F.count(F.lit(1)).alias("transactions"),
+            F.count_if("committed").alias("committed"),
+            F.count_if(F.col("rolled_back") & ~F.col("committed")).alias("rolled_back"),
+            F.count_if(F.col("branch").isNotNull() & undecided).alias("in_doubt"),
+            F.count_if("suspect").alias("suspect"),
+        ).collect()[0]
+        return {name: int(row[name] or 0) for name in row.asDict()}
+
+    def sizes(self) -> dict[str, int]:
+        """How many rows the tables behind the transactions have: one job computes them all."""
+        tables = {"messages": self.messages, "statements": self.statements, "others": self.others}
+        counted = [table.agg(F.count(F.lit(1)).alias("n"), F.lit(name).alias("of")) for name, table in tables.items()]
+        return {row["of"]: int(row["n"]) for row in reduce(DataFrame.unionByName, counted).collect()}
+
+    def found(self, *, transactions: int, messages: int, statements: int, others: int) -> list[DataFrame]:
+        """Violations, of the tables that hold something: so many rows are suspect in each."""
+        found: list[DataFrame] = []
+        if transactions:
+            suspects = self.transactions.filter("suspect")
+            found += [rule(suspects) for rule in invariants.OF_TRANSACTIONS]
+        if messages:
+            named = with_names(self.messages, self.known, self.references)
+            found += [rule(named) for rule in invariants.OF_MESSAGES]
+        if statements:
+            found += [rule(self.statements) for rule in invariants.OF_STATEMENTS]
+        return [*found, self.others] if others else found
+
+
+def _of_facts(feed: DataFrame, look: Overview) -> list[DataFrame]:
+    """Violations of the rules of epochs and of facts, if the feed has anything of which they speak."""
+    found: list[DataFrame] = []
+    begun = primaries(look.tallies)
+    if len({(founding, epoch) for founding, epoch, _, _ in begun}) < len(begun):
+        types = {"founding": "string", "epoch": "long", "primary": "string", "offset": "long"}
+        epochs = values_table(feed.sparkSession, begun, types)
+        found += [rule(epochs) for rule in invariants.OF_EPOCHS]
+    if any(each.event == "tracker_add" or each.said == "blocked" for each in look.tallies):
+        found += [rule(feed.filter(F.col("event").isin(*FACTS))) for rule in invariants.OF_FACTS]
+    return found

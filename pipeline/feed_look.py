@@ -1,0 +1,298 @@
+"""One look at all events of a feed: tallies by incarnation, epoch and event. What is small in a feed comes to the driver so.
+
+The feed is aggregated once. Every buffer of that aggregation is a number, and every text is part of its key: so Spark hashes
+rows, and does not sort them. A tally is a row an incarnation, epoch and kind of event. The texts of rare events (members of an
+in-sync set, why there is a gap, ...) are in the key too, so each of those events is a tally of its own.
+
+The rest here is pure: tallies in, small tables out, for `evidence`, `chosen_log` and `statements`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import attrs
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
+
+from understudy.pipeline.chosen_log import ChosenLog, EpochLog
+from understudy.pipeline.evidence import MASK, Incarnation
+from understudy.pipeline.feed_check import is_broken
+
+_KEY: Final = ("group", "founding", "broker", "incarnation", "epoch", "event", "said")
+Lives = Mapping[tuple[str, str], int]
+"""By (broker, incarnation): the life of the data directory, if it is not the first one (`evidence.Evidence`)."""
+_NEVER: Final = 1 << 62
+_GAP: Final = "gap"
+
+
+@attrs.frozen(kw_only=True)
+class Tally:
+    """Events of one incarnation and epoch with one name, and with the same in `said`.
+
+    Attributes:
+        said: of `segment` the segment before it; of `gap` and `cut` the reason; of `in_sync` its number and the members; of
+            `epoch` its offset and the primary; of `piece` what it is; of `apply` "tx" if it has a transaction; else "".
+        events: how many.
+        broken: rows among them that are no events.
+        newest: the highest schema.
+        first, last, total: lowest, highest and sum of the numbers.
+        squares: sum of the squares of their last 16 bits.
+        begun_ms, ended_ms: clocks of the first and of the last one that has a clock.
+        low, high: lowest and highest offset.
+        first_offset: of `append`: the lowest.
+        covered: of `append`: places of the log, those of all batches together.
+        stable: of `append`: the highest position that one states as stable, at most its own.
+        count: of `dropped`: sum.
+        segment, previous_events: of `segment`.
+    """
+
+    group: str | None = None
+    founding: str | None = ""
+    broker: str | None = ""
+    incarnation: str | None = ""
+    epoch: int | None = 0
+    event: str | None = ""
+    said: str = ""
+    events: int
+    broken: int = 0
+    newest: int | None = 0
+    first: int | None = 0
+    last: int | None = 0
+    total: int | None = 0
+    squares: int | None = 0
+    begun_ms: int | None = 0
+    ended_ms: int | None = 0
+    low: int | None = 0
+    high: int | None = 0
+    first_offset: int | None = 0
+    covered: int | None = 0
+    stable: int | None = 0
+    count: int | None = 0
+    segment: int | None = 0
+    previous_events: int | None = 0
+
+
+def look_at(feed: DataFrame) -> list[Tally]:
+    """The tallies of ``feed``: one aggregation, whose result comes to the driver."""
+    append = F.col("event") == "append"
+    low = F.col("seq").bitwiseAND(F.lit(MASK))
+    at = F.when(F.col("at_ms") > 0, F.col("at_ms"))
+    rows = (
+        feed.withColumn("said", _said())
+        .groupBy(*_KEY)
+        .agg(
+            F.count(F.lit(1)).alias("events"),
+            F.count_if(is_broken()).alias("broken"),
+            F.max("schema").alias("newest"),
+            F.min("seq").alias("first"),
+            F.max("seq").alias("last"),
+            F.sum("seq").alias("total"),
+            F.sum(low * low).alias("squares"),
+            F.min(at).alias("begun_ms"),
+            F.max(at).alias("ended_ms"),
+            F.min("offset").alias("low"),
+            F.max("offset").alias("high"),
+            F.min(F.when(append, F.col("first_offset"))).alias("first_offset"),
+            F.sum(F.when(append, F.col("offset") - F.col("first_offset") + 1)).alias("covered"),
+            F.max(F.when(append, F.least("stable", "offset"))).alias("stable"),
+            F.sum(F.when(F.col("event") == "dropped", F.col("count"))).alias("count"),
+            F.max("segment").alias("segment"),
+            F.max("previous_events").alias("previous_events"),
+        )
+    )
+    return [Tally(**row.asDict()) for row in rows.collect()]
+
+
+def _said() -> Column:
+    """Of rare events what they say. Few: a segment, an epoch, a change of the in-sync set, a gap, a cut."""
+    texts = {
+        "segment": F.col("previous"),
+        "gap": F.col("reason"),
+        "cut": F.col("reason"),
+        "in_sync": F.concat_ws(" ", F.col("seq").cast("string"), F.col("members")),
+        "epoch": F.concat_ws(" ", F.col("offset").cast("string"), F.col("primary")),
+        "piece": F.col("what"),
+        "apply": F.when(F.col("tx") == "", "").otherwise("tx"),
+        "readiness": F.when(F.col("ready") & (F.col("blockers") > 0), "blocked").otherwise(""),
+    }
+    found: Column | None = None
+    for name, text in texts.items():
+        is_it = F.col("event") == name
+        found = F.when(is_it, text) if found is None else found.when(is_it, text)
+    assert found is not None
+    return found.otherwise("")
+
+
+# -- what follows: pure -----------------------------------------------------------------------------------------------
+
+
+def incarnations(tallies: Iterable[Tally]) -> list[Incarnation]:
+    """The numbered streams of all brokers. `gap` events have no number, and are in none."""
+    by_name: dict[tuple[str, str], list[Tally]] = defaultdict(list)
+    for each in tallies:
+        if each.event != _GAP:
+            by_name[each.broker or "", each.incarnation or ""].append(each)
+    return [_incarnation(broker, name, found) for (broker, name), found in by_name.items()]
+
+
+def _incarnation(broker: str, name: str, found: Sequence[Tally]) -> Incarnation:
+    segments = [each for each in found if each.event == "segment"]
+    return Incarnation(
+        broker=broker,
+        name=name,
+        events=sum(each.events for each in found),
+        first=min(each.first or 0 for each in found),
+        last=max(each.last or 0 for each in found),
+        total=sum(each.total or 0 for each in found),
+        squares=sum(each.squares or 0 for each in found),
+        segment=max((each.segment or 0 for each in segments), default=0),
+        previous=max((each.said for each in segments), default=""),
+        previous_events=max((each.previous_events or 0 for each in segments), default=0),
+        begun_ms=min((each.begun_ms for each in found if each.begun_ms), default=0),
+        ended_ms=max((each.ended_ms for each in found if each.ended_ms), default=0),
+        dropped=sum(each.count or 0 for each in found),
+    )
+
+
+def gaps(tallies: Iterable[Tally]) -> list[tuple[str, str]]:
+    """(broker, reason) of each `gap`."""
+    return [(each.broker or "", each.said) for each in tallies if each.event == _GAP]
+
+
+def named(tallies: Iterable[Tally]) -> set[str]:
+    """Brokers that an in-sync set or an epoch names."""
+    found: set[str] = set()
+    for each in tallies:
+        if each.event in ("in_sync", "epoch"):
+            found |= set(each.said.partition(" ")[2].split(","))
+    return found
+
+
+def epoch_logs(tallies: Iterable[Tally], lives: Lives) -> list[EpochLog]:
+    """What each broker has of each epoch, in each life of its directory."""
+    found: dict[tuple[str, str, int, int], dict[str, int]] = defaultdict(dict)
+    for each in tallies:
+        place = found[each.founding or "", each.broker or "", each.epoch or 0, _life(each, lives)]
+        if each.event == "append":
+            place["first"] = min(place.get("first", _NEVER), each.first_offset or 0)
+            place["last"] = max(place.get("last", 0), each.high or 0)
+        elif each.event == "piece" and each.said == "base":
+            place["base"] = max(place.get("base", 0), each.high or 0)
+        elif each.event == "apply" and not each.said:
+            place["applied"] = max(place.get("applied", 0), each.high or 0)
+    return [
+        EpochLog(founding=founding, broker=broker, epoch=epoch, life=life, **place)
+        for (founding, broker, epoch, life), place in found.items()
+        if place
+    ]
+
+
+def is_whole(tallies: Iterable[Tally], chosen: ChosenLog) -> bool:
+    """Whether all records are of the group's log: none stands behind the end of its epoch's part of that log."""
+    kept = chosen.kept
+    return all((each.high or 0) <= kept.get((each.founding or "", each.epoch or 0), _NEVER) for each in tallies)
+
+
+def told_again(tallies: Iterable[Tally], lives: Lives) -> dict[str, int]:
+    """By broker: the offset behind which its feed may have a record twice. A broker whose feed has each once is not in it.
+
+    In one life of its directory, a record comes again when a log has lost its tail (``cut``), or when a catch-up brings it.
+    """
+    found: dict[str, int] = {}
+    spans: dict[tuple[str, str, int], list[tuple[int, int, int]]] = defaultdict(list)
+    for each in tallies:
+        broker = each.broker or ""
+        if each.event == "cut" and each.said == "rejoin":
+            found[broker] = min(found.get(broker, _NEVER), each.low or 0)
+        elif each.event in ("cut", "piece"):
+            found[broker] = 0
+        elif each.event == "append":
+            place = each.founding or "", broker, _life(each, lives)
+            spans[place].append((each.first_offset or 0, each.high or 0, each.covered or 0))
+    for (_, broker, _), some in spans.items():
+        span = max(high for _, high, _ in some) - min(first for first, _, _ in some) + 1
+        if broker not in found and sum(covered for _, _, covered in some) > span:
+            found[broker] = 0
+    return found
+
+
+def _life(each: Tally, lives: Lives) -> int:
+    return lives.get((each.broker or "", each.incarnation or ""), 0)
+
+
+def epochs_begun(tallies: Iterable[Tally]) -> list[tuple[str, int, int]]:
+    """(founding, offset, clock) of each EPOCH record: the earliest clock at which a broker wrote it."""
+    found: dict[tuple[str, int], int] = {}
+    for each in tallies:
+        if each.event == "epoch":
+            place = each.founding or "", each.low or 0
+            found[place] = min(found.get(place, _NEVER), each.begun_ms or 0)
+    return [(founding, offset, at_ms) for (founding, offset), at_ms in found.items()]
+
+
+def primaries(tallies: Iterable[Tally]) -> list[tuple[str, int, str, int]]:
+    """(founding, epoch, primary, offset) of each EPOCH record."""
+    return sorted(
+        {
+            (each.founding or "", each.epoch or 0, each.said.partition(" ")[2], each.low or 0)
+            for each in tallies
+            if each.event == "epoch"
+        }
+    )
+
+
+def said_of_log(tallies: Iterable[Tally]) -> list[tuple[str, str, str, int, int, int]]:
+    """(founding, event, broker, epoch, place, clock): the furthest position told as applied, or stated as stable, in each epoch."""
+    found: dict[tuple[str, str, str, int], tuple[int, int]] = {}
+    for each in tallies:
+        if each.event == "append" or (each.event == "apply" and not each.said):
+            place = (each.stable if each.event == "append" else each.high) or 0
+            key = each.founding or "", each.event, each.broker or "", each.epoch or 0
+            before = found.get(key, (0, 0))
+            found[key] = max(before[0], place), max(before[1], each.ended_ms or 0)
+    return [(*key, *places) for key, places in found.items()]
+
+
+@attrs.frozen
+class SetInForce:
+    """An in-sync set, from one number of its primary's facts to another.
+
+    Attributes:
+        lowest: (end, broker, clock): the member that holds least of the log, and when its feed ends.
+    """
+
+    founding: str
+    broker: str
+    incarnation: str
+    since: int
+    until: int
+    members: str
+    lowest: tuple[int, str, int]
+
+
+def sets_in_force(tallies: Iterable[Tally], chosen: ChosenLog, ended_ms: Mapping[str, int]) -> list[SetInForce]:
+    """In-sync sets that primaries have told, if of some member is known what it holds."""
+    ends: dict[tuple[str, str], int] = {}
+    for reach in chosen.reaches:
+        key = reach.founding, reach.broker
+        ends[key] = max(reach.end, ends.get(key, 0))
+    told: dict[tuple[str, str], list[Tally]] = defaultdict(list)
+    for each in tallies:
+        if each.event == "in_sync":
+            told[each.broker or "", each.incarnation or ""].append(each)
+    found = []
+    for (broker, incarnation), some in told.items():
+        some.sort(key=lambda each: each.first or 0)
+        for each, after in zip(some, [*(one.first or 0 for one in some[1:]), _NEVER], strict=True):
+            members, founding = each.said.partition(" ")[2], each.founding or ""
+            held = [
+                (ends[founding, member], member, ended_ms.get(member, 0))
+                for member in members.split(",")
+                if (founding, member) in ends
+            ]
+            if held:
+                found.append(SetInForce(founding, broker, incarnation, each.first or 0, after, members, min(held)))
+    return found

@@ -1,0 +1,28 @@
+"""About how many events files hold, by their sizes: Spark is set up for them before it has read any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+BYTES: Final = {".jsonl": 250, ".parquet": 10}
+"""Of an event, by the ending of its file; rather few, so that a feed is not taken for a smaller one."""
+SMALL: Final = 60_000
+"""Up to so many events, compiling plans takes longer than running them without."""
+
+
+def estimated_events(paths: Iterable[str]) -> int | None:
+    """About how many events there are; None: of some path this is not known, as of a topic or of another file system."""
+    total = 0
+    for path in map(Path, paths):
+        if not path.exists():
+            return None
+        files = [path] if path.is_file() else [each for pattern in ("*", "*/*") for each in path.glob(pattern)]
+        total += sum(each.stat().st_size // BYTES.get(each.suffix, BYTES[".jsonl"]) for each in files if each.is_file())
+    return total
+
+
+def is_small(events: int | None) -> bool:
+    """Whether Spark had better run without compiling."""
+    return events is not None and events <= SMALL
