@@ -18,6 +18,7 @@ from understudy.pipeline.errors import ClientLogError, FeedError, SessionError
 from understudy.pipeline.feed_check import check_feed
 from understudy.pipeline.feed_schema import columns
 from understudy.pipeline.feed_source import check_hosts, read_files, stream_files
+from understudy.pipeline.feed_tables import overview
 from understudy.pipeline.session import SessionSettings, open_session
 
 if TYPE_CHECKING:
@@ -38,8 +39,12 @@ def event(**fields: Any) -> str:
 
 
 def refused(spark: SparkSession, folder: Path) -> str:
+    """What a report says of it, and an audit says the same."""
     with pytest.raises(FeedError) as error:
         check_feed(read_files(spark, [folder]), str(folder))
+    with pytest.raises(FeedError) as audited:
+        overview(read_files(spark, [folder]), str(folder))
+    assert str(audited.value) == str(error.value)
     return str(error.value)
 
 

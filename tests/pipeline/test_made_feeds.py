@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
@@ -49,9 +50,17 @@ def audit(spark: SparkSession, rows: DataFrame, folder: Path) -> Verdict:
     return Audit(spark=spark, feed=feed, where="made", out=str(folder / "violations")).run()
 
 
-def side_by_side(spark: SparkSession, names: Iterable[str]) -> DataFrame:
+@pytest.fixture(scope="module")
+def small(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    """A clean feed, made once: plants of a run each begin with it."""
+    path = str(tmp_path_factory.mktemp("small"))
+    made(spark, SMALL).coalesce(1).write.mode("overwrite").parquet(path)
+    return spark.read.parquet(path)
+
+
+def side_by_side(small: DataFrame, names: Iterable[str]) -> DataFrame:
     """A run for each plant, in one feed: an audit costs seconds, whatever it reads. The founding is the plant's name."""
-    return reduce(DataFrame.unionByName, (_named(PLANTS[name].put(made(spark, SMALL), SMALL), name) for name in names))
+    return reduce(DataFrame.unionByName, (_named(PLANTS[name].put(small, SMALL), name) for name in names))
 
 
 def _named(rows: DataFrame, name: str) -> DataFrame:
@@ -61,9 +70,9 @@ def _named(rows: DataFrame, name: str) -> DataFrame:
     return rows.withColumns({"founding": F.lit(name), "members": members, **brokers})
 
 
-def test_a_clean_feed_is_proved(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_clean_feed_is_proved(spark: SparkSession, small: DataFrame, tmp_path: Path) -> None:
     """Events that are there twice, as after a reader that was killed, are counted once; so is what a new directory gets again."""
-    rows = second_life(made(spark, SMALL), "b1")
+    rows = second_life(small, "b1")
     verdict = audit(spark, rows.unionByName(rows.filter("k between 10 and 14")), tmp_path)
     assert verdict.word == PROVED, verdict
     assert verdict.counts["transactions"] == verdict.counts["committed"] == SMALL.transactions
@@ -106,8 +115,8 @@ def _is_told(spark: SparkSession, folder: Path, partial: Mapping[str, Any]) -> N
     assert {line.split()[3] for line in lines} >= {"enqueue", "dequeue", "prepare", "commit", "apply", "told"}
 
 
-def test_what_is_lost_or_said_twice_is_found(spark: SparkSession, tmp_path: Path) -> None:
-    verdict = audit(spark, side_by_side(spark, APART), tmp_path)
+def test_what_is_lost_or_said_twice_is_found(spark: SparkSession, small: DataFrame, tmp_path: Path) -> None:
+    verdict = audit(spark, side_by_side(small, APART), tmp_path)
     assert verdict.word == VIOLATED, verdict
     found = defaultdict(set)
     for row in spark.read.parquet(str(tmp_path / "violations")).collect():
@@ -118,8 +127,8 @@ def test_what_is_lost_or_said_twice_is_found(spark: SparkSession, tmp_path: Path
         assert {kind for _, kind in found[name]} <= {wanted.kind, *wanted.elsewhere}, (name, found)
 
 
-def test_missing_evidence_is_no_proof_and_no_violation(spark: SparkSession, tmp_path: Path) -> None:
-    verdict = audit(spark, side_by_side(spark, EVIDENCE), tmp_path)
+def test_missing_evidence_is_no_proof_and_no_violation(spark: SparkSession, small: DataFrame, tmp_path: Path) -> None:
+    verdict = audit(spark, side_by_side(small, EVIDENCE), tmp_path)
     assert verdict.word == INCOMPLETE, verdict
     for name in EVIDENCE:
         said = [each for each in verdict.problems if each.startswith(f"{name}.")]
