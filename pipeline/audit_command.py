@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from understudy.pipeline.errors import FeedError, PipelineError
-from understudy.pipeline.feed_size import estimated_events, is_small
+from understudy.pipeline.feed_size import estimated_events, is_small, partitions_for
 from understudy.pipeline.session import (
     LOCAL,
     MEMORY,
-    SHUFFLE_PARTITIONS,
     SessionSettings,
     is_submitted,
     open_session,
@@ -56,7 +55,10 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="The verdict on one line, the last of stdout.")] = False,
     master: Annotated[str, typer.Option(help="Where Spark runs: local[N], or spark://host:port.")] = LOCAL,
     memory: Annotated[str, typer.Option(metavar="SIZE", help="For Spark, such as 4g.")] = MEMORY,
-    partitions: Annotated[int, typer.Option(min=1, help="Tasks behind an exchange, at most.")] = SHUFFLE_PARTITIONS,
+    partitions: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tasks behind an exchange, at most. [by the size of the feed]", show_default=False),
+    ] = None,
     work: Annotated[
         Path | None,
         typer.Option(
@@ -71,8 +73,10 @@ def audit(
     Exit codes: 0 the evidence is complete, and no promise is violated; 1 one is; 2 the feed cannot be read; 3 evidence is missing.
     """
     began_s = time.monotonic()
-    settings = SessionSettings(name="understudy audit", master=master, memory=memory, shuffle_partitions=partitions)
-    if is_small(estimated_events(feed)):
+    events_about = estimated_events(feed)
+    tasks = partitions or partitions_for(events_about)
+    settings = SessionSettings(name="understudy audit", master=master, memory=memory, shuffle_partitions=tasks)
+    if is_small(events_about):
         settings = small(settings)
     try:
         with _working(work, master) as folder, _session(settings, feed, folder) as spark:

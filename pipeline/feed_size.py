@@ -10,6 +10,11 @@ BYTES: Final = {".jsonl": 250, ".parquet": 10}
 """Of an event, by the ending of its file; rather few, so that a feed is not taken for a smaller one."""
 SMALL: Final = 60_000
 """Up to so many events, compiling plans takes longer than running them without."""
+PARTITIONS: Final = 64
+"""Tasks behind an exchange, if the number of events is not known."""
+OF_PARTITION: Final = 500_000
+"""Events of a partition: a task holds what it has of them in memory, and starting one costs some milliseconds of a core."""
+FEWEST: Final = 2
 
 
 def estimated_events(paths: Iterable[str]) -> int | None:
@@ -26,3 +31,8 @@ def estimated_events(paths: Iterable[str]) -> int | None:
 def is_small(events: int | None) -> bool:
     """Whether Spark had better run without compiling."""
     return events is not None and events <= SMALL
+
+
+def partitions_for(events: int | None) -> int:
+    """How many tasks stand behind an exchange."""
+    return PARTITIONS if events is None else max(FEWEST, -(-events // OF_PARTITION))

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 LOCAL: Final = "local[*]"
 MEMORY: Final = "4g"
 SHUFFLE_PARTITIONS: Final = 64
-SMALL_PARTITIONS: Final = 2
 JAVA_AT_LEAST: Final = 17
 LOOPBACK: Final = "127.0.0.1"
 UNCOMPILED: Final[Mapping[str, str]] = {
@@ -101,9 +100,8 @@ def open_session(settings: SessionSettings) -> SparkSession:
 
 
 def small(settings: SessionSettings) -> SessionSettings:
-    """``settings`` for a feed of some ten thousand events: its plans are not compiled, and have few tasks."""
-    few = min(settings.shuffle_partitions, SMALL_PARTITIONS)
-    return attrs.evolve(settings, java=QUICK_START, more={**UNCOMPILED, **settings.more}, shuffle_partitions=few)
+    """``settings`` for a feed of some ten thousand events: its plans are not compiled."""
+    return attrs.evolve(settings, java=QUICK_START, more={**UNCOMPILED, **settings.more})
 
 
 def is_submitted() -> bool:

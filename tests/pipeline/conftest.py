@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Local, with few partitions: feeds of tests are small."""
     work = tmp_path_factory.mktemp("spark")
-    session = open_session(small(SessionSettings(name="tests", master="local[2]", memory="2g", work=work)))
+    settings = SessionSettings(name="tests", master="local[2]", memory="2g", shuffle_partitions=2, work=work)
+    session = open_session(small(settings))
     yield session
     session.stop()
     with warnings.catch_warnings():  # what py4j has left open must not come out in a test of another room
