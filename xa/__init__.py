@@ -13,6 +13,8 @@ next program of the same job completes what is left before it begins new work.
     state_server/        ``understudy state-server``
     asynchronous         the same for asyncio
     tpc                  the broker as a PEP 249 module with two-phase commit
+    with_transaction     a data manager of the package ``transaction``: Pyramid, Zope
+    with_sqlalchemy      an engine whose sessions work in the current transaction
     commands             ``understudy xa list|show|recover|commit|rollback|forget``
     demo/                ``scripts/demo xa``
 

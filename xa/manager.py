@@ -73,6 +73,15 @@ class Transaction:
     def active(self) -> bool:
         return self._core.state is TxState.ACTIVE
 
+    @property
+    def decided(self) -> bool:
+        """Whether the decision to commit is durable, and `finish` has yet to be called."""
+        return self._core.state is TxState.DECIDED
+
+    @property
+    def over(self) -> bool:
+        return self._core.state is TxState.OVER
+
     def resource(self, name: str) -> Any:
         """What to work with: a psycopg connection, a channel of py-amqp. A dynamic resource manager joins by this.
 
@@ -90,7 +99,16 @@ class Transaction:
 
     def commit(self) -> Outcome:
         """Commit; see `GlobalTransaction.commit` for the errors."""
-        self.outcome = self._run(self._core.commit())
+        return self.vote() or self.finish()
+
+    def vote(self) -> Outcome | None:
+        """The first half of `commit`, for another coordinator; see `GlobalTransaction.vote`."""
+        self.outcome = self._run(self._core.vote())
+        return self.outcome
+
+    def finish(self) -> Outcome:
+        """The second half of `commit`, of a transaction that is decided; see `GlobalTransaction.finish`."""
+        self.outcome = self._run(self._core.finish())
         if self.outcome is Outcome.COMMIT_PENDING:
             _log.warning("transaction %s is committed; a branch is left to the recovery of its job", self.gid)
         return self.outcome
@@ -138,7 +156,10 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._core.state is TxState.OVER:
+        if self.over:
+            return
+        if self.decided:
+            self.finish()
             return
         if error is None:
             self.commit()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from pathlib import Path
 
+import amqp
 import pytest
 
-from tests.integration.xa_place import running_place
+from tests.integration.xa_place import QUEUE, Place, forked, running_place
+from understudy.xa import tpc
 from understudy.xa.core.profile import profile_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -32,15 +36,45 @@ def test_the_examples_do_what_they_say(tmp_path: Path, monkeypatch: pytest.Monke
         bank.resource.execute("CREATE TABLE audit (text text)")
         bank.resource.execute("INSERT INTO account VALUES (1, 100), (2, 0)")
         bank.resource.commit()
-        examples = blocks("python")
-        assert len(examples) == 5
-        names: dict[str, object] = {}
-        balances = ([(1, 90), (2, 0)], [(1, 90), (2, 10)], [(1, 89), (2, 10)], [(1, 80), (2, 10)], [(1, 80), (2, 10)])
-        for example, wanted in zip(examples, balances, strict=True):
-            exec(example.replace("127.0.0.1:5672", f"127.0.0.1:{place.broker.port}"), names)
-            assert bank.resource.execute("SELECT id, balance FROM account ORDER BY id").fetchall() == wanted
+        leave_prepared(place, "order 18")
+        names: dict[str, object] = {"__name__": "__main__"}
+        for example, balances in zip(blocks("python"), BALANCES, strict=True):
+            text = example.replace("127.0.0.1:5672", f"127.0.0.1:{place.broker.port}")
+            exec(compile(text, str(DOC), "exec", dont_inherit=True), names)
+            assert bank.resource.execute("SELECT balance FROM account ORDER BY id").fetchall() == balances
             bank.resource.commit()
         assert bank.resource.execute("SELECT count(*) FROM audit").fetchone() == (1,)
         bank.close()
         assert place.in_doubt() == {"bank": [], "queues": []}
         assert place.entries() == []
+        queues = place.opened("queues")
+        bodies = [message.body for message in iter(lambda: queues.resource.basic_get(QUEUE, no_ack=True), None)]
+        queues.close()
+        assert bodies == ["5 to account 2"] * 3 + ["paid", "order 18"]
+
+
+BALANCES = [
+    [(90,), (0,)],  # the transfer
+    [(90,), (10,)],  # the other way round
+    [(89,), (10,)],  # suspended
+    [(80,), (10,)],  # asyncio
+    [(75,), (10,)],  # transaction
+    [(70,), (10,)],  # a session
+    [(65,), (10,)],  # two-phase sessions
+    [(65,), (10,)],  # PEP 249
+    [(65,), (10,)],  # and what is listed
+]
+
+
+def leave_prepared(place: Place, order: str) -> None:
+    """A program prepares a transaction, and is killed."""
+
+    def prepares() -> None:
+        connection = tpc.connect([f"127.0.0.1:{place.broker.port}"])
+        connection.tpc_begin(connection.xid(1, order, "queues"))
+        message = amqp.Message(order, delivery_mode=2)
+        connection.channel.basic_publish(message, exchange="", routing_key=QUEUE)
+        connection.tpc_prepare()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert forked(prepares) == -signal.SIGKILL

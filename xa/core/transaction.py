@@ -41,6 +41,7 @@ class TxState(enum.Enum):
     NEW = "new"
     ACTIVE = "active"
     SUSPENDED = "suspended"
+    DECIDED = "decided"
     OVER = "over"
 
 
@@ -179,26 +180,49 @@ class GlobalTransaction:
         yield from self._roll_back_all()
 
     def commit(self) -> Steps[Outcome]:
-        """Commit all branches, or none.
+        """Commit all branches, or none: `vote`, then `finish`.
 
         Returns:
             How; see `Outcome`.
 
         Raises:
+            RolledBackError, OutcomeUnknownError, HeuristicError: as `vote` and `finish`.
+        """
+        outcome = yield from self.vote()
+        return (yield from self.finish()) if outcome is None else outcome
+
+    def vote(self) -> Steps[Outcome | None]:
+        """The first phase, and the decision. Afterwards nothing but `finish` is possible.
+
+        Returns:
+            None if the decision to commit is durable and `finish` must follow; else how the transaction was committed: one branch
+            commits in one phase, and branches that have written nothing need no second one.
+
+        Raises:
             RolledBackError: a resource manager or the state server refused.
             OutcomeUnknownError: the answer to the decision is lost.
-            HeuristicError: a resource manager decided on its own.
+            HeuristicError: the only resource manager decided on its own.
         """
         self._require("commit", TxState.ACTIVE)
         yield from self._roll_back_if((yield from self._end(self._in_state(BranchState.ACTIVE))))
         if len(self.branches) == 1:
             return (yield from self._commit_in_one_phase(next(iter(self.branches))))
         yield from self._prepare_all()
-        if not (prepared := self._in_state(BranchState.PREPARED)):
+        if not self._in_state(BranchState.PREPARED):
             yield from self._over(Done(self.gid))
             return Outcome.READ_ONLY
         yield from self._decide()
-        return (yield from self._commit_all(prepared))
+        self.state = TxState.DECIDED
+        return None
+
+    def finish(self) -> Steps[Outcome]:
+        """The second phase of a transaction that is decided.
+
+        Raises:
+            HeuristicError: a resource manager has completed its branch on its own, against the decision.
+        """
+        self._require("finish", TxState.DECIDED)
+        return (yield from self._commit_all(self._in_state(BranchState.PREPARED)))
 
     def _prepare_all(self) -> Steps[None]:
         for name in list(self.branches):

@@ -56,6 +56,30 @@ def test_only_read_only_branches_need_no_decision() -> None:
     assert rig.core.image(0) == []
 
 
+def test_the_vote_decides_and_nothing_but_the_finish_follows() -> None:
+    rig = Rig(bank="", queues="")
+    transaction = rig.begun()
+    with pytest.raises(ProtocolError, match="is active: finish is out of turn"):
+        rig.run(transaction.finish())
+    assert rig.run(transaction.vote()) is None
+    assert rig.trace[-1] == "tell.decide"
+    assert rig.core.image(0)[0].commit
+    for call in (transaction.rollback, transaction.vote, transaction.suspend):
+        with pytest.raises(ProtocolError, match="is decided"):
+            rig.run(call())
+    assert rig.run(transaction.finish()) is Outcome.COMMITTED
+    assert rig.trace[-3:] == ["commit.bank", "commit.queues", "tell.done"]
+    assert transaction.state is TxState.OVER
+
+
+def test_a_vote_without_a_second_phase_is_the_outcome() -> None:
+    assert (rig := Rig(bank="")).run(rig.begun().vote()) is Outcome.COMMITTED
+    rig = Rig(bank="prepare=RDONLY", queues="prepare=RDONLY")
+    transaction = rig.begun()
+    assert rig.run(transaction.vote()) is Outcome.READ_ONLY
+    assert transaction.state is TxState.OVER
+
+
 @pytest.mark.parametrize("code", NOT_OK)
 def test_a_start_that_is_not_ok_rolls_back_what_was_started(code: XaCode) -> None:
     rig = Rig(bank="", queues=f"start={code.name}", third="")
