@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.simulation.disk import MemoryStorage, PowerCutError
 from understudy.broker.log import frame as frames
 from understudy.broker.log.frame import BATCH_MAGIC, KIND_CUT, BatchHeader, decode_batch_header
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions
 from understudy.broker.log.journal_recovery import recover
 from understudy.broker.log.segment import JournalIdentity, segment_name
 from understudy.broker.log.storage import SyncJob
+from understudy.testing.disk import MemoryStorage, PowerCutError
 
 IDENTITY = JournalIdentity("g", "b")
 OPTIONS = JournalOptions(segment_bytes=8192, alignment_bytes=512, index_interval_bytes=512, reserve_bytes=0, salt=3)

@@ -15,7 +15,6 @@ import attrs
 from tests.simulation.checkers.fair_time import FairTime
 from tests.simulation.checkers.instruments import WatchedLive
 from tests.simulation.crash_points import points_of_refusal
-from tests.simulation.disk import MemoryStorage, PowerCutError
 from tests.simulation.knobs import Knobs
 from tests.simulation.memory_spill import MemorySpill
 from tests.simulation.release import THIS, Release
@@ -47,6 +46,7 @@ from understudy.ha.lost_records import own_loss
 from understudy.ha.status import BrokerStatus, explained, since_text
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.disk_claim import DiskClaim
+from understudy.testing.disk import MemoryStorage, PowerCutError
 
 if TYPE_CHECKING:
     from tests.simulation.checkers import Checkers

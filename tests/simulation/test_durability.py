@@ -9,13 +9,13 @@ import attrs
 
 from tests.simulation import calls
 from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.disk import PowerCutError
 from tests.simulation.group import Group
 from tests.simulation.knobs import Knobs
 from tests.simulation.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
 from tests.simulation.sim_node import SimNode
 from understudy.broker.amqp.properties import encode_properties
 from understudy.replicator import wire
+from understudy.testing.disk import PowerCutError
 
 
 def keep_first_sector(node: SimNode) -> None:

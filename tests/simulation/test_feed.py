@@ -12,7 +12,6 @@ import pytest
 
 from tests.simulation.cluster import SimCluster
 from tests.simulation.command import main
-from tests.simulation.disk import MemoryStorage
 from tests.simulation.feed_model import FeedModel
 from tests.simulation.seed_run import run_cluster
 from tests.simulation.sim_feed import SimFeed
@@ -23,6 +22,7 @@ from understudy.observers import events_schema as schema
 from understudy.observers.events_schema import Event, event_name
 from understudy.observers.feed_reader import FeedReader
 from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.testing.disk import MemoryStorage
 
 SEEDS = (2, 4, 5, 20, 122, 175)
 """Among them catch-ups, step-downs, branches, brokers that lose their data, and one that lets go of a log that fills its disk."""

@@ -8,13 +8,13 @@ from contextlib import suppress
 import pytest
 
 from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.disk import PowerCutError
 from tests.simulation.group import Group, publish, take
 from tests.simulation.sim_node import FILLED, SimNode
 from tests.simulation.world import MS
 from understudy.broker.amqp.methods import BASIC_NACK
 from understudy.ha.low_disk import LowDisk
 from understudy.ha.status import BrokerStatus
+from understudy.testing.disk import PowerCutError
 
 
 @pytest.fixture(params=range(1, 9))

@@ -13,12 +13,12 @@ import pytest
 
 from tests.simulation import calls
 from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.disk import PowerCutError
 from tests.simulation.group import PERSISTENT, Group
 from tests.simulation.knobs import Knobs
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
 from tests.simulation.sim_node import SimNode
 from tests.simulation.world import MS
+from understudy.testing.disk import PowerCutError
 
 SMALL = 64 << 10
 

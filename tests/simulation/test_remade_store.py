@@ -7,7 +7,6 @@ import pytest
 
 from tests.simulation import calls
 from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.disk import MemoryStorage
 from tests.simulation.group import PERSISTENT
 from tests.simulation.scenario import Scenario, publish_confirmed, scenario
 from understudy.broker.core.limits import Limits
@@ -18,6 +17,7 @@ from understudy.broker.log.journal_recovery import recover
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.message import Message
+from understudy.testing.disk import MemoryStorage
 
 
 def test_who_runs_meanwhile_follows_the_higher_epoch() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.simulation.disk import MemoryFile
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.node import BrokerNode
@@ -16,6 +15,7 @@ from understudy.broker.log.frame import BatchHeader
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.ha.primary import Primary
 from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.testing.disk import MemoryFile
 
 
 @mutation("G4", "G6", required=True)

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.disk import MemoryFile, MemoryStorage
 from tests.unit.log.test_journal_kit import batch, fill, new_journal, note, open_journal
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions
 from understudy.broker.log.storage import Chunk, SpareJob, SyncJob
@@ -23,6 +22,7 @@ from understudy.broker.server import journal_driver
 from understudy.broker.server.file_storage import FileStorage
 from understudy.broker.server.journal_driver import JournalDriver
 from understudy.broker.server.loop_guard import LOOP_BYTES
+from understudy.testing.disk import MemoryFile, MemoryStorage
 
 pytestmark = pytest.mark.asyncio
 

@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from tests.simulation.disk import MemoryStorage, PowerCutError
 from tests.unit.log.test_journal_kit import (
     CHECKPOINT,
     SMALL,
@@ -28,6 +27,7 @@ from understudy.broker.log.segment import (
     SegmentHeader,
     segment_name,
 )
+from understudy.testing.disk import MemoryStorage, PowerCutError
 
 ONE, TWO, THREE = (segment_name(number) for number in (1, 2, 3))
 

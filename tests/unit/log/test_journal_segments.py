@@ -6,7 +6,6 @@ import zlib
 
 import pytest
 
-from tests.simulation.disk import MemoryStorage
 from tests.unit.log.test_journal_kit import (
     CHECKPOINT,
     IDENTITY,
@@ -34,6 +33,7 @@ from understudy.broker.log.segment import (
     segment_name,
     segment_number,
 )
+from understudy.testing.disk import MemoryStorage
 
 ONE, TWO = segment_name(1), segment_name(2)
 

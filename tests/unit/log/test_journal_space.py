@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from tests.simulation.disk import MemoryStorage, PowerCutError
 from tests.unit.log.test_journal_kit import (
     CHECKPOINT,
     IDENTITY,
@@ -24,6 +23,7 @@ from understudy.broker.log.journal import Journal, JournalFailedError, JournalOp
 from understudy.broker.log.journal_recovery import recover
 from understudy.broker.log.segment import JournalDamagedError, segment_name
 from understudy.broker.log.storage import RESERVE_NAME, SPARE_NAME, SPARE_PIECE_BYTES, ReserveState, StorageFullError
+from understudy.testing.disk import MemoryStorage, PowerCutError
 
 RESERVED = JournalOptions(segment_bytes=8192, alignment_bytes=512, index_interval_bytes=512, reserve_bytes=20_000)
 

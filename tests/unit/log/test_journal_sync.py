@@ -6,12 +6,12 @@ import errno
 
 import pytest
 
-from tests.simulation.disk import MemoryStorage
 from tests.unit.log.test_journal_kit import KIND, SMALL, batch, fill, new_journal, note, open_journal
 from understudy.broker.log import frame as frames
 from understudy.broker.log.frame import KIND_GROUP, encode_cut, encode_note
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOrderError
 from understudy.broker.log.storage import ReserveState
+from understudy.testing.disk import MemoryStorage
 
 
 def dirty(journal: Journal) -> bool:

@@ -7,7 +7,6 @@ from random import Random
 import attrs
 import pytest
 
-from tests.simulation.disk import MemoryFile, MemoryStorage
 from tests.unit.log.test_journal_kit import SMALL, fill, new_journal, note, open_journal
 from tests.unit.log.test_journal_recovery import overwrite, write_group
 from understudy.broker.log.journal_recovery import scan
@@ -21,6 +20,7 @@ from understudy.broker.log.segment import (
     WrongIdentityError,
     segment_name,
 )
+from understudy.testing.disk import MemoryFile, MemoryStorage
 
 ONE = segment_name(1)
 

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from tests.simulation.disk import MemoryStorage, PowerCutError
 from understudy.broker.log.storage import Storage, StorageFullError
+from understudy.testing.disk import MemoryStorage, PowerCutError
 
 
 def test_it_is_a_storage() -> None:

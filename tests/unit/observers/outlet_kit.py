@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.simulation.disk import MemoryStorage
 from understudy.broker.core.recovery import encode_checkpoint
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, journal_gate, record
@@ -17,6 +16,7 @@ from understudy.broker.message import Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.observers.outlet_reader import NOTHING, OutletReader
 from understudy.observers.outlet_units import Outgoing, Unit
+from understudy.testing.disk import MemoryStorage
 
 SMALL = JournalOptions(segment_bytes=8192, alignment_bytes=512, index_interval_bytes=512, reserve_bytes=0, salt=7)
 ORDERS, BILLS, PASSING = 1 << 40 | 1, 1 << 40 | 2, 1 << 40 | 3

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.simulation.disk import MemoryStorage
 from tests.unit.observers.feed_speed import read_journal, write_journal
 from understudy.broker.core.recovery import encode_checkpoint
 from understudy.broker.core.state import BrokerState
@@ -26,6 +25,7 @@ from understudy.observers.feed_records import RecordEvents
 from understudy.observers.journal_stats import journal_stats
 from understudy.replicator import wire
 from understudy.replicator.id_set import IdSet
+from understudy.testing.disk import MemoryStorage
 
 SMALL = JournalOptions(segment_bytes=8192, alignment_bytes=512, index_interval_bytes=512, reserve_bytes=0, salt=7)
 MESSAGE = Message("", "q", b"\0\0", b"x" * 300, persistent=True)

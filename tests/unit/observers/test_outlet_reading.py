@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.disk import MemoryStorage
 from tests.unit.observers.outlet_kit import (
     BILLS,
     FOUNDING,
@@ -30,6 +29,7 @@ from understudy.observers.outlet_errors import (
 from understudy.observers.outlet_reader import OutletReader
 from understudy.observers.outlet_segments import JournalSegments
 from understudy.replicator import wire
+from understudy.testing.disk import MemoryStorage
 
 RESTART = journal_gate.RESTART + (0).to_bytes(8, "big")
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.simulation.disk import MemoryStorage
 from tests.unit.log.test_journal_kit import fill, new_journal
 from understudy.broker.log.journal import Hold, Journal
 from understudy.broker.server.feed_hold import STALE_S, FeedHold
+from understudy.testing.disk import MemoryStorage
 
 SEGMENT = 8192
 

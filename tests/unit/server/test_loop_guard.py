@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.disk import MemoryStorage
 from tests.unit.log.test_journal_kit import batch, fill, new_journal
 from understudy.broker.log.storage import NewSegment, SyncJob
 from understudy.broker.server.loop_guard import LOOP_BYTES, TRIAL_PAUSE, LoopGuard
+from understudy.testing.disk import MemoryStorage
 
 QUICK_S = 0.0003
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.disk import MemoryStorage
 from understudy.broker.log.journal import Journal, JournalOptions
 from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.server.space_watch import SpaceWatch
+from understudy.testing.disk import MemoryStorage
 
 MIB = 1 << 20
 SEGMENT = 1 * MIB

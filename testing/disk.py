@@ -88,7 +88,7 @@ class _Inode:
         """Keep what a power failure leaves."""
         if self.pending or self.durable is not None:
             result = self.base()
-            pieces = list(self._pieces())
+            pieces = list(self.pieces())
             for at, new in _survivors(pieces, rng):
                 result[at : at + len(new)] = new
             if pieces and rng.random() < 0.5:
@@ -99,7 +99,8 @@ class _Inode:
             self.pending = []
             self.durable = None
 
-    def _pieces(self) -> Iterator[tuple[int, bytes]]:
+    def pieces(self) -> Iterator[tuple[int, bytes]]:
+        """(place, octets) of each part of a sector that is written and not synced, oldest write first."""
         for at, new, _ in self.pending:
             start = 0
             while start < len(new):
@@ -180,7 +181,7 @@ class MemoryStorage:
         capacity_bytes: of the disk; `full` sets it to what is used.
         failing_syncs: how many of the next file syncs fail; what they should have kept is then lost, though it can be read.
         power_cut_in: after how many more operations the power goes off; None: it does not.
-        writes, syncs, directory_syncs, faults: counts since it was made.
+        writes, syncs, directory_syncs, operations, faults: counts since it was made. `operations` is of all that may be cut short.
     """
 
     def __init__(self, name: str = "memory", capacity_bytes: int = 1 << 40) -> None:
@@ -189,7 +190,7 @@ class MemoryStorage:
         self.capacity_bytes = capacity_bytes
         self.failing_syncs = 0
         self.power_cut_in: int | None = None
-        self.writes = self.syncs = self.directory_syncs = self.faults = 0
+        self.writes = self.syncs = self.directory_syncs = self.operations = self.faults = 0
         self._names: dict[str, _Inode] = {}
         self._durable_names: dict[str, _Inode] = {}
         self._changes: list[_DirectoryChange] = []
@@ -260,6 +261,7 @@ class MemoryStorage:
 
     def step(self) -> None:
         """Count an operation; called by the files too."""
+        self.operations += 1
         if self.power_cut_in is not None:
             if self.power_cut_in <= 0:
                 self.faults += 1
@@ -285,7 +287,7 @@ class MemoryStorage:
 
     def unsynced_sectors(self) -> int:
         """How many pieces of unsynced writes there are: what `crash_keeping` chooses from."""
-        return sum(len(list(self._names[name]._pieces())) for name in sorted(self._names))
+        return sum(len(list(self._names[name].pieces())) for name in sorted(self._names))
 
     def crash_keeping(self, sectors: Container[int]) -> None:
         """The power fails; of the unsynced pieces, counted over the files by name, exactly `sectors` survive.
@@ -299,7 +301,7 @@ class MemoryStorage:
         for name in sorted(self._names):
             inode = self._names[name]
             result = inode.base()
-            for at, new in inode._pieces():
+            for at, new in inode.pieces():
                 if number in sectors:
                     result[at : at + len(new)] = new
                 number += 1
