@@ -74,6 +74,14 @@ def test_three_brokers_of_the_wheel_take_a_transaction(program: Path, tmp_path: 
             assert cluster.wait(60) == 0
 
 
+def test_the_kit_for_coordinators_needs_the_wheel_alone(program: Path, tmp_path: Path) -> None:
+    kit = ("-m", "understudy.testing.coordinator_kit")
+    said = run(program.with_name("python"), *kit, "unordered", "--seeds", "1", "--json", cwd=tmp_path)
+    rows = [json.loads(line) for line in said.splitlines()]
+    assert {row["passed"] for row in rows} == {True}
+    assert "C-07" in {number for row in rows for number in row["requirements"]}
+
+
 def brokers(program: Path, folder: Path) -> list[dict[str, Any]]:
     shown = json.loads(run(program, "status", "--data", folder / "data", "--json", cwd=folder))
     return sorted(shown["brokers"], key=lambda row: row["status"])
