@@ -48,7 +48,8 @@ def some_judged(wrong: Callable[[Column], Column], at: str = "prepare") -> Colum
 def partial_enqueues(transactions: DataFrame) -> DataFrame:
     """A committed transaction brings the same persistent messages to the queues of every broker that holds it.
 
-    The broker that holds the most of it says what it is. Transient messages are in no journal, and are not compared.
+    The broker that holds the most of it says what it is. Transient messages are in no journal, and are not compared. A broker
+    that got the beginning of the transaction by a catch-up got transient records as well: it may hold more than the others.
     """
     return _partial(transactions, *_ENQUEUES)
 
@@ -74,31 +75,43 @@ _IDS: Final = ("given", "ids are given")
 
 def is_partial() -> Column:
     """See `partial_enqueues`, `partial_dequeues` and `partial_ids`."""
-    return F.col("committed") & reduce(or_, (some_judged(_differs(field)) for field, _ in (_ENQUEUES, _DEQUEUES, _IDS)))
+    differ = [some_judged(_differs(field, F.col("parts"))) for field, _ in (_ENQUEUES, _DEQUEUES, _IDS)]
+    return F.col("committed") & reduce(or_, differ)
 
 
-def _best(field: str) -> Column:
-    return F.array_max(F.transform("parts", lambda p: F.struct(p[field].alias("n"), p[f"{field}_fold"].alias("fold"))))
+def _by_log() -> Column:
+    """The parts of brokers that have got all of the transaction by the log, and nothing by a catch-up."""
+    return F.filter(
+        "parts", lambda p: F.exists("brokers", lambda b: (b["number"] == p["number"]) & (p["first"] > b["began"]))
+    )
 
 
-def _differs(field: str) -> Callable[[Column], Column]:
+def _best(field: str, parts: Column) -> Column:
+    return F.array_max(F.transform(parts, lambda p: F.struct(p[field].alias("n"), p[f"{field}_fold"].alias("fold"))))
+
+
+def _differs(field: str, parts: Column) -> Callable[[Column], Column]:
+    """Whether a broker that is `judged` differs from the best of ``parts``. Of more parts, it differs at least as often."""
+
     def wrong(of: Column) -> Column:
-        part, best = of["part"], _best(field)
+        part, best = of["part"], _best(field, parts)
         other = (part[field] != best["n"]) | (part[f"{field}_fold"] != best["fold"])
-        comparable = part["first"] > of["began"] if field == "left" else F.lit(True)
+        by_log = part["first"] > of["began"]
+        comparable = {"came": by_log | (part[field] < best["n"]), "left": by_log}.get(field, F.lit(True))
         return part["prepare"].isNotNull() & comparable & other
 
     return wrong
 
 
 def _partial(transactions: DataFrame, field: str, what: str) -> DataFrame:
-    rows = each_judged(transactions.filter("committed")).filter(_differs(field)(F.col("of")))
+    parts = F.col("parts") if field == "given" else _by_log()
+    rows = each_judged(transactions.filter("committed")).filter(_differs(field, parts)(F.col("of")))
     text = F.format_string(
         f"transaction %s is partial on %s: %d of its %d {what} there, or others than elsewhere",
         F.col("tx"),
         F.col("of.broker"),
         F.col(f"of.part.{field}"),
-        _best(field)["n"],
+        _best(field, parts)["n"],
     )
     return violations(rows, "G1", "partial", text, broker=F.col("of.broker"), offset=F.col("prepare"))
 
