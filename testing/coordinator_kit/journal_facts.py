@@ -12,6 +12,11 @@ from understudy.broker.log.storage import Storage
 _PLAIN: Final = 0x7F
 
 
+def name_of(body: bytes | bytearray | memoryview) -> str:
+    """The name that stands before the first stroke in the body of each message of the kit."""
+    return bytes(body).decode().partition("/")[0]
+
+
 class JournalFacts:
     """Read from a journal that no process writes to; the visitor of a scan.
 
@@ -21,6 +26,8 @@ class JournalFacts:
         csn: their commit sequence numbers.
         branch_csn: those of branches, which have no name that a client gave.
         rolled_back: names of those that a ROLLBACK follows.
+        placed: names of what has a place in the order of queues, in log order: transactions at their PREPARE, and messages
+            outside of transactions.
         epochs: how many EPOCH records there are: one a start of the broker.
     """
 
@@ -31,6 +38,7 @@ class JournalFacts:
         self.branch_csn: list[int] = []
         self.rolled_back: set[str] = set()
         self.epochs = 0
+        self.placed: list[str] = []
         self._names: dict[int, str] = {}
         scan(storage, self)
 
@@ -42,11 +50,14 @@ class JournalFacts:
     def on_batch(self, header: BatchHeader, data: bytes) -> None:
         """Implements ``journal_recovery.FrameVisitor``."""
         offset = header.first_offset
-        for kind, at, _ in record.records_of(data, frame.BATCH_HEADER_BYTES):
+        for kind, at, end in record.records_of(data, frame.BATCH_HEADER_BYTES):
             if kind == record.HOLE:
                 offset += int.from_bytes(data[at : at + 4], "big")
                 continue
-            self._record(kind & _PLAIN, data, at, offset)
+            if kind & _PLAIN == record.ENQUEUE:
+                self.placed.append(name_of(record.decode_enqueue(data, at, end)[1].content()))
+            else:
+                self._record(kind & _PLAIN, data, at, offset)
             offset += 1
 
     def on_note(self, kind: int, payload: bytes) -> None:
@@ -60,6 +71,7 @@ class JournalFacts:
                 self.branch_csn.append(prepare.csn)
                 return
             self.prepared.append(name)
+            self.placed.append(name)
             self.prepared_at[name] = offset
             self.csn[name] = prepare.csn
         elif kind == record.ROLLBACK:

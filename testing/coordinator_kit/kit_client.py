@@ -30,6 +30,7 @@ from understudy.broker.core.transacting import TX_NAME_HEADER
 
 FRAME_MAX: Final = 131072
 CHANNEL: Final = 1
+PLAIN_CHANNEL: Final = 2
 
 
 class Answer(Enum):
@@ -117,6 +118,7 @@ class KitClient:
         self.transaction: KitTransaction | None = None
         self._node = node
         self._parser = FrameParser(0)
+        self._has_plain_channel = False
         self._open_channel()
 
     def wake(self) -> None:
@@ -132,6 +134,14 @@ class KitClient:
     def delete_if_empty(self, queue: str) -> None:
         """Ask for a deletion that is refused if messages come: the broker has to know what the commits of this turn bring."""
         self.connection.receive(encode_method(CHANNEL, QUEUE_DELETE, queue, False, True, False))
+
+    def publish_outside(self, name: str, queue: str) -> None:
+        """Publish a message that is part of no transaction."""
+        if not self._has_plain_channel:
+            self._has_plain_channel = True
+            self.connection.receive(encode_method(PLAIN_CHANNEL, CHANNEL_OPEN))
+        properties, body = encode_properties(delivery_mode=2), f"{name}/{queue}/0".encode()
+        self.connection.receive(publish_frames(PLAIN_CHANNEL, "", queue, properties, body, FRAME_MAX))
 
     def publish(self, name: str, messages: Mapping[str, int], headers: Mapping[str, Any]) -> KitTransaction:
         """Begin a transaction: publish so many messages to each queue.

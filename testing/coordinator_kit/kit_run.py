@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from understudy.broker.core.limits import Limits
+from understudy.testing.coordinator_kit.journal_facts import name_of
 from understudy.testing.coordinator_kit.kit_broker import KitBroker
 from understudy.testing.coordinator_kit.kit_client import Answer, KitTransaction
 from understudy.testing.coordinator_kit.subject import Subject
@@ -75,5 +76,5 @@ class KitRun:
 
     def in_queue(self, queue: str) -> list[str]:
         """Names of the transactions whose messages stand in a queue, in its order, each once."""
-        names = [body.decode().partition("/")[0] for body in self.broker.queue(queue)]
+        names = [name_of(body) for body in self.broker.queue(queue)]
         return list(dict.fromkeys(names))

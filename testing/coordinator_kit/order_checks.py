@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Final
 
 from understudy.testing.coordinator_kit.check import Whose, check, require
 from understudy.testing.coordinator_kit.kit_run import KitRun
 from understudy.testing.coordinator_kit.subject import Subject
 from understudy.testing.coordinator_kit.watch import COORDINATOR, SAID, Kind, Seen
-from understudy.testing.coordinator_kit.workload import QUEUES
+from understudy.testing.coordinator_kit.workload import QUEUES, headers_of
 
 GROUPS: Final = 9
+MIXED: Final = 20
+ABOUT_ONE: Final = frozenset({Kind.PREPARE, Kind.REQUESTED, Kind.PREPARE_ORDERED, Kind.COMMIT_ORDERED, Kind.UNLOG})
 
 
 def first_difference(found: Sequence[str], wanted: Sequence[str]) -> str:
@@ -41,6 +44,34 @@ def queues_have_the_order_of_the_log(subject: Subject) -> None:
             brought = {tx.name for tx in run.broker.transactions if queue in tx.bodies}
             wanted = [name for name in facts.decided if name in brought]
             require_order(run.in_queue(queue), wanted, "C-07", f"queue {queue}, seed {seed},")
+
+
+@check("C-38", whose=Whose.ALL)
+def work_outside_of_transactions_has_its_place(subject: Subject) -> None:
+    """Messages outside of transactions stand in the log and in the queues in one order with commits; nobody is asked."""
+    for seed in range(subject.seeds):
+        run = KitRun(subject)
+        rng = Random(seed)
+        plain = run.broker.client()
+        brought: dict[str, set[str]] = {queue: set() for queue in QUEUES}
+        for number in range(MIXED):
+            queue = rng.choice(QUEUES)
+            plain.publish_outside(f"p{number}", queue)
+            brought[queue].add(f"p{number}")
+            for tx in run.commit({rng.choice(QUEUES): 1}, headers=headers_of(rng)):
+                for each in tx.bodies:
+                    brought[each].add(tx.name)
+            if rng.random() < 0.4:
+                run.broker.turn(flush=rng.random() < 0.5)
+        run.settle()
+        facts = run.broker.facts()
+        for queue in QUEUES:
+            wanted = [name for name in facts.placed if name in brought[queue] and name not in facts.rolled_back]
+            require_order(run.in_queue(queue), wanted, "C-38", f"queue {queue}, seed {seed},")
+        asked = [
+            each.tx for each in run.watch.seen if each.tx.startswith("p") or (each.kind in ABOUT_ONE and not each.tx)
+        ]
+        require(not asked, "C-38", f"the coordinator heard of {asked[:3]}, outside of transactions")
 
 
 @check("C-13", "C-14", "C-20")

@@ -39,6 +39,7 @@ def test_each_check_but_those_of_the_host_has_a_coordinator_that_fails_it() -> N
     """What a coordinator cannot do wrong through the port is checked all the same: the host does it, whoever is asked."""
     of_the_host = {
         "queues_have_the_order_of_the_log",
+        "work_outside_of_transactions_has_its_place",
         "participants_have_the_order_of_the_log",
         "a_later_group_does_not_overtake",
         "hooks_stand_on_the_right_side_of_the_sync",
