@@ -30,6 +30,8 @@ from understudy.client.verdicts.violation import Violation
 
 SETTLE_S: Final = 30.0
 PAUSE_S: Final = 0.5
+STILL_S: Final = 5.0
+"""What differs is final after so long without a change, a client, or a broker that is behind."""
 
 
 @attrs.frozen(kw_only=True)
@@ -60,13 +62,35 @@ class Evidence:
 
 
 async def gather(session: Session, queues: Sequence[str], watch: Watch) -> Evidence:
-    """Read everything, again and again until it agrees: what clients had in their hands goes back a moment after their end."""
-    until_s = time.monotonic() + SETTLE_S
+    """Read everything, again and again until it agrees: what clients had in their hands goes back a moment after their end.
+
+    Returns:
+        What was read last: it agrees, or nothing can change any more (`STILL_S`), or `SETTLE_S` are over.
+    """
+    began_s = still_since_s = time.monotonic()
+    before: Evidence | None = None
     while True:
         evidence = await _gather_once(session, queues, watch)
-        if time.monotonic() > until_s or not (evidence.unread or evidence.differences()):
+        now_s = time.monotonic()
+        if not (evidence.unread or evidence.differences()) or now_s - began_s > SETTLE_S:
+            return evidence
+        if evidence != before or evidence.unread or not await _is_at_rest(watch):
+            before, still_since_s = evidence, now_s
+        elif now_s - still_since_s >= STILL_S:
             return evidence
         await asyncio.sleep(PAUSE_S)
+
+
+async def _is_at_rest(watch: Watch) -> bool:
+    """Whether no client is connected to the primary, and every broker is ready: nothing is given back, and nothing arrives."""
+    primary = watch.primary
+    if primary is None or not watch.all_ready():
+        return False
+    try:
+        page = await watch.page(primary.broker, "/status")
+    except (GroupError, TimeoutError):
+        return False
+    return bool(page.get("clients", {}).get("sockets") == 0)
 
 
 async def _gather_once(session: Session, queues: Sequence[str], watch: Watch) -> Evidence:

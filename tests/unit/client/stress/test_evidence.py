@@ -1,0 +1,90 @@
+"""Reading the queues at the end: until the brokers agree, or until nothing can change any more."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from itertools import chain, repeat
+from typing import Any
+
+import pytest
+
+from understudy.client.demo.broker_group import BrokerView
+from understudy.client.stress import evidence
+from understudy.client.stress.evidence import Evidence
+from understudy.client.verdicts import BrokerContent, Message
+
+QUEUES = ["q"]
+
+
+def read(*counts: int) -> Evidence:
+    """A client finds ``counts[0]`` messages, and the brokers state the others."""
+    client, *brokers = (
+        BrokerContent.of(f"b{number}", {"q": [Message(f"m{each}", "q") for each in range(count)]})
+        for number, count in enumerate(counts)
+    )
+    return Evidence(content=client, brokers=brokers)
+
+
+SAME, DIFFERENT, UNREAD = read(2, 2, 2), read(2, 2, 1), Evidence(unread="no answer")
+
+
+class FakeWatch:
+    """Brokers that are ready or not, and the clients of the primary."""
+
+    def __init__(self, *, ready: bool = True, sockets: int = 0) -> None:
+        self._ready = ready
+        self._sockets = sockets
+        self.primary = BrokerView(broker="b1", status="active")
+
+    def all_ready(self) -> bool:
+        return self._ready
+
+    async def page(self, broker: str, path: str) -> dict[str, Any]:
+        assert (broker, path) == ("b1", "/status")
+        return {"clients": {"sockets": self._sockets}}
+
+
+def gathered(monkeypatch: pytest.MonkeyPatch, readings: Iterator[Evidence], watch: FakeWatch) -> tuple[Evidence, int]:
+    """What is returned, and after how many readings of half a second, STILL_S being 5 s and SETTLE_S 30 s."""
+    clock = [0.0]
+    count = 0
+
+    async def gather_once(*_: object) -> Evidence:
+        nonlocal count
+        count += 1
+        return next(readings)
+
+    async def sleep(pause_s: float) -> None:
+        clock[0] += pause_s
+
+    monkeypatch.setattr(evidence, "_gather_once", gather_once)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    return asyncio.run(evidence.gather(None, QUEUES, watch)), count  # type: ignore[arg-type]
+
+
+def test_brokers_that_agree_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gathered(monkeypatch, repeat(SAME), FakeWatch()) == (SAME, 1)
+
+
+def test_what_was_given_back_late_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = chain(repeat(DIFFERENT, 9), [SAME])
+    assert gathered(monkeypatch, readings, FakeWatch()) == (SAME, 10)
+    assert gathered(monkeypatch, chain(repeat(DIFFERENT, 55), [SAME]), FakeWatch(sockets=1)) == (SAME, 56)
+
+
+def test_a_difference_at_rest_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gathered(monkeypatch, repeat(DIFFERENT), FakeWatch()) == (DIFFERENT, 11)
+
+
+@pytest.mark.parametrize("watch", [FakeWatch(ready=False), FakeWatch(sockets=1)])
+def test_while_something_may_change_the_whole_time_is_used(monkeypatch: pytest.MonkeyPatch, watch: FakeWatch) -> None:
+    assert gathered(monkeypatch, repeat(DIFFERENT), watch) == (DIFFERENT, 62)
+
+
+def test_what_changes_or_cannot_be_read_is_not_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = chain.from_iterable(repeat((DIFFERENT, read(2, 1, 2))))
+    assert gathered(monkeypatch, turns, FakeWatch())[1] == 62
+    assert gathered(monkeypatch, repeat(UNREAD), FakeWatch())[1] == 62
