@@ -44,9 +44,21 @@ def status_text(group: Mapping[str, Any]) -> str:
     refused = [(row["broker"], row["refuses_work"]) for row in group["brokers"] if row.get("refuses_work")]
     if refused:
         lines += ["", "takes no new work:", *[f"  {broker}: {reason}" for broker, reason in refused]]
+    lines += _failing_coordinators(group["brokers"])
     if history := group.get("history"):
         lines += ["", "history:", *[_history_line(entry) for entry in history[-MAX_HISTORY:]]]
     return "\n".join(map(escaped, lines)) + "\n"  # what keeps a broker from being ready may name a queue
+
+
+def _failing_coordinators(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Those whose hooks have raised; every transaction was decided all the same."""
+    found = [(row["broker"], row["coordinator"]) for row in rows if (row.get("coordinator") or {}).get("errors")]
+    lines = [
+        f"  {broker}: {each['configured']}, {each['errors']} errors, newest in {each['newest_error']['hook']}: "
+        f"{each['newest_error']['error']}"
+        for broker, each in found
+    ]
+    return ["", "coordinator fails:", *lines] if lines else []
 
 
 def _history_line(entry: Mapping[str, Any]) -> str:

@@ -151,3 +151,5 @@ class GroupOrder(CommitOrder):
 
     def waiting(self) -> int:
         return len(self._gathered)
+
+    fresh = waiting

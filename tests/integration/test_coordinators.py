@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
+import threading
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pika
 import pika.exceptions
 import pytest
 
-from tests.integration.broker_process import BrokerProcess, remove_journals, wait_until
+from tests.integration.broker_process import BrokerProcess, remove_journals, running_broker, wait_until
 from tests.integration.dtx_channel import OK, Xid
 from tests.integration.dtx_workbench import Workbench
 
@@ -95,6 +98,14 @@ def test_a_coordinator_of_another_package(tmp_path: Path, monkeypatch: pytest.Mo
         assert (row["health"], row["errors"]) == ("failing", 1)
         assert row["newest_error"]["hook"] == "nospam.commit_ordered"
         assert row["groups"]["turn"] == 3
+        shown = subprocess.run(
+            [broker.command[0], "status", "--url", f"http://127.0.0.1:{broker.ports['http']}"],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert "b1: nospam, 1 errors, newest in nospam.commit_ordered: OSError: tripped" in shown.stdout
         with urllib.request.urlopen(f"http://127.0.0.1:{broker.ports['http']}/metrics") as page:
             series = page.read().decode().splitlines()
         assert "understudy_coordinator_errors_total 1.0" in series
@@ -140,3 +151,59 @@ def test_a_choice_that_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     more = f'[coordination]\npath = "{tmp_path}/c.db"\n[link]\nport = 0\nsecret = "s"\n' if "ha" in extra else ""
     broker = BrokerProcess(tmp_path, f"[transactions]\n{extra}\n{more}")
     assert said in refused_start(broker)
+
+
+COMMITTERS, QUEUES, COMMITS = 64, 4, 6
+
+
+def commit_many(broker: BrokerProcess, number: int, start: threading.Barrier) -> None:
+    """One committer: its transactions go to one of the queues, one after the other."""
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:
+        channel = connection.channel()
+        channel.tx_select()
+        start.wait()
+        for count in range(COMMITS):
+            name = f"{number}-{count}"
+            properties = pika.BasicProperties(delivery_mode=2, headers={"x-understudy-tx": name})
+            channel.basic_publish("", f"q{number % QUEUES}", name.encode(), properties)
+            channel.tx_commit()
+
+
+def names_in_the_log(broker: BrokerProcess) -> list[str]:
+    """The transactions in the order of their PREPARE records."""
+    command = [broker.command[0], "journal", "dump", broker.data]
+    lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout.splitlines()
+    events = [json.loads(line) for line in lines]
+    return [event["name"] for event in events if event.get("event") == "prepare"]
+
+
+@pytest.mark.parametrize("under", ["", UNDER], ids=["group_commit", "nospam"])
+def test_many_committers_share_fsyncs_and_each_queue_has_the_order_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, under: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(install(tmp_path)))
+    with running_broker(tmp_path, under) as broker:
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)) as connection:
+            channel = connection.channel()
+            for number in range(QUEUES):
+                channel.queue_declare(f"q{number}", durable=True)
+            start = threading.Barrier(COMMITTERS + 1)
+            with ThreadPoolExecutor(COMMITTERS) as pool:
+                done = [pool.submit(commit_many, broker, number, start) for number in range(COMMITTERS)]
+                start.wait()
+                before = broker.status()["journal"]["sync_times"]["syncs"]
+                for each in done:
+                    each.result()
+            syncs = broker.status()["journal"]["sync_times"]["syncs"] - before
+            found = [
+                [
+                    channel.basic_get(f"q{number}", auto_ack=True)[2].decode()
+                    for _ in range(COMMITTERS * COMMITS // QUEUES)
+                ]
+                for number in range(QUEUES)
+            ]
+        print(f"{COMMITTERS * COMMITS} commits, {syncs} fsyncs")
+        assert syncs < COMMITTERS * COMMITS / 2
+        in_the_log = names_in_the_log(broker)
+        for number, names in enumerate(found):
+            assert names == [name for name in in_the_log if int(name.partition("-")[0]) % QUEUES == number]
