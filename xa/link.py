@@ -37,7 +37,7 @@ class StateLink:
     """A connection that has said hello.
 
     Args:
-        address: ``host:port`` or ``unix:/path``.
+        address: ``host:port`` or ``unix:/path``; or several with commas, of which the first one that takes a connection is taken.
         timeout_s: to connect, and for each answer.
 
     Raises:
@@ -48,10 +48,7 @@ class StateLink:
     def __init__(self, address: str, *, job: str, profile: str, fingerprint: str, timeout_s: float = TIMEOUT_S) -> None:
         self.address = address
         self._buffer = bytearray()
-        try:
-            self._socket = _connected(address, timeout_s)
-        except OSError as error:
-            raise StateServerError(f"no state server takes a connection at {address}: {error}") from error
+        self._socket = _connected_to_one(address, timeout_s)
         try:
             client = f"{socket.gethostname()}:{os.getpid()}"
             reply = self.ask(Hello(WIRE_VERSION, job, profile, fingerprint, client))
@@ -119,6 +116,16 @@ class StateLink:
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         return line
+
+
+def _connected_to_one(addresses: str, timeout_s: float) -> socket.socket:
+    reasons = []
+    for address in addresses.split(","):
+        try:
+            return _connected(address, timeout_s)
+        except OSError as error:
+            reasons.append(str(error) if address == addresses else f"{address}: {error}")
+    raise StateServerError(f"no state server takes a connection at {addresses}: {'; '.join(reasons)}")
 
 
 def _connected(address: str, timeout_s: float) -> socket.socket:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from understudy.xa.state_server.command import run
+from understudy.xa.state_server.stores import Where
 
 point = os.environ.get("XA_CRASH", "")
 
@@ -18,4 +19,4 @@ def on_step(label: str) -> None:
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]), sys.argv[2], on_step=on_step)
+    run(Where(data=Path(sys.argv[1])), sys.argv[2], on_step=on_step)

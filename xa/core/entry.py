@@ -108,7 +108,17 @@ class Ended(_Record, frozen=True):
     gid: str
 
 
-Record = Image | Begun | Joined | StartedBy | Decided | Attempted | Met | Ended
+class Owned(_Record, frozen=True):
+    """Who writes from here on: engine `queue` has it behind each image.
+
+    Attributes:
+        owner: of one run of one state server, and of no other.
+    """
+
+    owner: str
+
+
+Record = Image | Owned | Begun | Joined | StartedBy | Decided | Attempted | Met | Ended
 
 
 def apply(entries: dict[str, Entry], record: Record) -> None:
@@ -133,3 +143,5 @@ def apply(entries: dict[str, Entry], record: Record) -> None:
             entries[gid].heuristics = {**entries[gid].heuristics, **codes}
         case Ended(gid):
             del entries[gid]
+        case Owned():
+            pass

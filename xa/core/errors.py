@@ -107,3 +107,15 @@ class RecoveryFailedError(XaError):
 
 class StatusFileError(XaError):
     """A status file is damaged, or of another format. It is kept as it is."""
+
+
+class DecisionLogError(XaError):
+    """The decision log of engine `queue` cannot be written by this server, now or ever."""
+
+
+class LogLostError(DecisionLogError):
+    """The connection to the decision log ended. Whether the last group is in it, only reading it again tells."""
+
+
+class LogOwnedError(DecisionLogError):
+    """Another state server owns the decision log, or has owned it meanwhile."""

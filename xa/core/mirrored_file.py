@@ -23,9 +23,9 @@ from typing import Final
 import attrs
 import msgspec
 
-from understudy.xa.core.entry import STATUS_FORMAT, Begun, Entry, Image, Record, apply
+from understudy.xa.core.entry import STATUS_FORMAT, Begun, Entry, Image, Owned, Record, apply
 from understudy.xa.core.errors import StatusFileError
-from understudy.xa.core.status_file import Disk
+from understudy.xa.core.status_file import Disk, FileStore
 
 RECORD_OCTETS: Final = 512
 _HEAD: Final = struct.Struct(">I")
@@ -54,7 +54,7 @@ class GoodImage:
     records: list[bytes]
 
 
-class MirroredFile:
+class MirroredFile(FileStore):
     """The records of one shard; see `status_file.StatusFile`, whose interface this is.
 
     Attributes:
@@ -174,7 +174,7 @@ class MirroredFile:
     def append(self, records: Sequence[Record]) -> int:
         """Change the records of the entries in memory; returns the sequence number to wait for."""
         for record in records:
-            assert not isinstance(record, Image), record
+            assert not isinstance(record, (Image, Owned)), record
             own = copy.deepcopy(record)  # whoever made the record goes on with its entry
             gid = own.entry.gid if isinstance(own, Begun) else own.gid
             apply(self._entries, own)

@@ -4,7 +4,7 @@ The file is TOML::
 
     [[state_servers]]
     id = "main"
-    address = "127.0.0.1:5680"            # or "unix:/path"
+    address = "127.0.0.1:5680"            # or "unix:/path"; or addresses = [...], of which one serves at a time
 
     [[profiles]]
     name = "shop"
@@ -101,7 +101,7 @@ class Profile:
     """What a transaction manager needs to know.
 
     Attributes:
-        state_server: its address.
+        state_server: its address; or several with commas between them.
         resources: in the order of the file, which is the order of start, prepare and commit.
     """
 
@@ -166,12 +166,25 @@ def _servers(document: Mapping[str, Any], where: str) -> dict[str, str]:
     servers: dict[str, str] = {}
     for number, table in enumerate(_tables(document, "state_servers", where), 1):
         place = f"{where}: state server {number}"
-        _known(table, {"id", "address"}, place)
+        _known(table, {"id", "address", "addresses"}, place)
         identity = _text(table, "id", place)
         if identity in servers:
             raise ConfigError(f"{where}: two state servers have the id {identity!r}")
-        servers[identity] = checked_address(_text(table, "address", place), f"{place} ({identity})")
+        servers[identity] = _addresses(table, f"{place} ({identity})")
     return servers
+
+
+def _addresses(table: Mapping[str, Any], place: str) -> str:
+    if "addresses" not in table:
+        return checked_address(_text(table, "address", place), place)
+    addresses = table["addresses"]
+    if "address" in table:
+        raise ConfigError(f"{place}: there may be address or addresses, and not both")
+    if not isinstance(addresses, list) or not addresses or not all(isinstance(one, str) for one in addresses):
+        raise ConfigError(f"{place}: addresses must be a list of texts, and is {addresses!r}")
+    if len(set(addresses)) < len(addresses):
+        raise ConfigError(f"{place}: an address is there twice: {', '.join(addresses)}")
+    return ",".join(checked_address(one, place) for one in addresses)
 
 
 def checked_address(address: str, place: str) -> str:
@@ -181,7 +194,8 @@ def checked_address(address: str, place: str) -> str:
         ConfigError: it has not.
     """
     host, _, port = address.rpartition(":")
-    if address.startswith("unix:/") or (host and port.isdecimal() and 1 <= int(port) <= 65535):
+    good = address.startswith("unix:/") or (host and port.isdecimal() and 1 <= int(port) <= 65535)
+    if good and "," not in address:
         return address
     raise ConfigError(f"{place}: address {address!r} is neither host:port nor unix:/path")
 

@@ -50,11 +50,16 @@ class StatusStore(Protocol):
         sequence: of the last group that was appended.
         durable: of the last group that is durable.
         in_thread: `sync` may run in a thread while `append` is called.
+        shared: another server could have become the owner. What a client acts upon is told after a sync, which proves that this
+            one still is.
+        tick_s: how often `tick` is to be called when nothing is synced; None: never.
     """
 
     sequence: int
     durable: int
     in_thread: bool
+    shared: bool
+    tick_s: float | None
 
     @property
     def wants_rotation(self) -> bool: ...
@@ -65,10 +70,34 @@ class StatusStore(Protocol):
 
     def sync(self) -> None: ...
 
-    def rotate(self, entries: Sequence[Entry]) -> None: ...
+    def rotate(self, entries: Sequence[Entry]) -> None:
+        """Start anew with these entries: those that all appended records make. A sync makes it durable, if it is not."""
+
+    def tick(self) -> None: ...
+
+    def stop(self) -> None:
+        """A sync that waits for a server gives up soon."""
+
+    def close(self) -> None: ...
 
 
-class StatusFile:
+class FileStore:
+    """What the engines that keep files in a folder of their own have in common."""
+
+    shared = False
+    tick_s: float | None = None
+
+    def tick(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class StatusFile(FileStore):
     """The records of one shard.
 
     Attributes:

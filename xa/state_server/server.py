@@ -2,7 +2,8 @@
 
 Requests are decided as they come. A record goes to the status file of its shard at once; the reply waits until a sync covers it.
 While a sync runs in a thread, what arrives is the next group. A claim or a list waits for the records before it, too: a client
-must not act on a decision that a power failure could take back.
+must not act on a decision that a power failure could take back. If another server could have become the owner of the status
+meanwhile (engine `queue`), a claim waits for a sync of its own, which proves that none has.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from typing import Final
 import attrs
 import msgspec
 
-from understudy.xa.core.entry import Record
+from understudy.xa.core.entry import Entry, Record
+from understudy.xa.core.errors import XaError
 from understudy.xa.core.state import Reaction, StateCore
 from understudy.xa.core.status_file import StatusStore
-from understudy.xa.core.wire import MAX_LINE_OCTETS, Refused, line_of, request_of
+from understudy.xa.core.wire import MAX_LINE_OCTETS, Claimed, Listing, Refused, line_of, request_of
 
 EXIT_DISK: Final = 74
 SOON_S: Final = 0.2
@@ -95,6 +97,8 @@ class StateServer:
             finally:
                 for writer in self._writers:
                     writer.transport.abort()
+                for file in self._files:
+                    file.stop()
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
@@ -123,7 +127,9 @@ class StateServer:
     def _react(self, reaction: Reaction, writer: asyncio.StreamWriter, label: str) -> None:
         file = self._files[reaction.shard]
         if reaction.record is not None:
-            self._append(file, reaction.record, label)
+            self._append(file, [reaction.record], label)
+        elif file.shared and isinstance(reaction.reply, (Claimed, Listing)):
+            self._append(file, [], label)
         held = _Held(file.sequence, line_of(reaction.reply), writer, label)
         if reaction.at_once or file.durable >= held.sequence:
             self._send(held)
@@ -139,10 +145,10 @@ class StateServer:
             self._soon.add(shard)
             asyncio.get_running_loop().call_later(SOON_S, self._wake[shard].set)
 
-    def _append(self, file: StatusStore, record: Record, label: str) -> None:
+    def _append(self, file: StatusStore, records: Sequence[Record], label: str) -> None:
         self._on_step(f"append.{label}.before")
         try:
-            file.append([record])
+            file.append(records)
         except OSError as error:
             _die(error)
         self._on_step(f"append.{label}.after")
@@ -157,7 +163,12 @@ class StateServer:
     async def _sync_when_asked(self, shard: int) -> None:
         file, held, wake = self._files[shard], self._held[shard], self._wake[shard]
         while True:
-            await wake.wait()
+            try:
+                async with asyncio.timeout(file.tick_s):
+                    await wake.wait()
+            except TimeoutError:
+                await _on_disk(file, file.tick)
+                continue
             wake.clear()
             self._soon.discard(shard)
             if file.durable == file.sequence:
@@ -167,15 +178,10 @@ class StateServer:
             labels = [one.label for one in held]
             for label in labels:
                 self._on_step(f"sync.{label}.before")
-            try:
-                if file.wants_rotation:
-                    file.rotate(self._core.image(shard))
-                elif file.in_thread:
-                    await asyncio.to_thread(file.sync)
-                else:
-                    file.sync()
-            except OSError as error:
-                _die(error)
+            if file.wants_rotation:
+                _rotate(file, self._core.image(shard))
+            if file.durable < file.sequence:
+                await _on_disk(file, file.sync)
             self.syncs += 1
             for label in labels:
                 self._on_step(f"sync.{label}.after")
@@ -183,7 +189,24 @@ class StateServer:
                 self._send(held.popleft())
 
 
-def _die(error: OSError) -> None:
+def _rotate(file: StatusStore, entries: Sequence[Entry]) -> None:
+    try:
+        file.rotate(entries)
+    except OSError as error:
+        _die(error)
+
+
+async def _on_disk(file: StatusStore, call: Callable[[], None]) -> None:
+    try:
+        if file.in_thread:
+            await asyncio.to_thread(call)
+        else:
+            call()
+    except (OSError, XaError) as error:
+        _die(error)
+
+
+def _die(error: Exception) -> None:
     """What a failed write or sync has left on the disk is not known: only reading it anew tells."""
-    print(f"understudy state-server: the status file cannot be written: {error}", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"understudy state-server: the status cannot be written: {error}", file=sys.stderr, flush=True)  # noqa: T201
     os._exit(EXIT_DISK)

@@ -15,6 +15,7 @@ from understudy.xa.core.profile import Profile, profile_of
 from understudy.xa.core.xid import FORMAT_ID, MAX_ID_OCTETS, Xid, branch_of, global_id, job_digits, printable
 from understudy.xa.manager import read_profile
 
+ADDRESS = 'address = "127.0.0.1:5680"'
 FILE = """
 [[state_servers]]
 id = "main"
@@ -112,6 +113,11 @@ def test_a_profile_has_its_resource_managers_in_order_with_defaults() -> None:
         ('address = "127.0.0.1:5680"', 'address = "5680"', "address '5680' is neither host:port nor unix:/path"),
         ("[[profiles]]", "[profile]\n[[profiles]]", "'profile' is not known .did you mean 'profiles'"),
         ('id = "main"', 'id = "main"\nprofile = "shop"', "key 'profile' is not known"),
+        (ADDRESS, "addresses = []", "state server 1 .main.: addresses must be a list of texts, and is"),
+        (ADDRESS, 'addresses = ["a:1", "a:1"]', "an address is there twice: a:1, a:1"),
+        (ADDRESS, 'addresses = ["a:1,b:2"]', "address 'a:1,b:2' is neither"),
+        (ADDRESS, ADDRESS + '\naddresses = ["a:1"]', "address or addresses, and not both"),
+        ('state_server = "main"', 'state_server = ["main", "main"]', "must be the id of one state server, and is"),
         ("[[state_servers]]", "[[", "is not TOML"),
     ],
 )
@@ -119,6 +125,12 @@ def test_what_cannot_be_used_is_named(old: str, new: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text) as raised:
         profile(FILE.replace(old, new, 1))
     assert str(raised.value).startswith("xa.toml")
+
+
+def test_a_state_server_may_have_several_addresses() -> None:
+    two = profile(FILE.replace(ADDRESS, 'addresses = ["a:1", "unix:/b"]', 1))
+    assert two.state_server == "a:1,unix:/b"
+    assert two.fingerprint == profile().fingerprint
 
 
 def test_the_profile_must_be_named_if_there_are_several() -> None:
