@@ -13,7 +13,7 @@ import amqp
 import pytest
 
 from tests.integration.cut_link import CutLink
-from tests.integration.xa_queue_place import FINGERPRINT, JOB, QueueServer, Told, ended, lives
+from tests.integration.xa_servers import FINGERPRINT, JOB, QueueServer, Told, ended, lives
 from tests.stress.group import Group, running_group
 from understudy.xa.core.errors import StateServerLostError
 from understudy.xa.core.wire import Claim, Claimed
@@ -51,7 +51,7 @@ def test_what_is_answered_survives_every_broker_and_the_state_server(group: Grou
         assert len(told.decided) > 20
         told.check(first.entries())
         first.kill()
-        second.start()
+        second.start("--workers", "2")
         told.check(second.entries())
         assert second.stop() == 0
         assert "there are 2 shards, and 1 are asked for" in second.refused("--shards", "1")

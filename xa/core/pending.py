@@ -6,21 +6,35 @@ loop only, which takes the place of a mutex.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
+OnChange = Callable[[str, int, str, bool], None]
+"""Told job, shard, global id, and whether it waits now."""
+
+
+def _nobody(_job: str, _shard: int, _gid: str, _waits: bool) -> None:
+    pass
+
 
 class PendingTable:
     """Jobs to shards to queues. A transaction stands in it at most once.
 
     A queue is a dictionary, which keeps its order and finds one of ten thousand as fast as the first.
+
+    Attributes:
+        on_change: called after each change.
     """
 
     def __init__(self) -> None:
         self._jobs: dict[str, dict[int, dict[str, None]]] = {}
+        self.on_change: OnChange = _nobody
 
     def insert(self, job: str, shard: int, gid: str) -> None:
         """Add a transaction behind the others of its job and shard."""
         queue = self._jobs.setdefault(job, {}).setdefault(shard, {})
         assert gid not in queue, gid
         queue[gid] = None
+        self.on_change(job, shard, gid, True)
 
     def has(self, job: str, shard: int | None = None) -> bool:
         """Whether the job has a transaction to recover, in any shard or in this one."""
@@ -46,10 +60,23 @@ class PendingTable:
             del self._jobs[job][shard]
         if not self._jobs[job]:
             del self._jobs[job]
+        self.on_change(job, shard, gid, False)
 
     def peek(self, job: str, shard: int) -> str | None:
         """The oldest transaction of a job in a shard; None if there is none."""
         return next(iter(self._jobs.get(job, {}).get(shard, ())), None)
+
+    def drop_shard(self, shard: int) -> None:
+        """Remove all of a shard: it is to be told anew."""
+        for job, _, gid in [found for found in self if found[1] == shard]:
+            self.remove(job, shard, gid)
+
+    def __iter__(self) -> Iterator[tuple[str, int, str]]:
+        """Job, shard and global id of each."""
+        for job, shards in self._jobs.items():
+            for shard, queue in shards.items():
+                for gid in queue:
+                    yield job, shard, gid
 
     def __len__(self) -> int:
         return sum(len(queue) for shards in self._jobs.values() for queue in shards.values())

@@ -54,6 +54,7 @@ from understudy.xa.core.wire import (
     Shown,
     Started,
     Take,
+    Watch,
 )
 
 MAX_ATTEMPTS: Final = 10
@@ -92,12 +93,17 @@ class StateCore:
     Args:
         images: the entries of each shard, as its status file has them.
         max_attempts: see `MAX_ATTEMPTS`.
+        first: number of the first of these shards, as people and other processes know it.
+
+    Attributes:
+        pending: what waits for recovery, by the numbers of shards that begin at 0.
     """
 
-    def __init__(self, images: Sequence[Mapping[str, Entry]], max_attempts: int = MAX_ATTEMPTS) -> None:
+    def __init__(self, images: Sequence[Mapping[str, Entry]], max_attempts: int = MAX_ATTEMPTS, first: int = 0) -> None:
         self._shards: list[dict[str, Entry]] = [dict(image) for image in images]
         self._max_attempts = max_attempts
-        self._pending = PendingTable()
+        self.pending = PendingTable()
+        self.first = first
         self._owners: dict[str, int] = {}
         self._shard_of: dict[str, int] = {}
         self._clients: dict[int, _Client] = {}
@@ -143,6 +149,8 @@ class StateCore:
                 reaction = self._list(client, request, now_ms)
             case Forget(gid):
                 reaction = self._forget(client, gid)
+            case Watch():
+                reaction = _refused(client.shard, "protocol", "watch is the first request of a connection")
             case _:
                 reaction = self._of_owner(connection, client, request, request.gid)
         if reaction.record is not None:
@@ -169,7 +177,7 @@ class StateCore:
     def _of_other_profile(self, hello: Hello) -> Entry | None:
         """The first entry that waits for the job and was begun with other resource managers."""
         for number in range(len(self._shards)):
-            gid = self._pending.peek(hello.job, number)
+            gid = self.pending.peek(hello.job, number)
             if gid is not None and self._entry(gid).fingerprint != hello.fingerprint:
                 return self._entry(gid)
         return None
@@ -179,15 +187,15 @@ class StateCore:
     def _claim(self, connection: int, client: _Client) -> Reaction:
         """Own shard first, all of it; then the first other shard, to which the connection moves."""
         job = client.hello.job
-        if not self._pending.has(job, client.shard):
-            client.shard = found if (found := self._pending.first_shard(job)) is not None else client.shard
-        gid = self._pending.peek(job, client.shard)
+        if not self.pending.has(job, client.shard):
+            client.shard = found if (found := self.pending.first_shard(job)) is not None else client.shard
+        gid = self.pending.peek(job, client.shard)
         if gid is None:
             return Reaction(Nothing(), client.shard)
         entry = self._entry(gid)
         if entry.fingerprint != client.hello.fingerprint:
             return _refused(client.shard, "wrong_profile", _wrong(entry, client.hello))
-        self._pending.remove(job, client.shard, gid)
+        self.pending.remove(job, client.shard, gid)
         self._owners[gid] = connection
         return Reaction(Claimed(entry), client.shard)
 
@@ -203,19 +211,19 @@ class StateCore:
         if entry.heuristics:
             return _refused(shard, "protocol", f"transaction {gid} is complete, heuristically: see it, then forget it")
         if not entry.parked:
-            self._pending.remove(entry.job, shard, gid)
+            self.pending.remove(entry.job, shard, gid)
         self._owners[gid] = connection
         return Reaction(Claimed(entry), shard)
 
     def _wait_for_recovery(self, entry: Entry) -> None:
         if not entry.parked and not entry.heuristics:
-            self._pending.insert(entry.job, self._shard_of[entry.gid], entry.gid)
+            self.pending.insert(entry.job, self._shard_of[entry.gid], entry.gid)
 
     # -- the life of a transaction ------------------------------------------------------------------------------------
 
     def _begin(self, connection: int, client: _Client, begin: Begin, now_ms: int) -> Reaction:
         hello, shard = client.hello, client.shard
-        if self._pending.has(hello.job):
+        if self.pending.has(hello.job):
             return _refused(shard, "recover_first", f"job {hello.job} has transactions to recover")
         if begin.gid in self._shard_of:
             return _refused(shard, "protocol", f"transaction {begin.gid} is known already")
@@ -292,7 +300,9 @@ class StateCore:
         gids = sorted(gid for gid, shard in self._shard_of.items() if request.job in ("", self._shards[shard][gid].job))
         first = bisect.bisect_right(gids, request.after)
         page = gids[first : first + MAX_LISTED]
-        shown = [Shown(self._entry(gid), self._state(self._entry(gid)), self._shard_of[gid]) for gid in page]
+        shown = [
+            Shown(self._entry(gid), self._state(self._entry(gid)), self.first + self._shard_of[gid]) for gid in page
+        ]
         return Reaction(Listing(shown, first + len(page) < len(gids), now_ms), client.shard)
 
     def _state(self, entry: Entry) -> str:

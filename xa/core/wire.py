@@ -118,7 +118,13 @@ class Forget(_Message, frozen=True):
     gid: str
 
 
-Request = Hello | Begin | Started | Join | Decide | Done | Release | Heuristic | Claim | Failed | List | Take | Forget
+class Watch(_Message, frozen=True):
+    """The first request of a connection that is told all changes of the table of what waits for recovery. No reply ends it."""
+
+
+Request = (
+    Hello | Begin | Started | Join | Decide | Done | Release | Heuristic | Claim | Failed | List | Take | Forget | Watch
+)
 
 
 class Ok(_Message, frozen=True):
@@ -171,7 +177,20 @@ class Listing(_Message, frozen=True):
     now_ms: int
 
 
-Reply = Ok | Refused | Claimed | Nothing | Listing
+class Waits(_Message, frozen=True):
+    """A transaction waits for recovery, or does not any more.
+
+    Attributes:
+        now: it does.
+    """
+
+    job: str
+    shard: int
+    gid: str
+    now: bool
+
+
+Reply = Waits | Ok | Refused | Claimed | Nothing | Listing
 
 _requests: Final = msgspec.json.Decoder(Request)
 _replies: Final = msgspec.json.Decoder(Reply)

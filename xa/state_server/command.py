@@ -7,17 +7,21 @@ import contextlib
 import json
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from understudy.xa.core.errors import ConfigError, LogLostError, XaError
 from understudy.xa.core.log_address import checked_queue, log_address_of
 from understudy.xa.core.profile import checked_address
+from understudy.xa.core.routing import shares
 from understudy.xa.core.state import MAX_ATTEMPTS, StateCore
+from understudy.xa.state_server.router import Router, WorkerEndedError
 from understudy.xa.state_server.server import EXIT_DISK, OnStep, StateServer
-from understudy.xa.state_server.stores import DEFAULT_QUEUE, ENGINES, JOURNAL, OWNER_WAIT_S, QUEUE, Where, opened
+from understudy.xa.state_server.stores import DEFAULT_QUEUE, ENGINES, JOURNAL, OWNER_WAIT_S, QUEUE, Where, held, opened
+from understudy.xa.state_server.worker import Settings
 
 EXIT_USAGE: Final = 2
 MAX_SHARDS: Final = 64
@@ -38,6 +42,9 @@ def state_server(
             min=0, max=MAX_SHARDS, help="Status files, each with its own sync. 0: as many as there are, or 1."
         ),
     ] = 0,
+    workers: Annotated[
+        int, typer.Option(min=1, max=MAX_SHARDS, help="Processes that share the shards; each has one at least.")
+    ] = 1,
     sync_delay_ms: Annotated[
         float, typer.Option(min=0, max=1000, help="How long a sync waits, so that more transactions share it.")
     ] = 0,
@@ -80,15 +87,22 @@ def state_server(
     try:
         _check_listen(listen, open_network=open_network)
         where = _where(data, engine, url, queue, None if standby else owner_wait_s)
-        run(
-            where,
-            listen,
-            shards=shards,
-            sync_delay_ms=sync_delay_ms,
-            max_attempts=max_attempts,
-            force_empty=force_empty,
-            as_json=as_json,
-        )
+        if 0 < shards < workers:
+            raise ConfigError(f"--workers {workers} need a shard each, and there are {shards}")
+        options: dict[str, Any] = {
+            "shards": shards,
+            "sync_delay_ms": sync_delay_ms,
+            "max_attempts": max_attempts,
+            "force_empty": force_empty,
+            "as_json": as_json,
+        }
+        if workers == 1:
+            run(where, listen, **options)
+        else:
+            run_workers(where, listen, workers, **options)
+    except WorkerEndedError as error:
+        print(f"understudy state-server: {error}", file=sys.stderr)  # noqa: T201  # a command prints
+        raise typer.Exit(error.code or 1) from error
     except XaError as error:
         print(f"understudy state-server: {error}", file=sys.stderr)  # noqa: T201  # a command prints
         raise typer.Exit(EXIT_DISK if isinstance(error, LogLostError) else EXIT_USAGE) from error
@@ -122,9 +136,58 @@ def run(
             print(json.dumps(found) if as_json else text, flush=True)  # noqa: T201  # as above
 
         with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(_until_signal(server, listen, ready))
+            asyncio.run(_until_signal(lambda: server.serve(listen, ready=ready)))
         for file in files:
             file.sync()
+
+
+def run_workers(
+    where: Where,
+    listen: str,
+    workers: int,
+    *,
+    shards: int = 0,
+    sync_delay_ms: float = 0,
+    max_attempts: int = MAX_ATTEMPTS,
+    force_empty: bool = False,
+    as_json: bool = False,
+) -> None:
+    """As `run`, with the shards in worker processes.
+
+    Raises:
+        WorkerEndedError: one cannot go on; it has said why.
+        StatusFileError, DecisionLogError, OSError: as `run`.
+    """
+    with held(where, shards, at_least=workers, force_empty=force_empty) as (count, lock):
+        address = where.address
+        settings = Settings(
+            socket="", first=0, count=0,
+            engine=where.engine,
+            data="" if where.data is None else str(where.data.resolve()),
+            hosts=[] if address is None else list(address.hosts),
+            user="" if address is None else address.user,
+            vhost="" if address is None else address.vhost,
+            queue=where.queue,
+            owner_wait_s=where.owner_wait_s,
+            lock=lock,
+            sync_delay_ms=sync_delay_ms,
+            max_attempts=max_attempts,
+        )  # fmt: skip
+        router = Router(shares(count, workers), settings, "" if address is None else address.password)
+
+        def ready(address: str, pids: list[int], waiting: int) -> None:
+            found = {"address": address, "shards": count, "entries": {"pending": waiting}, "workers": pids}
+            text = f"state server at {address}, {count} shards in {workers} workers, {where}, to recover: {waiting}"
+            print(json.dumps(found) if as_json else text, flush=True)  # noqa: T201  # as above
+
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                asyncio.run(_until_signal(lambda: router.serve(listen, ready=ready)))
+        except ExceptionGroup as group:
+            known = group.subgroup((XaError, OSError))
+            if known is None:
+                raise
+            raise known.exceptions[0] from None
 
 
 def _where(data: Path | None, engine: str, url: str | None, queue: str, owner_wait_s: float | None) -> Where:
@@ -148,13 +211,13 @@ def _where(data: Path | None, engine: str, url: str | None, queue: str, owner_wa
     return Where(engine=engine, data=data)
 
 
-async def _until_signal(server: StateServer, listen: str, ready: OnStep) -> None:
+async def _until_signal(serve: Callable[[], Awaitable[None]]) -> None:
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
-    await server.serve(listen, ready=ready)
+    await serve()
 
 
 def _check_listen(listen: str, *, open_network: bool) -> None:

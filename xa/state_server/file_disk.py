@@ -4,38 +4,43 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 from typing import Final
 
 from understudy.xa.core.errors import StatusFileError
 
 LOCK: Final = "LOCK"
+WAIT_S: Final = 2.0
+"""Workers of a server that was killed end by themselves, in less than this."""
 
 
 class FileDisk:
     """The folder is made if it is not there, readable by its owner alone.
 
+    Args:
+        folder: where.
+        lock: a descriptor of the process that started this one, which holds the lock for both; None: take it.
+
+    Attributes:
+        lock: the descriptor. The folder is free when no process has it open any more.
+
     Raises:
         StatusFileError: another process uses it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lock: int | None = None) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._open: dict[str, int] = {}
-        self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
-            raise StatusFileError(f"another state server uses {folder}: its file {LOCK} is locked") from error
+        self.lock = _locked(folder) if lock is None else lock
 
     def close(self) -> None:
         """Close all files and let another process have the folder."""
         for descriptor in self._open.values():
             os.close(descriptor)
         self._open.clear()
-        os.close(self._lock)
+        os.close(self.lock)
 
     def names(self) -> list[str]:
         return sorted(path.name for path in self._folder.iterdir() if path.name != LOCK)
@@ -87,3 +92,18 @@ class FileDisk:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._open[name] = os.open(self._folder / name, flags, 0o600)
         return self._open[name]
+
+
+def _locked(folder: Path) -> int:
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if time.monotonic() > deadline:
+                os.close(lock)
+                raise StatusFileError(f"another state server uses {folder}: its file {LOCK} is locked") from error
+            time.sleep(0.05)
+        else:
+            return lock

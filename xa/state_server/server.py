@@ -25,7 +25,17 @@ from understudy.xa.core.entry import Entry, Record
 from understudy.xa.core.errors import XaError
 from understudy.xa.core.state import Reaction, StateCore
 from understudy.xa.core.status_file import StatusStore
-from understudy.xa.core.wire import MAX_LINE_OCTETS, Claimed, Listing, Refused, line_of, request_of
+from understudy.xa.core.wire import (
+    MAX_LINE_OCTETS,
+    Claimed,
+    Listing,
+    Ok,
+    Refused,
+    Waits,
+    Watch,
+    line_of,
+    request_of,
+)
 
 EXIT_DISK: Final = 74
 SOON_S: Final = 0.2
@@ -69,6 +79,8 @@ class StateServer:
         self._numbers = itertools.count(1)
         self._writers: set[asyncio.StreamWriter] = set()
         self._soon: set[int] = set()
+        self._watchers: set[asyncio.StreamWriter] = set()
+        core.pending.on_change = self._changed
         self.syncs = 0
 
     async def serve(self, address: str, *, ready: Callable[[str], None]) -> None:
@@ -112,6 +124,9 @@ class StateServer:
                 except msgspec.MsgspecError as error:
                     writer.write(line_of(Refused("protocol", f"the line is no request: {error}")))
                     break
+                if isinstance(request, Watch):
+                    self._watch(writer)
+                    continue
                 label = type(request).__name__.lower()
                 self._react(self._core.received(connection, request, time.time_ns() // 1_000_000), writer, label)
                 await writer.drain()
@@ -119,10 +134,22 @@ class StateServer:
             pass
         finally:
             self._core.left(connection)
+            self._watchers.discard(writer)
             self._writers.discard(writer)
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+
+    def _watch(self, writer: asyncio.StreamWriter) -> None:
+        """Tell all that waits for recovery, then `Ok`, then each change."""
+        for job, shard, gid in self._core.pending:
+            writer.write(line_of(Waits(job, self._core.first + shard, gid, True)))
+        writer.write(line_of(Ok()))
+        self._watchers.add(writer)
+
+    def _changed(self, job: str, shard: int, gid: str, waits: bool) -> None:
+        for writer in self._watchers:
+            writer.write(line_of(Waits(job, self._core.first + shard, gid, waits)))
 
     def _react(self, reaction: Reaction, writer: asyncio.StreamWriter, label: str) -> None:
         file = self._files[reaction.shard]

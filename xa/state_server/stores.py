@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -42,6 +43,7 @@ class Where:
         address: the group of brokers; None of the other engines.
         queue: name of the queues, to which a dot and the number of the shard are added.
         owner_wait_s: how long another owner of the queues is waited for; None: for as long as there is one.
+        lock: of the folder; see `FileDisk`.
     """
 
     engine: str = JOURNAL
@@ -49,6 +51,7 @@ class Where:
     address: LogAddress | None = None
     queue: str = DEFAULT_QUEUE
     owner_wait_s: float | None = OWNER_WAIT_S
+    lock: int | None = None
 
     def __str__(self) -> str:
         if self.address is None:
@@ -57,20 +60,22 @@ class Where:
 
 
 @contextlib.contextmanager
-def opened(where: Where, shards: int, *, force_empty: bool) -> Iterator[list[StatusStore]]:
+def opened(where: Where, shards: int, *, force_empty: bool, only: range | None = None) -> Iterator[list[StatusStore]]:
     """The stores of all shards, not read yet; they are closed at the end.
 
     Args:
         where: they are.
         shards: how many there must be; 0: as many as there are, or 1 if there is none.
         force_empty: set aside what is damaged, and begin without it.
+        only: these shards, which are there or may be made; nothing is checked.
 
     Raises:
         StatusFileError: a file is missing, there are more shards than `shards`, or they are of another engine.
         DecisionLogError: the group of brokers refuses.
     """
     if where.address is not None:
-        stores = _queues(where, where.address, shards, force_empty=force_empty)
+        numbers = only or range(_count_of_queues(where, shards))
+        stores = _queues(where, numbers, force_empty=force_empty)
         try:
             yield stores
         finally:
@@ -78,13 +83,44 @@ def opened(where: Where, shards: int, *, force_empty: bool) -> Iterator[list[Sta
                 store.close()
         return
     assert where.data is not None
+    disk = FileDisk(where.data, where.lock)
+    try:
+        if force_empty:
+            _set_aside_damaged(disk, where.engine)
+        numbers = only or range(_count_of_files(disk, where.engine, shards))
+        yield [_file(disk, number, where.engine) for number in numbers]
+    finally:
+        disk.close()
+
+
+@contextlib.contextmanager
+def held(where: Where, shards: int, *, at_least: int, force_empty: bool) -> Iterator[tuple[int, int]]:
+    """The number of shards, for workers that open them, and the descriptor of the folder's lock; -1 of engine queue.
+
+    Errors are those of `opened`. Shards that are not there yet are made.
+    """
+    if where.address is not None:
+        if force_empty:
+            with opened(where, shards, force_empty=True):
+                pass
+        yield max(_count_of_queues(where, shards), at_least), -1
+        return
+    assert where.data is not None
     disk = FileDisk(where.data)
     try:
         if force_empty:
             _set_aside_damaged(disk, where.engine)
-        yield _files(disk, where.engine, shards)
+        count = max(_count_of_files(disk, where.engine, shards), at_least)
+        for number in range(count):
+            if not any(_is_of(name, number) for name in disk.names()):
+                _file(disk, number, where.engine).open()
+        yield count, disk.lock
     finally:
         disk.close()
+
+
+def _is_of(name: str, shard: int) -> bool:
+    return name.startswith((f"status-{shard}.", f"mirror-{shard}."))
 
 
 def say(text: str) -> None:
@@ -101,12 +137,12 @@ def _checked_count(there: int, shards: int) -> int:
 # -- files ----------------------------------------------------------------------------------------------------------------
 
 
-def _files(disk: FileDisk, engine: str, shards: int) -> list[StatusStore]:
+def _count_of_files(disk: FileDisk, engine: str, shards: int) -> int:
     there = {JOURNAL: shards_on(disk), MIRRORED: mirrored_shards_on(disk)}
     for other, count in there.items():
         if count and other != engine:
             raise StatusFileError(f"there are {count} shards of engine {other}, and {engine} is asked for")
-    return [_file(disk, number, engine) for number in range(_checked_count(there[engine], shards))]
+    return _checked_count(there[engine], shards)
 
 
 def _file(disk: FileDisk, shard: int, engine: str) -> StatusFile | MirroredFile:
@@ -136,25 +172,33 @@ def _set_aside_damaged(disk: FileDisk, engine: str) -> None:
 # -- queues ---------------------------------------------------------------------------------------------------------------
 
 
-def _queues(where: Where, address: LogAddress, shards: int, *, force_empty: bool) -> list[StatusStore]:
-    try:
-        from understudy.xa.state_server.amqp_log import AmqpLog, queues_there  # noqa: PLC0415  # needs the extra
-    except ImportError as error:
-        raise ConfigError(
-            f"engine queue needs a library that is not installed ({error}): pip install 'understudy[xa]'"
-        ) from error
+def _count_of_queues(where: Where, shards: int) -> int:
+    assert where.address is not None
+    return _checked_count(_amqp_log().queues_there(where.address, where.queue), shards)
+
+
+def _queues(where: Where, numbers: range, *, force_empty: bool) -> list[StatusStore]:
+    assert where.address is not None
+    module = _amqp_log()
     owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-    count = _checked_count(queues_there(address, where.queue), shards)
-    logs = [
-        AmqpLog(address, f"{where.queue}.{number}", owner_wait_s=where.owner_wait_s, say=say) for number in range(count)
-    ]
     stores: list[StatusStore] = []
-    for number, log in enumerate(logs):
+    for number in numbers:
+        log = module.AmqpLog(where.address, f"{where.queue}.{number}", owner_wait_s=where.owner_wait_s, say=say)
         store = QueueFile(log, number, owner)
         if force_empty:
             _set_aside_damaged_queue(store, log)
         stores.append(store)
     return stores
+
+
+def _amqp_log() -> ModuleType:
+    try:
+        from understudy.xa.state_server import amqp_log  # noqa: PLC0415  # needs the extra
+    except ImportError as error:
+        raise ConfigError(
+            f"engine queue needs a library that is not installed ({error}): pip install 'understudy[xa]'"
+        ) from error
+    return amqp_log
 
 
 def _set_aside_damaged_queue(store: QueueFile, log: AmqpLog) -> None:

@@ -101,7 +101,7 @@ def test_an_answer_that_is_lost_anywhere_loses_nothing_and_doubles_nothing(commi
             assert kept(queue) == wanted[number + 1]
         assert log.adds >= len(records) + 1
         assert bool(rotations) == (rotate_octets == 300)
-        queue.owner = None
+        cut_off(queue)
         assert QueueFile(ModelLog(queue), 0, "next").open() == wanted[-1]
 
 
@@ -112,6 +112,11 @@ def owned() -> tuple[ModelQueue, QueueFile]:
     file.append([Begun(entry(1))])
     file.sync()
     return queue, file
+
+
+def cut_off(queue: ModelQueue) -> None:
+    """The owner's connection is gone."""
+    queue.owner = None
 
 
 def test_a_server_that_was_replaced_meanwhile_says_so_and_writes_nothing() -> None:
@@ -133,7 +138,7 @@ def test_a_server_that_was_replaced_meanwhile_says_so_and_writes_nothing() -> No
 def test_a_lost_connection_is_found_when_nothing_is_written() -> None:
     queue, file = owned()
     file.tick()
-    queue.owner = None
+    cut_off(queue)
     file.tick()
     assert queue.owner == "first"
     file.append([])  # proves that this server is the owner
@@ -184,7 +189,7 @@ def test_what_is_not_of_a_log_is_named_and_refused(
 
 def test_the_log_of_another_shard_is_refused() -> None:
     queue, _ = owned()
-    queue.owner = None
+    cut_off(queue)
     with pytest.raises(StatusFileError, match="holds the log of shard 0, and is read as that of shard 1"):
         QueueFile(ModelLog(queue), 1, "next").open()
 

@@ -1,4 +1,4 @@
-"""A state server whose decisions are in a queue of a group of brokers, as a process, and a client that speaks to it directly."""
+"""State servers as processes, started by the command, and clients that speak to them directly."""
 
 from __future__ import annotations
 
@@ -20,23 +20,15 @@ JOB = "job"
 FINGERPRINT = "f" * 32
 
 
-class QueueServer:
-    """``understudy state-server --engine queue``.
+class ServerProcess:
+    """``understudy state-server`` with any options, on a port that it keeps."""
 
-    Args:
-        ports: of the brokers, or of what stands before them.
-    """
-
-    def __init__(self, folder: Path, ports: Sequence[int], name: str = "state", *options: str) -> None:
+    def __init__(self, folder: Path, name: str, *options: str) -> None:
         self.log = folder / f"{name}.log"
         self.out = folder / f"{name}.out"
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
-        hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
-        self._command = [
-            str(PROGRAM), "state-server", "--engine", "queue", "--url", f"amqp://guest:guest@{hosts}/",
-            "--listen", self.address, "--json", *options,
-        ]  # fmt: skip
+        self._command = [str(PROGRAM), "state-server", "--listen", self.address, "--json", *options]
         self.process: subprocess.Popen[bytes] | None = None
 
     def spawn(self, *options: str) -> None:
@@ -67,6 +59,12 @@ class QueueServer:
         assert self.process.wait(60) == 2, self.log.read_text()
         return self.log.read_text()
 
+    @property
+    def workers(self) -> list[int]:
+        """Process ids at the start."""
+        found: list[int] = json.loads(self.out.read_text())["workers"]
+        return found
+
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
@@ -86,8 +84,20 @@ class QueueServer:
             return {one.entry.gid: one for one in link.entries()[0]}
 
 
+class QueueServer(ServerProcess):
+    """Of engine queue.
+
+    Args:
+        ports: of the brokers, or of what stands before them.
+    """
+
+    def __init__(self, folder: Path, ports: Sequence[int], name: str = "state", *options: str) -> None:
+        hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+        super().__init__(folder, name, "--engine", "queue", "--url", f"amqp://guest:guest@{hosts}/", *options)
+
+
 @contextlib.contextmanager
-def ended(*servers: QueueServer) -> Iterator[None]:
+def ended(*servers: ServerProcess) -> Iterator[None]:
     """Whatever happens, no process is left."""
     try:
         yield
