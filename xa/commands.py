@@ -19,7 +19,7 @@ import typer
 from understudy.xa.core.errors import ConfigError, XaError
 from understudy.xa.core.job import checked_job
 from understudy.xa.manager import TransactionManager, read_profile
-from understudy.xa.operator import Operator, RefusedError, answered_badly, as_rows
+from understudy.xa.operator import FORGETTABLE, Operator, RefusedError, answered_badly, as_rows
 
 DEFAULT_FILE: Final = Path("xa.toml")
 
@@ -147,8 +147,8 @@ def forget(
         operator = _operator(config, profile, job, None)
         if yes:
             operator.forget(gid)
-        elif (shown := operator.entry(gid)) is None or shown.state != "heuristic":
-            raise RefusedError(f"transaction {gid} is no transaction with heuristic completions")
+        elif (shown := operator.entry(gid)) is None or shown.state not in FORGETTABLE:
+            raise RefusedError(f"transaction {gid} is no transaction with heuristic completions, and no ruling")
     _print_done({gid: {"done" if yes else "would": "forget"}}, as_json=as_json, nothing="")
 
 
@@ -167,6 +167,8 @@ def _decide(
     with _errors():
         operator = _operator(config, profile, job, rm)
         shown = operator.entry(gid)
+        if shown is not None and shown.state == "ruled":  # a branch of it may still be there
+            shown = None
         if shown is not None and rm:
             raise RefusedError(f"transaction {gid} is known to the state server: --rm is for orphans alone")
         if shown is not None:
@@ -236,6 +238,9 @@ def _print_done(done: dict[str, Any], *, as_json: bool, nothing: str) -> None:
 
 
 def _line(row: dict[str, Any]) -> str:
+    if row["ruled"]:
+        done = "; ".join(f"{branch}: {what}" for branch, what in row["ruled"].items())
+        return f"{row['state']} {row['gid']} {row['reason']}, {row['age_s']:.0f} s ago: {done}"
     decision = f", decided as {row['decision']}" if row["decision"] else ""
     heuristics = ", ".join(f"{name} {code}" for name, code in row["heuristics"].items())
     text = f"{row['state']} {row['gid']}{decision}, job {row['job']}, {', '.join(row['resources'])}, {row['age_s']:.0f} s old"

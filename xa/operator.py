@@ -6,9 +6,10 @@ Orphans are listed, and never completed by recovery.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -19,12 +20,14 @@ from understudy.xa.core.finish import finished
 from understudy.xa.core.profile import Profile
 from understudy.xa.core.recovery import is_complete, recover
 from understudy.xa.core.steps import Tell, Verb, VerbName
-from understudy.xa.core.wire import Claimed, Decide, Forget, Refused, Request, Shown, Take
+from understudy.xa.core.wire import Claimed, Decide, Forget, Refused, Request, Rule, Shown, Take
 from understudy.xa.core.xid import Xid, branch_of, job_digits, printable
 from understudy.xa.link import StateLink
 from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
 from understudy.xa.session import Session
+
+FORGETTABLE: Final = ("heuristic", "ruled")
 
 
 class RefusedError(XaError):
@@ -76,7 +79,8 @@ class Operator:
         """List entries of a job, or of all jobs, and orphans."""
         with self._link() as link:
             entries, now_ms = link.entries(job)
-            known = {one.entry.gid.encode() for one in (entries if not job else link.entries()[0])}
+            every = entries if not job else link.entries()[0]
+            known = {one.entry.gid.encode() for one in every if not one.entry.ruled}
         orphans: list[Orphan] = []
         unreachable: dict[str, str] = {}
         for name in self._names:
@@ -124,29 +128,49 @@ class Operator:
             session.close()
 
     def complete_orphans(self, gid: str, *, commit: bool) -> dict[str, Answer]:
-        """Commit or roll back the branches of a global id that no entry knows; returns ``resource xid`` to the answer."""
+        """Commit or roll back the branches of a global id that no entry knows; returns ``resource xid`` to the answer.
+
+        What is to be done is recorded on the state server before the first verb, and each answer afterwards.
+
+        Raises:
+            RefusedError: the state server does not record it; nothing was done.
+        """
         verb = VerbName.COMMIT if commit else VerbName.ROLLBACK
         answers: dict[str, Answer] = {}
-        for name in self._names:
-            resource = self._resource(name)
-            try:
+        with contextlib.ExitStack() as stack:
+            branches: dict[str, tuple[ResourceManager, Verb]] = {}
+            for name in self._names:
+                resource = self._resource(name)
+                stack.callback(resource.close)
                 for branch in resource.recover():
                     if printable(branch.xid.global_id) == gid:
-                        answers[f"{name} {branch.xid}"] = _finished(resource, Verb(verb, name, branch.xid))
-            finally:
-                resource.close()
+                        branches[f"{name} {branch.xid}"] = resource, Verb(verb, name, branch.xid)
+            if branches:
+                self._record(gid, dict.fromkeys(branches, f"{verb} asked for"))
+            for text, (resource, step) in branches.items():
+                answers[text] = _finished(resource, step)
+        if answers:
+            self._record(gid, {text: f"{verb}: {answer}" for text, answer in answers.items()})
         return answers
 
+    def _record(self, gid: str, ruled: dict[str, str]) -> None:
+        with self._link() as link:
+            reply = link.ask(Rule(gid, ruled))
+        if isinstance(reply, Refused):
+            raise RefusedError(reply.text)
+
     def forget(self, gid: str) -> None:
-        """Drop a heuristic entry, on the resource managers and on the state server.
+        """Drop a heuristic entry, on the resource managers and on the state server; or the record of a ruling.
 
         Raises:
             RefusedError: it is not one.
         """
         shown = self.entry(gid)
-        if shown is None or shown.state != "heuristic":
+        if shown is None or shown.state not in FORGETTABLE:
             state = "not known" if shown is None else shown.state
-            raise RefusedError(f"transaction {gid} is {state}: only one with heuristic completions can be forgotten")
+            raise RefusedError(
+                f"transaction {gid} is {state}: only one with heuristic completions, or a ruling, can be forgotten"
+            )
         for name in shown.entry.heuristics:
             resource = self._resource(name)
             try:
@@ -218,6 +242,7 @@ def as_rows(found: Found) -> dict[str, Any]:
                 "attempts": one.entry.attempts,
                 "reason": one.entry.reason,
                 "heuristics": {name: XaCode(code).name for name, code in one.entry.heuristics.items()},
+                "ruled": one.entry.ruled,
                 "shard": one.shard,
             }
             for one in found.entries

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +21,10 @@ from typer.testing import CliRunner
 from tests.integration.broker_process import PROGRAM, free_port, wait_until
 from tests.integration.xa_place import JOB, Place, forked, killer, running_place, transfer
 from understudy.xa import commands
-from understudy.xa.core.wire import Begin, Done, Ok
+from understudy.xa.core.entry import STATUS_FORMAT, Image
+from understudy.xa.core.mirrored_file import RECORD_OCTETS, digest_of
+from understudy.xa.core.status_log import frame
+from understudy.xa.core.wire import WIRE_VERSION, Begin, Done, Hello, Ok, line_of
 from understudy.xa.link import StateLink
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -113,6 +118,18 @@ def test_orphans_are_listed_and_never_completed_by_recovery(place: Place) -> Non
     assert set(xa(place, "rollback", gid, "--yes", "--rm", "bank")[gid]["answers"].values()) == {"OK"}
     assert place.in_doubt() == {"bank": [], "queues": [gid]}
     assert set(xa(place, "rollback", gid, "--yes")[gid]["answers"].values()) == {"OK"}
+    place.state.stop()
+    place.state.start()
+    (ruled,) = xa(place, "list")["transactions"]
+    assert (ruled["gid"], ruled["state"]) == (gid, "ruled")
+    assert [(branch.split()[0], what) for branch, what in sorted(ruled["ruled"].items())] == [
+        ("bank", "rollback: OK"),
+        ("queues", "rollback: OK"),
+    ]
+    assert place.recovered() == []
+    assert xa(place, "forget", gid) == {gid: {"would": "forget"}}
+    assert xa(place, "forget", gid, "--yes") == {gid: {"done": "forget"}}
+    assert place.entries() == []
 
 
 def test_branches_of_other_programs_are_shown_and_kept(place: Place) -> None:
@@ -216,6 +233,43 @@ def test_a_damaged_status_file_is_refused_and_kept(tmp_path: Path) -> None:
         server.terminate()
         assert "status-1.0 is now damaged-0-status-1.0" in ended(server)[1]
     assert (data / "damaged-0-status-1.0").read_bytes() == damaged
+
+
+@pytest.mark.parametrize("engine", ["journal", "mirrored"])
+def test_what_a_newer_server_has_written_is_refused_and_kept(tmp_path: Path, engine: str) -> None:
+    """Not even --force-empty sets it aside, since it is whole."""
+    with started(tmp_path, "--engine", engine) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        server.terminate()
+        assert ended(server)[0] == 0
+    file = tmp_path / {"journal": "status-0.0", "mirrored": "mirror-0.a"}[engine]
+    newer = frame(1, 1, [Image(STATUS_FORMAT + 1, 0, [])]) if engine == "journal" else newer_image(file.read_bytes())
+    file.write_bytes(newer)
+    for options in ((), ("--force-empty",)):
+        code, said = ended(started(tmp_path, "--engine", engine, *options))
+        assert code == 2
+        assert f"{file.name} is of format {STATUS_FORMAT + 1}, and this server reads" in said
+        assert file.read_bytes() == newer
+
+
+def newer_image(octets: bytes) -> bytes:
+    """The control record says that it is of the next format, and is signed."""
+    control = bytearray(octets[:RECORD_OCTETS])
+    struct.pack_into(">I", control, 8, STATUS_FORMAT + 1)
+    control[-16:] = digest_of(control)
+    return bytes(control) + octets[RECORD_OCTETS:]
+
+
+def test_a_server_that_speaks_another_version_is_refused(tmp_path: Path) -> None:
+    with started(tmp_path / "state") as server:
+        assert server.stdout is not None
+        host, _, port = json.loads(server.stdout.readline())["address"].rpartition(":")
+        with socket.create_connection((host, int(port)), 10) as client:
+            client.sendall(line_of(Hello(WIRE_VERSION + 1, JOB, "p", "f")))
+            assert f"speaks version {WIRE_VERSION}, the client {WIRE_VERSION + 1}" in client.recv(1000).decode()
+        server.terminate()
+        assert ended(server)[0] == 0
 
 
 def test_the_mirrored_engine(tmp_path: Path) -> None:

@@ -109,6 +109,22 @@ def test_the_state_server_dies(place: Place, point: str) -> None:
     check(told, before, place.agree())
 
 
+@pytest.mark.parametrize("point", [point for point in SERVER_POINTS if ".decide." in point])
+def test_the_state_server_dies_while_it_writes_a_decision_into_a_queue(place: Place, point: str) -> None:
+    before = place.agree()
+    url = f"amqp://127.0.0.1:{place.broker.port}"
+    place.state.stop()
+    place.state.start(crash=point, url=url)
+    told = told_of(place, "", None)
+    place.state.process.wait(20)  # type: ignore[union-attr]
+    assert place.state.process.returncode == -signal.SIGKILL  # type: ignore[union-attr]
+    place.state.start(url=url)
+    place.recovered()
+    check(told, before, place.agree())
+    place.state.stop()
+    place.state.start()
+
+
 @pytest.mark.parametrize("point", BROKER_POINTS)
 def test_the_broker_dies(place: Place, point: str) -> None:
     before = place.agree()

@@ -40,10 +40,11 @@ class StateServerProcess:
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, crash: str = "") -> None:
+    def start(self, crash: str = "", url: str = "") -> None:
+        """With `url`, the URL of a broker, the decisions are in a queue there, and not in the folder."""
         with (self.folder / "state-server.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, SERVER, self.folder / "state", f"127.0.0.1:{self.port}"],
+                [sys.executable, SERVER, url or self.folder / "state", f"127.0.0.1:{self.port}"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,4 +1,4 @@
-"""A state server that kills itself at the point that the environment names: ``xa_state_server.py FOLDER ADDRESS``."""
+"""A state server that kills itself at the point that the environment names: ``xa_state_server.py FOLDER|URL ADDRESS``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import signal
 import sys
 from pathlib import Path
 
+from understudy.xa.core.log_address import log_address_of
 from understudy.xa.state_server.command import run
-from understudy.xa.state_server.stores import Where
+from understudy.xa.state_server.stores import QUEUE, Where
 
 point = os.environ.get("XA_CRASH", "")
 
@@ -19,4 +20,7 @@ def on_step(label: str) -> None:
 
 
 if __name__ == "__main__":
-    run(Where(data=Path(sys.argv[1])), sys.argv[2], on_step=on_step)
+    place = sys.argv[1]
+    address = log_address_of(place, "URL") if place.startswith("amqp:") else None
+    where = Where(data=Path(place)) if address is None else Where(engine=QUEUE, address=address)
+    run(where, sys.argv[2], on_step=on_step)

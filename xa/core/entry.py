@@ -13,7 +13,7 @@ STATUS_FORMAT: Final = 1
 """Of the status files; a server refuses files of a newer one."""
 
 
-class Entry(msgspec.Struct, forbid_unknown_fields=True):
+class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """One transaction block and its resource manager blocks.
 
     Attributes:
@@ -27,6 +27,8 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True):
         reason: why the last attempt failed, or why the client let go.
         parked: no recovery is tried until an operator asks.
         heuristics: resource manager to its heuristic code. Such an entry is complete and stays for people.
+        ruled: branch to what an operator has decided and what the resource manager answered. Such an entry stands for branches
+            that no entry knew, and stays for people, too. Older servers do not know it, and refuse a status that has it.
     """
 
     gid: str
@@ -41,6 +43,7 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = ""
     parked: bool = False
     heuristics: dict[str, int] = {}
+    ruled: dict[str, str] = {}
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="record", tag=str.lower):
@@ -102,6 +105,12 @@ class Met(_Record, frozen=True):
     codes: dict[str, int]
 
 
+class Ruled(_Record, frozen=True):
+    """What an operator does with branches that no entry knew; replaces an earlier one of the same global id."""
+
+    entry: Entry
+
+
 class Ended(_Record, frozen=True):
     """The entry goes."""
 
@@ -118,7 +127,7 @@ class Owned(_Record, frozen=True):
     owner: str
 
 
-Record = Image | Owned | Begun | Joined | StartedBy | Decided | Attempted | Met | Ended
+Record = Image | Owned | Begun | Joined | StartedBy | Decided | Attempted | Met | Ruled | Ended
 
 
 def apply(entries: dict[str, Entry], record: Record) -> None:
@@ -141,6 +150,8 @@ def apply(entries: dict[str, Entry], record: Record) -> None:
             entry.attempts, entry.reason, entry.parked = attempts, reason, parked
         case Met(gid, codes):
             entries[gid].heuristics = {**entries[gid].heuristics, **codes}
+        case Ruled(entry):
+            entries[entry.gid] = entry
         case Ended(gid):
             del entries[gid]
         case Owned():

@@ -109,6 +109,10 @@ class StatusFileError(XaError):
     """A status file is damaged, or of another format. It is kept as it is."""
 
 
+class NewerStatusError(StatusFileError):
+    """A status is whole, and of a newer format: a newer state server reads it."""
+
+
 class DecisionLogError(XaError):
     """The decision log of engine `queue` cannot be written by this server, now or ever."""
 

@@ -13,6 +13,8 @@ from understudy.xa.core.errors import ConfigError
 _URL: Final = re.compile(r"amqp://(?:(?P<login>[^/]*)@)?(?P<hosts>[^/@]*)(?:/(?P<vhost>[^/?#]*))?")
 _HOST: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::(?P<port>[0-9]+))?")
 _QUEUE: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+RESERVED: Final = ("amq.", "understudy.")
+"""The broker keeps these names for itself."""
 PORT: Final = 5672
 MAX_PORT: Final = 65535
 
@@ -64,8 +66,8 @@ def checked_queue(name: str, where: str) -> str:
     Raises:
         ConfigError: it is not 1 to 200 letters, digits, dots, dashes or underscores.
     """
-    if _QUEUE.fullmatch(name) is None or name.startswith("amq."):
+    if _QUEUE.fullmatch(name) is None or name.startswith(RESERVED):
         raise ConfigError(
-            f"{where}: {name!r} is not 1 to 200 letters, digits, '.', '-' or '_', and does not begin with 'amq.'"
+            f"{where}: {name!r} is not 1 to 200 letters, digits, '.', '-' or '_', or begins with {' or '.join(RESERVED)}"
         )
     return name

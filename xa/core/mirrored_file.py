@@ -23,8 +23,8 @@ from typing import Final
 import attrs
 import msgspec
 
-from understudy.xa.core.entry import STATUS_FORMAT, Begun, Entry, Image, Owned, Record, apply
-from understudy.xa.core.errors import StatusFileError
+from understudy.xa.core.entry import STATUS_FORMAT, Begun, Entry, Image, Owned, Record, Ruled, apply
+from understudy.xa.core.errors import NewerStatusError, StatusFileError
 from understudy.xa.core.status_file import Disk, FileStore
 
 RECORD_OCTETS: Final = 512
@@ -116,7 +116,7 @@ class MirroredFile(FileStore):
             return None
         magic, form, shard, generation, count, checksum = _CONTROL.unpack_from(records[0], _HEAD.size)
         if magic == _MAGIC and form != STATUS_FORMAT:
-            raise StatusFileError(f"{self.name(side)} is of format {form}, and this server reads {STATUS_FORMAT}")
+            raise NewerStatusError(f"{self.name(side)} is of format {form}, and this server reads {STATUS_FORMAT}")
         if magic == _MAGIC and shard != self._shard:
             raise StatusFileError(f"{self.name(side)} is of shard {shard}, and stands where {self._shard} belongs")
         kept = records[1 : count + 1]
@@ -141,7 +141,7 @@ class MirroredFile(FileStore):
             try:
                 found = _decoder.decode(b"".join(octets for _, octets in ordered))
             except msgspec.MsgspecError as error:
-                raise StatusFileError(f"{name}: an intact record is not of format {STATUS_FORMAT}: {error}") from error
+                raise NewerStatusError(f"{name}: an intact record is not of format {STATUS_FORMAT}: {error}") from error
             self._entries[found.gid] = found
             self._places[found.gid] = [number for number, _ in ordered]
         return copy.deepcopy(self._entries)
@@ -176,7 +176,7 @@ class MirroredFile(FileStore):
         for record in records:
             assert not isinstance(record, (Image, Owned)), record
             own = copy.deepcopy(record)  # whoever made the record goes on with its entry
-            gid = own.entry.gid if isinstance(own, Begun) else own.gid
+            gid = own.entry.gid if isinstance(own, (Begun, Ruled)) else own.gid
             apply(self._entries, own)
             self._put(gid, self._entries.get(gid))
         self.sequence += 1

@@ -16,7 +16,7 @@ import attrs
 import msgspec
 
 from understudy.xa.core.entry import STATUS_FORMAT, Entry, Image, Owned, apply
-from understudy.xa.core.errors import StatusFileError
+from understudy.xa.core.errors import NewerStatusError, StatusFileError
 from understudy.xa.core.status_log import Frame, frame, read_frame
 
 GROUP: Final = "understudy-state-group"
@@ -129,6 +129,6 @@ def _check_image(base: Frame, name: str, shard: int) -> None:
     image = _image([base])
     assert image is not None, name
     if image.format != STATUS_FORMAT:
-        raise StatusFileError(f"{name} is of format {image.format}, and this server reads format {STATUS_FORMAT}")
+        raise NewerStatusError(f"{name} is of format {image.format}, and this server reads format {STATUS_FORMAT}")
     if image.shard != shard:
         raise StatusFileError(f"{name} holds the log of shard {image.shard}, and is read as that of shard {shard}")

@@ -26,6 +26,7 @@ from understudy.xa.core.entry import (
     Joined,
     Met,
     Record,
+    Ruled,
     StartedBy,
     apply,
 )
@@ -51,6 +52,7 @@ from understudy.xa.core.wire import (
     Release,
     Reply,
     Request,
+    Rule,
     Shown,
     Started,
     Take,
@@ -60,6 +62,7 @@ from understudy.xa.core.wire import (
 MAX_ATTEMPTS: Final = 10
 """Failed recoveries after which a transaction is parked."""
 MAX_NAME: Final = 256
+MAX_RULED: Final = 1000
 _OK: Final = Ok()
 
 
@@ -149,6 +152,8 @@ class StateCore:
                 reaction = self._list(client, request, now_ms)
             case Forget(gid):
                 reaction = self._forget(client, gid)
+            case Rule():
+                reaction = self._rule(client, request, now_ms)
             case Watch():
                 reaction = _refused(client.shard, "protocol", "watch is the first request of a connection")
             case _:
@@ -208,6 +213,8 @@ class StateCore:
             return _refused(shard, "wrong_profile", _wrong(entry, client.hello))
         if gid in self._owners:
             return _refused(shard, "not_owner", f"transaction {gid} is in use by a connected program")
+        if entry.ruled:
+            return _refused(shard, "protocol", f"transaction {gid} is none: branches that an operator has completed")
         if entry.heuristics:
             return _refused(shard, "protocol", f"transaction {gid} is complete, heuristically: see it, then forget it")
         if not entry.parked:
@@ -216,7 +223,7 @@ class StateCore:
         return Reaction(Claimed(entry), shard)
 
     def _wait_for_recovery(self, entry: Entry) -> None:
-        if not entry.parked and not entry.heuristics:
+        if not entry.parked and not entry.heuristics and not entry.ruled:
             self.pending.insert(entry.job, self._shard_of[entry.gid], entry.gid)
 
     # -- the life of a transaction ------------------------------------------------------------------------------------
@@ -275,6 +282,8 @@ class StateCore:
         assert not isinstance(record, Image)
         apply(self._shards[shard], record)
         match record:
+            case Ruled(entry):
+                self._shard_of[entry.gid] = shard
             case Ended(gid):
                 self._owners.pop(gid, None)
                 del self._shard_of[gid]
@@ -289,10 +298,37 @@ class StateCore:
         if shard is None:
             return _refused(client.shard, "unknown", f"transaction {gid} is not known")
         entry = self._entry(gid)
-        if not entry.heuristics or gid in self._owners:
+        if not (entry.heuristics or entry.ruled) or gid in self._owners:
             state = self._state(entry)
-            return _refused(shard, "protocol", f"transaction {gid} is {state}: only a heuristic one can be forgotten")
+            return _refused(
+                shard,
+                "protocol",
+                f"transaction {gid} is {state}: only one that is complete can be forgotten: heuristic or ruled",
+            )
         return Reaction(_OK, shard, Ended(gid))
+
+    def _rule(self, client: _Client, rule: Rule, now_ms: int) -> Reaction:
+        """Record a ruling, or what came of it."""
+        shard = self._shard_of.get(rule.gid)
+        if shard is not None and not self._entry(rule.gid).ruled:
+            return _refused(shard, "protocol", f"transaction {rule.gid} is known here, and its branches are no orphans")
+        if shard is None and not rule.new:
+            return _refused(client.shard, "unknown", f"transaction {rule.gid} is not known")
+        if not 1 <= len(rule.gid) <= MAX_NAME or not 1 <= len(rule.ruled) <= MAX_RULED:
+            return _refused(client.shard, "protocol", f"a ruling has 1 to {MAX_RULED} branches of one global id")
+        hello = client.hello
+        earlier = {} if shard is None else self._entry(rule.gid).ruled
+        entry = Entry(
+            gid=rule.gid,
+            job=hello.job,
+            profile=hello.profile,
+            fingerprint=hello.fingerprint,
+            resources=[],
+            began_ms=now_ms,
+            reason=f"by {hello.client}",
+            ruled={**earlier, **rule.ruled},
+        )
+        return Reaction(_OK, client.shard if shard is None else shard, Ruled(entry))
 
     # -- what is shown ------------------------------------------------------------------------------------------------
 
@@ -310,11 +346,13 @@ class StateCore:
             return "active"
         if entry.heuristics:
             return "heuristic"
+        if entry.ruled:
+            return "ruled"
         return "parked" if entry.parked else "pending"
 
     def counts(self) -> dict[str, int]:
         """How many entries are in each state."""
-        found = dict.fromkeys(("active", "pending", "parked", "heuristic"), 0)
+        found = dict.fromkeys(("active", "pending", "parked", "heuristic", "ruled"), 0)
         for entries in self._shards:
             for entry in entries.values():
                 found[self._state(entry)] += 1

@@ -22,7 +22,7 @@ import attrs
 import msgspec
 
 from understudy.xa.core.entry import STATUS_FORMAT, Entry, Image, Record, apply
-from understudy.xa.core.errors import StatusFileError
+from understudy.xa.core.errors import NewerStatusError, StatusFileError
 
 MAGIC: Final = b"UXSL"
 _HEADER: Final = struct.Struct(">4sIQQI")
@@ -120,7 +120,7 @@ def read_frame(data: bytes, offset: int, name: str) -> Frame | None:
     try:
         return Frame(sequence, durable, _decoder.decode(payload), end)
     except msgspec.MsgspecError as error:
-        raise StatusFileError(
+        raise NewerStatusError(
             f"{name}: the frame at octet {offset} is intact and not of format {STATUS_FORMAT}, the only one that is "
             f"understood here ({error}): a newer state server wrote it"
         ) from error
@@ -130,7 +130,7 @@ def _check_image(first: Frame, name: str, shard: int) -> None:
     if not first.records or not isinstance(image := first.records[0], Image):
         raise StatusFileError(f"{name}: the first frame holds no image")
     if image.format != STATUS_FORMAT:
-        raise StatusFileError(f"{name} is of format {image.format}, and this server reads format {STATUS_FORMAT}")
+        raise NewerStatusError(f"{name} is of format {image.format}, and this server reads format {STATUS_FORMAT}")
     if image.shard != shard:
         raise StatusFileError(f"{name} is of shard {image.shard}, and stands where that of shard {shard} belongs")
 

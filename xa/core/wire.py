@@ -112,8 +112,21 @@ class Take(_Message, frozen=True):
     gid: str
 
 
+class Rule(_Message, frozen=True):
+    """Record what an operator does with branches that no entry knows. Answered when durable.
+
+    Attributes:
+        ruled: branch to what is done with it, and later to what came of it; 1 to 1000 of them.
+        new: there may be no record of this global id yet.
+    """
+
+    gid: str
+    ruled: dict[str, str]
+    new: bool = True
+
+
 class Forget(_Message, frozen=True):
-    """Drop a heuristic entry. Refused for any other."""
+    """Drop a heuristic entry, or the record of a ruling. Refused for any other."""
 
     gid: str
 
@@ -156,7 +169,7 @@ class Shown(_Message, frozen=True):
     """One entry of a list.
 
     Attributes:
-        state: active, pending, recovering, parked or heuristic.
+        state: active, pending, parked, heuristic or ruled.
     """
 
     entry: Entry

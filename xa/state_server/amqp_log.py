@@ -274,8 +274,12 @@ def queues_there(address: LogAddress, queue: str) -> int:
             continue
         try:
             return _counted(connection, queue)
+        except _LOSSES as error:
+            _raise_if_hopeless(error, host)
+            reasons.append(f"{host}: {error}")
         finally:
-            connection.collect()
+            with contextlib.suppress(*_LOSSES):
+                connection.collect()
     raise DecisionLogError(f"no broker serves: {'; '.join(reasons)}")
 
 

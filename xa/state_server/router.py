@@ -39,6 +39,7 @@ from understudy.xa.core.wire import (
     Release,
     Reply,
     Request,
+    Rule,
     Take,
     Waits,
     Watch,
@@ -218,8 +219,7 @@ class Router:
                         raise AssertionError(reply)
                 reply = await link.reply()
         except (OSError, EOFError):
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()  # it is gone already, or of no use any more
+            pass  # it is gone, and `_keep` knows; a signal by `process` could take its exit code away from there
         finally:
             if link is not None:
                 link.close()
@@ -277,6 +277,10 @@ class Router:
                 return await self._claim(client, client.hello.job, request)
             case Take() | Forget():
                 return await self._anywhere(client, request)
+            case Rule():
+                known = await self._anywhere(client, msgspec.structs.replace(request, new=False))
+                unknown = isinstance(known, Refused) and known.code == "unknown" and request.new
+                return await self._ask(client, client.current, request) if unknown else known
             case List():
                 return await self._list(client, request)
             case Hello():
@@ -312,7 +316,7 @@ class Router:
                 return reply
             await asyncio.sleep(AGAIN_S)
 
-    async def _anywhere(self, client: _Client, request: Take | Forget) -> Reply:
+    async def _anywhere(self, client: _Client, request: Take | Forget | Rule) -> Reply:
         """What an operator asks for by its global id: the worker that knows it answers."""
         await self._all_up()
         reply: Reply = Refused("unknown", f"transaction {request.gid} is not known")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from understudy.xa.core.errors import ConfigError, StatusFileError
+from understudy.xa.core.errors import ConfigError, NewerStatusError, StatusFileError
 from understudy.xa.core.log_address import LogAddress
 from understudy.xa.core.mirrored_file import MirroredFile, mirrored_shards_on
 from understudy.xa.core.queue_file import QueueFile
@@ -28,7 +28,7 @@ JOURNAL: Final = "journal"
 MIRRORED: Final = "mirrored"
 QUEUE: Final = "queue"
 ENGINES: Final = (JOURNAL, MIRRORED, QUEUE)
-DEFAULT_QUEUE: Final = "understudy.state"
+DEFAULT_QUEUE: Final = "xa.state"
 OWNER_WAIT_S: Final = 40.0
 """A broker notices within two heartbeats, 20 s, that the machine of an earlier owner is gone."""
 
@@ -156,6 +156,8 @@ def _set_aside_damaged(disk: FileDisk, engine: str) -> None:
         before = disk.names()
         try:
             file.open()
+        except NewerStatusError:
+            raise
         except StatusFileError as error:
             for name in (file.name,) if isinstance(file, StatusFile) else (f"mirror-{number}.a", f"mirror-{number}.b"):
                 if name not in before:
@@ -204,6 +206,8 @@ def _amqp_log() -> ModuleType:
 def _set_aside_damaged_queue(store: QueueFile, log: AmqpLog) -> None:
     try:
         store.open()
+    except NewerStatusError:
+        raise
     except StatusFileError as error:
         aside = log.set_aside(log.read())
         say(f"{error}; its messages are now in queue {aside}")

@@ -31,6 +31,7 @@ from understudy.xa.core.wire import (
     Release,
     Reply,
     Request,
+    Rule,
     Started,
     Take,
     line_of,
@@ -229,6 +230,27 @@ def test_a_parked_one_waits_for_a_year_and_is_taken_by_name() -> None:
     assert server.core.image(0) == []
 
 
+def test_what_an_operator_does_with_orphans_is_kept_until_it_is_forgotten() -> None:
+    server = Server(2)
+    server.join(1)
+    assert server.say(1, Rule("x", {"bank 1": "rollback asked for"}, new=False)) == Refused(
+        "unknown", "transaction x is not known"
+    )
+    assert server.say(1, Rule("x", {"bank 1": "rollback asked for"})) == Ok()
+    assert server.say(1, Rule("x", {"bank 1": "rollback: OK", "queues 1": "rollback asked for"}, new=False)) == Ok()
+    (entry,) = server.core.image(0) + server.core.image(1)
+    assert entry.ruled == {"bank 1": "rollback: OK", "queues 1": "rollback asked for"}
+    assert server.core.counts()["ruled"] == 1
+    for request in (Begin("x", []), Take("x"), Rule("y", {})):
+        assert isinstance(server.say(1, request), Refused)
+    assert server.say(1, Begin("a", [])) == Ok()  # it does not wait for recovery
+    assert isinstance(server.say(1, Rule("a", {"bank 1": "rollback asked for"})), Refused)
+    again = StateCore([{"x": entry}])
+    assert again.counts() == {"active": 0, "pending": 0, "parked": 0, "heuristic": 0, "ruled": 1}
+    assert server.say(1, Forget("x")) == Ok()
+    assert server.core.counts()["ruled"] == 0
+
+
 def test_a_list_comes_in_pages() -> None:
     server = Server(2)
     server.join(1)
@@ -243,7 +265,7 @@ def test_a_list_comes_in_pages() -> None:
         found += [one.entry.gid for one in page.entries]
         more = page.more
     assert found == gids
-    assert server.core.counts() == {"active": len(gids), "pending": 0, "parked": 0, "heuristic": 0}
+    assert server.core.counts() == {"active": len(gids), "pending": 0, "parked": 0, "heuristic": 0, "ruled": 0}
 
 
 def test_the_table_has_three_levels() -> None:
