@@ -24,9 +24,12 @@ def kept() -> Iterator[Path]:
         yield Path(name) / "kept"
 
 
-def test_the_books_balance_after_each_kind_of_kill(kept: Path) -> None:
+@pytest.mark.parametrize("brokers", ["1", "3"])
+def test_the_books_balance_after_each_kind_of_kill(kept: Path, brokers: str) -> None:
+    """Of three brokers the primary is killed; they keep the state server's decisions, too."""
+    command = [PROGRAM, "xa", "demo", "--seconds", "8", "--kills", "1", "--workers", "3", "--json", "--keep-logs", kept]
     done = subprocess.run(
-        [PROGRAM, "xa", "demo", "--seconds", "8", "--kills", "1", "--workers", "3", "--json", "--keep-logs", kept],
+        [*command, "--brokers", brokers],
         capture_output=True,
         text=True,
         timeout=200,
@@ -39,4 +42,5 @@ def test_the_books_balance_after_each_kind_of_kill(kept: Path) -> None:
     assert report["in_accounts"] + report["in_queue"] == report["total"]
     assert report["transfers"] >= report["outcomes"]["committed"] > 10
     assert report["in_doubt"] == 0
-    assert {path.name for path in kept.glob("*.log")} >= {"broker.log", "state-server.log", "worker-0.log"}
+    broker = {"1": "broker.log", "3": "cluster.log"}[brokers]
+    assert {path.name for path in kept.glob("*.log")} >= {broker, "state-server.log", "worker-0.log"}

@@ -26,6 +26,9 @@ def demo(
     seconds: Annotated[float, typer.Option(min=1, help="How long money moves, at least.")] = 20.0,
     kills: Annotated[int, typer.Option(min=0, help="How often each of the four kinds of process is killed.")] = 3,
     workers: Annotated[int, typer.Option(min=1, max=50, help="Programs that move money, under two jobs.")] = 4,
+    brokers: Annotated[
+        int, typer.Option(min=1, max=5, help="A group of so many keeps the state server's decisions, too.")
+    ] = 1,
     keep_logs: Annotated[
         Path | None, typer.Option(help="A new folder, where everything is kept.", show_default=False)
     ] = None,
@@ -52,7 +55,7 @@ def demo(
     folder.chmod(0o711)  # PostgreSQL may run as another user, and must come to its own folder in there
     try:
         report = _Demonstration(
-            folder.resolve(), seconds, kills, workers, lambda line: typer.echo(line, err=True)
+            folder.resolve(), seconds, kills, workers, brokers, lambda line: typer.echo(line, err=True)
         ).run()
     except (StageError, XaError) as error:
         report = {"ok": False, "problems": [str(error)]}
@@ -72,7 +75,9 @@ def demo(
 class _Demonstration:
     """One run."""
 
-    def __init__(self, folder: Path, seconds: float, kills: int, workers: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, seconds: float, kills: int, workers: int, brokers: int, say: Callable[[str], None]
+    ) -> None:
         from understudy.xa.demo.stage import Stage  # noqa: PLC0415  # as in demo
 
         self._folder = folder
@@ -80,7 +85,7 @@ class _Demonstration:
         self._workers: dict[int, subprocess.Popen[bytes]] = {}
         self._number = workers
         self._say = say
-        self._stage = Stage(folder)
+        self._stage = Stage(folder, brokers)
         self._plan = [victim for victim in VICTIMS for _ in range(kills)]
         random.shuffle(self._plan)
         self._killed: Counter[str] = Counter()
@@ -89,7 +94,7 @@ class _Demonstration:
         from understudy.xa.demo import books  # noqa: PLC0415  # as in demo
         from understudy.xa.manager import TransactionManager  # noqa: PLC0415  # as in demo
 
-        self._say(f"Starting PostgreSQL, the broker and the state server in {self._folder}")
+        self._say(f"Starting PostgreSQL, the brokers and the state server in {self._folder}")
         with self._stage:
             manager = TransactionManager.from_file(self._stage.profiles, "demo", job=_job(0))
             books.open_books(manager)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from understudy.xa.core.errors import XaError
 from understudy.xa.postgresql_server import PostgresServer
@@ -63,37 +63,45 @@ class Service:
             end(self._process)
 
 
-class Stage:
-    """Everything but the workers, for the time of a ``with``."""
+class Killable(Protocol):
+    """A service, or a group of them."""
 
-    def __init__(self, folder: Path) -> None:
+    def start(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Stage:
+    """Everything but the workers, for the time of a ``with``.
+
+    Args:
+        folder: for everything.
+        brokers: how many; a group of them keeps the decisions of the state server, too.
+    """
+
+    def __init__(self, folder: Path, brokers: int = 1) -> None:
         self.folder = folder
         self.profiles = folder / "xa.toml"
-        broker_port, state_port = free_port(), free_port()
+        state_port = free_port()
         self.postgresql = PostgresServer(folder / "postgresql")
-        broker_file = folder / "broker.toml"
-        broker_file.write_text(
-            f'[broker]\nid = "b1"\ndata = "broker"\n[amqp]\nport = {broker_port}\n[http]\nport = 0\n'
-            "[journal]\nreserve_bytes = 0\n",
-            encoding="utf-8",
-        )
-        self.broker = Service("broker", [understudy(), "serve", "--config", str(broker_file)], folder, broker_port)
-        self.state_server = Service(
-            "state-server",
-            [understudy(), "state-server", "--data", str(folder / "state"), "--listen", f"127.0.0.1:{state_port}",
-             "--max-attempts", "1000"],
-            folder, state_port,
-        )  # fmt: skip
-        self._write_profiles(broker_port, state_port)
+        self.broker, addresses = _one_broker(folder) if brokers == 1 else _group(folder, brokers)
+        kept = ["--data", str(folder / "state")]
+        if brokers > 1:
+            kept = ["--engine", "queue", "--url", f"amqp://guest:guest@{','.join(addresses)}/"]
+        listen = ["--listen", f"127.0.0.1:{state_port}", "--max-attempts", "1000"]
+        self.state_server = Service("state-server", [understudy(), "state-server", *kept, *listen], folder, state_port)
+        self._write_profiles(addresses, state_port)
 
-    def _write_profiles(self, broker_port: int, state_port: int) -> None:
+    def _write_profiles(self, addresses: Sequence[str], state_port: int) -> None:
         keys = "\n".join(f"{key} = {json.dumps(value)}" for key, value in self.postgresql.options.items())
         self.profiles.write_text(
             f'[[state_servers]]\nid = "main"\naddress = "127.0.0.1:{state_port}"\n\n'
             '[[profiles]]\nname = "demo"\nstate_server = "main"\n\n'
             f'[[profiles.resource_managers]]\nname = "bank"\nkind = "postgresql"\n{keys}\n\n'
             '[[profiles.resource_managers]]\nname = "queues"\nkind = "amqp"\n'
-            f'addresses = ["127.0.0.1:{broker_port}"]\n',
+            f"addresses = {json.dumps(list(addresses))}\n",
             encoding="utf-8",
         )
         self.profiles.chmod(0o600)
@@ -117,6 +125,25 @@ class Stage:
     def close(self) -> None:
         for server in (self.state_server, self.broker, self.postgresql):
             server.stop()
+
+
+def _one_broker(folder: Path) -> tuple[Killable, list[str]]:
+    port = free_port()
+    file = folder / "broker.toml"
+    file.write_text(
+        f'[broker]\nid = "b1"\ndata = "broker"\n[amqp]\nport = {port}\n[http]\nport = 0\n'
+        "[journal]\nreserve_bytes = 0\n",
+        encoding="utf-8",
+    )
+    broker = Service("broker", [understudy(), "serve", "--config", str(file)], folder, port)
+    return broker, [f"127.0.0.1:{port}"]
+
+
+def _group(folder: Path, brokers: int) -> tuple[Killable, list[str]]:
+    from understudy.xa.demo.group import BrokerGroup  # noqa: PLC0415  # it needs this module
+
+    group = BrokerGroup(folder, brokers)
+    return group, group.addresses
 
 
 def spawn(command: Sequence[str], folder: Path, name: str, **variables: str) -> subprocess.Popen[bytes]:
