@@ -70,7 +70,7 @@ def write(server: QueueServer, told: Told, name: str, started: threading.Event, 
 def test_a_server_that_was_replaced_answers_no_more(group: Group, tmp_path: Path) -> None:
     """The first server is cut off from the brokers, though its clients reach it; the standby takes over."""
     with CutLink(group.primary().port) as link:
-        first = QueueServer(tmp_path, [link.port], "first", "--queue", "replaced")
+        first = QueueServer(tmp_path, [link.port], "first", "--queue", "replaced", "--owner-wait-s", "1")
         second = QueueServer(tmp_path, group.ports, "second", "--queue", "replaced")
         with ended(first, second):
             first.start()

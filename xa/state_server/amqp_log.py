@@ -27,6 +27,8 @@ CONNECT_S: Final = 2.0
 ANSWER_S: Final = 15.0
 """For one answer: longer than a group takes to expel a backup that is gone."""
 HEARTBEAT_S: Final = 10
+OWNER_WAIT_S: Final = 40.0
+"""A broker notices within two heartbeats that the machine of an earlier owner is gone."""
 TAKEOVER_S: Final = 3.0
 """How long a queue must be without owner before a standby takes it: its owner comes back sooner, if it lives."""
 AGAIN_S: Final = 0.2
@@ -54,6 +56,7 @@ class AmqpLog:
         self._owner_wait_s = owner_wait_s
         self._say = say
         self._seen = False
+        self._owned = False
         self._stopped = threading.Event()
         self._connection: Any = None
         self._channel: Any = None
@@ -152,6 +155,7 @@ class AmqpLog:
                     raise
                 self._wait_for_owner(began)
             else:
+                self._owned = True
                 return
 
     def _declare(self, channel: Any) -> None:
@@ -179,9 +183,15 @@ class AmqpLog:
             owned = channel.queue_declare(self._queue, passive=True).consumer_count > 0
             free_since = None if owned else free_since or time.monotonic()
             self._connection.heartbeat_tick()
-            if owned and self._owner_wait_s is not None and time.monotonic() - began > self._owner_wait_s:
+            if owned and time.monotonic() - began > self._patience():
                 raise LogOwnedError(f"{self.name} is in use: another state server owns this decision log")
         channel.close()
+
+    def _patience(self) -> float:
+        """A standby waits without end, but not when it has served: then its clients wait with it."""
+        if self._owner_wait_s is not None:
+            return self._owner_wait_s
+        return OWNER_WAIT_S if self._owned else float("inf")
 
     def _all(self) -> list[LogMessage]:
         """What the consumer is handed before a mark of our own."""

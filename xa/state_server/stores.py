@@ -30,7 +30,7 @@ QUEUE: Final = "queue"
 ENGINES: Final = (JOURNAL, MIRRORED, QUEUE)
 DEFAULT_QUEUE: Final = "xa.state"
 OWNER_WAIT_S: Final = 40.0
-"""A broker notices within two heartbeats, 20 s, that the machine of an earlier owner is gone."""
+"""As `amqp_log.OWNER_WAIT_S`, which needs the extra."""
 
 
 @attrs.frozen(kw_only=True)
