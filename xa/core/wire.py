@@ -136,7 +136,21 @@ class Watch(_Message, frozen=True):
 
 
 Request = (
-    Hello | Begin | Started | Join | Decide | Done | Release | Heuristic | Claim | Failed | List | Take | Forget | Watch
+    Hello
+    | Begin
+    | Started
+    | Join
+    | Decide
+    | Done
+    | Release
+    | Heuristic
+    | Claim
+    | Failed
+    | List
+    | Take
+    | Forget
+    | Rule
+    | Watch
 )
 
 

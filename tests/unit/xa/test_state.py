@@ -34,6 +34,8 @@ from understudy.xa.core.wire import (
     Rule,
     Started,
     Take,
+    Waits,
+    Watch,
     line_of,
     reply_of,
     request_of,
@@ -304,8 +306,16 @@ def test_the_table_does_not_search_its_queues() -> None:
 
 def test_messages_survive_the_wire() -> None:
     entry = Entry(gid="a", job="j", profile="p", fingerprint="f", resources=["x"], began_ms=1)
-    for request in (hello(), Begin("a", ["x"]), Claim(), List(after="a"), Failed("a", '\n"ü')):
+    for request in (
+        hello(),
+        Begin("a", ["x"]),
+        Claim(),
+        List(after="a"),
+        Failed("a", '\n"ü'),
+        Rule("a", {"b": "c"}),
+        Watch(),
+    ):
         assert request_of(line_of(request)) == request
         assert line_of(request).count(b"\n") == 1
-    for reply in (Ok(), Refused("c", "t"), Claimed(entry), Nothing(), Listing([], False, 1)):
+    for reply in (Ok(), Refused("c", "t"), Claimed(entry), Nothing(), Listing([], False, 1), Waits("j", 0, "a", True)):
         assert reply_of(line_of(reply)) == reply
