@@ -27,7 +27,20 @@ def kept() -> Iterator[Path]:
 @pytest.mark.parametrize("brokers", ["1", "3"])
 def test_the_books_balance_after_each_kind_of_kill(kept: Path, brokers: str) -> None:
     """Of three brokers the primary is killed; they keep the state server's decisions, too."""
-    command = [PROGRAM, "xa", "demo", "--seconds", "8", "--kills", "1", "--workers", "3", "--json", "--keep-logs", kept]
+    command = [
+        str(PROGRAM),
+        "xa",
+        "demo",
+        "--seconds",
+        "8",
+        "--kills",
+        "1",
+        "--workers",
+        "3",
+        "--json",
+        "--keep-logs",
+        str(kept),
+    ]
     done = subprocess.run(
         [*command, "--brokers", brokers],
         capture_output=True,
