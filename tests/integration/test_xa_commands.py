@@ -161,7 +161,7 @@ def test_a_resource_manager_that_is_down_is_named_in_the_list(place: Place) -> N
     [
         (("show", "nothing"), 1, "transaction nothing is not known"),
         (("commit", "nothing", "--yes"), 1, "transaction nothing is not known"),
-        (("forget", "nothing", "--yes"), 1, "only one with heuristic completions can be forgotten"),
+        (("forget", "nothing", "--yes"), 1, "only one with heuristic completions, or a ruling, can be forgotten"),
         (("list", "--rm", "bnk"), 2, "profile 'shop' has no resource manager 'bnk'"),
         (("recover", "--job", "a b"), 2, "job 'a b' is not 1 to 128 printable ASCII"),
     ],
