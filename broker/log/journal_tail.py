@@ -195,14 +195,17 @@ class JournalTail:
                 self.frame_at = self._position
                 self._position += len(frame)
                 yield frame
-            group = self._next_group()
-            if group is None:
+            found = self._next_group()
+            if found is None:
                 reader.forget()
                 return
-            self._enter(group)
+            self._enter(*found)
 
-    def _next_group(self) -> GroupHeader | None:
-        """The note of the group that is due behind the last whole frame, read anew; None if it is not there."""
+    def _next_group(self) -> tuple[GroupHeader, int] | None:
+        """The note of the group that is due behind the last whole frame, read anew, and its checksum; None if it is not there.
+
+        Nothing is entered: the place stays where it is.
+        """
         segment, file = self._segment, self._file
         assert segment is not None
         assert file is not None
@@ -216,11 +219,11 @@ class JournalTail:
         first = group.sequence == segment.first_sequence
         if not first and group.previous_end != self._position:
             return None  # the rest of the group before it is not there yet, though this one is
-        self._proof = int.from_bytes(note[_PROOF_AT:NOTE_HEADER_BYTES], "big")
-        return group
+        return group, _proof_of(note)
 
-    def _enter(self, group: GroupHeader) -> None:
+    def _enter(self, group: GroupHeader, proof: int) -> None:
         self.group = group
+        self._proof = proof
         self._sequence = group.sequence
         self._position = group.start
         self._group_end = group.end
@@ -260,13 +263,11 @@ class JournalTail:
             return True
         note = file.read(place.group, GROUP_BYTES)
         group = GroupHeader.decode(note, segment.number, place.group, segment.salt)
-        proof = int.from_bytes(note[_PROOF_AT:NOTE_HEADER_BYTES], "big")
-        if group is None or proof != place.proof or place.position > group.end:
+        if group is None or _proof_of(note) != place.proof or place.position > group.end:
             self.close()
             self._segment = None
             return False
-        self._enter(group)
-        self._proof = proof
+        self._enter(group, place.proof)
         self._position = place.position
         return True
 
@@ -392,3 +393,8 @@ class JournalTail:
     def torn(self) -> bool:
         """Whether the last group that was begun is not whole: it is being written, or its broker died over it."""
         return self._position < self._group_end
+
+
+def _proof_of(note: bytes) -> int:
+    """Checksum of a group's note."""
+    return int.from_bytes(note[_PROOF_AT:NOTE_HEADER_BYTES], "big")

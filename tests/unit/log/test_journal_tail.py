@@ -190,6 +190,22 @@ def test_a_last_group_that_was_lost_and_written_anew_is_told() -> None:
     assert next(JournalTail(power, place).frames()) == SegmentsGone(1, 1, rewritten=True)
 
 
+def test_a_look_for_damage_leaves_the_place_where_it_is() -> None:
+    """What was written since the last read is seen by the look, and is not read by it."""
+    storage = MemoryStorage()
+    journal = new_journal(storage)
+    fill(journal, 3)
+    tail = JournalTail(storage)
+    seen = frames_of(tail)
+    before = tail.place()
+    fill(journal, 2, first=4)
+    tail.find_damage()
+    assert tail.place() == before
+    later = list(JournalTail(storage, before).frames())
+    assert isinstance(later[0], SegmentBegun)
+    assert [*seen, *later[1:]] == recovered(storage)
+
+
 def test_damage_in_the_midst_names_file_and_byte() -> None:
     storage = MemoryStorage()
     fill(new_journal(storage), 40)
