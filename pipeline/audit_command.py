@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from understudy.pipeline.errors import FeedError, PipelineError
+from understudy.pipeline.feed_option import FeedOption, feed_option
 from understudy.pipeline.feed_size import estimated_events, is_small, partitions_for
 from understudy.pipeline.session import (
     LOCAL,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from understudy.pipeline.audit import Verdict
 
-KAFKA: Final = "kafka:"
 EXIT_CODES: Final = {"PROVED": 0, "VIOLATED": 1, "INCOMPLETE": 3}
 UNREADABLE: Final = 2
 
@@ -45,6 +45,12 @@ def audit(
         ),
     ],
     kafka: Annotated[str, typer.Option(metavar="HOST:PORT,...", help="With a topic.", show_default=False)] = "",
+    kafka_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Of Spark's Kafka connector, as kafka.security.protocol=SSL; repeatable."
+        ),
+    ] = None,
     clients: Annotated[
         Path | None, typer.Option(help="The clients' logs of the same run (docs/verdicts.md).", show_default=False)
     ] = None,
@@ -79,8 +85,9 @@ def audit(
     if is_small(events_about):
         settings = small(settings)
     try:
-        with _working(work, master) as folder, _session(settings, feed, folder) as spark:
-            events, where = _feed(spark, feed, kafka, folder)
+        option = _option(feed, kafka, kafka_option or [])
+        with _working(work, master) as folder, _session(settings, folder, with_kafka=bool(option.topic)) as spark:
+            events, where = _feed(spark, feed, option, folder)
             verdict, stories = _audited(spark, events, where, clients, out)
     except PipelineError as error:
         typer.echo(f"understudy: {error}", err=True)
@@ -110,33 +117,41 @@ def _working(work: Path | None, master: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _option(feed: list[str], kafka: str, options: list[str]) -> FeedOption:
+    """The first of the feeds; with a topic, the only one. All of them are there.
+
+    Raises:
+        FeedError: one is not, or a topic is one of several.
+    """
+    found = [feed_option(each, kafka, options) for each in feed]
+    if len(found) > 1 and any(each.topic for each in found):
+        raise FeedError(f"--feed {', '.join(feed)}: one topic, or paths")
+    for each in found:
+        each.check()
+    return found[0]
+
+
 @contextmanager
-def _session(settings: SessionSettings, feed: list[str], folder: Path) -> Iterator[SparkSession]:
+def _session(settings: SessionSettings, folder: Path, *, with_kafka: bool) -> Iterator[SparkSession]:
     import attrs  # noqa: PLC0415  # beside what it is used for
 
-    from understudy.pipeline.connector_jars import KAFKA as CONNECTOR  # noqa: PLC0415  # as above
+    from understudy.pipeline.connector_jars import KAFKA  # noqa: PLC0415  # as above
 
-    jars = (CONNECTOR,) if any(each.startswith(KAFKA) for each in feed) else ()
-    spark = open_session(attrs.evolve(settings, work=folder, jars=jars))
+    spark = open_session(attrs.evolve(settings, work=folder, jars=(KAFKA,) if with_kafka else ()))
     try:
         yield spark
     finally:
         spark.stop()
 
 
-def _feed(spark: SparkSession, feed: list[str], kafka: str, folder: Path) -> tuple[DataFrame, str]:
+def _feed(spark: SparkSession, feed: list[str], option: FeedOption, folder: Path) -> tuple[DataFrame, str]:
     """The events, as Parquet or, if they are few, in memory; and what to call them."""
     from understudy.pipeline.feed_check import feed_errors  # noqa: PLC0415  # PySpark is an extra
-    from understudy.pipeline.feed_source import PARQUET, read_files, read_kafka  # noqa: PLC0415  # as above
+    from understudy.pipeline.feed_source import PARQUET, read_files  # noqa: PLC0415  # as above
 
     where = ", ".join(feed)
-    topics = [each.removeprefix(KAFKA) for each in feed if each.startswith(KAFKA)]
-    if topics and (len(feed) > 1 or not topics[0]):
-        raise FeedError(f"--feed {where}: one topic, or paths")
-    if topics and not kafka:
-        raise FeedError(f"--feed {where}: --kafka host:port,... is needed too")
-    events = read_kafka(spark, kafka, topics[0]) if topics else read_files(spark, feed)
-    if not topics and all(name.endswith(PARQUET) for name in events.inputFiles()):
+    events = option.table(spark) if option.topic else read_files(spark, feed)
+    if not option.topic and all(name.endswith(PARQUET) for name in events.inputFiles()):
         return events, where
     if is_small(estimated_events(feed)):
         return events.persist(), where

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from understudy.pipeline.errors import FeedError
+from understudy.pipeline.kafka_topic import check_hosts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,12 +35,14 @@ class FeedOption:
     options: dict[str, str] = attrs.field(factory=dict)
 
     def check(self) -> None:
-        """Look for files before Spark starts, which takes seconds.
+        """Look for files, or for Kafka, before Spark starts, which takes seconds.
 
         Raises:
             FeedError: they are not there.
         """
-        if not self.topic and "://" not in self.text and not Path(self.text).exists():
+        if self.topic:
+            check_hosts(self.hosts)
+        elif "://" not in self.text and not Path(self.text).exists():
             raise FeedError(f"--feed {self.text} is not there")
 
     def table(self, spark: SparkSession) -> DataFrame:

@@ -15,7 +15,6 @@ Spark reads when rows are asked for. So what is wrong inside of files comes out 
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,6 +25,7 @@ from pyspark.sql.types import StringType
 
 from understudy.pipeline.errors import FeedError
 from understudy.pipeline.feed_schema import feed_schema, filled
+from understudy.pipeline.kafka_topic import check_hosts, check_topic
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamReader
@@ -34,7 +34,6 @@ CORRUPT: Final = "corrupt"
 ORIGIN: Final = "origin"
 JSON_LINES: Final = ".jsonl"
 PARQUET: Final = ".parquet"
-CONNECT_S: Final = 5.0
 _KAFKA_TIMEOUT_MS: Final = "15000"
 _READ: Final = feed_schema().add(CORRUPT, StringType())
 _REMOTE: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -161,9 +160,10 @@ def read_kafka(spark: SparkSession, hosts: str, topic: str, options: dict[str, s
         options: of Spark's connector, such as ``kafka.security.protocol``.
 
     Raises:
-        FeedError: none of ``hosts`` can be reached.
+        FeedError: none of ``hosts`` can be reached, or there is no such topic.
     """
     check_hosts(hosts)
+    check_topic(spark, hosts, topic, options or {})
     reader = spark.read.format("kafka").options(**_kafka_options(hosts, topic, options))
     return _messages(reader.option("endingOffsets", "latest").load())
 
@@ -171,26 +171,8 @@ def read_kafka(spark: SparkSession, hosts: str, topic: str, options: dict[str, s
 def stream_kafka(spark: SparkSession, hosts: str, topic: str, options: dict[str, str] | None = None) -> DataFrame:
     """The same as a stream, from the topic's beginning; arguments and errors as of `read_kafka`."""
     check_hosts(hosts)
+    check_topic(spark, hosts, topic, options or {})
     return _messages(spark.readStream.format("kafka").options(**_kafka_options(hosts, topic, options)).load())
-
-
-def check_hosts(hosts: str) -> None:
-    """Raises: FeedError: none of ``host:port,...`` takes a connection, or one is not of that form.
-
-    Spark's connector itself tries for minutes, and then names no address.
-    """
-    reasons = []
-    for each in hosts.split(","):
-        host, colon, port = each.strip().rpartition(":")
-        if not (host and colon and port.isdigit() and 0 < int(port) < 65_536):
-            raise FeedError(f"--kafka {hosts}: {each!r} is not of the form host:port")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
-        except OSError as error:
-            reasons.append(f"{each}: {error.strerror or error}")
-        else:
-            return
-    raise FeedError(f"Kafka cannot be reached at {'; '.join(reasons)}")
 
 
 def _kafka_options(hosts: str, topic: str, options: dict[str, str] | None) -> dict[str, str]:

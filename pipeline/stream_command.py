@@ -15,6 +15,7 @@ import typer
 
 from understudy.pipeline.errors import PipelineError
 from understudy.pipeline.feed_option import FeedOption, feed_option, suffix_of, topic_name
+from understudy.pipeline.kafka_topic import CONNECTOR_PREFIX, check_hosts, check_topic
 from understudy.pipeline.report_command import refuse
 from understudy.pipeline.session import LOCAL, MEMORY, SessionSettings, open_session, require_pyspark
 from understudy.pipeline.stream.checkpoint import Checkpoint, open_checkpoint
@@ -86,8 +87,10 @@ def stream(
             open_s=open_after,
             in_doubt_s=in_doubt_after,
         )
-        if not option.topic:
-            suffix_of(Path(feed))  # before Spark starts, which takes seconds
+        if option.topic:  # before Spark starts, which takes seconds
+            option.check()
+        else:
+            suffix_of(Path(feed))
         require_pyspark()
         kept = open_checkpoint(wishes)
         settings = _settings(wishes, master, memory, with_kafka=bool(option.topic or topic))
@@ -149,8 +152,11 @@ def _stream(
     from understudy.pipeline.stream.sinks import make_sink  # noqa: PLC0415
     from understudy.pipeline.stream.watch import AlertTopic  # noqa: PLC0415
 
-    security = {name: value for name, value in option.options.items() if name.startswith("kafka.")}
+    security = {name: value for name, value in option.options.items() if name.startswith(CONNECTOR_PREFIX)}
     alerts = AlertTopic(hosts=hosts, topic=topic, options=security) if topic else None
+    if alerts is not None:
+        check_hosts(hosts)
+        check_topic(spark, hosts, topic, security)
     return Stream(spark, events, wishes, kept, make_sink(wishes.format, wishes.out, kept.stream), alerts)
 
 

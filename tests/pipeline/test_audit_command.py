@@ -67,7 +67,7 @@ def _tear(path: Path) -> str:
 def test_bad_input_ends_with_code_2_and_a_name(tmp_path: Path) -> None:
     for arguments, said in (
         (["--feed", str(tmp_path / "gone")], f"{tmp_path / 'gone'} is not there"),
-        (["--feed", "kafka:events"], "--kafka host:port,... is needed too"),
+        (["--feed", "kafka:events"], "--feed kafka:events needs --kafka HOST:PORT,..."),
         (["--feed", str(tmp_path), "--memory", "much"], "--memory much: a number with k, m, g or t"),
     ):
         code, _, told = audit(*arguments)

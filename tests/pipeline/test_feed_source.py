@@ -17,8 +17,9 @@ from understudy.pipeline.client_logs import read_client_logs
 from understudy.pipeline.errors import ClientLogError, FeedError, SessionError
 from understudy.pipeline.feed_check import check_feed
 from understudy.pipeline.feed_schema import columns
-from understudy.pipeline.feed_source import check_hosts, read_files, stream_files
+from understudy.pipeline.feed_source import read_files, stream_files
 from understudy.pipeline.feed_tables import overview
+from understudy.pipeline.kafka_topic import check_hosts
 from understudy.pipeline.session import SessionSettings, open_session
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`understudy report` and `understudy stream` with what they cannot use: a reason that names it, and exit code 2."""
+"""`understudy audit`, `report` and `stream` with what they cannot use: a reason that names it, and exit code 2."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ def test_a_page_that_cannot_be_written(feed: Path, tmp_path: Path) -> None:
     assert "b1.jsonl: Not a directory" in refused("report", "--feed", feed, "--out", feed / "b1.jsonl" / "x.html")
 
 
-@pytest.mark.parametrize("command", ["report", "stream"])
-def test_a_topic_without_hosts_or_name(command: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["audit", "report", "stream"])
+def test_a_topic_without_hosts_or_name_or_kafka(command: str, tmp_path: Path) -> None:
     rest = ("--out", tmp_path / "out", *(("--checkpoint", tmp_path / "c") if command == "stream" else ()))
+    absent = refused(command, "--feed", "kafka:feed", "--kafka", "127.0.0.1:1", *rest)
+    assert "Kafka cannot be reached at 127.0.0.1:1: Connection refused" in absent
     assert "--feed kafka:feed needs --kafka HOST:PORT" in refused(command, "--feed", "kafka:feed", *rest)
     assert "--feed kafka:: kafka:TOPIC is needed" in refused(command, "--feed", "kafka:", "--kafka", "h:1", *rest)
     refusal = refused(command, "--feed", "kafka:x", "--kafka", "h:1", "--kafka-option", "plain", *rest)
