@@ -63,6 +63,9 @@ class FeedCursors(Protocol):
             Whether they are kept, durably. If not, nothing more is given to the sink before they are.
         """
 
+    def hurry(self) -> None:
+        """The feed is asked to end: `save` waits for nothing for longer than seconds, also one under way. For a signal handler."""
+
 
 def keyed(source: Iterable[list[Event]]) -> Iterator[tuple[Key, list[Event]]]:
     """The lists of one source, each with its place in the order of all sources."""

@@ -181,7 +181,7 @@ def _stop_when_asked(feeds: FeedDirectory) -> None:
     """SIGINT and SIGTERM let the round end and the cursors be kept; a second one ends the program at once."""
 
     def stop(number: int, _: object) -> None:
-        feeds.stopping = True
+        feeds.stop()
         signal.signal(number, signal.default_int_handler)
 
     signal.signal(signal.SIGINT, stop)

@@ -46,6 +46,9 @@ class CursorFile:
         except msgspec.MsgspecError as error:
             raise CursorError(f"{self._path} is no file of cursors: {error}") from error
 
+    def hurry(self) -> None:
+        """Nothing: a file is written at once, or not."""
+
     def due(self, now_s: float) -> bool:
         if now_s - self._saved_s < CURSOR_S:
             return False

@@ -64,6 +64,11 @@ class FeedDirectory:
         self._complaints: dict[Path, Complaint] = {}
         self._look()
 
+    def stop(self) -> None:
+        """End soon, with the cursors kept if that is possible. A signal handler may call it."""
+        self.stopping = True
+        self._cursors.hurry()
+
     def _look(self) -> None:
         """Open journals that were not there before, and those of directories that were replaced."""
         for name, each in list(self._open.items()):

@@ -173,6 +173,9 @@ class RollingFiles:
     def load(self) -> dict[str, str]:
         return dict(self._state.cursors)
 
+    def hurry(self) -> None:
+        """Nothing: a file is written at once, or not."""
+
     def due(self, now_s: float) -> bool:
         if self._owed:
             return now_s - self._failed_s >= RETRY_S

@@ -20,157 +20,29 @@ event `gap` has no number to know it by.
 `RETRY_S`; nothing more is read before it is done; and the feed says so once. What only an operator can mend (an ACL, a message
 that is too large, a state file that is not the last one) ends the feed, and so does anything that is wrong at its start.
 
-aiokafka runs in a loop that turns during an attempt only, for the feed is no asyncio program. A producer needs no heartbeat.
+A producer with its loop is a `FeedSession`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import msgspec
-from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
-from aiokafka.partitioner import murmur2
-from aiokafka.structs import OffsetAndMetadata
 
 from understudy.broker.config import KafkaConfig
 from understudy.observers.events_schema import Event
 from understudy.observers.feed_complaint import PASSING, Complaint
 from understudy.observers.feed_reader import CursorError
-from understudy.observers.kafka_connection import (
-    ClientLog,
-    KafkaRefusedError,
-    Purpose,
-    check_topic,
-    client_arguments,
-    committed,
-    explained,
-    must_be_mended,
-)
+from understudy.observers.kafka_connection import ClientLog, KafkaRefusedError, Purpose, explained, must_be_mended
+from understudy.observers.kafka_feed_session import FAILURES, FeedSession, Limit, Message
 from understudy.observers.kafka_feed_state import StateFile
 
 ROLL_BYTES: Final = 1 << 20
 ROLL_S: Final = 0.2
 IDLE_S: Final = 1.0
 RETRY_S: Final = 1.0
-BATCH_BYTES: Final = 512 << 10
-"""Half of what a topic takes by default."""
-START_S: Final = 30.0
-STEP_S: Final = 10.0
-"""One step of a transaction: half a megabyte, or one answer. A slow Kafka gets through, a silent one is given up."""
-TRANSACTION_S: Final = 120.0
-"""Kafka ends the transaction of a feed that was killed and not started again: until then readers of committed messages wait."""
-STOP_S: Final = 2.0
-
-Message = tuple[bytes, bytes]
-"""(key, value)."""
-_T = TypeVar("_T")
-_FAILURES: Final = (KafkaError, OSError, TimeoutError)
-
-
-def partition_of(key: bytes, partitions: int) -> int:
-    """The partition that Kafka's own clients choose for a key."""
-    return int((murmur2(key) & 0x7FFF_FFFF) % partitions)
-
-
-async def _step(work: Awaitable[_T]) -> _T:
-    async with asyncio.timeout(STEP_S):
-        return await work
-
-
-class _Session:
-    """One producer with its loop.
-
-    Raises:
-        KafkaError, OSError, TimeoutError, KafkaRefusedError: Kafka cannot be used.
-
-    Attributes:
-        mark: of the last transaction of this feed that Kafka has; "" for none.
-    """
-
-    def __init__(self, purpose: Purpose) -> None:
-        self._purpose = purpose
-        self._producer: AIOKafkaProducer | None = None
-        self._partitions = 0
-        self._partition_of: dict[bytes, int] = {}
-        self._runner = asyncio.Runner()
-        # What aiokafka leaves behind when an attempt is given up is no news.
-        self._runner.get_loop().set_exception_handler(lambda _loop, _context: None)
-        try:
-            self.mark = self._runner.run(self._start())
-        except BaseException:
-            self.close()
-            raise
-
-    async def _start(self) -> str:
-        purpose = self._purpose
-        async with asyncio.timeout(START_S):
-            self._partitions = await check_topic(purpose)
-            self._producer = producer = AIOKafkaProducer(
-                **client_arguments(purpose.config),
-                transactional_id=purpose.transactional_id,
-                transaction_timeout_ms=round(TRANSACTION_S * 1000),
-                max_batch_size=BATCH_BYTES,
-            )
-            await producer.start()
-            _, mark = await committed(producer.client, purpose.group, purpose.topic)
-            return mark
-
-    def commit(self, mark: str, number: int, messages: list[Message]) -> None:
-        """One transaction. Raises: as the class. Its outcome is unknown then."""
-        self._runner.run(self._commit(mark, number, messages))
-
-    async def _commit(self, mark: str, number: int, messages: list[Message]) -> None:
-        producer = self._producer
-        assert producer is not None
-        await _step(producer.begin_transaction())
-        await self._send(producer, messages)
-        offset = {TopicPartition(self._purpose.topic, 0): OffsetAndMetadata(number, mark)}
-        await _step(producer.send_offsets_to_transaction(offset, self._purpose.group))
-        await _step(producer.commit_transaction())
-
-    async def _send(self, producer: AIOKafkaProducer, messages: list[Message]) -> None:
-        """Return when Kafka has all of them. Whole batches are made here: message by message would be ten times as slow."""
-        topic, open_batches, sent = self._purpose.topic, dict[int, Any](), []
-        for key, value in messages:
-            partition = self._partition(key)
-            batch = open_batches.get(partition)
-            if batch is None or batch.append(key=key, value=value, timestamp=None) is None:
-                if batch is not None:
-                    sent.append(await _step(producer.send_batch(batch, topic, partition=partition)))
-                batch = open_batches[partition] = producer.create_batch()
-                if batch.append(key=key, value=value, timestamp=None) is None:
-                    raise MessageSizeTooLargeError
-        for partition, batch in open_batches.items():
-            sent.append(await _step(producer.send_batch(batch, topic, partition=partition)))
-        for each in sent:
-            await _step(each)
-
-    def _partition(self, key: bytes) -> int:
-        found = self._partition_of.get(key)
-        if found is None:
-            found = self._partition_of[key] = partition_of(key, self._partitions)
-        return found
-
-    def close(self) -> None:
-        """End it, whatever state it is in."""
-        try:
-            if self._producer is not None:
-                self._runner.run(self._stop(self._producer))
-        finally:
-            self._runner.close()
-
-    @staticmethod
-    async def _stop(producer: AIOKafkaProducer) -> None:
-        try:
-            async with asyncio.timeout(STOP_S):
-                await producer.stop()
-        except (*_FAILURES, AssertionError):
-            pass  # it is given up
 
 
 class KafkaFeed:
@@ -208,7 +80,8 @@ class KafkaFeed:
         self._kafka_waits = False
         self._kafka = Complaint(f"topic {topic!r}", "the feed waits", "Kafka takes events again")
         self._disk = Complaint(str(state), "the feed waits", "it can be written again")
-        self._session: _Session | None = None
+        self._session: FeedSession | None = None
+        self._limit = Limit()
         try:
             self._begin()
         except BaseException:
@@ -218,7 +91,7 @@ class KafkaFeed:
     def _begin(self) -> None:
         try:
             self._connect()
-        except _FAILURES as error:
+        except FAILURES as error:
             raise KafkaRefusedError(explained(error, self._purpose, self._log.last)) from error
         except KafkaRefusedError as error:
             raise KafkaRefusedError(explained(error, self._purpose)) from error
@@ -232,7 +105,7 @@ class KafkaFeed:
 
     def _connect(self) -> None:
         """Start a producer, and see what became of the transaction that was begun last."""
-        self._session = _Session(self._purpose)
+        self._session = FeedSession(self._purpose, self._limit)
         mark, state = self._session.mark, self._file.state
         if state.begun is not None and mark == state.begun.mark:
             state.done, state.begun = state.begun, None
@@ -268,6 +141,9 @@ class KafkaFeed:
 
     def load(self) -> dict[str, str]:
         return dict(self._file.state.done.cursors)
+
+    def hurry(self) -> None:
+        self._limit.hurry()
 
     def due(self, now_s: float) -> bool:
         if self._owed:
@@ -316,7 +192,7 @@ class KafkaFeed:
             assert self._session is not None
             if state.begun is not None:
                 self._session.commit(state.begun.mark, state.begun.number, self._messages)
-        except (*_FAILURES, KafkaRefusedError) as error:
+        except (*FAILURES, KafkaRefusedError) as error:
             self._failed(error)
             return False
         return True

@@ -240,6 +240,9 @@ class FullOnce:
     def load(self) -> dict[str, str]:
         return {}
 
+    def hurry(self) -> None:
+        """Nothing."""
+
     def due(self, now_s: float) -> bool:
         return not self.attempts
 

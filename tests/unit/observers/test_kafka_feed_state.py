@@ -11,7 +11,7 @@ from understudy.broker.config.schema import KafkaTlsConfig
 from understudy.observers.feed_plugin import KAFKA_VARIABLE, kafka_table
 from understudy.observers.feed_reader import CursorError
 from understudy.observers.kafka_connection import kafka_config
-from understudy.observers.kafka_feed import partition_of
+from understudy.observers.kafka_feed_session import partition_of
 from understudy.observers.kafka_feed_state import StateFile
 
 
