@@ -30,7 +30,7 @@ from understudy.broker.printable import escaped
 from understudy.broker.server.cpu_binding import bind_process, usable_cpus
 from understudy.broker.server.file_storage import FileStorage, make_directory
 from understudy.broker.server.supervisor import SupervisedBroker, Supervisor
-from understudy.ha.cluster_feed import FeedDetail, FeedPlan, feed_plan
+from understudy.ha.cluster_observers import FeedDetail, ObserverPlan, observer_plan
 from understudy.ha.cpu_plan import cpu_plan, cpus_beside
 from understudy.ha.zookeeper_servers import lay_out_ensemble
 
@@ -113,11 +113,22 @@ def cluster(
         str,
         typer.Option(
             metavar="HOSTS",
-            help="The feed goes into a Kafka at host:port,... instead of files; with --topic.",
+            help="A Kafka at host:port,...: for the feed with --topic, for committed transactions with --outlet.",
             show_default=False,
         ),
     ] = "",
-    topic: Annotated[str, typer.Option(help="The topic in Kafka; it must be there.", show_default=False)] = "",
+    topic: Annotated[
+        str,
+        typer.Option(help="The feed goes into this topic instead of files; it must be there.", show_default=False),
+    ] = "",
+    outlet: Annotated[
+        str,
+        typer.Option(
+            metavar="TOPIC",
+            help="Committed transactions go into this topic, which may hold {vhost}, {queue} and {group}; it is made.",
+            show_default=False,
+        ),
+    ] = "",
     pin: Annotated[
         bool | None,
         typer.Option(
@@ -139,7 +150,7 @@ def cluster(
             servers_of(zookeeper, "--zookeeper")
         except ConfigError as error:
             raise typer.BadParameter(error.problem, param_hint="--zookeeper") from error
-    plan = feed_plan(feed, feed_out, data, kafka, topic)
+    plan = observer_plan(feed, feed_out, data, kafka, topic, outlet)
     names = [f"b{number + 1}" for number in range(brokers)]
     cpus = cpu_plan(names, usable_cpus(), pin)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -208,7 +219,7 @@ def zookeeper_store(hosts: str) -> str:
 
 
 def lay_out(
-    directory: Path, brokers: int, port: int, feed: FeedPlan | None = None, *, store: str = FILE_STORE
+    directory: Path, brokers: int, port: int, observers: ObserverPlan | None = None, *, store: str = FILE_STORE
 ) -> list[SupervisedBroker]:
     """Write what the brokers need; journals, coordination store and secret of an earlier run stay.
 
@@ -216,7 +227,7 @@ def lay_out(
         directory: of everything.
         brokers: how many.
         port: for clients, of the first; the others follow.
-        feed: where each brings its event feed; None: nowhere.
+        observers: where each brings its event feed and committed transactions; None: nowhere.
         store: the keys of [coordination].
 
     Raises:
@@ -225,13 +236,13 @@ def lay_out(
     try:
         make_directory(directory)
         secret = _secret(directory / SECRET_FILE)
-        return [_write(directory, number, port, brokers, secret, feed, store) for number in range(brokers)]
+        return [_write(directory, number, port, brokers, secret, observers, store) for number in range(brokers)]
     except OSError as error:
         raise ClusterError(f"{directory} cannot be used: {error}") from error
 
 
 def _write(
-    directory: Path, number: int, port: int, brokers: int, secret: str, feed: FeedPlan | None, store: str
+    directory: Path, number: int, port: int, brokers: int, secret: str, observers: ObserverPlan | None, store: str
 ) -> SupervisedBroker:
     name = f"b{number + 1}"
     path = directory / f"{name}.toml"
@@ -245,8 +256,8 @@ def _write(
         min_insync=2 if brokers >= 3 else 1,
         store=store,
     )
-    if feed is not None:
-        text += feed.keys(name)
+    if observers is not None:
+        text += observers.keys(name)
     _write_private(path, text)
     return SupervisedBroker(broker=name, config=path, log=directory / f"{name}.log")
 

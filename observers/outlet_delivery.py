@@ -85,6 +85,7 @@ class OutletDelivery:
         counts: of what was sent.
         moved_at: monotonic seconds of the last commit.
         stopping: Kafka is not waited for any more.
+        waits: Kafka has not answered, and is asked again.
     """
 
     def __init__(self, group: str, sink: Sink, options: OutletOptions, say: Callable[[str], None]) -> None:
@@ -97,6 +98,7 @@ class OutletDelivery:
         self.counts = OutletCounts()
         self.moved_at = 0.0
         self.stopping = False
+        self.waits = False
 
     async def open(self) -> SentPosition | None:
         """Begin; where the last outlet has ended, None if none has sent anything.
@@ -123,10 +125,12 @@ class OutletDelivery:
                 await self._sink.send(self._records(group), mark)
                 break
             except KafkaAwayError as error:
+                self.waits = True
                 self._say(f"{error}; the outlet tries again")
             if await self._was_committed(mark):
                 break
         self.sent = mark
+        self.waits = False
         self.counts.kafka_transactions += 1
         self.moved_at = time.monotonic()
         if self._options.progress and self.moved_at - self._told_at >= PROGRESS_S:
@@ -184,6 +188,7 @@ class OutletDelivery:
             try:
                 found = await self._sink.open()
             except KafkaAwayError as error:
+                self.waits = True
                 if str(error) != said:
                     said = str(error)
                     self._say(f"{said}; the outlet waits")
@@ -193,6 +198,7 @@ class OutletDelivery:
                 continue
             if said:
                 self._say("Kafka answers again")
+            self.waits = False
             return found
 
 

@@ -6,6 +6,7 @@ A command line (`outlet_command`) and a broker (`outlet_process`) ask for it ali
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,13 +19,17 @@ from understudy.broker.log.segment import JournalIdentity, NoJournalError
 from understudy.broker.server.file_storage import FileStorage
 from understudy.observers.feed_journals import UnreadableError, has_journal
 from understudy.observers.kafka_outlet import KafkaOutlet
-from understudy.observers.outlet_delivery import OutletOptions
+from understudy.observers.outlet_delivery import OutletCounts, OutletOptions
 from understudy.observers.outlet_groups import GroupLimits
+from understudy.observers.outlet_lag import Lag
+from understudy.observers.outlet_progress import STARTING, OutletProgress
 from understudy.observers.outlet_rules import OutletRule, OutletRules
 from understudy.observers.outlet_run import OutletRun
 from understudy.observers.outlet_target import OutletTarget
 
 NEWEST: Final = "newest"
+LAG_S: Final = 0.05
+"""So long the journal is read for the lag before what is to be sent has its turn again."""
 
 
 class OutletJob:
@@ -40,6 +45,9 @@ class OutletJob:
     Raises:
         NoJournalError: there is none in ``data``.
         OutletRuleError: a rule cannot be used.
+
+    Attributes:
+        counts: of a run that has ended.
     """
 
     def __init__(
@@ -80,6 +88,7 @@ class OutletJob:
             create=settings.create_topics,
         )
         self._running: OutletRun | None = None
+        self.counts = OutletCounts()
         self._stopped = False
 
     def stop(self) -> None:
@@ -87,6 +96,24 @@ class OutletJob:
         self._stopped = True
         if self._running is not None:
             self._running.stop()
+
+    def progress(self) -> OutletProgress:
+        """How far it is. Reads on in the journal for a moment."""
+        run = self._running
+        if run is None:
+            return OutletProgress(state=STARTING)
+        lag = run.read_lag(LAG_S) or Lag(-1, -1)
+        counts, moved_at = run.delivery.counts, run.delivery.moved_at
+        return OutletProgress(
+            state=run.state,
+            transactions=counts.transactions,
+            plain_messages=counts.plain_messages,
+            records=counts.records,
+            kafka_transactions=counts.kafka_transactions,
+            lag_transactions=lag.transactions,
+            lag_bytes=lag.octets,
+            rests_s=round(time.monotonic() - moved_at, 1) if moved_at else -1.0,
+        )
 
     async def run(self, say: Callable[[str], None], *, follow: bool) -> dict[str, Any]:
         """Send; returns what was sent. ``say`` is told what an operator should read.
@@ -106,6 +133,7 @@ class OutletJob:
             raise UnreadableError(self._data, error) from error
         finally:
             self._running = None
+            self.counts = run.counts
             run.close()
             await sink.close()
         sent = run.sent

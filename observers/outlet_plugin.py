@@ -1,6 +1,7 @@
 """OutletPlugin: ``[plugins] outlet = true`` runs the outlet of committed transactions beside every broker; the primary's sends.
 
-The process (`outlet_process`) is told over its standard input what to do, then whether its broker leads. A backup's process sends
+The process (`outlet_process`) is told over its standard input what to do, then whether its broker leads. On its standard output
+it says each second how far it is (`outlet_progress`). A backup's process sends
 nothing: it looks now and then how far the primary's has come, and asks its own broker to keep what may have to be sent after a
 failover.
 """
@@ -8,6 +9,7 @@ failover.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +17,10 @@ import attrs
 import msgspec
 
 from understudy.broker.config import Config
+from understudy.broker.metrics import Family
 from understudy.broker.passive_plugin import PassivePlugin
+from understudy.observers.outlet_command import FENCED
+from understudy.observers.outlet_progress import DOWN, OutletTotals, outlet_families
 from understudy.observers.side_process import SideProcess
 
 LEAD: Final = b"lead\n"
@@ -30,7 +35,8 @@ class OutletPlugin(PassivePlugin):
         super().__init__(config)
         self._leads = False
         self._job = job_line(config)
-        self._side = SideProcess("outlet", [sys.executable, "-m", MODULE], self._job + STAND_BY)
+        self._totals = OutletTotals()
+        self._side = SideProcess("outlet", [sys.executable, "-m", MODULE], self._job + STAND_BY, talks=True)
 
     def leading_changed(self, leads: bool) -> None:
         self._leads = leads
@@ -39,14 +45,28 @@ class OutletPlugin(PassivePlugin):
         self._side.tell(word)
 
     def tick(self, now_ms: int) -> None:
+        for line in self._side.heard():
+            self._totals.heard(line)
         self._side.tick(now_ms)
+        if not self._side.runs and self._totals.last is not None:
+            self._totals.ended()
 
     async def stop(self) -> None:
         """Let it end."""
         self._side.close()
 
     def status(self) -> dict[str, Any]:
-        return {**self._side.status(), "sends": self._leads, "kafka": ",".join(self.config.kafka.hosts)}
+        last = self._totals.last
+        progress = msgspec.to_builtins(last) if last is not None else {"state": DOWN}
+        return {
+            **self._side.status(),
+            "sends": self._leads,
+            "kafka": ",".join(self.config.kafka.hosts),
+            "progress": progress,
+        }
+
+    def metrics(self) -> Iterable[Family]:
+        return outlet_families(self._totals, self._side.ends, FENCED)
 
 
 def job_line(config: Config) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 import threading
 from pathlib import Path
@@ -19,11 +20,13 @@ from understudy.broker.errors import UnderstudyError
 from understudy.broker.server.private_files import keep_private
 from understudy.observers.outlet_command import exit_code, say
 from understudy.observers.outlet_job import OutletJob
+from understudy.observers.outlet_progress import COUNTS, STANDING_BY, OutletProgress
 from understudy.observers.outlet_standby import OutletStandby
 from understudy.observers.side_process import stand_back
 
 HOLD_NAME: Final = "outlet"
 LEAD: Final = "lead"
+TELL_S: Final = 1.0
 STOP_S: Final = 10.0
 """So long a Kafka transaction may take to end when the broker ceases to lead, or has ended."""
 
@@ -42,6 +45,7 @@ class OutletProcess:
         self._leads = self._ends = False
         self._job: OutletJob | OutletStandby | None = None
         self._work: asyncio.Task[Any] | None = None
+        self._before = dict.fromkeys(COUNTS, 0)
 
     def told(self, word: str) -> None:
         """The broker says ``lead`` or ``stand by``; "": it has ended."""
@@ -53,6 +57,20 @@ class OutletProcess:
         if self._job is not None and self._work is not None:
             self._job.stop()
             asyncio.get_running_loop().call_later(STOP_S, self._work.cancel)  # it may wait for a Kafka that is away
+
+    async def tell(self) -> None:
+        """Say each second, on standard output, how far the outlet is. A broker that does not listen is not waited for."""
+        os.set_blocking(sys.stdout.fileno(), False)
+        while True:
+            with contextlib.suppress(OSError):  # the pipe is full, or its reader is gone
+                os.write(sys.stdout.fileno(), msgspec.json.encode(self._progress()) + b"\n")
+            await asyncio.sleep(TELL_S)
+
+    def _progress(self) -> OutletProgress:
+        """Counts are those of all jobs of this process."""
+        job = self._job
+        now = job.progress() if isinstance(job, OutletJob) else OutletProgress(state=STANDING_BY)
+        return msgspec.structs.replace(now, **{name: getattr(now, name) + self._before[name] for name in COUNTS})
 
     async def run(self) -> None:
         """Send as long as the broker leads, and stand by as long as it does not.
@@ -70,6 +88,9 @@ class OutletProcess:
                 work = self._work = asyncio.create_task(standby.run())
             with contextlib.suppress(asyncio.CancelledError):
                 await work
+            if isinstance(self._job, OutletJob):
+                for name in COUNTS:
+                    self._before[name] += getattr(self._job.counts, name)
             self._job = self._work = None
 
 
@@ -85,7 +106,11 @@ async def _main(first: bytes) -> None:
             loop.call_soon_threadsafe(process.told, "")
 
     threading.Thread(target=listen, daemon=True).start()
-    await process.run()
+    telling = asyncio.create_task(process.tell())
+    try:
+        await process.run()
+    finally:
+        telling.cancel()
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ While Kafka is away nothing is read, so the journal waits: the outlet asks its b
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.position import Position
 from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.server.file_spill import FileSpill
@@ -25,6 +27,8 @@ from understudy.observers.outlet_errors import BehindError, OtherFoundingError, 
 from understudy.observers.outlet_facts import RestingLog
 from understudy.observers.outlet_groups import Grouping
 from understudy.observers.outlet_hold import OutletHold
+from understudy.observers.outlet_lag import Lag, OutletLag
+from understudy.observers.outlet_progress import SENDING, STARTING, WAITING
 from understudy.observers.outlet_reader import NOTHING, OutletReader
 from understudy.observers.outlet_segments import JournalSegments
 from understudy.observers.outlet_units import POSITION_VERSION, SentPosition, Unit
@@ -67,6 +71,7 @@ class OutletRun:
         self._resting = RestingLog(data)
         self._grouping = Grouping(options.limits)
         self._reader: OutletReader | None = None
+        self._lag: OutletLag | None = None
         self._held_at = 0.0
         self.delivery = OutletDelivery(self._group, sink, options, say)
 
@@ -85,6 +90,26 @@ class OutletRun:
     def stop(self) -> None:
         """`follow` ends after this round, and Kafka is not waited for any more."""
         self.delivery.stopping = True
+
+    @property
+    def state(self) -> str:
+        """One of `outlet_progress.STATES`."""
+        if self.delivery.waits:
+            return WAITING
+        return SENDING if self._lag is not None else STARTING
+
+    def read_lag(self, limit_s: float) -> Lag | None:
+        """How far the run is behind its journal, as far as the journal can be read in ``limit_s``; None: not known."""
+        lag = self._lag
+        if lag is None:
+            return None
+        until_s = time.monotonic() + limit_s
+        with contextlib.suppress(UnderstudyError, OSError):  # the run meets the same, and says so
+            for _ in lag.read_on():
+                if time.monotonic() > until_s:
+                    break
+        lag.passed(self.sent.offset)
+        return lag.now
 
     # -- the whole ----------------------------------------------------------------------------------------------------
 
@@ -120,8 +145,9 @@ class OutletRun:
 
     def close(self) -> None:
         """Close the journal."""
-        if self._reader is not None:
-            self._reader.close()
+        for each in (self._reader, self._lag):
+            if each is not None:
+                each.close()
         self._resting.close()
         self._spill.close()
         self._storage.close()
@@ -155,6 +181,8 @@ class OutletRun:
             session=self._session,
         )
         await self.delivery.commit([], claim)
+        place = self._segments.place_of(position.offset + 1)
+        self._lag = OutletLag(self._storage, place, position.offset)
 
     def _read_from(self, position: Position, founding: str, needed: int) -> OutletReader:
         return OutletReader(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ MAX_PAUSE_MS: Final = 60_000
 NICE: Final = 10
 """Brokers go first."""
 _AUTOGROUP: Final = Path("/proc/self/autogroup")
+MAX_HEARD_BYTES: Final = 65_536
 
 _log: Final = structlog.get_logger("understudy.side_process")
 
@@ -34,15 +36,28 @@ class SideProcess:
         command: what is run.
         first: what it reads first from its standard input.
         environment: where it runs; None: this process's.
+        talks: what it writes to its standard output is for `heard`; else that is thrown away.
+
+    Attributes:
+        ends: how often a process has ended by itself, by exit code.
     """
 
     def __init__(
-        self, name: str, command: list[str], first: bytes = b"", environment: dict[str, str] | None = None
+        self,
+        name: str,
+        command: list[str],
+        first: bytes = b"",
+        environment: dict[str, str] | None = None,
+        *,
+        talks: bool = False,
     ) -> None:
         self._name = name
         self._command = command
         self._first = first
         self._environment = environment
+        self._talks = talks
+        self._half_heard = b""
+        self.ends: Counter[int] = Counter()
         self._process: subprocess.Popen[bytes] | None = None
         self._due_ms = 0
         self._pause_ms = LOOK_MS
@@ -65,13 +80,14 @@ class SideProcess:
             self._pause_ms = min(self._pause_ms, MAX_PAUSE_MS)
             self._due_ms = now_ms + self._pause_ms
             self._ended = f"ended with code {code}"
+            self.ends[code] += 1
             _log.warning(f"the {self._name} has ended", code=code, again_in_s=self._pause_ms / 1000)
 
     def _start(self, now_ms: int) -> None:
         self._process = subprocess.Popen(  # noqa: S603  # it is this program
             self._command,
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if self._talks else subprocess.DEVNULL,
             start_new_session=True,
             env=self._environment,
         )
@@ -79,6 +95,8 @@ class SideProcess:
         self._started_ms = now_ms
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
+        if self._process.stdout is not None:
+            os.set_blocking(self._process.stdout.fileno(), False)
         self.tell(self._first)
 
     def tell(self, octets: bytes) -> None:
@@ -89,6 +107,23 @@ class SideProcess:
             except (BlockingIOError, BrokenPipeError):
                 _log.warning(f"the {self._name} does not listen")
 
+    def heard(self) -> list[bytes]:
+        """The lines that the process has written since the last call; never waits."""
+        process = self._process
+        if process is None or process.stdout is None:
+            return []
+        try:
+            read = os.read(process.stdout.fileno(), MAX_HEARD_BYTES)
+        except BlockingIOError:
+            return []
+        *lines, self._half_heard = (self._half_heard + read).split(b"\n")
+        return lines
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a process, as far as was seen."""
+        return self._process is not None
+
     def say_first(self, first: bytes) -> None:
         """The next process reads this first."""
         self._first = first
@@ -98,8 +133,10 @@ class SideProcess:
         process, self._process = self._process, None
         if process is not None:
             process.poll()
-            if process.stdin is not None:
-                process.stdin.close()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+            self._half_heard = b""
 
     def status(self) -> dict[str, Any]:
         """For ``/status``."""

@@ -123,8 +123,9 @@ def places(rows: dict[str, Row]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("monitored")) as running:
+def cluster(tmp_path_factory: pytest.TempPathFactory, kafka: str) -> Iterator[Cluster]:
+    options = ("--kafka", kafka, "--outlet", "monitored.{queue}")
+    with running_cluster(tmp_path_factory.mktemp("monitored"), *options) as running:
         for number in range(3):
             commit(running, number)
         yield running
@@ -149,6 +150,8 @@ def test_prometheus_scrapes_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_every_metric_that_is_named_is_there(cluster: Cluster) -> None:
     ports = [row["ports"]["http"] for row in cluster.ready().values()]
+    primary = cluster.primary()["ports"]["http"]
+    wait_until("the outlet has sent all", lambda: _sent(metrics(primary)), 90)
     texts = [metrics(port, "/metrics?per_queue=1") for port in ports]
     there = {re.split(r"[{ ]", line)[0] for text in texts for line in text.splitlines()}
     for text in texts:  # of the text's form; and what Prometheus users expect of names
@@ -169,6 +172,15 @@ def test_every_metric_that_is_named_is_there(cluster: Cluster) -> None:
     for port, text in zip(ports, texts, strict=True):
         is_primary = get(port, "/primary")[0] == 200
         assert all((name in text) is is_primary for name in exposed)
+
+
+def _sent(text: str) -> bool:
+    """Whether three transactions are in Kafka, and none is owed."""
+    return (
+        "understudy_outlet_transactions_total 3.0" in text
+        and "understudy_outlet_lag_transactions 0.0" in text
+        and 'understudy_outlet_state{state="sending"} 1.0' in text
+    )
 
 
 def _expanded(name: str) -> str:

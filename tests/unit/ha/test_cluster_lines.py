@@ -15,7 +15,7 @@ from understudy.broker.config import load
 from understudy.broker.server import file_storage
 from understudy.ha import cluster_command
 from understudy.ha.cluster_command import SECRET_FILE, _locked, _print, lay_out
-from understudy.ha.cluster_feed import FeedDetail, FeedPlan, feed_plan
+from understudy.ha.cluster_observers import FeedDetail, ObserverPlan, observer_plan
 
 
 class FullDisk(io.StringIO):
@@ -36,7 +36,9 @@ def test_a_secret_that_a_power_failure_left_empty_is_made_anew(tmp_path: Path) -
 
 def test_each_broker_writes_its_feed_to_a_directory_of_its_own(tmp_path: Path) -> None:
     out = tmp_path / 'a "feed"'
-    files = [each.config for each in lay_out(tmp_path, 2, 5672, FeedPlan(directory=out, detail=FeedDetail.MESSAGES))]
+    files = [
+        each.config for each in lay_out(tmp_path, 2, 5672, ObserverPlan(directory=out, detail=FeedDetail.MESSAGES))
+    ]
     configs = [load(path) for path in files]
     assert [config.feed.out for config in configs] == [out / "b1", out / "b2"]
     assert {config.feed.detail for config in configs} == {"messages"}
@@ -45,28 +47,46 @@ def test_each_broker_writes_its_feed_to_a_directory_of_its_own(tmp_path: Path) -
 
 
 def test_all_brokers_write_their_feed_to_one_topic(tmp_path: Path) -> None:
-    plan = feed_plan(FeedDetail.ROLES, None, tmp_path, "k1:9092, k2:9092", "events")
+    plan = observer_plan(FeedDetail.ROLES, None, tmp_path, "k1:9092, k2:9092", "events", "")
     configs = [load(each.config) for each in lay_out(tmp_path, 2, 5672, plan)]
     assert {config.feed.topic for config in configs} == {"events"}
     assert {config.kafka.hosts for config in configs} == {("k1:9092", "k2:9092")}
     assert [config.feed.out for config in configs] == [None, None]
 
 
+def test_all_brokers_send_their_transactions_to_one_topic(tmp_path: Path) -> None:
+    """Beside a feed into files, and without one."""
+    for feed, plugins in (
+        (FeedDetail.ROLES, {"ha": True, "feed": True, "outlet": True}),
+        (None, {"ha": True, "outlet": True}),
+    ):
+        plan = observer_plan(feed, None, tmp_path, "k1:9092", "", "{vhost}.{queue}")
+        configs = [load(each.config) for each in lay_out(tmp_path, 2, 5672, plan)]
+        assert {config.outlet.topic for config in configs} == {"{vhost}.{queue}"}
+        assert all(config.outlet.create_topics for config in configs)
+        assert all(config.plugins == plugins for config in configs)
+        assert {config.kafka.hosts for config in configs} == {("k1:9092",)}
+        assert {config.feed.topic for config in configs} == {""}
+
+
 @pytest.mark.parametrize(
-    ("feed", "out", "kafka", "topic", "said"),
+    ("feed", "out", "kafka", "topic", "outlet", "said"),
     [
-        (None, None, "k1:9092", "t", "give --feed too"),
-        (FeedDetail.ROLES, None, "k1:9092", "", "go together"),
-        (FeedDetail.ROLES, Path("out"), "k1:9092", "t", "and not into --feed-out"),
-        (FeedDetail.ROLES, None, "k1", "t", "'k1' is not valid, expected 'host:port'"),
-        (FeedDetail.ROLES, None, "k1:9092", "a topic", "'a topic' is not valid"),
+        (None, None, "k1:9092", "t", "", "give --feed too"),
+        (FeedDetail.ROLES, None, "k1:9092", "", "", "give --topic for the feed, --outlet for transactions"),
+        (FeedDetail.ROLES, None, "", "t", "", "is a topic of Kafka: give --kafka HOSTS too"),
+        (None, None, "", "", "t", "is a topic of Kafka: give --kafka HOSTS too"),
+        (FeedDetail.ROLES, Path("out"), "k1:9092", "t", "", "and not into --feed-out"),
+        (FeedDetail.ROLES, None, "k1", "t", "", "'k1' is not valid, expected 'host:port'"),
+        (FeedDetail.ROLES, None, "k1:9092", "a topic", "", "'a topic' is not valid"),
+        (None, None, "k1:9092", "", "a {topic}", "'a .topic.' is not valid"),
     ],
 )
-def test_options_of_the_feed_that_do_not_go_together(
-    feed: FeedDetail | None, out: Path | None, kafka: str, topic: str, said: str
+def test_options_of_feed_and_outlet_that_do_not_go_together(
+    feed: FeedDetail | None, out: Path | None, kafka: str, topic: str, outlet: str, said: str
 ) -> None:
     with pytest.raises(typer.BadParameter, match=said):
-        feed_plan(feed, out, Path("data"), kafka, topic)
+        observer_plan(feed, out, Path("data"), kafka, topic, outlet)
 
 
 def test_the_name_of_each_directory_that_is_made_is_on_the_disk(
