@@ -8,7 +8,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates
     && rm -rf /var/lib/apt/lists/* && python3 -m venv /opt/understudy
 WORKDIR /build
 # The libraries are a layer of their own: a change of the sources does not install them again.
-ARG EXTRAS=zookeeper,feed,stress
+ARG EXTRAS=zookeeper,kafka,feed,stress
 COPY pyproject.toml ./
 RUN EXTRAS="$EXTRAS" python3 -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 print(*project['dependencies'], *(each for extra in os.environ['EXTRAS'].split(',') \

@@ -14,6 +14,7 @@ from typing import Final
 
 from compose_tools.client import Client
 from compose_tools.compose import CheckError, Compose, until
+from compose_tools.topics import kafka_lacks
 
 SERVICES: Final = ("zk1", "zk2", "zk3", "b1", "b2", "b3", "prometheus", "kafka")
 USER: Final = "understudy"
@@ -39,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if not options.only_kills:
             _start(compose, report)
-        _kill_and_restart(compose, options.kills, report, silent=options.silent)
+        committed = _kill_and_restart(compose, options.kills, report, silent=options.silent)
         if not options.only_kills:
-            _look_at_the_rest(compose, report)
+            _look_at_the_rest(compose, report, committed)
     except (CheckError, TimeoutError, subprocess.TimeoutExpired) as error:
         print(f"FAILED: {error}", file=sys.stderr)
         return 1
@@ -84,8 +85,8 @@ def _no_dials(address: str) -> Iterator[None]:
         subprocess.run(["iptables", "-D", *rule], check=True)
 
 
-def _kill_and_restart(compose: Compose, kills: int, report: dict[str, object], *, silent: bool) -> None:
-    """Kill the primary with a client at work; what was told committed must be there once, on both queues."""
+def _kill_and_restart(compose: Compose, kills: int, report: dict[str, object], *, silent: bool) -> list[str]:
+    """Kill the primary with a client at work; what was told committed must be there once, on both queues. Returns that."""
     until(compose.unready, READY_S)
     client = Client(list(compose.brokers.values()), USER, PASSWORD)
     client.commit(time.monotonic() + FAILOVER_S)
@@ -124,10 +125,11 @@ def _kill_and_restart(compose: Compose, kills: int, report: dict[str, object], *
             },
         }
         print(f"{kills} kills: median {statistics.median(outages_s):.2f} s, worst {max(outages_s):.2f} s", flush=True)
+    return client.committed
 
 
-def _look_at_the_rest(compose: Compose, report: dict[str, object]) -> None:
-    """The commands of the README, the feed's files, the alerts' rules."""
+def _look_at_the_rest(compose: Compose, report: dict[str, object], committed: Sequence[str]) -> None:
+    """The commands of the README, the feed's files, feed and transactions in Kafka, the alerts' rules."""
     status = (
         "understudy",
         "status",
@@ -140,6 +142,7 @@ def _look_at_the_rest(compose: Compose, report: dict[str, object]) -> None:
     )
     compose.compose("exec", "-T", "b1", *status)
     _timed(report, "feed", lambda: until(lambda: _feed_lacks(compose), READY_S))
+    _timed(report, "kafka", lambda: until(lambda: kafka_lacks(compose.kafka, compose.brokers, committed), READY_S))
     compose.compose("exec", "-T", "prometheus", "promtool", "check", "rules", "/etc/prometheus/rules.yml")
 
 

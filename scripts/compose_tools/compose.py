@@ -33,6 +33,7 @@ class Compose:
 
     Attributes:
         brokers: by name, their addresses.
+        kafka: its published address.
     """
 
     def __init__(self, project: str, user: str, password: str) -> None:
@@ -40,6 +41,7 @@ class Compose:
         self._login = base64.b64encode(f"{user}:{password}".encode()).decode()
         self._program = shlex.split(os.environ.get("COMPOSE", "docker-compose"))
         subnet = os.environ.get("UNDERSTUDY_SUBNET", "172.29.16")
+        self.kafka = f"{os.environ.get('UNDERSTUDY_BIND', '127.0.0.1')}:9094"
         self.brokers: Mapping[str, str] = {f"b{number}": f"{subnet}.2{number}" for number in (1, 2, 3)}
 
     def compose(self, *arguments: str) -> str:
@@ -50,7 +52,15 @@ class Compose:
         """
         profiles = [word for name in PROFILES for word in ("--profile", name)]
         command = [*self._program, "-p", self._project, *profiles, *arguments]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=COMMAND_TIMEOUT_S)
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=COMMAND_TIMEOUT_S,
+            env={**os.environ, "UNDERSTUDY_OUTLET": "true"},
+        )
         if done.returncode != 0:
             raise CheckError(f"{shlex.join(command)}: exit code {done.returncode}: {done.stderr[-2_000:]}")
         return done.stdout
