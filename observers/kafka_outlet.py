@@ -227,6 +227,10 @@ class KafkaOutlet:
             await self._abort()
             raise
 
+    def silence(self) -> str:
+        """What is known of why Kafka takes so long, for an operator."""
+        return explained(TimeoutError(), self._purpose(self._target.position_topic), self._log.last)
+
     async def _partition(self, record: KafkaRecord) -> int:
         """The one that Kafka's own clients choose for the key."""
         place = (record.topic, record.key)

@@ -34,6 +34,8 @@ DAMAGED: Final = 1
 UNUSABLE: Final = 2
 FENCED: Final = 3
 GAP: Final = 4
+STOP_S: Final = 5.0
+"""So long a Kafka transaction may take to end when the outlet is asked to end."""
 _UNUSABLE: Final = (
     *UNUSABLE_ERRORS,
     ConfigError,
@@ -120,16 +122,24 @@ def _needing_kafka() -> tuple[Any, type[OutletJob]]:
 
 
 async def _run(job: OutletJob, *, follow: bool) -> dict[str, Any]:
-    loop = asyncio.get_running_loop()
+    loop, work = asyncio.get_running_loop(), asyncio.current_task()
+    assert work is not None
 
     def stop() -> None:
         job.stop()
+        loop.call_later(STOP_S, work.cancel)  # it may wait for a Kafka that hangs
         for number in (signal.SIGINT, signal.SIGTERM):  # a second one ends the program at once
             loop.remove_signal_handler(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    return await job.run(say, follow=follow)
+    try:
+        return await job.run(say, follow=follow)
+    except asyncio.CancelledError:
+        work.uncancel()
+        raise KafkaAwayError(
+            f"Kafka has not answered for {STOP_S:g} s; the next outlet finds out what it has taken"
+        ) from None
 
 
 def exit_code(error: UnderstudyError) -> int:

@@ -22,6 +22,8 @@ from understudy.observers.outlet_rules import OutletRules
 from understudy.observers.outlet_units import SentPosition, Unit
 
 RETRY_S: Final = 1.0
+SILENT_S: Final = 10.0
+"""A Kafka transaction that takes longer is told of. It is not given up: a slow Kafka would never take a large one."""
 PROGRESS_S: Final = 5.0
 
 
@@ -33,6 +35,8 @@ class Sink(Protocol):
     async def read_position(self) -> SentPosition | None: ...
 
     async def send(self, records: Iterator[KafkaRecord], position: SentPosition) -> None: ...
+
+    def silence(self) -> str: ...
 
 
 @attrs.frozen(kw_only=True)
@@ -122,7 +126,7 @@ class OutletDelivery:
         while True:
             self.counts = attrs.evolve(before)
             try:
-                await self._sink.send(self._records(group), mark)
+                await self._send(group, mark)
                 break
             except KafkaAwayError as error:
                 self.waits = True
@@ -136,6 +140,23 @@ class OutletDelivery:
         if self._options.progress and self.moved_at - self._told_at >= PROGRESS_S:
             self._told_at = self.moved_at
             self._say(f"{self.counts.records} records sent, up to position {mark.position}")
+
+    async def _send(self, group: list[Unit], mark: SentPosition) -> None:
+        """One attempt. aiokafka tries again by itself, in silence: this says so."""
+        silent = False
+
+        def tell() -> None:
+            nonlocal silent
+            silent = self.waits = True
+            self._say(f"{self._sink.silence()}; the outlet waits")
+
+        timer = asyncio.get_running_loop().call_later(SILENT_S, tell)
+        try:
+            await self._sink.send(self._records(group), mark)
+        finally:
+            timer.cancel()
+        if silent:
+            self._say("Kafka answers again")
 
     def _records(self, group: list[Unit]) -> Iterator[KafkaRecord]:
         """What is sent of ``group``; counts it."""

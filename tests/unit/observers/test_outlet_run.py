@@ -28,7 +28,7 @@ class ScriptedKafka:
 
     Attributes:
         script: for each `send`, what happens: "" it is committed; "lost" it is, and nobody hears of it; "aborted" it is not;
-            "taken" it is not, since another outlet has sent something.
+            "taken" it is not, since another outlet has sent something; "slow" it is, after a while.
         batches: bodies of each transaction that was committed.
     """
 
@@ -45,9 +45,15 @@ class ScriptedKafka:
     async def read_position(self) -> SentPosition | None:
         return self.position
 
+    def silence(self) -> str:
+        return "Kafka is silent"
+
     async def send(self, records: Iterator[KafkaRecord], position: SentPosition) -> None:
         found = [record.value for record in records]
         step = self.script.pop(0) if self.script else ""
+        if step == "slow":
+            await asyncio.sleep(0.05)
+            step = ""
         if step in ("", "lost"):
             self.position = position
             self.batches.append(found)
@@ -103,6 +109,15 @@ def test_a_transaction_whose_end_is_not_known_is_found_out(data: Path, step: str
     assert (made.counts.transactions, made.counts.records) == (5, 10)
     assert kafka.opened == 2
     assert "tries again" in SAID[0]
+
+
+def test_a_kafka_that_is_silent_is_told_of_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlet_delivery, "SILENT_S", 0.001)
+    kafka = ScriptedKafka("", "slow")
+    made = run(data, kafka)
+    assert kafka.batches == EVERY
+    assert SAID == ["Kafka is silent; the outlet waits", "Kafka answers again"]
+    assert made.state == "sending"
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
