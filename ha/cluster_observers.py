@@ -86,4 +86,4 @@ def _hosts(kafka: str, topic: str, outlet: str) -> tuple[str, ...]:
     try:
         return structure(table, file="the options").kafka.hosts
     except ConfigError as error:
-        raise typer.BadParameter(error.problem, param_hint=_OPTIONS.get(error.key, "--kafka")) from error
+        raise typer.BadParameter(error.problem, param_hint=_OPTIONS.get(error.key or "", "--kafka")) from error

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from understudy.broker.metrics import Family, labelled, one
+from understudy.broker.metrics import Family, Kind, labelled, one
 
 STARTING: Final = "starting"
 SENDING: Final = "sending"
@@ -87,7 +87,7 @@ def outlet_families(totals: OutletTotals, ends: Mapping[int, int], fenced_code: 
         ("state",),
         (((each,), each == state) for each in STATES),
     )
-    counter = "counter"
+    counter: Kind = "counter"
     yield one(counter, "understudy_outlet_transactions_total", "Transactions sent.", totals.count("transactions"))
     yield one(
         counter,

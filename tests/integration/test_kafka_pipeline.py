@@ -11,6 +11,8 @@ import attrs
 import pyarrow.parquet
 import pytest
 
+from scripts.service_tools.kafka_keeper import SharedKafka
+from tests.integration.broker_process import wait_until
 from tests.integration.kafka_reading import messages
 from tests.integration.pipeline_commands import Done, run_commands
 from tests.integration.test_kafka_feed import Feed, topic_of
@@ -68,6 +70,7 @@ def place(tmp_path: Path, kafka: str) -> Place:
         load.declare()
         feed = Feed(group.folder, tmp_path, "--kafka", kafka, "--topic", topic, "--hold", "kafka")
         with feed.running():
+            wait_until("the feed has begun", (tmp_path / "feed.state").exists, 90.0)
             with load.running():
                 load.wait_committed(8)
                 primary = group.primary()
@@ -83,7 +86,21 @@ def place(tmp_path: Path, kafka: str) -> Place:
     return Place(kafka, topic, tmp_path, primary.name)
 
 
-def test_a_feed_in_kafka_is_proved_reported_and_streamed(place: Place) -> None:
+def as_user(server: SharedKafka, user: str, password: str) -> list[str]:
+    """Options for the SASL listener."""
+    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{user}" password="{password}";'
+    settings = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": login,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": server.cert,
+    }
+    options = [word for key, value in settings.items() for word in ("--kafka-option", f"kafka.{key}={value}")]
+    return ["--kafka", server.sasl_hosts, *options]
+
+
+def test_a_feed_in_kafka_is_proved_reported_and_streamed(place: Place, kafka_server: SharedKafka) -> None:
     """A batch that runs again is in Delta once; its alerts come again with their keys."""
     alerts = topic_of(place.kafka, "pipeline-alerts", 1)
     nowhere = ("--feed", "kafka:nowhere", "--kafka", place.kafka)
@@ -98,6 +115,8 @@ def test_a_feed_in_kafka_is_proved_reported_and_streamed(place: Place) -> None:
             ["report", *nowhere, "--out", page],
             ["stream", *nowhere, "--out", place.folder / "none", "--checkpoint", place.folder / "c"],
             place.stream("--alerts", "kafka:no-alerts"),
+            ["audit", "--feed", f"kafka:{place.topic}", *as_user(kafka_server, "stranger", "wrong")],
+            ["audit", "--feed", f"kafka:{place.topic}", *as_user(kafka_server, "stranger", "stranger-secret")],
         ]
     )
     assert audited.code == 0, audited.err
@@ -116,7 +135,14 @@ def test_a_feed_in_kafka_is_proved_reported_and_streamed(place: Place) -> None:
     told = messages(place.kafka, alerts)
     assert sorted(each.key for each in told) == sorted(str(row["id"]) for row in place.table("alerts"))
     assert all(each.key == each.row["id"] for each in told)
-    _named(refused, [f"topic 'nowhere' at {place.kafka}: Kafka has no such topic"] * 3 + ["topic 'no-alerts'"])
+    absent = f"topic 'nowhere' at {place.kafka}: Kafka has no such topic"
+    of_user = f"topic '{place.topic}' at {kafka_server.sasl_hosts}: "
+    said = [absent] * 3 + [
+        "topic 'no-alerts'",
+        f"{of_user}Kafka refuses the credentials",
+        f"{of_user}this user lacks an ACL",
+    ]
+    _named(refused, said)
 
     before = {name: place.table(name) for name in ("alerts", "open", "readiness")}
     assert all(before.values())
