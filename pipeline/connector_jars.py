@@ -40,10 +40,12 @@ class ConnectorJars:
     Attributes:
         name: for messages, and of the directory in the cache.
         pins: a line a jar: its SHA-256, and its coordinates ``group:artifact:version``. What it needs beside these is in PySpark.
+        sign: a class of it: where Java finds that one, the connector is there.
     """
 
     name: str
     pins: str
+    sign: str
 
     def find(self) -> list[Path]:
         """The files; fetches them if they are not there yet.
@@ -124,6 +126,7 @@ dd54f5f1513b515ff79b29eb12755acd325a9ced65f506994a4b9dc513020f36 org.apache.spar
 15c1e137f2c2c94398e27abc4060a03b6bde10bf9fac15e8f70c02320b202f18 org.apache.kafka:kafka-clients:3.9.0
 6d3bd18df8410f3e31b031aca582cc109342358a62a2759ebd0c4cdf30d06f8b org.apache.commons:commons-pool2:2.12.0
 """,
+    "org.apache.spark.sql.kafka010.KafkaSourceProvider",
 )
 DELTA: Final = ConnectorJars(
     "delta",
@@ -131,4 +134,5 @@ DELTA: Final = ConnectorJars(
 538511702aae0ef6973a6a70af3d4543c9009f8edbed786a00737e2d3cd7f04e io.delta:delta-spark_2.13:4.0.0
 9bdb9fb450f1e119eba53feb427f331b0d09072d26485b8273883ad72c9a2e1d io.delta:delta-storage:4.0.0
 """,
+    "io.delta.sql.DeltaSparkSessionExtension",
 )

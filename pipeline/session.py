@@ -94,9 +94,24 @@ def open_session(settings: SessionSettings) -> SparkSession:
     for key, value in _configuration(settings, submitted=submitted).items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
     except (PySparkException, OSError) as error:
         raise SessionError(f"Spark does not start on {settings.master}: {error}") from error
+    if submitted:
+        _check_connectors(spark, settings.jars)
+    return spark
+
+
+def _check_connectors(spark: SparkSession, jars: Sequence[ConnectorJars]) -> None:
+    """Of a driver that spark-submit has started: it takes no jars any more. Raises: SessionError, JarsError."""
+    from py4j.java_gateway import JavaClass  # noqa: PLC0415  # an extra: see require_pyspark
+
+    missing = [each for each in jars if not isinstance(getattr(spark._jvm, each.sign), JavaClass)]  # noqa: SLF001  # no other way
+    if missing:
+        spark.stop()
+        files = ",".join(str(file) for each in jars for file in each.find())
+        names = " and ".join(each.name for each in missing)
+        raise SessionError(f"Spark's driver lacks the connector for {names}: give spark-submit --jars {files}")
 
 
 def small(settings: SessionSettings) -> SessionSettings:
