@@ -71,6 +71,7 @@ class KafkaOutlet:
         self._log = ClientLog()
         self._producer: Any = None
         self._partitions: dict[tuple[str, bytes], int] = {}
+        self._seen: set[str] = set()
         self._position = TopicPartition(target.position_topic, 0)
 
     # -- opening ------------------------------------------------------------------------------------------------------
@@ -236,11 +237,24 @@ class KafkaOutlet:
         place = (record.topic, record.key)
         found = self._partitions.get(place)
         if found is None:
+            await self._meet(record.topic)
             count = len(await self._producer.partitions_for(record.topic))
             if len(self._partitions) >= REMEMBERED:
                 self._partitions.clear()
             found = self._partitions[place] = int((murmur2(record.key) & 0x7FFF_FFFF) % count)
         return found
+
+    async def _meet(self, topic: str) -> None:
+        """Look at a topic whose name depends on a queue when its first message comes."""
+        if topic in self._seen or topic in self._target.topics:
+            return
+        admin = AIOKafkaAdminClient(**self._arguments)
+        try:
+            await admin.start()
+            await self._look_at_topic(admin, topic)
+        finally:
+            await admin.close()
+        self._seen.add(topic)
 
     async def _send_batch(self, batch: Any, topic: str, partition: int) -> asyncio.Future[Any]:
         while True:

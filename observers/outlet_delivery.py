@@ -100,6 +100,7 @@ class OutletDelivery:
         self._told_at = time.monotonic()
         self.sent: SentPosition | None = None
         self.counts = OutletCounts()
+        self._tally = self.counts
         self.moved_at = 0.0
         self.stopping = False
         self.waits = False
@@ -122,9 +123,8 @@ class OutletDelivery:
             KafkaAwayError: Kafka does not answer, and this run is to end.
             UnderstudyError: Kafka refuses.
         """
-        before = attrs.evolve(self.counts)
         while True:
-            self.counts = attrs.evolve(before)
+            self._tally = attrs.evolve(self.counts)
             try:
                 await self._send(group, mark)
                 break
@@ -135,6 +135,7 @@ class OutletDelivery:
                 break
         self.sent = mark
         self.waits = False
+        self.counts = self._tally
         self.counts.kafka_transactions += 1
         self.moved_at = time.monotonic()
         if self._options.progress and self.moved_at - self._told_at >= PROGRESS_S:
@@ -159,8 +160,8 @@ class OutletDelivery:
             self._say("Kafka answers again")
 
     def _records(self, group: list[Unit]) -> Iterator[KafkaRecord]:
-        """What is sent of ``group``; counts it."""
-        rules, maker, counts = self._options.rules, self._maker, self.counts
+        """What is sent of ``group``; counts it in the tally, which holds when it is committed."""
+        rules, maker, counts = self._options.rules, self._maker, self._tally
         for unit in group:
             if not unit.tx and not self._options.plain:
                 continue
