@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import attrs
 
+from understudy.client.demo.audited import audit_text
 from understudy.client.stress.conductor import Fault
 from understudy.client.stress.figures import Failover, by_kind, commits, failovers
 from understudy.client.stress.watch import Moment
@@ -168,6 +169,7 @@ def report_text(report: Mapping[str, Any]) -> str:
         ("  at the end", f"{messages['found']:,} in the queues"),
         *[(kind, report[kind]) for kind in ("lost", "partial", "doubled", "contradicted", "uncommitted", "unordered", "stale")],
         ("digests", equal),
+        *([("audit", audit_text(report["audit"]))] if "audit" in report else []),
         ("commit", f"p50 {_ms(commit['p50'])}, p99 {_ms(commit['p99'])}, max {_ms(commit['max'])}"),
         *[
             (f"failover, {kind}", f"median {_ms(each['median'])}, worst {_ms(each['max'])}, of {each['number']}")

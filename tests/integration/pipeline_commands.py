@@ -14,9 +14,8 @@ from typing import Any
 import attrs
 from typer.testing import CliRunner
 
-from tests.pipeline.conftest import QUICK, SMALL
 from understudy.pipeline.connector_jars import DELTA, KAFKA
-from understudy.pipeline.session import SessionSettings, open_session
+from understudy.pipeline.session import SessionSettings, open_session, small
 from understudy.pipeline.submit import app
 
 LIMIT_S = 900.0
@@ -46,10 +45,8 @@ def run_commands(lines: Sequence[Sequence[object]]) -> list[Done]:
 
 def main() -> None:
     """What is given to the first session, Java keeps for the later ones."""
-    settings = SessionSettings(
-        name="commands", master="local[2]", memory="1g", jars=[KAFKA, DELTA], java=QUICK, more=SMALL
-    )
-    open_session(settings).stop()
+    settings = SessionSettings(name="commands", master="local[2]", memory="1g", jars=[KAFKA, DELTA])
+    open_session(small(settings)).stop()
     for line in json.load(sys.stdin):
         result = CliRunner().invoke(app, line)
         fault = repr(result.exception) if result.exception is not None else ""

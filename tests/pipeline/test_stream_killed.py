@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from tests.pipeline.conftest import QUICK, SMALL
 from tests.pipeline.report_events import BEGAN_MS, Told
+from understudy.pipeline.session import QUICK_START, UNCOMPILED
 
 FILES = 3
 PER_FILE = 20
@@ -59,8 +59,8 @@ def running(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     # A short life on a small feed: what compilers would take is never given back.
     settings = folder / "settings"
     settings.mkdir(exist_ok=True)
-    (settings / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in SMALL.items()))
-    environment = {**os.environ, "SPARK_CONF_DIR": str(settings), "JDK_JAVA_OPTIONS": QUICK}
+    (settings / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in UNCOMPILED.items()))
+    environment = {**os.environ, "SPARK_CONF_DIR": str(settings), "JDK_JAVA_OPTIONS": QUICK_START}
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
         try:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.disk import MemoryStorage
 from tests.unit.observers.outlet_kit import JournalWriter
 from understudy.observers import outlet_lag
 from understudy.observers.outlet_lag import OutletLag
+from understudy.testing.disk import MemoryStorage
 
 
 @pytest.fixture
