@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from pathlib import Path
 import amqp
 import pytest
 
+from tests.integration.broker_process import wait_until
 from tests.integration.cut_link import CutLink
 from tests.integration.xa_servers import FINGERPRINT, JOB, QueueServer, Told, ended, lives
 from tests.stress.group import Group, running_group
@@ -53,6 +56,9 @@ def test_what_is_answered_survives_every_broker_and_the_state_server(group: Grou
         first.kill()
         second.start("--workers", "2")
         told.check(second.entries())
+        os.kill(second.workers[0], signal.SIGKILL)
+        wait_until("the worker is missed", lambda: "worker 0 was ended by signal 9" in second.log.read_text())
+        told.check(second.entries())  # the next worker has read its queue
         assert second.stop() == 0
         assert "there are 2 shards, and 1 are asked for" in second.refused("--shards", "1")
 
