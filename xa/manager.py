@@ -229,6 +229,13 @@ class TransactionManager:
             RecoveryFailedError: one could not be recovered now. After ten attempts it is parked, and new work goes on.
             ResourceManagerError, StateServerError, WrongProfileError: as `begin`.
         """
+        with self._lock:
+            idle = self._idle.pop() if self._idle else None
+        if idle is not None:
+            try:
+                return self._recover_in(idle)
+            except StateServerLostError:  # idle for long: the state server was restarted since
+                self._close_idle()
         return self._recover_in(self._new_session())
 
     def _recover_in(self, session: Session) -> list[str]:

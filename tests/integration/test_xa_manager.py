@@ -24,9 +24,12 @@ from understudy.xa import (
     TransactionManager,
     WrongProfileError,
 )
-from understudy.xa.core.profile import profile_of
+from understudy.xa.core.profile import ResourceConfig, profile_of
 from understudy.xa.core.xid import branch_of
+from understudy.xa.manager import read_profile
 from understudy.xa.postgresql_server import PostgresServer
+from understudy.xa.resource_managers.factory import make_resource_manager
+from understudy.xa.resource_managers.port import ResourceManager
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -226,6 +229,24 @@ def test_a_running_program_recovers_what_another_one_of_its_job_has_left(
     assert forked(lambda: transfer(place.manager(killer("prepare.queues.after")))) == -signal.SIGKILL
     transfer(manager)
     place.agree()
+
+
+def test_recovery_again_and_again_opens_no_further_connections(place: Place) -> None:
+    opened: list[str] = []
+
+    def make(config: ResourceConfig) -> ResourceManager:
+        opened.append(config.name)
+        return make_resource_manager(config)
+
+    with TransactionManager(read_profile(place.profiles, "shop"), job=JOB, make_resource=make) as manager:
+        for _ in range(3):
+            assert manager.recover() == []
+        place.state.kill()
+        place.state.start()
+        assert manager.recover() == []  # the idle link is stale
+        assert forked(lambda: transfer(place.manager(killer("tell.decide.after")))) == -signal.SIGKILL
+        assert len(manager.recover()) == 1
+    assert opened == ["bank", "queues"] * 2
 
 
 def test_a_profile_with_another_server_is_refused(place: Place, manager: TransactionManager) -> None:

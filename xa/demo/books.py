@@ -18,6 +18,12 @@ ACCOUNTS: Final = 10
 OPENING_BALANCE: Final = 1000
 TOTAL: Final = ACCOUNTS * OPENING_BALANCE
 PERSISTENT: Final = 2
+_SUMS: Final = "SELECT (SELECT sum(balance) FROM account), count(*) FROM ledger"
+_OWED: Final = """
+    SELECT gid FROM ledger AS made
+    WHERE paid_in IS NULL AND NOT EXISTS (SELECT FROM ledger AS paid WHERE paid.paid_in = made.gid)
+"""
+"""Withdrawals whose amounts are not paid out yet."""
 
 
 @attrs.frozen(kw_only=True)
@@ -25,9 +31,11 @@ class Books:
     """All counts of one moment.
 
     Attributes:
-        doubled: messages that stand in the queue, or that were paid out, twice.
+        doubled: messages that stand in the queue twice. A second payment is refused by the database.
+        missing: withdrawals of the ledger that are neither paid out nor in the queue.
+        foreign: messages of the queue without a withdrawal in the ledger.
         in_doubt: branches that a resource manager lists.
-        waiting: transactions that the state server has.
+        waiting: transactions that the state server has, in words.
     """
 
     in_accounts: int
@@ -35,21 +43,33 @@ class Books:
     messages: int
     ledger_rows: int
     doubled: int
+    missing: int
+    foreign: int
     in_doubt: int
-    waiting: int
+    waiting: list[str]
 
     @property
     def problems(self) -> list[str]:
         """What does not hold; empty if all is well."""
+        found = self.wrong
+        if self.in_doubt:
+            found.append(f"{self.in_doubt} branches are in doubt")
+        if self.waiting:
+            found.append(f"{len(self.waiting)} transactions wait on the state server: {self.waiting[0]}")
+        return found
+
+    @property
+    def wrong(self) -> list[str]:
+        """What no recovery puts right, if nothing is in doubt."""
         found = []
         if self.in_accounts + self.in_queue != TOTAL:
             found.append(f"accounts hold {self.in_accounts}, the queue {self.in_queue}: together not {TOTAL}")
         if self.doubled:
             found.append(f"{self.doubled} amounts are there twice")
-        if self.in_doubt:
-            found.append(f"{self.in_doubt} branches are in doubt")
-        if self.waiting:
-            found.append(f"{self.waiting} transactions wait on the state server")
+        if self.missing:
+            found.append(f"{self.missing} withdrawals are in the database, and their messages are not in the queue")
+        if self.foreign:
+            found.append(f"{self.foreign} messages are in the queue, and their withdrawals are not in the database")
         return found
 
 
@@ -69,27 +89,34 @@ def open_books(manager: TransactionManager) -> None:
 
 
 def read_books(manager: TransactionManager) -> Books:
-    """Count everything. What is taken from the queue goes back when the connection closes."""
+    """Count everything. What is taken from the queue goes back when the connection closes.
+
+    The state server is asked first: a transaction that it has no entry of has no branch that could still come in doubt.
+    """
+    waiting = _waiting(manager)
     bank, queues = opened(manager, "bank"), opened(manager, "queues")
-    in_doubt = len(bank.recover()) + len(queues.recover())
-    row = bank.resource.execute("SELECT (SELECT sum(balance) FROM account), count(*) FROM ledger").fetchone()
-    paid_in = {gid for (gid,) in bank.resource.execute("SELECT paid_in FROM ledger WHERE paid_in IS NOT NULL")}
-    bank.resource.rollback()
-    queued = []
-    while (message := queues.resource.basic_get(QUEUE)) is not None:
-        queued.append(json.loads(message.body))
+    try:
+        in_doubt = len(bank.recover()) + len(queues.recover())
+        in_accounts, ledger_rows = bank.resource.execute(_SUMS).fetchone()
+        owed = {gid for (gid,) in bank.resource.execute(_OWED)}
+        bank.resource.rollback()
+        queued = []
+        while (message := queues.resource.basic_get(QUEUE)) is not None:
+            queued.append(json.loads(message.body))
+    finally:
+        bank.close()
+        queues.close()
     names = [one["gid"] for one in queued]
-    doubled = len(names) - len(set(names)) + len(paid_in.intersection(names))
-    bank.close()
-    queues.close()
     return Books(
-        in_accounts=int(row[0]),
+        in_accounts=int(in_accounts),
         in_queue=sum(one["amount"] for one in queued),
         messages=len(queued),
-        ledger_rows=int(row[1]),
-        doubled=doubled,
+        ledger_rows=int(ledger_rows),
+        doubled=len(names) - len(set(names)),
+        missing=len(owed.difference(names)),
+        foreign=len(set(names) - owed),
         in_doubt=in_doubt,
-        waiting=_waiting(manager),
+        waiting=waiting,
     )
 
 
@@ -124,10 +151,10 @@ def opened(manager: TransactionManager, name: str) -> ResourceManager:
     return resource
 
 
-def _waiting(manager: TransactionManager) -> int:
+def _waiting(manager: TransactionManager) -> list[str]:
     profile = manager.profile
-    link = StateLink(profile.state_server, job="books", profile=profile.name, fingerprint=profile.fingerprint)
-    try:
-        return len(link.entries()[0])
-    finally:
-        link.close()
+    with StateLink(profile.state_server, job="books", profile=profile.name, fingerprint=profile.fingerprint) as link:
+        return [
+            f"{one.entry.gid} of job {one.entry.job}, {one.state}, {one.entry.attempts} failed recoveries {one.entry.reason}"
+            for one in link.entries()[0]
+        ]
