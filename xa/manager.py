@@ -141,13 +141,17 @@ class Transaction:
             self.resume()
 
     def _run(self, steps: Steps[_T]) -> _T:
+        result: object = None
         try:
-            return self._session.run(steps)
+            result = done = self._session.run(steps)
+            return done
         finally:
             if self._core.state is TxState.OVER and not self._released:
                 self._released = True
                 # A session is used again only if nothing of this transaction can be left in it.
                 clean = not self._session.link.closed and self._core.all_complete
+                if clean and not isinstance(result, Outcome):  # rolled back
+                    self._session.give_back()
                 self._manager.over(self, self._session, clean=clean)
 
     def __enter__(self) -> Self:

@@ -71,6 +71,14 @@ class Session:
         for resource in self.resources.values():
             resource.close()
 
+    def give_back(self) -> None:
+        """Give back what a transaction that was rolled back has taken.
+
+        Without this a message stays with the idle session, where no program can take it.
+        """
+        for resource in self.resources.values():
+            resource.give_back()
+
     def run(self, steps: Steps[_T]) -> _T:
         """Carry out the steps of a generator, and return or raise what it does."""
         try:

@@ -88,6 +88,30 @@ def test_what_is_taken_from_a_queue_belongs_to_it(place: Place, manager: Transac
         assert (gid in place.agree()) == (ending == "rollback")
 
 
+@pytest.mark.parametrize("acknowledged", [False, True])
+@pytest.mark.parametrize("cause", ["program", "vote"])
+def test_what_a_rolled_back_transaction_has_taken_is_there_for_others(
+    place: Place, manager: TransactionManager, cause: str, acknowledged: bool
+) -> None:
+    """The session stays open for the next transaction, and no message stays with it."""
+    gid = transfer(manager)
+    transaction = manager.begin()
+    channel = transaction.resource("queues")
+    while (message := channel.basic_get(QUEUE)) is not None and message.body != gid:
+        pass
+    if acknowledged:
+        channel.basic_ack(message.delivery_tag)
+    if cause == "program":
+        transaction.rollback()
+    else:
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            transaction.resource("bank").execute("SELECT 1/0")
+        with pytest.raises(RolledBackError):
+            transaction.commit()
+    assert gid in place.agree()
+    assert transfer(manager) in place.agree()
+
+
 def test_a_failed_statement_rolls_back_though_it_was_caught(place: Place, manager: TransactionManager) -> None:
     """PREPARE TRANSACTION of a failed transaction is a rollback that reports no error."""
     before = place.agree()

@@ -109,6 +109,17 @@ class BrokerResource(ResourceManager):
         assert self._channel is not None, self.name
         return self._channel
 
+    def give_back(self) -> None:
+        """A rollback undoes acknowledgements, and leaves the messages with the channel: they go back to their queues here."""
+        if self._connection is None or not self._connection.connected:
+            return
+        try:
+            self._channel.basic_recover(requeue=True)
+        except _LOSSES as error:  # of a connection that is lost the broker takes them back
+            self.close()
+            if _is_a_mistake(error):
+                raise
+
     # -- verbs --------------------------------------------------------------------------------------------------------
 
     def start(self, xid: Xid, flags: Flag) -> Answer:

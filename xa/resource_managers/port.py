@@ -48,6 +48,9 @@ class ResourceManager(abc.ABC):
     def resource(self) -> Any:
         """What the application works with while a transaction is active."""
 
+    def give_back(self) -> None:  # noqa: B027  # most have nothing to do
+        """Make available again what was taken in a transaction that was rolled back, such as messages."""
+
     def call(self, verb: Verb) -> Answer:
         """Carry out one verb."""
         match verb.name:
