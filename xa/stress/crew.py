@@ -70,7 +70,7 @@ class Crew:
         self._jobs = jobs
         self._chance = chance
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["understudy.xa.stress.client"])
+        self._context.set_forkserver_preload(["__main__", "understudy.xa.stress.client"])
         self._members = [self._started(at) for at in range(number)]
 
     def _started(self, number: int) -> _Member:
