@@ -62,7 +62,7 @@ class Found:
 
 
 class Operator:
-    """Works on one profile, under one job.
+    """Works on one profile, under one job. Close it after `complete`.
 
     Args:
         only: resource managers to look at and to complete branches in; empty: all of the profile.
@@ -74,6 +74,13 @@ class Operator:
         self._names = list(only) or [one.name for one in profile.resources]
         for name in self._names:
             profile.resource(name)
+        self._session: Session | None = None
+
+    def close(self) -> None:
+        """Close the connections that `complete` has opened."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
     def look(self, job: str = "") -> Found:
         """List entries of a job, or of all jobs, and orphans."""
@@ -103,7 +110,7 @@ class Operator:
             return next((one for one in link.entries()[0] if one.entry.gid == gid), None)
 
     def complete(self, gid: str, *, commit: bool | None) -> tuple[Entry, dict[str, Answer]]:
-        """Complete a transaction that the state server knows.
+        """Complete a transaction that the state server knows. The next one uses the same connections.
 
         Args:
             gid: of the transaction.
@@ -113,7 +120,7 @@ class Operator:
             RefusedError: it is in use, of another job, or the record speaks against it.
             RecoveryFailedError: a branch could not be completed.
         """
-        session = Session(self._profile, self._job, {name: self._resource(name) for name in self._all_names()})
+        session = self._working()
         try:
             entry = self._taken(session, gid)
             if commit is False and entry.commit:
@@ -124,8 +131,9 @@ class Operator:
                 _ask(session, Decide(gid))
                 entry.commit = True
             return entry, session.run(recover(entry))
-        finally:
-            session.close()
+        except BaseException:
+            self.close()  # with its link the session lets go of a transaction that it has taken
+            raise
 
     def complete_orphans(self, gid: str, *, commit: bool) -> dict[str, Answer]:
         """Commit or roll back the branches of a global id that no entry knows; returns ``resource xid`` to the answer.
@@ -183,6 +191,12 @@ class Operator:
             raise RefusedError(reply.text)
 
     # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _working(self) -> Session:
+        if self._session is None:
+            resources = {name: self._resource(name) for name in self._all_names()}
+            self._session = Session(self._profile, self._job, resources)
+        return self._session
 
     def _taken(self, session: Session, gid: str) -> Entry:
         reply = session.link.ask(Take(gid))

@@ -84,10 +84,15 @@ class Reaction:
 
 @attrs.define
 class _Client:
-    """A connection that has said hello."""
+    """A connection that has said hello.
+
+    Attributes:
+        listed: job and sorted global ids of the list that the connection reads page by page; None if it reads none.
+    """
 
     hello: Hello
     shard: int
+    listed: tuple[str, list[str]] | None = None
 
 
 class StateCore:
@@ -333,13 +338,30 @@ class StateCore:
     # -- what is shown ------------------------------------------------------------------------------------------------
 
     def _list(self, client: _Client, request: List, now_ms: int) -> Reaction:
-        gids = sorted(gid for gid, shard in self._shard_of.items() if request.job in ("", self._shards[shard][gid].job))
-        first = bisect.bisect_right(gids, request.after)
-        page = gids[first : first + MAX_LISTED]
+        """A page. The ids are sorted once for all pages of a list: pages of a list of n entries cost n log n together.
+
+        Later pages are those of the entries at the time of the first page, less what has ended since.
+        """
+        if not request.after or client.listed is None or client.listed[0] != request.job:
+            wanted = (gid for gid, shard in self._shard_of.items() if self._is_of(gid, shard, request.job))
+            client.listed = request.job, sorted(wanted)
+        _, gids = client.listed
+        at = bisect.bisect_right(gids, request.after)
+        page: list[str] = []
+        while at < len(gids) and len(page) < MAX_LISTED:
+            if gids[at] in self._shard_of:
+                page.append(gids[at])
+            at += 1
+        more = at < len(gids)
+        if not more:
+            client.listed = None
         shown = [
             Shown(self._entry(gid), self._state(self._entry(gid)), self.first + self._shard_of[gid]) for gid in page
         ]
-        return Reaction(Listing(shown, first + len(page) < len(gids), now_ms), client.shard)
+        return Reaction(Listing(shown, more, now_ms), client.shard)
+
+    def _is_of(self, gid: str, shard: int, job: str) -> bool:
+        return not job or self._shards[shard][gid].job == job
 
     def _state(self, entry: Entry) -> str:
         if entry.gid in self._owners:

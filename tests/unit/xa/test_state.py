@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
+import random
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -268,6 +271,56 @@ def test_a_list_comes_in_pages() -> None:
         more = page.more
     assert found == gids
     assert server.core.counts() == {"active": len(gids), "pending": 0, "parked": 0, "heuristic": 0, "ruled": 0}
+
+
+class Counted(str):
+    """A global id that counts its comparisons."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __lt__(self, other: str) -> bool:
+        Counted.compared += 1
+        return super().__lt__(other)
+
+
+def listed(server: Server, between: Callable[[], object] = lambda: None) -> list[str]:
+    """All pages of a list; something happens after each page."""
+    found: list[str] = []
+    more = True
+    while more:
+        page = server.say(1, List(after=found[-1] if found else ""))
+        assert isinstance(page, Listing)
+        found += [one.entry.gid for one in page.entries]
+        more = page.more
+        between()
+    return found
+
+
+def test_the_ids_of_a_list_are_sorted_once_for_all_its_pages() -> None:
+    server = Server()
+    server.join(1)
+    gids = [f"{number:05}" for number in range(8 * MAX_LISTED)]
+    for gid in random.Random(7).sample(gids, len(gids)):
+        server.say(1, Begin(Counted(gid), []))
+    Counted.compared = 0
+    assert listed(server) == gids
+    assert Counted.compared < 2 * len(gids) * math.log2(len(gids))
+
+
+def test_what_ends_between_two_pages_is_left_out() -> None:
+    server = Server()
+    server.join(1)
+    gids = [f"{number:05}" for number in range(4 * MAX_LISTED)]
+    for gid in gids:
+        server.say(1, Begin(gid, []))
+
+    def all_but_the_last_end() -> None:
+        for gid in gids[MAX_LISTED:-1]:
+            server.say(1, Done(gid))
+        server.say(1, Begin(f"{gids[-1]}-later{len(server.core.image(0))}", []))
+
+    assert listed(server, all_but_the_last_end) == [*gids[:MAX_LISTED], gids[-1]]
 
 
 def test_the_table_has_three_levels() -> None:
