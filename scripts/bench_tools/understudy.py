@@ -16,7 +16,7 @@ from bench_tools.processes import Child, await_port, free_ports, tail
 
 _START_TIMEOUT_S = 60.0
 _STOP_GRACE_S = 20.0
-_LEADING = {"active", "standalone"}
+LEADING = {"active", "standalone"}
 
 
 class Understudy:
@@ -81,7 +81,7 @@ class Understudy:
         """The supervisor, whose children are the brokers, and the brokers as ``status`` names them."""
         assert self._child is not None
         self._child.require_alive()
-        brokers = [int(row["pid"]) for row in self._brokers() if row.get("pid")]
+        brokers = [int(row["pid"]) for row in self.brokers() if row.get("pid")]
         if len(brokers) != self._nodes:
             raise BenchError(f"{len(brokers)} of {self._nodes} brokers are up; log {self._child.log}")
         return [self._child.pid, *brokers]
@@ -105,16 +105,16 @@ class Understudy:
     def _not_ready(self) -> list[str]:
         assert self._child is not None
         self._child.require_alive()
-        rows = self._brokers()
+        rows = self.brokers()
         if len(rows) != self._nodes:
             return [f"status names {len(rows)} brokers, not {self._nodes}"]
         return [
             f"broker {row['broker']} on port {row['port']} is {row['status']}"
             for row in rows
-            if str(row["status"]).lower() not in (_LEADING if row["port"] == self._port else {"ready"})
+            if str(row["status"]).lower() not in (LEADING if row["port"] == self._port else {"ready"})
         ]
 
-    def _brokers(self) -> list[dict[str, Any]]:
+    def brokers(self) -> list[dict[str, Any]]:
         done = subprocess.run(
             [str(self._program), "status", "--data", str(self._data), "--json"],
             capture_output=True,

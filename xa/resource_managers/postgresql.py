@@ -104,9 +104,9 @@ class PostgresResource(ResourceManager):
         return answer
 
     def _start(self, connection: psycopg.Connection[Any], xid: Xid) -> Answer:
-        connection.tpc_begin(_native(connection, xid))
+        connection.tpc_begin(native_xid(connection, xid))
         self._began = True
-        connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (_lock_of(xid),))
+        connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (advisory_lock_of(xid),))
         return OK
 
     def end(self, xid: Xid, flags: Flag) -> Answer:
@@ -170,7 +170,7 @@ class PostgresResource(ResourceManager):
                 finish()
                 self._began = self._prepared = False
             else:
-                finish(_native(connection, xid))
+                finish(native_xid(connection, xid))
         except errors.UndefinedObject:
             if own:
                 self.close()
@@ -184,7 +184,7 @@ class PostgresResource(ResourceManager):
         """NOTA, or RETRY while a session still works on the branch."""
 
         def looked(connection: psycopg.Connection[Any]) -> Answer:
-            row = connection.execute("SELECT pg_try_advisory_xact_lock(%s)", (_lock_of(xid),)).fetchone()
+            row = connection.execute("SELECT pg_try_advisory_xact_lock(%s)", (advisory_lock_of(xid),)).fetchone()
             connection.rollback()
             if row is not None and row[0]:
                 return Answer(XaCode.NOTA, "no such prepared transaction")
@@ -232,7 +232,7 @@ def _code_of(error: psycopg.Error) -> XaCode:
     return _BY_SQLSTATE.get(error.sqlstate or "", XaCode.RBOTHER)
 
 
-def _native(connection: psycopg.Connection[Any], xid: Xid) -> psycopg.Xid:
+def native_xid(connection: psycopg.Connection[Any], xid: Xid) -> psycopg.Xid:
     return connection.xid(xid.format_id, xid.global_id.decode("latin-1"), xid.branch_id.decode("latin-1"))
 
 
@@ -245,6 +245,6 @@ def _of_native(native: psycopg.Xid) -> Xid:
     return Xid(native.format_id, native.gtrid.encode(), native.bqual.encode())
 
 
-def _lock_of(xid: Xid) -> int:
+def advisory_lock_of(xid: Xid) -> int:
     octets = b"\0".join((xid.global_id, xid.branch_id))
     return int.from_bytes(hashlib.blake2b(octets, digest_size=8).digest(), "big", signed=True)

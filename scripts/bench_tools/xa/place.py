@@ -1,0 +1,117 @@
+"""Place: PostgreSQL, one broker and state servers with several sync delays, as processes of this host."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bench_tools.xa.settings import JOB, QUEUE
+from understudy.xa.demo.stage import Service, free_port, understudy
+from understudy.xa.manager import TransactionManager, read_profile
+from understudy.xa.postgresql_server import PostgresServer
+from understudy.xa.resource_managers.factory import make_resource_manager
+from understudy.xa.resource_managers.port import ResourceManager
+
+
+class Place:
+    """All servers, for the time of a ``with``.
+
+    Args:
+        work: a folder on a disk.
+        delays_ms: a state server for each.
+        max_prepared: of PostgreSQL.
+    """
+
+    def __init__(self, work: Path | None, delays_ms: Iterable[float] = (0,), max_prepared: int = 200) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="understudy-bench-xa-", dir=work)).resolve()
+        self.folder.chmod(0o711)  # PostgreSQL may run as another user, and must come to its own folder in there
+        self.profiles = self.folder / "xa.toml"
+        self.postgresql = PostgresServer(self.folder / "postgresql", max_prepared=max_prepared)
+        self.broker_port = free_port()
+        config = self.folder / "broker.toml"
+        config.write_text(
+            f'[broker]\nid = "b1"\ndata = "broker"\n[amqp]\nport = {self.broker_port}\n[http]\nport = 0\n',
+            encoding="utf-8",
+        )
+        command = [understudy(), "serve", "--config", str(config)]
+        self.broker = Service("broker", command, self.folder, self.broker_port)
+        self.ports = {delay: free_port() for delay in delays_ms}
+        self.state_servers = {delay: self._state_server(delay, port) for delay, port in self.ports.items()}
+        self._write_profiles()
+
+    def _state_server(self, delay_ms: float, port: int) -> Service:
+        name = f"state-server-{delay_ms:g}"
+        command = [understudy(), "state-server", "--data", str(self.folder / name), "--listen", f"127.0.0.1:{port}"]
+        return Service(name, [*command, "--sync-delay-ms", f"{delay_ms:g}"], self.folder, port)
+
+    def _write_profiles(self) -> None:
+        bank = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self.postgresql.options.items())
+        text = ""
+        for delay, port in self.ports.items():
+            text += f'[[state_servers]]\nid = "s{delay:g}"\naddress = "127.0.0.1:{port}"\n'
+            text += f'[[profiles]]\nname = "{profile_name(delay)}"\nstate_server = "s{delay:g}"\n'
+            text += f'[[profiles.resource_managers]]\nname = "bank"\nkind = "postgresql"\n{bank}'
+            text += '[[profiles.resource_managers]]\nname = "queues"\nkind = "amqp"\n'
+            text += f'addresses = ["127.0.0.1:{self.broker_port}"]\n'
+        self.profiles.write_text(text, encoding="utf-8")
+        self.profiles.chmod(0o600)
+
+    def __enter__(self) -> Self:
+        try:
+            self.postgresql.create()
+            self.postgresql.start()
+            self.broker.start()
+            for server in self.state_servers.values():
+                server.start()
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for server in (*self.state_servers.values(), self.broker, self.postgresql):
+            server.stop()
+
+    def manager(self, delay_ms: float = 0, job: str = JOB, **more: Any) -> TransactionManager:
+        return TransactionManager.from_file(self.profiles, profile_name(delay_ms), job=job, **more)
+
+    def opened(self, name: str) -> ResourceManager:
+        """A resource manager, connected."""
+        first = profile_name(next(iter(self.ports)))
+        resource = make_resource_manager(read_profile(self.profiles, first).resource(name))
+        resource.open()
+        return resource
+
+    def _prepare(self) -> None:
+        bank = self.opened("bank")
+        bank.resource.execute("CREATE TABLE ledger (gid text PRIMARY KEY)")
+        bank.resource.commit()
+        bank.close()
+        self.empty()
+
+    def empty(self) -> None:
+        """An empty table and an empty queue, and no writes of the past that the disk still has to do."""
+        bank, queues = self.opened("bank"), self.opened("queues")
+        bank.resource.execute("TRUNCATE ledger")
+        bank.resource.commit()
+        bank.resource.autocommit = True
+        bank.resource.execute("CHECKPOINT")
+        queues.resource.queue_declare(QUEUE, durable=True, auto_delete=False)
+        queues.resource.queue_purge(QUEUE)
+        bank.close()
+        queues.close()
+
+
+def profile_name(delay_ms: float) -> str:
+    """Of the state server with a delay."""
+    return f"sync-{delay_ms:g}"
