@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -18,10 +19,12 @@ import typer
 
 from understudy.xa.core.errors import ConfigError, XaError
 from understudy.xa.core.job import checked_job
+from understudy.xa.core.wire import Shown
 from understudy.xa.manager import TransactionManager, read_profile
 from understudy.xa.operator import FORGETTABLE, Operator, RefusedError, answered_badly, as_rows
 
 DEFAULT_FILE: Final = Path("xa.toml")
+PROGRESS_S: Final = 5.0
 
 _Gid = Annotated[str, typer.Argument(help="Global id of the transaction, as `xa list` shows it.")]
 _Config = Annotated[Path, typer.Option(help="The file of profiles.")]
@@ -42,7 +45,7 @@ def list_transactions(
     as_json: _Json = False,
 ) -> None:
     """List what the state server knows, and the branches in the resource managers that it does not know (orphans)."""
-    with _errors():
+    with errors_as_exit_codes():
         rows = as_rows(_operator(config, profile, job, rm).look(job or ""))
     if as_json:
         _print(json.dumps(rows))
@@ -61,7 +64,7 @@ def show(
     gid: _Gid, config: _Config = DEFAULT_FILE, profile: _Profile = None, rm: _Rm = None, as_json: _Json = False
 ) -> None:
     """Show one transaction: its record, and its orphans. Exit code 1 if there is neither."""
-    with _errors():
+    with errors_as_exit_codes():
         rows = as_rows(_operator(config, profile, None, rm).look())
     found: dict[str, Any] = {
         "transaction": next((row for row in rows["transactions"] if row["gid"] == gid), None),
@@ -87,12 +90,11 @@ def recover(
     as_json: _Json = False,
 ) -> None:
     """Complete what a job has left, as the record says: also what is parked since its recovery failed."""
-    with _errors():
-        operator = _operator(config, profile, job, None)
+    with errors_as_exit_codes(), contextlib.closing(_operator(config, profile, job, None)) as operator:
         job = _job(config, profile, job)
         waiting = [one for one in operator.look(job).entries if one.state in ("pending", "parked")]
         done: dict[str, Any] = {}
-        for one in waiting:
+        for one in _with_progress(waiting):
             verdict = "commit" if one.entry.commit else "rollback"
             if not yes:
                 done[one.entry.gid] = {"would": verdict}
@@ -143,7 +145,7 @@ def forget(
     as_json: _Json = False,
 ) -> None:
     """Drop the record of a transaction with heuristic completions, when its consequences are dealt with."""
-    with _errors():
+    with errors_as_exit_codes():
         operator = _operator(config, profile, job, None)
         if yes:
             operator.forget(gid)
@@ -164,7 +166,7 @@ def _decide(
     as_json: bool,
 ) -> None:
     verdict = "commit" if commit else "rollback"
-    with _errors():
+    with errors_as_exit_codes():
         operator = _operator(config, profile, job, rm)
         shown = operator.entry(gid)
         if shown is not None and shown.state == "ruled":  # a branch of it may still be there
@@ -179,7 +181,8 @@ def _decide(
             _print_done({gid: {"would": verdict}}, as_json=as_json, nothing="")
             return
         if shown is not None:
-            entry, answers = operator.complete(gid, commit=commit)
+            with contextlib.closing(operator):
+                entry, answers = operator.complete(gid, commit=commit)
             committed = entry.commit
         else:
             answers, committed = operator.complete_orphans(gid, commit=commit), commit
@@ -203,8 +206,19 @@ def _job(config: Path, profile: str | None, job: str | None) -> str:
     return TransactionManager(read_profile(config, profile)).job
 
 
+def _with_progress(waiting: Sequence[Shown]) -> Iterator[Shown]:
+    """Each of them; on long work a line on stderr now and then."""
+    next_word = time.monotonic() + PROGRESS_S
+    for number, one in enumerate(waiting):
+        if time.monotonic() > next_word:
+            next_word += PROGRESS_S
+            print(f"understudy xa: {number} of {len(waiting)} transactions", file=sys.stderr, flush=True)  # noqa: T201
+        yield one
+
+
 @contextlib.contextmanager
-def _errors() -> Iterator[None]:
+def errors_as_exit_codes() -> Iterator[None]:
+    """What a command raises, as a line on stderr and exit code 2 of `ConfigError`, 1 of any other `XaError`."""
     try:
         yield
     except ConfigError as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -20,12 +22,16 @@ from typer.testing import CliRunner
 
 from tests.integration.broker_process import PROGRAM, free_port, wait_until
 from tests.integration.xa_place import JOB, Place, forked, killer, running_place, transfer
-from understudy.xa import commands
+from understudy.xa import commands, operator
 from understudy.xa.core.entry import STATUS_FORMAT, Image
 from understudy.xa.core.mirrored_file import RECORD_OCTETS, digest_of
 from understudy.xa.core.status_log import frame
 from understudy.xa.core.wire import WIRE_VERSION, Begin, Done, Hello, Ok, line_of
+from understudy.xa.core.profile import ResourceConfig
 from understudy.xa.link import StateLink
+from understudy.xa.manager import read_profile
+from understudy.xa.resource_managers.factory import make_resource_manager
+from understudy.xa.resource_managers.port import ResourceManager
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -78,6 +84,101 @@ def test_list_show_and_recover(place: Place) -> None:
     done = xa(place, "recover", "--job", JOB, "--yes")
     assert done == {gid: {"done": "commit", "answers": {"bank": "OK", "queues": "OK"}}}
     assert place.agree() - before == {gid}
+
+
+def test_recover_completes_many_over_the_same_connections(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def make(config: ResourceConfig) -> ResourceManager:
+        made.append(config.name)
+        return make_resource_manager(config)
+
+    profile = read_profile(place.profiles, "shop")
+    gids = [f"{number:064x}" for number in range(5)]
+    with StateLink(profile.state_server, job=JOB, profile="shop", fingerprint=profile.fingerprint) as link:
+        for gid in gids:
+            assert link.ask(Begin(gid, ["bank", "queues"])) == Ok()
+    wait_until("the link is gone", lambda: all(one.state == "pending" for one in place.entries()))
+    monkeypatch.setattr(operator, "make_resource_manager", make)
+    done = xa(place, "recover", "--job", JOB, "--yes")
+    assert [done[gid]["done"] for gid in gids] == ["rollback"] * 5
+    assert len(made) == 4  # two to look at, and two to work with
+
+
+def metrics(place: Place, *options: str) -> dict[str, float]:
+    """Each series with its value."""
+    done = subprocess.run(
+        [PROGRAM, "xa", "metrics", "--config", place.profiles, *options],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=done.stdout, text=True, capture_output=True, check=False
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
+    return series(done.stdout)
+
+
+def series(page: str) -> dict[str, float]:
+    rows = [line.rpartition(" ") for line in page.splitlines() if not line.startswith("#")]
+    return {name.replace(',profile="shop"', "").replace('profile="shop",', ""): float(value) for name, _, value in rows}
+
+
+def test_metrics_say_how_old_the_oldest_is(place: Place) -> None:
+    quiet = metrics(place)
+    assert quiet['understudy_xa_transactions{state="pending"}'] == 0
+    gid = left_by_a_killed_client(place, "prepare.queues.after")
+    found = metrics(place)
+    assert found['understudy_xa_transactions{state="pending"}'] == 1
+    oldest = 'understudy_xa_transactions_oldest_seconds{state="pending"}'
+    assert 0 < found[oldest] < metrics(place)[oldest]
+    assert found['understudy_xa_orphans{resource="bank"}'] == found['understudy_xa_orphans{resource="queues"}'] == 0
+    assert found['understudy_xa_resource_manager_up{resource="bank"}'] == 1
+    doc = (Path(__file__).parents[2] / "docs" / "xa.md").read_text(encoding="utf-8")
+    rules = (Path(__file__).parents[2] / "docs" / "monitoring" / "xa_rules.yml").read_text(encoding="utf-8")
+    names = {name.partition("{")[0] for name in found}
+    assert set(re.findall(r"understudy_xa_[a-z_]+[a-z]", doc)) == names
+    assert set(re.findall(r"understudy_xa_[a-z_]+[a-z]", rules)) <= names
+    assert xa(place, "rollback", gid, "--yes")[gid]["done"] == "rollback"
+
+
+def test_metrics_name_what_does_not_answer(place: Place) -> None:
+    place.write_profiles(addresses=["127.0.0.1:1"])
+    try:
+        found = metrics(place)
+        assert found['understudy_xa_resource_manager_up{resource="queues"}'] == 0
+        assert found['understudy_xa_resource_manager_up{resource="bank"}'] == 1
+        assert 'understudy_xa_orphans{resource="queues"}' not in found
+    finally:
+        place.write_profiles()
+    place.state.kill()
+    try:
+        assert metrics(place) == {'understudy_xa_state_server_up{profile="shop"}': 0}
+    finally:
+        place.state.start()
+
+
+def test_metrics_are_scraped(place: Place) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    command = [PROGRAM, "xa", "metrics", "--config", place.profiles, "--listen", address]
+    with Server([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        assert server.stderr.readline() == f"http://{address}/metrics\n"
+        for _ in range(2):
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as page:
+                assert series(page.read().decode())['understudy_xa_state_server_up{profile="shop"}'] == 1
+        taken = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert (taken.returncode, f"--listen {address} cannot be had" in taken.stderr) == (1, True)
+        server.terminate()
+        assert server.wait(60) == 0
+
+
+def test_promtool_takes_the_rules() -> None:
+    rules = Path(__file__).parents[2] / "docs" / "monitoring" / "xa_rules.yml"
+    done = subprocess.run(["promtool", "check", "rules", rules], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_commit_by_hand_is_recorded_and_done(place: Place) -> None:
