@@ -16,7 +16,9 @@ next program of the same job completes what is left before it begins new work.
     with_transaction     a data manager of the package ``transaction``: Pyramid, Zope
     with_sqlalchemy      an engine whose sessions work in the current transaction
     commands             ``understudy xa list|show|recover|commit|rollback|forget``
+    metrics              ``understudy xa metrics``, for Prometheus
     demo/                ``scripts/demo xa``
+    stress/              ``scripts/stress xa``
 
 The room speaks AMQP and imports nothing of the broker. How to use it: docs/xa.md.
 """

@@ -162,8 +162,8 @@ def test_metrics_name_what_does_not_answer(place: Place) -> None:
 
 def test_metrics_are_scraped(place: Place) -> None:
     address = f"127.0.0.1:{free_port()}"
-    command = [PROGRAM, "xa", "metrics", "--config", place.profiles, "--listen", address]
-    with Server([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+    command = [str(PROGRAM), "xa", "metrics", "--config", str(place.profiles), "--listen", address]
+    with Server(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         assert server.stderr.readline() == f"http://{address}/metrics\n"
         for _ in range(2):
