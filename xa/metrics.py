@@ -40,13 +40,14 @@ class XaCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """All families of this moment. Of what cannot be asked there is no sample but ``up``."""
         up = self._family("state_server_up", "1 if the state server answers.")
-        yield up
         try:
             found = self._operator.look()
         except XaError:
             up.add_metric([self._profile], 0)
+            yield up
             return
         up.add_metric([self._profile], 1)
+        yield up
         yield from self._transactions(found.entries, found.now_ms)
         yield from self._branches(found)
 
