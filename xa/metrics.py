@@ -16,7 +16,7 @@ from understudy.xa.core.errors import XaError
 from understudy.xa.core.wire import Shown
 from understudy.xa.operator import Found, Operator
 
-STATES: Final = ("active", "pending", "parked", "heuristic")
+STATES: Final = ("active", "pending", "parked", "heuristic", "ruled")
 
 
 class XaCollector(Collector):

@@ -25,9 +25,9 @@ from tests.integration.xa_place import JOB, Place, forked, killer, running_place
 from understudy.xa import commands, operator
 from understudy.xa.core.entry import STATUS_FORMAT, Image
 from understudy.xa.core.mirrored_file import RECORD_OCTETS, digest_of
+from understudy.xa.core.profile import ResourceConfig
 from understudy.xa.core.status_log import frame
 from understudy.xa.core.wire import WIRE_VERSION, Begin, Done, Hello, Ok, line_of
-from understudy.xa.core.profile import ResourceConfig
 from understudy.xa.link import StateLink
 from understudy.xa.manager import read_profile
 from understudy.xa.resource_managers.factory import make_resource_manager

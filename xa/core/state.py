@@ -87,7 +87,7 @@ class _Client:
     """A connection that has said hello.
 
     Attributes:
-        listed: job and sorted global ids of the list that the connection reads page by page; None if it reads none.
+        listed: job and sorted global ids of the list that the connection has begun last.
     """
 
     hello: Hello
@@ -338,7 +338,7 @@ class StateCore:
     # -- what is shown ------------------------------------------------------------------------------------------------
 
     def _list(self, client: _Client, request: List, now_ms: int) -> Reaction:
-        """A page. The ids are sorted once for all pages of a list: pages of a list of n entries cost n log n together.
+        """A page. The ids are sorted for the first page of a list: the pages of n entries cost n log n together.
 
         Later pages are those of the entries at the time of the first page, less what has ended since.
         """
@@ -352,13 +352,10 @@ class StateCore:
             if gids[at] in self._shard_of:
                 page.append(gids[at])
             at += 1
-        more = at < len(gids)
-        if not more:
-            client.listed = None
         shown = [
             Shown(self._entry(gid), self._state(self._entry(gid)), self.first + self._shard_of[gid]) for gid in page
         ]
-        return Reaction(Listing(shown, more, now_ms), client.shard)
+        return Reaction(Listing(shown, at < len(gids), now_ms), client.shard)
 
     def _is_of(self, gid: str, shard: int, job: str) -> bool:
         return not job or self._shards[shard][gid].job == job
