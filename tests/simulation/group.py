@@ -32,6 +32,7 @@ class Group:
             "min_insync": 2,
             "limits": Limits(heartbeat_s=0),
             "inline_syncs": 0.0,
+            "unruly_commits": 0.0,
         } | changes
         knobs = attrs.evolve(Knobs.draw(seed), **given)
         self.cluster = SimCluster(seed, knobs=knobs, nemesis=None)

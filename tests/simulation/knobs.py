@@ -114,6 +114,8 @@ SHARED_TURNS_SHARE = 0.2
 """Of the seeds: what comes at nearly the same time to a broker is often done in one turn, as an event loop does it."""
 INLINE_SYNCS_SHARE = 0.3
 """Of the seeds: groups of the journal are often synced on the spot, within the turn, as small ones are on a quick disk."""
+UNRULY_SHARE = 0.2
+"""Of the seeds without an operator: a coordinator reorders, withholds and refuses commits, and raises in its hooks."""
 PARTS_SHARE = 0.4
 """Of the seeds: bodies of ordinary messages stand in the log in parts."""
 ALL_NEEDED_SHARE = 0.12
@@ -136,6 +138,14 @@ def _shared_turns(seed: int) -> float:
 def _inline_syncs(seed: int) -> float:
     rng = Random(f"inline syncs {seed}")
     return rng.choice((0.5, 1.0)) if rng.random() < INLINE_SYNCS_SHARE else 0.0
+
+
+def _unruly_commits(seed: int, later_faults: tuple[str, ...]) -> float:
+    """None beside an operator: a run of slow commits gives him the time to bar all brokers but a primary that cannot serve."""
+    if "operator" in later_faults:
+        return 0.0
+    rng = Random(f"unruly commits {seed}")
+    return rng.choice((0.1, 0.3, 0.7)) if rng.random() < UNRULY_SHARE else 0.0
 
 
 def _parts(seed: int) -> dict[str, Any]:
@@ -203,6 +213,7 @@ class Knobs:
         idle_ms: an idle moment of a client lasts up to this.
         replicate: the level of queues that do not say one (never drawn: too much would not be replicated).
         inline_syncs: how often a group of the journal is synced within its turn; in most seeds never.
+        unruly_commits: how often the coordinator does not order a commit at once; in most seeds it is the ordinary one.
         shared_turns: how often a broker's turn takes in what comes next; in most seeds never: each thing has a turn.
     """
 
@@ -230,6 +241,7 @@ class Knobs:
     replicate: ReplicationLevel = ReplicationLevel.ALL
     shared_turns: float = 0.0
     inline_syncs: float = 0.0
+    unruly_commits: float = 0.0
 
     @classmethod
     def draw(cls, seed: int) -> Knobs:
@@ -273,6 +285,7 @@ class Knobs:
             expected_timeout_ms=2_000 if "lost-tail" in later_faults else 10_000,
             shared_turns=_shared_turns(seed),
             inline_syncs=_inline_syncs(seed),
+            unruly_commits=_unruly_commits(seed, later_faults),
             limits=Limits(
                 heartbeat_s=0,
                 handshake_timeout_ms=60_000,

@@ -20,6 +20,7 @@ from tests.simulation.memory_spill import MemorySpill
 from tests.simulation.release import THIS, Release
 from tests.simulation.sim_network import LinkEnd, Network
 from tests.simulation.sim_store import SimCoordination, SimStore
+from tests.simulation.unruly_coordinator import unruly_choice
 from tests.simulation.world import MS, World
 from understudy.broker.core.broker import LAZY_MS
 from understudy.broker.core.expiry_clock import ExpiryClock
@@ -205,8 +206,9 @@ class SimNode:
         self.extension = HaExtension(config, coordination, SimFabric(self), self)
         limits, kept_bytes = self.knobs.limits, self.knobs.kept_bytes
         self.spill = spill = MemorySpill()
+        coordinator = unruly_choice(self.knobs.unruly_commits, f"{self.knobs.journal.salt} {self.name}")
         self.node = BrokerNode(
-            self.name, limits, self.rng.randbytes, self.extension, kept_bytes, spill, self.expiry_clock
+            self.name, limits, self.rng.randbytes, self.extension, kept_bytes, spill, self.expiry_clock, coordinator
         )
         self.release.install(self.node.state)
         self.watched = self.node.state.live = WatchedLive(self)

@@ -215,6 +215,7 @@ def test_every_knob_may_stand_in_a_text() -> None:
             "segment_bytes": "65536",
             "shared_turns": "0.5",
             "inline_syncs": "0.5",
+            "unruly_commits": "0.5",
         }.get(name, "2")
         text = "\n".join(line for line in show(script).splitlines() if not line.startswith(f"{name} "))
         changed = parse(f"{text}\n{name} {value}\n", "text")

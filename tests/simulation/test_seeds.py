@@ -32,6 +32,8 @@ class Drawn:
     """As the seed draws it; else each thing has a turn of its own."""
     inline_syncs: bool = False
     """As the seed draws it; else no group is synced within its turn."""
+    unruly_commits: bool = False
+    """As the seed draws it; else commits are ordered as they come."""
 
     def knobs(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> Knobs:
         """The knobs of `seed` as it was found."""
@@ -50,6 +52,8 @@ class Drawn:
             knobs = attrs.evolve(knobs, shared_turns=0.0)
         if not self.inline_syncs:
             knobs = attrs.evolve(knobs, inline_syncs=0.0)
+        if not self.unruly_commits:
+            knobs = attrs.evolve(knobs, unruly_commits=0.0)
         if not self.aftershocks:
             knobs = attrs.evolve(knobs, aftershocks=0.0, min_insync=least_in_sync(knobs.brokers))
         return knobs

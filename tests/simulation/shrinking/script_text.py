@@ -98,6 +98,7 @@ KNOBS = {
     "expected_timeout_ms": _Knob(),
     "shared_turns": _Knob(read=_share, show=lambda share: f"{share:g}"),
     "inline_syncs": _Knob(read=_share, show=lambda share: f"{share:g}"),
+    "unruly_commits": _Knob(read=_share, show=lambda share: f"{share:g}"),
     "unstable_bytes_per_connection": _Knob("limits"),
     "unstable_bytes": _Knob("limits"),
     "outcome_limit": _Knob("limits"),
