@@ -69,7 +69,7 @@ class HostedOrder(CommitOrder):
         self._committed: deque[CommitRequest] = deque()
         """Whose COMMIT is not stable yet, in the order of the log."""
         self._fresh = 0
-        self._crash: Exception | None = None
+        self._crash: BaseException | None = None
         self._participants: list[Participant] = []
         self._coordinator = self._make(choice)
         self._hears = {hook: [each for each in self._participants if overrides(each, hook)] for hook in HOOKS}
@@ -78,7 +78,9 @@ class HostedOrder(CommitOrder):
         try:
             coordinator = choice.coordinator(CoordinatorPort(self), choice.options)
             self._participants = [coordinator, *coordinator.participants()]
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise CoordinatorRefusedError(f"coordinator {choice.name!r} cannot be made: {text_of(error)}") from error
         names = [getattr(each, "name", "") for each in self._participants]
         if not all(isinstance(each, Participant) for each in self._participants) or len({*names, ""}) <= len(names):
@@ -158,16 +160,15 @@ class HostedOrder(CommitOrder):
                 self.roll_back(request, reason)
             else:
                 arranged.now.append(request)
-        for request in arranged.now:
-            self._drop(request)
         self.run_prepare_ordered([request.tx for request in arranged.now])
 
     def run_prepare_ordered(self, batch: list[TxBuffer]) -> None:
         if batch:
             self.group_sizes.observe(len(batch))
         for tx in batch:
-            self._core(self._transactions.prepare_ordered, tx)
             request = self._known[tx.tx_id]
+            self._drop(request)  # one at a time: what ends this loop leaves the rest as requests
+            self._core(self._transactions.prepare_ordered, tx)
             assert tx.prepare is not None, f"transaction {tx.tx_id} is ordered and has no PREPARE"
             request.csn = tx.prepare.csn
             for each in self._hears["prepare_ordered"]:
@@ -269,10 +270,16 @@ class HostedOrder(CommitOrder):
             self.hook = before
 
     def _guarded(self, hook: str, call: Callable[..., object], *args: object) -> bool:
-        """Call code of a plugin. False: it has raised, which is stored."""
+        """Call code of a plugin. False: it has raised, which is stored.
+
+        That holds for each exception, ``asyncio.CancelledError`` and ``SystemExit`` too: none may end a broker, or cut a group
+        short. A KeyboardInterrupt is the operator's and ends the process.
+        """
         try:
             call(*args)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # a plugin must not end a broker
+        except KeyboardInterrupt as error:
+            self._crash = self._crash or error
+        except BaseException as error:  # noqa: BLE001  # as the docstring says
             if self._crash is None:
                 self._failed(hook, error)
             return self._past(False)
@@ -287,7 +294,7 @@ class HostedOrder(CommitOrder):
     def _core(self, call: Callable[..., None], *args: object) -> None:
         try:
             call(*args)
-        except Exception as error:
+        except BaseException as error:
             self._crash = error
             raise
 
@@ -309,5 +316,7 @@ def text_of(error: BaseException) -> str:
     """For people. The text of an exception is code of the plugin, too."""
     try:
         return f"{type(error).__name__}: {error}"[:ERROR_CHARS]
-    except Exception:  # noqa: BLE001  # as above
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  # as above
         return type(error).__name__

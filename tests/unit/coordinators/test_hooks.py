@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import attrs
@@ -147,6 +148,43 @@ def test_what_is_raised_after_it_changes_nothing_and_is_told_late(hook: str) -> 
     assert core.coordinator.errors == ([(), ()] if hook == "unlog" else [(text,), (text,)])
 
 
+class Leaving(Raising):
+    """Raises what no `Exception` is."""
+
+    raised: type[BaseException] = asyncio.CancelledError
+
+    def _raise_in(self, hook: str) -> None:
+        if self.options["hook"] == hook:
+            raise self.raised("a task of the plugin was cancelled")
+
+
+class Interrupted(Leaving):
+    raised = KeyboardInterrupt
+
+
+@pytest.mark.parametrize("hook", ["prepare_ordered", "commit_ordered"])
+def test_a_cancellation_in_a_hook_cuts_no_group_short(hook: str) -> None:
+    core = Hosted(Leaving, hook=hook)
+    clients = core.clients(3)
+    core.commit_all(clients, "abc")
+    core.settle()
+    assert [outcome(client) for client in clients] == ["tx.commit-ok"] * 3
+    assert core.bodies() == ["a", "b", "c"]
+    text = f"mine.{hook}: CancelledError: a task of the plugin was cancelled"
+    assert core.coordinator.errors == [(text,)] * 3
+
+
+def test_an_interrupt_ends_the_process_and_loses_no_request() -> None:
+    core = Hosted(Interrupted, hook="prepare_ordered")
+    clients = core.clients(3)
+    for client, name in zip(clients, "abc", strict=True):
+        core.commit(client, name)
+    with pytest.raises(KeyboardInterrupt):
+        end_turn(core.node)
+    assert core.order.errors == 0
+    assert [request.view.name for request in core.order.requests.values()] == ["b", "c"]
+
+
 class Misled(Telling):
     """Answers wrongly, as its option says."""
 
@@ -213,6 +251,13 @@ class Unmakeable(GroupCommitCoordinator):
         raise KeyError("tenants")
 
 
+class Cancelled(Unmakeable):
+    def __init__(self, host: object, options: object) -> None:
+        raise asyncio.CancelledError("no loop")
+
+    def prepare_ordered(self, tx: TxView, csn: int) -> None: ...
+
+
 class WithNobody(GroupCommitCoordinator):
     def participants(self) -> Sequence[Participant]:
         return [Participant()]
@@ -220,7 +265,11 @@ class WithNobody(GroupCommitCoordinator):
 
 @pytest.mark.parametrize(
     ("coordinator", "said"),
-    [(Unmakeable, "'mine' cannot be made: KeyError: 'tenants'"), (WithNobody, "a name of its own")],
+    [
+        (Unmakeable, "'mine' cannot be made: KeyError: 'tenants'"),
+        (Cancelled, "'mine' cannot be made: CancelledError: no loop"),
+        (WithNobody, "a name of its own"),
+    ],
 )
 def test_one_that_cannot_be_made_is_named(coordinator: type[GroupCommitCoordinator], said: str) -> None:
     if coordinator is Unmakeable:
