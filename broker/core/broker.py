@@ -482,11 +482,12 @@ class Broker:
     def comes(self, queue: Queue) -> bool:
         """Whether a message for ``queue`` was published, or is being committed, which is not applied yet.
 
-        What has been committed in this turn is ordered now: its client has said so before. A commit that a member refuses counts
-        until its place is reached.
+        What has been committed in this turn is ordered now: its client has said so before. What a coordinator withholds all the
+        same counts, too. A commit that a member refuses counts until its place is reached.
         """
-        self.transactions.coordinator.run_group(Trigger.BLOCKED)
-        return queue.brought_at > self.log.applied
+        order = self.transactions.coordinator
+        order.run_group(Trigger.BLOCKED)
+        return queue.brought_at > self.log.applied or order.brings(queue)
 
     def expired(self, queue: Queue, entry: Entry) -> None:
         """Let go of a message that was taken and whose time has passed."""

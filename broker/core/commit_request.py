@@ -39,6 +39,10 @@ class CommitRequest:
         self.unlogged_at = 0
         self.errors: list[str] = []
 
+    def adds_to(self, queue_id: int) -> bool:
+        """Whether it brings messages to that queue, in the log or outside; as ``TransactionRecorder.prepare`` counts them."""
+        return queue_id in self.tx.enqueue_counts() or queue_id in self.tx.unlogged_queues
+
 
 def make_request(state: BrokerState, tx: TxBuffer, branch: BranchName | None, now_ms: int) -> CommitRequest:
     """``branch``: of which ``tx`` is the content, and whose manager decides; None of any other."""

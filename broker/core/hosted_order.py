@@ -28,6 +28,7 @@ from understudy.broker.transactions.dtx_branch import BranchName
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
 if TYPE_CHECKING:
+    from understudy.broker.core.queue import Queue
     from understudy.broker.core.transactions import Transactions
 
 ERROR_CHARS: Final = 300
@@ -135,6 +136,9 @@ class HostedOrder(CommitOrder):
 
     def fresh(self) -> int:
         return min(self._fresh, len(self.requests))
+
+    def brings(self, queue: Queue) -> bool:
+        return any(request.adds_to(queue.id) for request in self.requests.values())
 
     def rolled_back(self, tx: TxBuffer) -> None:
         request = self._known.pop(tx.tx_id, None)

@@ -15,7 +15,7 @@ coordinator that overrides nothing. One that does is hosted by ``core/hosted_ord
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
@@ -23,6 +23,9 @@ from understudy.broker.coordinators.api import Trigger
 from understudy.broker.metrics import COUNT_BOUNDS, Histogram
 from understudy.broker.transactions.dtx_branch import BranchName
 from understudy.broker.transactions.tx_buffer import TxBuffer
+
+if TYPE_CHECKING:
+    from understudy.broker.core.queue import Queue
 
 Decided = Callable[[TxBuffer], None]
 """Is told the outcome of a transaction, once."""
@@ -103,6 +106,10 @@ class CommitOrder:
     def fresh(self) -> int:
         """Those of them that came since the last group."""
         return self.waiting()
+
+    def brings(self, queue: Queue) -> bool:
+        """True if a transaction that is taken and not ordered adds to ``queue``. False of an order that withholds nothing."""
+        return False
 
     def rolled_back(self, tx: TxBuffer) -> None:
         """``tx``, which was closed, is rolled back: by a member of the group, its manager, or an operator."""

@@ -15,6 +15,7 @@ from understudy.broker.amqp.methods import (
     DTX_PREPARE,
     DTX_SELECT,
     DTX_START,
+    QUEUE_DECLARE,
     QUEUE_DELETE,
     TX_COMMIT,
     TX_SELECT,
@@ -22,6 +23,9 @@ from understudy.broker.amqp.methods import (
 )
 from understudy.broker.coordinators import Order, Refused, Trigger, TxView, UnorderedCoordinator
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.replication_level import ReplicationLevel
+
+OUTSIDE_THE_LOG = {"x-ha-replicate": "configuration"}
 
 
 class ByPriority(Telling):
@@ -221,6 +225,29 @@ def test_who_deletes_an_empty_queue_asks_for_the_group() -> None:
     core.settle()
     assert "not empty" in outcome(other)
     assert core.bodies() == ["a"]
+
+
+@pytest.mark.parametrize("since_an_earlier_group", [True, False])
+@pytest.mark.parametrize("logged", [True, False])
+def test_what_is_withheld_keeps_its_queue(since_an_earlier_group: bool, logged: bool) -> None:
+    core = Hosted(Never)
+    core.broker.default_level = ReplicationLevel.ALL
+    committer, other = core.clients(2)
+    committer.method(QUEUE_DECLARE, "to", False, True, False, False, False, {} if logged else OUTSIDE_THE_LOG)
+    core.settle()
+    assert core.node.state.registry.vhost("/").queues["to"].logged is logged
+    core.commit(committer, "a", queue="to")
+    if since_an_earlier_group:
+        end_turn(core.node)
+    other.connection.receive(encode_method(1, QUEUE_DELETE, "q", False, True, False))
+    core.settle()
+    assert other.heard()[-1] == "queue.delete-ok", "nothing is on its way to that one"
+    other.connection.receive(encode_method(1, QUEUE_DELETE, "to", False, True, False))
+    core.pass_ms(BOUND_MS)
+    core.settle()
+    assert "not empty" in outcome(other)
+    assert outcome(committer) == "tx.commit-ok"
+    assert core.bodies("to") == ["a"]
 
 
 class Hearing(UnorderedCoordinator):
