@@ -9,6 +9,7 @@ That is the plugin that extends the core; there is one at most. Any number of pa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
@@ -129,8 +130,21 @@ def find_plugins(enabled: list[str]) -> list[Any]:
     return [load_plugin(ENTRY_POINT_GROUP, name, "plugin", API_VERSION) for name in enabled]
 
 
-def load_plugin(group: str, name: str, kind: str, api_version: int) -> Any:
-    """What the entry point ``name`` of ``group`` names; ``kind`` is what errors call it.
+def _version_of(plugin: Any) -> int | None:
+    return getattr(plugin, "api_version", None)
+
+
+def load_plugin(
+    group: str, name: str, kind: str, api_version: int, version_of: Callable[[Any], int | None] = _version_of
+) -> Any:
+    """What the entry point ``name`` of ``group`` names.
+
+    Args:
+        group: of the entry points.
+        name: of the entry point.
+        kind: what errors call it.
+        api_version: that of this broker.
+        version_of: the API version for which a plugin was made; None if it does not say.
 
     Raises:
         PluginError: nothing of that name is installed, or it was made for another API version.
@@ -143,7 +157,9 @@ def load_plugin(group: str, name: str, kind: str, api_version: int) -> Any:
             f"{kind} {name!r} is not installed{meant}; installed are: {', '.join(sorted(found)) or 'none'}"
         )
     plugin = found[name].load()
-    version = getattr(plugin, "api_version", None)
+    version = version_of(plugin)
+    if version is None:
+        raise PluginError(f"{kind} {name!r} does not state its api_version, this broker has {kind} API {api_version}")
     if version != api_version:
         raise PluginError(f"{kind} {name!r} is made for {kind} API {version}, this broker has {api_version}")
     return plugin

@@ -46,6 +46,7 @@ from understudy.broker.coordinators.bases import (
     NullCoordinator,
     UnorderedCoordinator,
     needs_two_phases,
+    stated_version,
 )
 from understudy.broker.coordinators.choice import GROUP_COMMIT, NULL, UNORDERED, CoordinatorChoice, find_coordinator
 from understudy.broker.coordinators.view import TxView
@@ -72,4 +73,5 @@ __all__ = [
     "UnorderedCoordinator",
     "find_coordinator",
     "needs_two_phases",
+    "stated_version",
 ]

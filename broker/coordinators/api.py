@@ -165,12 +165,13 @@ class Coordinator(Participant):
     """Chooses the order of commits. Registered as the first participant, as MariaDB's binary log is (C-04).
 
     Attributes:
-        api_version: of the port for which the class was written; another one is refused at the start.
+        api_version: of the port for which the class was written: `API_VERSION` of that time, as a number. Each plugin states it in
+            its own code: what it inherits from this room does not count (`stated_version`). Another one is refused at the start.
         host: what it may ask of its broker.
         options: of ``[transactions.options]``, name to text.
     """
 
-    api_version: ClassVar[int] = API_VERSION
+    api_version: ClassVar[int] = 0
 
     def __init__(self, host: CoordinatorHost, options: Mapping[str, str]) -> None:
         """What a subclass raises here refuses the start, with its text. ``host`` has no requests yet."""

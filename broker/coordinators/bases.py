@@ -7,7 +7,7 @@ these bases carries out the same rule without a view of any transaction (``broke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from understudy.broker.coordinators.api import Coordinator, Order, Participant, Trigger
 from understudy.broker.coordinators.view import TxView
@@ -16,6 +16,8 @@ from understudy.broker.coordinators.view import TxView
 class NullCoordinator(Coordinator):
     """For a broker in which nothing is to be coordinated: to be asked is a mistake of the host (C-02)."""
 
+    api_version: ClassVar[int] = 1
+
     def log_and_order(self, tx: TxView) -> None:
         raise AssertionError(f"the null coordinator was asked to log transaction {tx.tx_id}")
 
@@ -23,12 +25,16 @@ class NullCoordinator(Coordinator):
 class UnorderedCoordinator(Coordinator):
     """Orders each transaction as it comes, by itself: no group, and no order but that of arrival (C-06)."""
 
+    api_version: ClassVar[int] = 1
+
     def log_and_order(self, tx: TxView) -> None:
         self.host.run_prepare_ordered([tx])
 
 
 class GroupCommitCoordinator(Coordinator):
     """Orders what has gathered as one group (C-07, C-08). A plugin overrides :meth:`order`, and nothing else."""
+
+    api_version: ClassVar[int] = 1
 
     def log_and_order(self, tx: TxView) -> None:
         """Leave it: it is one of ``host.requests()`` until its group is due."""
@@ -49,6 +55,17 @@ _ROOM: Final = Coordinator.__module__.rpartition(".")[0]
 def needs_two_phases(participant: Participant | type[Participant]) -> bool:
     """Whether it overrides a hook; of a coordinator also, whether it has an order of its own."""
     return any(overrides(participant, name) for name in (*HOOKS, *_RULES))
+
+
+def stated_version(found: Any) -> int | None:
+    """The ``api_version`` that the code of ``found`` states itself; None if it states none.
+
+    What a class of a plugin inherits from this room is the version of this broker, whatever the plugin was written for.
+    """
+    if not isinstance(found, type) or found.__module__.startswith(_ROOM + "."):
+        return getattr(found, "api_version", None)
+    own = (each for each in found.__mro__ if not each.__module__.startswith(_ROOM + "."))
+    return next((vars(each)["api_version"] for each in own if "api_version" in vars(each)), None)
 
 
 def overrides(participant: Participant | type[Participant], name: str) -> bool:

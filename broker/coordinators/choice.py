@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from understudy.broker.coordinators.api import API_VERSION, ENTRY_POINT_GROUP, Coordinator
-from understudy.broker.coordinators.bases import GroupCommitCoordinator
+from understudy.broker.coordinators.bases import GroupCommitCoordinator, stated_version
 from understudy.broker.plugin import PluginError, load_plugin
 
 NULL: Final = "null"
@@ -37,9 +37,9 @@ def find_coordinator(name: str) -> type[Coordinator]:
     """The class of the entry point ``name``.
 
     Raises:
-        PluginError: there is none of that name, it was made for another version of the port, or it is no `Coordinator`.
+        PluginError: there is none of that name, its own code does not state the version of this port, or it is no `Coordinator`.
     """
-    found = load_plugin(ENTRY_POINT_GROUP, name, "coordinator", API_VERSION)
+    found = load_plugin(ENTRY_POINT_GROUP, name, "coordinator", API_VERSION, stated_version)
     if not (isinstance(found, type) and issubclass(found, Coordinator)):
         raise PluginError(f"coordinator {name!r} is {found!r}: it has to be a subclass of {Coordinator.__qualname__}")
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understudy.broker.coordinators import API_VERSION, Coordinator
+from understudy.broker.coordinators import API_VERSION, Coordinator, stated_version
 from understudy.testing.coordinator_kit.check import Whose, check, require
 from understudy.testing.coordinator_kit.decision_checks import require_own_decisions
 from understudy.testing.coordinator_kit.kit_client import Answer
@@ -17,7 +17,8 @@ def it_is_made_for_this_port(subject: Subject) -> None:
     require(
         isinstance(plain, type) and issubclass(plain, Coordinator), "C-36", f"{plain!r} is no subclass of Coordinator"
     )
-    found = plain.api_version
+    found = stated_version(plain)
+    require(found is not None, "C-36", f"{plain.__name__} does not state its api_version, {API_VERSION}")
     require(
         found == API_VERSION, "C-36", f"{plain.__name__} is made for version {found} of the port, not {API_VERSION}"
     )

@@ -26,6 +26,8 @@ from understudy.broker.coordinators import GroupCommitCoordinator, Order, Refuse
 
 
 class NoSpam(GroupCommitCoordinator):
+    api_version = 1
+
     def order(self, batch):
         bad = [tx for tx in batch if tx.refusable and tx.name == self.options["word"]]
         good = [tx for tx in batch if tx not in bad]

@@ -209,7 +209,14 @@ class OfAnotherVersion(GroupCommitCoordinator):
 
 
 @broken("it_is_made_for_this_port", "C-36")
+class StatesNoVersion(GroupCommitCoordinator):
+    def order(self, batch: Sequence[TxView]) -> Order:
+        return Order(now=batch)
+
+
+@broken("it_is_made_for_this_port", "C-36")
 class OnlyOnce(GroupCommitCoordinator):
+    api_version = 1
     made: ClassVar[Counter[str]] = Counter()
 
     def __init__(self, host: CoordinatorHost, options: Mapping[str, str]) -> None:

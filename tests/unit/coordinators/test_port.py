@@ -121,6 +121,18 @@ class Old(GroupCommitCoordinator):
     api_version = 0
 
 
+class Silent(Reversed):
+    """What it inherits from the room is no statement of its own."""
+
+
+class Newer(GroupCommitCoordinator):
+    api_version = 2
+
+
+class NewerToo(Newer):
+    """A plugin may have a base of its own that states it."""
+
+
 class NoCoordinator:
     api_version = 1
 
@@ -129,6 +141,8 @@ class NoCoordinator:
     ("name", "said"),
     [
         ("Old", "coordinator 'x' is made for coordinator API 0, this broker has 1"),
+        ("Silent", "coordinator 'x' does not state its api_version, this broker has coordinator API 1"),
+        ("NewerToo", "coordinator 'x' is made for coordinator API 2, this broker has 1"),
         ("NoCoordinator", "coordinator 'x' is .*NoCoordinator.*: it has to be a subclass of Coordinator"),
     ],
 )
