@@ -111,8 +111,11 @@ class CoordinatorHost(Protocol):
         If ``prior`` is rolled back before ``tx`` is ordered, or does not ask for its commit within ``max_withheld_ms``, ``tx`` is
         rolled back too (if it is not ``refusable`` it is ordered without). If it is committed already, nothing changes.
 
+        A transaction waits for one other. To name the same one again changes nothing.
+
         Raises:
-            CoordinatorMistakeError: ``prior`` waits for ``tx``, directly or over others; or it is no id of a transaction.
+            CoordinatorMistakeError: ``prior`` waits for ``tx``, directly or over others; or it is no id of a transaction; or ``tx``
+                waits for another one already, and goes on to do so.
         """
 
 

@@ -160,10 +160,7 @@ class HostedOrder(CommitOrder):
         """Order ``batch``, each behind what it waits for; roll back what waits for something that was rolled back."""
         arranged = self.priors.arrange(batch)
         for request, reason in arranged.fallen:
-            if request.view.refusable:
-                self.roll_back(request, reason)
-            else:
-                arranged.now.append(request)
+            self.roll_back(request, reason)
         self.run_prepare_ordered([request.tx for request in arranged.now])
 
     def run_prepare_ordered(self, batch: list[TxBuffer]) -> None:
@@ -208,18 +205,24 @@ class HostedOrder(CommitOrder):
         self._force(overdue)
 
     def _force(self, batch: list[CommitRequest]) -> None:
-        """Order ``batch`` without the coordinator. What waits for something that nobody has committed is rolled back."""
+        """Order ``batch`` without the coordinator. What waits for something that nobody has committed is rolled back.
+
+        A branch that must commit goes first, and what waits for that branch behind it. The longest chain of waits bounds the
+        rounds: each round ends the wait of all first links.
+        """
         if not batch:
             return
         self.forced += len(batch)
         self.order_requests(batch)
-        for request in [each for each in batch if each.view.tx_id in self.requests]:
-            if request.view.refusable:
-                prior = self.priors.of(request)
-                self.roll_back(request, f"transaction {prior}, for which it waits, was not committed in time")
-            else:
+        while left := {each.view.tx_id: each for each in batch if each.view.tx_id in self.requests}:
+            first = [each for each in left.values() if self.priors.of(each) not in left]
+            held = [each for each in first if not each.view.refusable]
+            for request in held:
                 self.priors.forget(request)
-                self.order_requests([request])
+            for request in () if held else first:
+                reason = f"transaction {self.priors.of(request)}, for which it waits, was not committed in time"
+                self.roll_back(request, reason)
+            self.order_requests([each for each in left.values() if each.view.tx_id in self.requests])
 
     def _give_up(self, batch: list[CommitRequest]) -> None:
         """The coordinator has raised: nothing of what it left is durable, so it is rolled back (C-12)."""

@@ -27,7 +27,7 @@ class Arranged:
 
     Attributes:
         now: what is ordered, each behind what it waits for.
-        fallen: what cannot be committed, since what it waits for was rolled back; with the reason.
+        fallen: what is rolled back, since what it waits for was; with the reason. All of it is refusable.
         kept: what waits for a transaction that has not asked for its commit.
     """
 
@@ -53,7 +53,8 @@ class PriorWaits:
         """``request`` waits for the transaction of the id ``prior``.
 
         Raises:
-            CoordinatorMistakeError: nobody has given out that id, or that transaction waits for ``request``.
+            CoordinatorMistakeError: nobody has given out that id, that transaction waits for ``request``, or ``request`` waits for
+                another one already.
         """
         waiter = request.view.tx_id
         if not is_own_id(prior) or parse_tx_id(prior) > self._transactions.newest_id:
@@ -66,6 +67,11 @@ class PriorWaits:
                 raise CoordinatorMistakeError(f"transaction {waiter} is to wait for {prior}, which waits for it")
             after = self._prior.get(link)
             link = tx_id_text(after) if after is not None else None
+        before = self._prior.get(waiter)
+        if before is not None and before != parse_tx_id(prior):
+            raise CoordinatorMistakeError(
+                f"transaction {waiter} is to wait for {prior}, but waits for {tx_id_text(before)} already"
+            )
         self._prior[waiter] = parse_tx_id(prior)
 
     def forget(self, request: CommitRequest) -> None:
@@ -112,7 +118,10 @@ class PriorWaits:
         if prior is None:
             return Outcome.COMMITTED
         known = verdicts.get(tx_id_text(prior))
-        return known if known is not None else self._outcome(prior)
+        verdict = known if known is not None else self._outcome(prior)
+        if verdict is Outcome.ROLLED_BACK and not request.view.refusable:
+            return Outcome.COMMITTED  # its manager has decided that, whatever became of the other one
+        return verdict
 
     def _outcome(self, tx_id: int) -> Outcome:
         """Of a transaction that is no request. What is ordered counts as committed: nothing can come before it any more."""

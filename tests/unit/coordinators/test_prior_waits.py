@@ -7,9 +7,18 @@ from collections.abc import Sequence
 import pytest
 
 from tests.unit.coordinators.hosted_kit import BOUND_MS, Hosted, Telling, outcome
+from tests.unit.coordinators.test_hosted_order import X, branch
 from tests.unit.core.core_kit import end_turn, publish
-from understudy.broker.amqp.methods import TX_ROLLBACK, TX_SELECT, encode_method
+from understudy.broker.amqp.methods import (
+    DTX_COMMIT,
+    DTX_PREPARE,
+    DTX_SELECT,
+    TX_ROLLBACK,
+    TX_SELECT,
+    encode_method,
+)
 from understudy.broker.coordinators import CoordinatorHost, CoordinatorMistakeError, Order, Refused, TxView
+from understudy.broker.transactions.outcome_query import tx_id_text
 
 
 class AfterHeader(Telling):
@@ -111,3 +120,52 @@ def test_a_circle_and_a_stranger_are_mistakes() -> None:
     core.settle()
     assert core.bodies() == ["a", "b"]
     assert "no transaction's id" in outcome(third)
+
+
+def test_a_second_prior_is_a_mistake_and_the_first_one_holds() -> None:
+    core = Hosted(AfterHeader)
+    clients = core.clients(3)
+    for client, name in zip(clients, "abc", strict=True):
+        core.commit(client, name)
+    host, ids = core.coordinator.host, core.coordinator.ids
+    a = host.requests()[0]
+    host.wait_for_prior(a, ids["b"])
+    host.wait_for_prior(a, ids["b"])
+    said = f"{a.tx_id} is to wait for {ids['c']}, but waits for {ids['b']} already"
+    with pytest.raises(CoordinatorMistakeError, match=said):
+        host.wait_for_prior(a, ids["c"])
+    assert core.order.priors.of(core.order.requests[a.tx_id]) == ids["b"]
+
+
+class BranchAfter(AfterHeader):
+    """A prepared branch is to wait for the transaction ``prior``, too."""
+
+    def log_and_order(self, tx: TxView) -> None:
+        if not tx.refusable:
+            self.ids["branch"] = tx.tx_id
+            self.host.wait_for_prior(tx, self.ids["prior"])
+        super().log_and_order(tx)
+
+
+@pytest.mark.parametrize("prior", ["is refused", "never asks"])
+def test_a_prepared_branch_commits_without_its_prior_and_with_what_waits_for_it(prior: str) -> None:
+    core = Hosted(BranchAfter)
+    first, last = core.clients(2)
+    assert branch(core, encode_method(1, DTX_PREPARE, *X)) == [0]
+    manager = core.client()
+    manager.send(encode_method(1, DTX_SELECT))
+    if prior == "is refused":
+        core.commit(first, "bad")
+    else:
+        first.send(encode_method(1, TX_SELECT), publish("q", b"first"))
+    (tx_id,) = (tx.tx_id for tx in core.node.state.transactions.values() if not tx.in_doubt)
+    core.coordinator.ids["prior"] = tx_id_text(tx_id)
+    manager.connection.receive(encode_method(1, DTX_COMMIT, *X, False))
+    core.commit(last, "last", headers={"x-after": "branch"})
+    core.settle()
+    core.pass_ms(BOUND_MS)
+    core.settle()
+    assert manager.events()[-1][2][0] == 0
+    assert outcome(last) == "tx.commit-ok"
+    assert core.bodies() == ["of the branch", "last"]
+    assert core.order.forced == (0 if prior == "is refused" else 2)
