@@ -30,6 +30,10 @@ class UnorderedCoordinator(Coordinator):
     def log_and_order(self, tx: TxView) -> None:
         self.host.run_prepare_ordered([tx])
 
+    def group_due(self, trigger: Trigger) -> None:
+        """Offer again what waits for another transaction; nothing else is left."""
+        self.host.run_prepare_ordered(self.host.requests())
+
 
 class GroupCommitCoordinator(Coordinator):
     """Orders what has gathered as one group (C-07, C-08). A plugin overrides :meth:`order`, and nothing else."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from understudy.broker.coordinators import Trigger
 from understudy.broker.core.limits import Limits
+from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.testing.coordinator_kit.check import check, require
 from understudy.testing.coordinator_kit.decision_checks import require_own_decisions
 from understudy.testing.coordinator_kit.kit_branch import KitBranch
@@ -41,6 +42,35 @@ def a_chain_of_dependencies_is_kept(subject: Subject) -> None:
             require(not other, "C-30", f"{other[:1]} of the chain: {[tx.reason for tx in other[:1]]}; seed {seed}")
         committed = [tx.name for tx in begun if tx.answer is Answer.COMMITTED]
         require_order(run.broker.facts().decided, committed, "C-30", f"the chain, seed {seed},")
+
+
+@check("C-30")
+def a_prior_that_asks_last_is_waited_for(subject: Subject) -> None:
+    """A transaction asks for its commit before the one that it waits for does: both commit, and the host decides neither."""
+    run = KitRun(subject)
+    prior, waiter = run.broker.client(), run.broker.client()
+    for client, name in ((prior, "prior"), (waiter, "waiter")):
+        run.broker.transactions.append(client.publish(name, {QUEUES[0]: 1}, {}))
+    (prior_id,) = (tx.tx_id for tx in run.broker.node.state.transactions.values() if tx.name == "prior")
+    run.watch.ids["prior"] = tx_id_text(prior_id)
+    run.watch.prior["waiter"] = "prior"
+    waiter.commit()
+    run.broker.sync()
+    early = run.watch.names(Kind.PREPARE_ORDERED)
+    require(not early, "C-30", f"{early} were ordered before the transaction for which one of them waits")
+    prior.commit()
+    waiting = run.settle()
+    require(not waiting, "C-30", f"{waiting} have no answer")
+    own = {*run.watch.names(Kind.ASKED_TO_REFUSE), *run.watch.names(Kind.SAID_NO)}
+    other = [tx for tx in run.broker.transactions if tx.answer is Answer.ROLLED_BACK and tx.name not in own]
+    if not own:
+        require(not other, "C-30", f"{other[:1]} was rolled back: {[tx.reason for tx in other[:1]]}")
+    committed = [tx.name for tx in run.broker.transactions if tx.answer is Answer.COMMITTED]
+    require_order(run.broker.facts().decided, committed, "C-30", "a prior that asks last")
+    forced = run.broker.node.broker.transactions.coordinator.forced
+    require(
+        not forced, "C-30", f"{forced} transactions were left to the host, though the one they wait for was ordered"
+    )
 
 
 @check("C-31")

@@ -15,6 +15,7 @@ from understudy.broker.coordinators import (
     Refused,
     Trigger,
     TxView,
+    UnorderedCoordinator,
 )
 
 FOUND_BY: dict[type[Coordinator], tuple[str, str]] = {}
@@ -154,6 +155,12 @@ class WaitsForWhatComesNext(GroupCommitCoordinator):
     def log_and_order(self, tx: TxView) -> None:
         epoch, _, number = tx.tx_id.partition(".")
         self.host.wait_for_prior(tx, f"{epoch}.{int(number) + 1}")
+
+
+@broken("a_prior_that_asks_last_is_waited_for", "C-30")
+class OffersOnce(UnorderedCoordinator):
+    def group_due(self, trigger: Trigger) -> None:
+        """What waits for another transaction is never offered again."""
 
 
 @broken("a_branch_in_doubt_holds_nobody_up", "C-32")
