@@ -105,9 +105,6 @@ class Broker:
         self.limits = limits
         self.random_bytes = random_bytes
         self.stability: Stability = AloneStability(state)
-        self.transactions = Transactions(self, coordinator)
-        self.dtx = DtxManager(self)
-        self.admin = AdminCommands(self)
         self.connections: set[Connection] = set()
         self.clients = 0
         self.leading = False
@@ -151,11 +148,15 @@ class Broker:
         self._hold_commits = limits.hold_commits
         self._group_count = limits.group_count or sys.maxsize
         self._barrier = 0
+        self.dtx = DtxManager(self)
+        self.admin = AdminCommands(self)
         self.expiry = Expiry(self)
         self.on_delivered: list[Callable[[Queue, Entry, bool], None]] = []
         self.on_requeued: list[Callable[[Queue, Entry], None]] = []
         self.on_confirmed: list[Callable[[Channel, list[Confirmed]], None]] = []
         self.on_told: list[Callable[[Told], None]] = []
+        # At the end: the coordinator of a plugin may ask its host for anything while it is made.
+        self.transactions = Transactions(self, coordinator)
 
     # -- leading --------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from understudy.broker.amqp.methods import (
     TX_SELECT,
     encode_method,
 )
-from understudy.broker.coordinators import Order, Refused, Trigger, TxView, UnorderedCoordinator
+from understudy.broker.coordinators import CoordinatorHost, Order, Refused, Trigger, TxView, UnorderedCoordinator
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.replication_level import ReplicationLevel
 
@@ -248,6 +248,18 @@ def test_what_is_withheld_keeps_its_queue(since_an_earlier_group: bool, logged: 
     assert "not empty" in outcome(other)
     assert outcome(committer) == "tx.commit-ok"
     assert core.bodies("to") == ["a"]
+
+
+class Curious(Telling):
+    """Asks its host while it is made."""
+
+    def __init__(self, host: CoordinatorHost, options: dict[str, str]) -> None:
+        super().__init__(host, options)
+        self.found = (host.name, host.now_ms, host.requests())
+
+
+def test_a_host_answers_while_a_coordinator_is_made() -> None:
+    assert Hosted(Curious).coordinator.found == ("mine", 0, ())
 
 
 class Hearing(UnorderedCoordinator):
