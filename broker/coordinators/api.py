@@ -95,14 +95,14 @@ class CoordinatorHost(Protocol):
         """Roll ``tx`` back. Its client is told 406 with ``reason``; a branch in one phase is answered RBROLLBACK.
 
         Raises:
-            CoordinatorMistakeError: ``tx`` is not ``refusable``.
+            CoordinatorMistakeError: ``tx`` is not ``refusable``, or ``reason`` is no text.
         """
 
     def carry_out(self, order: Order) -> None:
         """Refuse and order what ``order`` says.
 
         Raises:
-            CoordinatorMistakeError: ``order`` is no partition of :meth:`requests`.
+            CoordinatorMistakeError: ``order`` is no partition of :meth:`requests`, or a reason is no text.
         """
 
     def wait_for_prior(self, tx: TxView, prior: str) -> None:

@@ -54,8 +54,9 @@ class CoordinatorPort:
             raise CoordinatorMistakeError(
                 f"coordinator {self.name}: an order of {len(requests)} requests names {len(named)}, {what}"
             )
-        for request, each in zip(refused, order.refused, strict=True):
-            self._order.roll_back(request, self._worded(each.reason))
+        reasons = [self._worded(each.reason) for each in order.refused]
+        for request, reason in zip(refused, reasons, strict=True):
+            self._order.roll_back(request, reason)
         self._order.order_requests(now)
 
     def wait_for_prior(self, tx: TxView, prior: str) -> None:
@@ -88,5 +89,12 @@ class CoordinatorPort:
                 )
         return requests
 
-    def _worded(self, reason: str) -> str:
+    def _worded(self, reason: object) -> str:
+        """For the client.
+
+        Raises:
+            CoordinatorMistakeError: it is no text.
+        """
+        if not isinstance(reason, str):
+            raise CoordinatorMistakeError(f"coordinator {self.name}: the reason of a refusal is {reason!r}, not a text")
         return f"refused by coordinator {self.name}: {reason[:REASON_CHARS] or 'no reason given'}"

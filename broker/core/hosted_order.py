@@ -226,11 +226,14 @@ class HostedOrder(CommitOrder):
 
     def _give_up(self, batch: list[CommitRequest]) -> None:
         """The coordinator has raised: nothing of what it left is durable, so it is rolled back (C-12)."""
+        assert self.newest_error is not None
+        reason = (
+            f"coordinator {self.name} failed: {self.newest_error.error}"  # a hook of a rollback may raise another error
+        )
         left = [each for each in batch if each.view.tx_id in self.requests]
         for request in left:
             if request.view.refusable and request.view.tx_id in self.requests:
-                assert self.newest_error is not None
-                self.roll_back(request, f"coordinator {self.name} failed: {self.newest_error.error}")
+                self.roll_back(request, reason)
         self._force([each for each in left if each.view.tx_id in self.requests])
 
     # -- requests ---------------------------------------------------------------------------------------------------

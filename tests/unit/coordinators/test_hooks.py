@@ -212,6 +212,32 @@ def test_an_order_that_is_no_partition_commits_nothing(how: str) -> None:
     assert not core.frames.prepared()
 
 
+class Wordless(Telling):
+    """Refuses all but the last, one of them with a reason that is no text; its own hook stumbles over each rollback."""
+
+    def order(self, batch: Sequence[TxView]) -> Order:
+        reasons = ["a text", {"no": "text"}]
+        return Order(now=batch[2:], refused=[Refused(tx, reasons.pop(0)) for tx in batch[:2]])  # type: ignore[arg-type]
+
+    def rolled_back(self, tx: TxView, reason: str) -> None:
+        super().rolled_back(tx, reason)
+        raise OSError(f"no room for {tx.name}")
+
+
+def test_a_reason_that_is_no_text_changes_nothing_and_all_are_told_the_same() -> None:
+    core = Hosted(Wordless)
+    clients = core.clients(3)
+    core.commit_all(clients, "abc")
+    core.settle()
+    said = (
+        "coordinator mine failed: CoordinatorMistakeError: coordinator mine: the reason of a refusal is {'no': 'text'}"
+    )
+    for client in clients:
+        assert said in outcome(client)
+    assert core.coordinator.names("rolled_back") == ["a", "b", "c"]
+    assert core.bodies() == []
+
+
 class Meddling(Telling):
     """Wants to order in a hook of order."""
 
