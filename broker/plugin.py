@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
 from understudy.broker.errors import UnderstudyError
@@ -130,6 +130,11 @@ def find_plugins(enabled: list[str]) -> list[Any]:
     return [load_plugin(ENTRY_POINT_GROUP, name, "plugin", API_VERSION) for name in enabled]
 
 
+def _source(point: EntryPoint) -> str:
+    package = point.dist.name if point.dist is not None else "an unknown package"
+    return f"{package} ({point.value})"
+
+
 def _version_of(plugin: Any) -> int | None:
     return getattr(plugin, "api_version", None)
 
@@ -147,9 +152,15 @@ def load_plugin(
         version_of: the API version for which a plugin was made; None if it does not say.
 
     Raises:
-        PluginError: nothing of that name is installed, or it was made for another API version.
+        PluginError: nothing of that name is installed, two packages bring one, or it was made for another API version.
     """
-    found = {point.name: point for point in entry_points(group=group)}
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=group):
+        other = found.setdefault(point.name, point)
+        if point.name == name and other.value != point.value:
+            raise PluginError(
+                f"{kind} {name!r} is brought by two packages: {_source(other)} and {_source(point)}; uninstall one of them"
+            )
     if name not in found:
         nearest = get_close_matches(name, found, 1)
         meant = f" (did you mean {nearest[0]!r}?)" if nearest else ""

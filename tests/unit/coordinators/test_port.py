@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import attrs
 import pytest
@@ -152,3 +153,25 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch, name: str
     monkeypatch.setattr("understudy.broker.plugin.entry_points", lambda group: importlib.metadata.EntryPoints([point]))
     with pytest.raises(PluginError, match=said):
         find_coordinator("x")
+
+
+def installed(folder: Path, package: str, value: str) -> None:
+    """A package that brings the coordinator ``x``, as an installer leaves it."""
+    about = folder / f"{package}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[understudy.coordinators]\nx = {value}\n")
+
+
+def test_one_name_of_two_packages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    installed(tmp_path, "first", "understudy.broker.coordinators:UnorderedCoordinator")
+    installed(tmp_path, "copy", "understudy.broker.coordinators:UnorderedCoordinator")
+    assert find_coordinator("x") is UnorderedCoordinator, "both name the same class"
+    installed(tmp_path, "other", "understudy.broker.coordinators:NullCoordinator")
+    with pytest.raises(PluginError) as raised:
+        find_coordinator("x")
+    assert "coordinator 'x' is brought by two packages: " in str(raised.value)
+    assert "other (understudy.broker.coordinators:NullCoordinator)" in str(raised.value)
+    assert "UnorderedCoordinator)" in str(raised.value)
+    assert find_coordinator("null") is NullCoordinator, "the others can be loaded"
