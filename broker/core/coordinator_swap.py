@@ -6,7 +6,6 @@ from typing import Final
 
 from understudy.broker.core.state import BrokerState
 from understudy.broker.plugin import PluginError
-from understudy.broker.transactions.outcome_query import tx_id_text
 
 NAMED: Final = 5
 """So many transactions are named in the error."""
@@ -19,15 +18,18 @@ class CoordinatorSwapError(PluginError):
 def check_swap(state: BrokerState, before: str, configured: str) -> None:
     """Whether the coordinator ``configured`` may take over from ``before``. ``state`` is recovered and not opened.
 
+    Only branches in doubt count. A transaction with its PREPARE has its place in the order, and no coordinator is asked of it
+    again: alone, the broker commits it; in a group the log of the primary decides it.
+
     Raises:
-        CoordinatorSwapError: it has to wait until ``before`` has nothing left to be decided.
+        CoordinatorSwapError: the log holds branches in doubt, for which ``before`` may hold something.
     """
     if before == configured:
         return
-    undecided = [tx for tx in state.transactions.values() if tx.closed_undecided]
+    undecided = [tx for tx in state.transactions.values() if tx.in_doubt]
     if not undecided:
         return
-    named = ", ".join(str(tx.branch.xid) if tx.branch is not None else tx_id_text(tx.tx_id) for tx in undecided[:NAMED])
+    named = ", ".join(str(tx.branch.xid) for tx in undecided[:NAMED] if tx.branch is not None)
     more = f" and {len(undecided) - NAMED} more" if len(undecided) > NAMED else ""
     raise CoordinatorSwapError(
         f"transactions.coordinator is {configured!r}, but the log holds {len(undecided)} undecided transactions of "
