@@ -27,7 +27,8 @@ class Trigger(Enum):
 
     TURN: a turn ends, and no waiting is configured (``group.min_wait_ms`` is 0).
     MIN_WAIT: the group was held open for ``group.min_wait_ms``.
-    MAX_WAIT: no commit came, and what was withheld has waited for ``group.max_wait_ms`` since it was last offered.
+    MAX_WAIT: no commit came, and what was withheld has waited for ``group.max_wait_ms`` (1 ms at least) since it was last offered,
+        or longer: the wait doubles while offers bring nothing, up to some 50 ms.
     COUNT: ``group.count`` requests have come.
     BLOCKED: a client deletes a queue if it is empty, and has to know what the commits of this turn bring to it.
     """

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from understudy.broker.core.transactions import Transactions
 
 ERROR_CHARS: Final = 300
+OFFER_MS: Final = 50
+"""What is withheld is offered after that time at the latest, if a turn ends with ``flush``."""
+OFFER_FLUSHES: Final = 32
+"""While that time has not passed, at most so many turns with ``flush`` end without an offer."""
 
 
 class CoordinatorRefusedError(PluginError):
@@ -70,6 +74,11 @@ class HostedOrder(CommitOrder):
         self._committed: deque[CommitRequest] = deque()
         """Whose COMMIT is not stable yet, in the order of the log."""
         self._fresh = 0
+        self._offered_ms = 0
+        self._pause = 1
+        """The next offer of what is withheld comes with the flush of this number; doubles while offers bring nothing."""
+        self._flushes = 0
+        """Turns with ``flush`` since the last offer."""
         self._crash: BaseException | None = None
         self._participants: list[Participant] = []
         self._coordinator = self._make(choice)
@@ -122,12 +131,11 @@ class HostedOrder(CommitOrder):
         self._order_overdue()
         if not self.requests:
             self._fresh = 0
-        elif self._fresh or flush:
-            trigger = trigger if self._fresh else Trigger.MAX_WAIT
-            self._fresh = 0
-            self.triggers[trigger] += 1
-            if not self._guarded("group_due", self._coordinator.group_due, trigger):
-                self._give_up(list(self.requests.values()))
+        elif self._fresh:
+            self._pause = 1
+            self._offer(trigger)
+        elif flush and self._offer_due():
+            self._pause = 1 if self._offer(Trigger.MAX_WAIT) else min(2 * self._pause, OFFER_FLUSHES)
         if self.hurried:
             self._force(list(self.requests.values()))
 
@@ -192,6 +200,24 @@ class HostedOrder(CommitOrder):
         self._known.pop(request.tx.tx_id, None)
         self._core(self._transactions.refuse, request.tx, reason)
         self._run_rolled_back(request, request.agreed, reason)
+
+    # -- offers -----------------------------------------------------------------------------------------------------
+
+    def _offer(self, trigger: Trigger) -> bool:
+        """A group is due. Returns whether that has decided anything; if not, it counts as no group."""
+        self._fresh = self._flushes = 0
+        self._offered_ms = self.broker.now_ms
+        before = len(self.requests)
+        if not self._guarded("group_due", self._coordinator.group_due, trigger):
+            self._give_up(list(self.requests.values()))
+        decided = len(self.requests) < before
+        self.triggers[trigger] += decided
+        return decided
+
+    def _offer_due(self) -> bool:
+        """Whether to offer what is withheld once more. The clock of a core has no milliseconds, so turns are counted, too."""
+        self._flushes += 1
+        return self._flushes >= self._pause or self.broker.now_ms - self._offered_ms >= OFFER_MS
 
     # -- what is not left to the coordinator ------------------------------------------------------------------------
 

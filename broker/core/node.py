@@ -144,6 +144,12 @@ class BrokerNode:
         """Whether the second half will give backups, or the journal, something that somebody waits for."""
         return self.broker.urgent
 
+    @property
+    def withholds(self) -> bool:
+        """Whether a coordinator has been offered commits, and has left them for later."""
+        order = self.broker.transactions.coordinator
+        return order.waiting() > order.fresh()
+
     def gather(self, flush: bool) -> bool:
         """The second half: close what the turn has gathered into a batch, and serve the links.
 

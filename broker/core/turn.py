@@ -35,6 +35,9 @@ from understudy.broker.core.node import BrokerNode
 EARLY_US: Final = 500
 """A timer that fires so much early is not set again: some event loops have timers of whole milliseconds."""
 
+WITHHELD_US: Final = 1_000
+"""What a coordinator withholds waits for its next offer at least that long, even if nothing else is left for later."""
+
 
 class TurnPort(Protocol):
     """What a turn asks of the edge. Everything is called on the edge's one thread."""
@@ -140,7 +143,7 @@ class TurnEngine:
         self.waking = False
         if not self.left:
             return
-        rest_us = self._left_us + self._lazy_us - self._port.now_us()
+        rest_us = self._left_us + self._wait_us() - self._port.now_us()
         if rest_us > EARLY_US:
             self.waking = True
             self._port.wake_in(rest_us)
@@ -231,4 +234,10 @@ class TurnEngine:
         self._left_us = self._port.now_us()
         if not self.waking:
             self.waking = True
-            self._port.wake_in(self._lazy_us)
+            self._port.wake_in(self._wait_us())
+
+    def _wait_us(self) -> int:
+        """How long what is left may wait. Without a bound below, a coordinator that withholds would be asked in each turn."""
+        if self._lazy_us < WITHHELD_US and self.node is not None and self.node.withholds:
+            return WITHHELD_US
+        return self._lazy_us

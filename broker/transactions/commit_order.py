@@ -61,7 +61,7 @@ class CommitOrder:
 
     Attributes:
         group_sizes: how many transactions were ordered at a time.
-        triggers: how often a group was ordered for each reason.
+        triggers: how often a group was due for each reason, and something of it was ordered or refused.
         forced: transactions that were withheld for too long, and ordered or refused without the coordinator.
         errors: what hooks have raised.
         newest_error: the last of these.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -22,9 +24,12 @@ from understudy.broker.amqp.methods import (
     encode_method,
 )
 from understudy.broker.coordinators import CoordinatorHost, Order, Refused, Trigger, TxView, UnorderedCoordinator
+from understudy.broker.core.hosted_order import OFFER_MS
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.replication_level import ReplicationLevel
+from understudy.broker.core.turn import WITHHELD_US, TurnEngine, TurnPort
 
+PORT = ("ask", "flush_links", "flush_clients", "begin_group", "turn_over")
 OUTSIDE_THE_LOG = {"x-ha-replicate": "configuration"}
 
 
@@ -84,6 +89,43 @@ def test_what_is_withheld_comes_with_later_groups() -> None:
     assert core.bodies() == ["a", "b", "c"]
     assert [outcome(client) for client in clients[1:]] == ["tx.commit-ok"] * 2
     assert core.order.forced == 0
+
+
+class Counting(Never):
+    offers = 0
+
+    def order(self, batch: Sequence[TxView]) -> Order:
+        self.offers += 1
+        return super().order(batch)
+
+
+def test_what_is_withheld_is_offered_less_and_less_often() -> None:
+    core = Hosted(Counting)
+    clients = core.clients(2)
+    core.commit_all(clients[:1], "a")
+    for _ in range(1_000):
+        assert end_turn(core.node, flush=True)
+    assert core.coordinator.offers < 45, "6 with doubled pauses, then one in 32"
+    assert sum(core.order.triggers.values()) == 0, "nothing was decided"
+    before = core.coordinator.offers
+    core.pass_ms(OFFER_MS)
+    end_turn(core.node, flush=True)
+    assert core.coordinator.offers == before + 1, "its time has come"
+    core.commit_all(clients[1:], "b")
+    end_turn(core.node, flush=True)
+    assert core.coordinator.offers == before + 3, "something new comes: at once, and with the next flush"
+
+
+def test_what_is_withheld_asks_for_no_turn_at_once() -> None:
+    core = Hosted(Never)
+    core.commit_all(core.clients(1), "a")
+    waits: list[int] = []
+    port = SimpleNamespace(now_us=lambda: 0, wake_in=waits.append, **dict.fromkeys(PORT, lambda *_: None))
+    engine = TurnEngine(cast("TurnPort", port), lazy_us=0)
+    engine.node = core.node
+    engine.end()
+    assert engine.left
+    assert waits == [WITHHELD_US]
 
 
 def test_nothing_is_withheld_for_longer_than_the_bound() -> None:
