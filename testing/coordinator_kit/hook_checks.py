@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import gc
+from typing import Final
 
 from understudy.testing.coordinator_kit.check import check, require
 from understudy.testing.coordinator_kit.kit_client import Answer
-from understudy.testing.coordinator_kit.kit_run import KitRun
+from understudy.testing.coordinator_kit.kit_run import COMMITTERS, EACH, KitRun
 from understudy.testing.coordinator_kit.order_checks import require_order
 from understudy.testing.coordinator_kit.subject import Subject
 from understudy.testing.coordinator_kit.watch import COORDINATOR, ORDERED, Kind
 from understudy.testing.coordinator_kit.workload import QUEUES
+
+REFUSED_EVERY: Final = 4
+
+
+def _refuse_some(run: KitRun, works: int = 1) -> None:
+    """The first participant refuses every fourth transaction of ``works`` works: the coordinator has agreed, and is rolled back."""
+    names = range(0, works * COMMITTERS * EACH, REFUSED_EVERY)
+    run.first.refuses = {f"t{number}": "the kit refuses every fourth" for number in names}
 
 
 @check("C-15", "C-17")
@@ -106,6 +115,7 @@ def the_hooks_of_the_coordinator_raise_nothing(subject: Subject) -> None:
     """The coordinator's own hooks return: they neither raise nor ask the host for anything."""
     for seed in range(subject.seeds):
         run = KitRun(subject)
+        _refuse_some(run)
         run.work(seed)
         for kind, requirement in ((Kind.MISTAKE, "C-20"), (Kind.RAISED, "C-21")):
             found = [each.text for each in run.watch.of(kind, COORDINATOR) if each.text.partition(":")[0] in ORDERED]
@@ -139,6 +149,7 @@ def each_decision_is_unlogged_once(subject: Subject) -> None:
 def nothing_of_an_unlogged_transaction_is_kept(subject: Subject) -> None:
     """After unlog, or rolled_back, the coordinator holds no view of the transaction: its memory has a bound."""
     run = KitRun(subject)
+    _refuse_some(run, subject.seeds)
     for seed in range(subject.seeds):
         run.work(seed)
     gc.collect()

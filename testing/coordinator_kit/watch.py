@@ -80,7 +80,7 @@ class Watch:
         clock: (durable offset, syncs, now ms) of the broker; set by the run.
         prior: name of a transaction to the name of the one that it is to wait for, as soon as it is requested.
         ids: name to id of each transaction.
-        views: weak references to each view.
+        views: weak references to each view, of what is refused too.
     """
 
     def __init__(self) -> None:
@@ -178,7 +178,6 @@ class _Watched(Coordinator):
     def log_and_order(self, tx: TxView) -> None:
         watch = self.watch
         watch.note(Kind.REQUESTED, COORDINATOR, tx)
-        watch.views.append(weakref.ref(tx))
         watch.ids[tx.name] = tx.tx_id
         prior = watch.prior.get(tx.name)
         if prior is not None:
@@ -206,6 +205,7 @@ class _Watched(Coordinator):
 
     def prepare(self, tx: TxView) -> str:
         self.watch.note(Kind.PREPARE, COORDINATOR, tx)
+        self.watch.views.append(weakref.ref(tx))
         reason: str = self.watch.hook(lambda: super(_Watched, self).prepare(tx), COORDINATOR, "prepare")
         if reason:
             self.watch.note(Kind.SAID_NO, COORDINATOR, tx, text=reason)

@@ -198,6 +198,37 @@ class ForgetsUnlog(GroupCommitCoordinator):
         self.numbers[tx] = csn
 
 
+@broken("the_hooks_of_the_coordinator_raise_nothing", "C-21")
+class RaisesInARollback(GroupCommitCoordinator):
+    def __init__(self, host: CoordinatorHost, options: Mapping[str, str]) -> None:
+        super().__init__(host, options)
+        self.asked: set[str] = set()
+
+    def log_and_order(self, tx: TxView) -> None:
+        self.asked.add(tx.tx_id)
+
+    def unlog(self, tx: TxView, errors: Sequence[str]) -> None:
+        self.asked.remove(tx.tx_id)
+
+    def rolled_back(self, tx: TxView, reason: str) -> None:
+        """A participant may have refused ``tx`` before log_and_order was called."""
+        self.asked.remove(tx.tx_id)
+
+
+@broken("nothing_of_an_unlogged_transaction_is_kept", "C-24")
+class ForgetsRollbacks(GroupCommitCoordinator):
+    def __init__(self, host: CoordinatorHost, options: Mapping[str, str]) -> None:
+        super().__init__(host, options)
+        self.known: set[TxView] = set()
+
+    def prepare(self, tx: TxView) -> str:
+        self.known.add(tx)
+        return ""
+
+    def unlog(self, tx: TxView, errors: Sequence[str]) -> None:
+        self.known.remove(tx)
+
+
 @broken("a_crash_at_any_step_leaves_all_or_nothing", "C-26")
 class RemembersOverARestart(GroupCommitCoordinator):
     waiting: ClassVar[list[TxView]] = []
