@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentat
 from understudy.pipeline import client_logs, invariants
 from understudy.pipeline.audit_tables import Tables, keep
 from understudy.pipeline.feed_check import feed_errors
+from understudy.pipeline.feed_source import literal_path
 from understudy.pipeline.feed_tables import Overview, chosen_log, overview, with_lives
 from understudy.pipeline.invariants.durable import unproved
 from understudy.pipeline.literal_table import values_table
@@ -121,7 +122,7 @@ class Audit:
             return keep(kept, rows)
         self.say("writing what was found")
         rows.coalesce(1).write.mode("overwrite").parquet(self.out)
-        return self.spark.read.parquet(self.out) if found else None
+        return self.spark.read.parquet(literal_path(self.out)) if found else None
 
 
 def _verdict(table: DataFrame | None, counts: Mapping[str, int], problems: Sequence[str]) -> Verdict:

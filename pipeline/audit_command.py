@@ -76,15 +76,16 @@ def audit(
 ) -> None:
     """Prove from the feeds of all brokers that every transaction was atomic on each of them, or show the one that was not.
 
-    Exit codes: 0 the evidence is complete, and no promise is violated; 1 one is; 2 the feed cannot be read; 3 evidence is missing.
+    Exit codes: 0 the evidence is complete, and no promise is violated; 1 one is; 2 there is no verdict, as
+    if the feed cannot be read; 3 evidence is missing.
     """
     began_s = time.monotonic()
-    events_about = estimated_events(feed)
-    tasks = partitions or partitions_for(events_about)
-    settings = SessionSettings(name="understudy audit", master=master, memory=memory, shuffle_partitions=tasks)
-    if is_small(events_about):
-        settings = small(settings)
     try:
+        events_about = estimated_events(feed)
+        tasks = partitions or partitions_for(events_about)
+        settings = SessionSettings(name="understudy audit", master=master, memory=memory, shuffle_partitions=tasks)
+        if is_small(events_about):
+            settings = small(settings)
         option = _option(feed, kafka, kafka_option or [])
         with _working(work, master) as folder, _session(settings, folder, with_kafka=bool(option.topic)) as spark:
             events, where = _feed(spark, feed, option, folder)
@@ -94,11 +95,19 @@ def audit(
         raise typer.Exit(UNREADABLE) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+    except Exception as error:  # noqa: BLE001  # Python would end with 1, and 1 says that a promise is violated
+        typer.echo(f"understudy: no verdict on {', '.join(feed)}: {type(error).__name__}: {_one_line(error)}", err=True)
+        raise typer.Exit(UNREADABLE) from None
     took_s = time.monotonic() - began_s
     typer.echo(verdict_text(verdict, stories, took_s, out), err=as_json)
     if as_json:
         typer.echo(json.dumps(verdict_json(verdict, stories, took_s)))
     raise typer.Exit(EXIT_CODES[verdict.word])
+
+
+def _one_line(error: Exception) -> str:
+    """The first words of an error: of one that comes from Java a stack follows."""
+    return next(iter(str(error).splitlines()), "")[:400]
 
 
 @contextmanager
@@ -147,7 +156,7 @@ def _session(settings: SessionSettings, folder: Path, *, with_kafka: bool) -> It
 def _feed(spark: SparkSession, feed: list[str], option: FeedOption, folder: Path) -> tuple[DataFrame, str]:
     """The events, as Parquet or, if they are few, in memory; and what to call them."""
     from understudy.pipeline.feed_check import feed_errors  # noqa: PLC0415  # PySpark is an extra
-    from understudy.pipeline.feed_source import PARQUET, read_files  # noqa: PLC0415  # as above
+    from understudy.pipeline.feed_source import PARQUET, literal_path, read_files  # noqa: PLC0415  # as above
 
     where = ", ".join(feed)
     events = option.table(spark) if option.topic else read_files(spark, feed)
@@ -159,7 +168,7 @@ def _feed(spark: SparkSession, feed: list[str], option: FeedOption, folder: Path
     staged = str(folder / "feed")
     with feed_errors(where):
         events.write.parquet(staged)
-    return spark.read.schema(events.schema).parquet(staged), where
+    return spark.read.schema(events.schema).parquet(literal_path(staged)), where
 
 
 def _audited(
@@ -167,6 +176,7 @@ def _audited(
 ) -> tuple[Verdict, list[list[str]]]:
     from understudy.pipeline.audit import Audit  # noqa: PLC0415  # PySpark is an extra
     from understudy.pipeline.client_logs import read_client_logs  # noqa: PLC0415  # as above
+    from understudy.pipeline.feed_source import literal_path  # noqa: PLC0415  # as above
     from understudy.pipeline.story import story  # noqa: PLC0415  # as above
 
     lines = read_client_logs(spark, clients) if clients is not None else None
@@ -174,7 +184,7 @@ def _audited(
     job = Audit(spark=spark, feed=events, where=where, out=table, clients=lines, say=_say)
     verdict = job.run()
     if out is not None:
-        spark.read.parquet(table).write.mode("overwrite").json(str((out / "violations-json").absolute()))
+        spark.read.parquet(literal_path(table)).write.mode("overwrite").json(str((out / "violations-json").absolute()))
     return verdict, [story(job.feed, each) for each in verdict.examples[:STORIES]]
 
 

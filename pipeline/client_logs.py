@@ -10,10 +10,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline.errors import ClientLogError
+from understudy.pipeline.feed_check import spark_said
+from understudy.pipeline.feed_source import literal_path
 from understudy.pipeline.invariants.violation import violations
 
 VERSION: Final = 1
@@ -29,22 +33,36 @@ def read_client_logs(spark: SparkSession, path: Path) -> DataFrame:
     Raises:
         ClientLogError: there is no log in ``path``, a line cannot be read, or is of another version.
     """
-    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path] if path.is_file() else []
-    if not any(file.stat().st_size for file in files):
-        raise ClientLogError(f"{path} {'holds no log of a client (*.jsonl)' if path.exists() else 'is not there'}")
+    try:
+        files = _files_of(path)
+    except OSError as error:
+        raise ClientLogError(f"{error.filename or path} cannot be read: {error.strerror}") from error
     reader = spark.read.schema(_LINE).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", "corrupt")
-    lines = reader.json([str(file.absolute()) for file in files if file.stat().st_size])
+    lines = reader.json([literal_path(file.absolute()) for file in files])
     # A line that a killed client was writing is cut off, at the end of its log: that client did not go on.
     torn = F.col("corrupt").isNotNull() & ~F.col("corrupt").endswith("}")
     lines = lines.withColumn("file", F.col("_metadata.file_name")).filter(~F.coalesce(torn, F.lit(False)))
     wrong = F.col("corrupt").isNotNull() | F.col("version").isNull() | (F.col("version") != VERSION)
-    bad = lines.filter(wrong | F.col("event").isNull()).limit(1).collect()
+    try:
+        bad = lines.filter(wrong | F.col("event").isNull()).limit(1).collect()
+    except (PySparkException, Py4JError) as error:
+        raise ClientLogError(f"{path}: the clients' logs cannot be read: {spark_said(error)}") from error
     if bad:
         raise ClientLogError(
             f"{path}, {bad[0]['file']}: {(bad[0]['corrupt'] or 'a line')[:120]!r} is no line of a client's log of version"
             f" {VERSION}, but of {bad[0]['version']}"
         )
     return lines.drop("corrupt")
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Logs that hold something. Raises: ClientLogError: there is none; OSError: one cannot be opened."""
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path] if path.exists() else []
+    if not any(file.stat().st_size for file in files):
+        raise ClientLogError(f"{path} {'holds no log of a client (*.jsonl)' if path.exists() else 'is not there'}")
+    for file in files:
+        file.open("rb").close()
+    return [file for file in files if file.stat().st_size]
 
 
 def client_transactions(lines: DataFrame) -> DataFrame:

@@ -8,16 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
+from operator import or_
 from typing import Final
 
 import attrs
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline.errors import FeedError
-from understudy.pipeline.feed_schema import EVENT_NAMES, SCHEMA
+from understudy.pipeline.feed_schema import EVENT, EVENT_NAMES, HEAD, SCHEMA
 from understudy.pipeline.feed_source import CORRUPT, ORIGIN
 
 _FILE: Final = re.compile(r"(?:file:)?(/[^\s,'\"]+\.(?:jsonl|parquet))")
@@ -68,8 +70,8 @@ def summary_columns() -> list[Column]:
 
 
 def is_broken() -> Column:
-    """Whether a row is no event."""
-    return F.col(CORRUPT).isNotNull() | F.col("event").isNull() | F.col("schema").isNull()
+    """Whether a row is no event: its text is none, or it lacks something of what every event has."""
+    return reduce(or_, (F.col(name).isNull() for name in (EVENT, *HEAD)), F.col(CORRUPT).isNotNull())
 
 
 def broken_columns() -> list[Column]:
@@ -102,10 +104,13 @@ def raise_if_unreadable(row: Row, where: str) -> None:
 
 @contextmanager
 def feed_errors(where: str) -> Iterator[None]:
-    """What Spark raises while it reads a feed, as a `FeedError` that names the file or the topic."""
+    """What Spark raises while it reads a feed, as a `FeedError` that names the file or the topic.
+
+    Also what is known by no name here, such as a full disk, or Java that has ended: no verdict follows from it.
+    """
     try:
         yield
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, Py4JError) as error:
         said = str(error)
         if "UnknownTopicOrPartition" in said:
             raise FeedError(f"{where}: Kafka has no such topic") from error
@@ -115,8 +120,14 @@ def feed_errors(where: str) -> Iterator[None]:
         ):
             raise FeedError(f"{where}: {file[1]} cannot be read: damaged, truncated, or gone") from error
         if "org.apache.kafka" in said or "kafka010" in said:
-            raise FeedError(f"{where}: Kafka refused or did not answer: {said.splitlines()[0][:300]}") from error
-        raise
+            raise FeedError(f"{where}: Kafka refused or did not answer: {spark_said(error)}") from error
+        raise FeedError(f"{where}: Spark did not come to the end: {spark_said(error)}") from error
+
+
+def spark_said(error: Exception) -> str:
+    """The words of an error of Spark, without its Java stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
+    return " ".join(lines[:3])[:400] or type(error).__name__
 
 
 def _shown(origin: str | None) -> str:

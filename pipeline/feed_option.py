@@ -38,11 +38,16 @@ class FeedOption:
         """Look for files, or for Kafka, before Spark starts, which takes seconds.
 
         Raises:
-            FeedError: they are not there.
+            FeedError: they are not there, or cannot be looked at.
         """
         if self.topic:
             check_hosts(self.hosts)
-        elif "://" not in self.text and not Path(self.text).exists():
+            return
+        try:
+            found = "://" in self.text or Path(self.text).exists()
+        except OSError as error:
+            raise FeedError(f"--feed {self.text} cannot be read: {error.strerror}") from error
+        if not found:
             raise FeedError(f"--feed {self.text} is not there")
 
     def table(self, spark: SparkSession) -> DataFrame:

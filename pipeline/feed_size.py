@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from understudy.pipeline.errors import FeedError
+
 BYTES: Final = {".jsonl": 250, ".parquet": 10}
 """Of an event, by the ending of its file; rather few, so that a feed is not taken for a smaller one."""
 SMALL: Final = 60_000
@@ -18,14 +20,25 @@ FEWEST: Final = 2
 
 
 def estimated_events(paths: Iterable[str]) -> int | None:
-    """About how many events there are; None: of some path this is not known, as of a topic or of another file system."""
+    """About how many events there are; None: of some path this is not known, as of a topic or of another file system.
+
+    Raises:
+        FeedError: a path cannot be looked at.
+    """
     total = 0
     for path in map(Path, paths):
-        if not path.exists():
-            return None
-        files = [path] if path.is_file() else [each for pattern in ("*", "*/*") for each in path.glob(pattern)]
-        total += sum(each.stat().st_size // BYTES.get(each.suffix, BYTES[".jsonl"]) for each in files if each.is_file())
+        try:
+            if not path.exists():
+                return None
+            total += _events_below(path)
+        except OSError as error:
+            raise FeedError(f"{path} cannot be read: {error.strerror}") from error
     return total
+
+
+def _events_below(path: Path) -> int:
+    files = [path] if path.is_file() else [each for pattern in ("*", "*/*") for each in path.glob(pattern)]
+    return sum(each.stat().st_size // BYTES.get(each.suffix, BYTES[".jsonl"]) for each in files if each.is_file())
 
 
 def is_small(events: int | None) -> bool:

@@ -37,6 +37,7 @@ PARQUET: Final = ".parquet"
 _KAFKA_TIMEOUT_MS: Final = "15000"
 _READ: Final = feed_schema().add(CORRUPT, StringType())
 _REMOTE: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_PATTERN: Final = re.compile(r"[\\*?\[\]{}]")
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -118,10 +119,19 @@ def _by_suffix(paths: Sequence[str | Path]) -> dict[str, list[str]]:
             continue
         files_of = _files_of(Path(text))
         for file in files_of:
-            found[file.suffix].append(str(file.absolute()))
+            found[file.suffix].append(literal_path(file.absolute()))
     if not any(found.values()):
         raise FeedError("no path of a feed was given")
     return found
+
+
+def literal_path(path: str | Path) -> str:
+    """``path`` for Spark's readers, which would take brackets, braces, ``*`` and ``?`` in it for a pattern.
+
+    An address of another file system stays as it is: there a pattern is the user's.
+    """
+    text = str(path)
+    return text if _REMOTE.match(text) else _PATTERN.sub(r"\\\g<0>", text)
 
 
 def _files_of(path: Path) -> list[Path]:

@@ -67,9 +67,21 @@ def _tear(path: Path) -> str:
 def test_bad_input_ends_with_code_2_and_a_name(tmp_path: Path) -> None:
     for arguments, said in (
         (["--feed", str(tmp_path / "gone")], f"{tmp_path / 'gone'} is not there"),
+        (["--feed", str(tmp_path / ("a" * 300))], "cannot be read: File name too long"),
         (["--feed", "kafka:events"], "--feed kafka:events needs --kafka HOST:PORT,..."),
         (["--feed", str(tmp_path), "--memory", "much"], "--memory much: a number with k, m, g or t"),
     ):
         code, _, told = audit(*arguments)
         assert code == 2
         assert said in told, told
+
+
+def test_a_failure_of_spark_is_no_violation(tmp_path: Path) -> None:
+    """The table of violations cannot be written below a file. Code 1 would say that a promise is violated."""
+    write(Wanted(2, tmp_path))
+    (tmp_path / "file").write_text("")
+    feed = tmp_path / "feed"
+    code, verdict, told = audit("--feed", str(feed), "--out", str(tmp_path / "file" / "out"))
+    assert (code, verdict) == (2, {}), told
+    assert f"{feed}: Spark did not come to the end: " in told
+    assert "Traceback" not in told

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from tests.pipeline.made_feed import Size, finished, made
 from understudy.observers.events_schema import SCHEMA_VERSION
 from understudy.pipeline.client_logs import read_client_logs
 from understudy.pipeline.errors import ClientLogError, FeedError, SessionError
-from understudy.pipeline.feed_check import check_feed
+from understudy.pipeline.feed_check import check_feed, feed_errors
 from understudy.pipeline.feed_schema import columns
 from understudy.pipeline.feed_source import read_files, stream_files
 from understudy.pipeline.feed_tables import overview
@@ -57,6 +59,8 @@ def refused(spark: SparkSession, folder: Path) -> str:
         ([event(event="levitate")], "the event 'levitate', which this program does not know"),
         ([event(), event()[:60]], r"1 lines are no events, the first of them in .*/1\.jsonl: '{\"event\": \"append\""),
         ([event(), '{"seq": 4}\n'], "the line lacks what every event has"),
+        ([event(), event(broker=None)], "1 lines are no events, .*the line lacks what every event has"),
+        ([event(), event(seq=None), event(offset=None)], "2 lines are no events"),
         ([""], "the feed is empty"),
     ],
 )
@@ -124,6 +128,34 @@ def test_clients_logs_that_are_none_are_refused(spark: SparkSession, tmp_path: P
         read_client_logs(spark, tmp_path)
     log.write_text('{"version":1,"client":"c","number":0,"event":"began","tx":"c-0"}\n{"version":1,"clie')
     assert [row["client"] for row in read_client_logs(spark, tmp_path).collect()] == ["c"]
+
+
+def test_clients_logs_that_cannot_be_opened_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "b.jsonl").write_text('{"version":1,"client":"b","number":0,"event":"began","tx":"b-0"}\n')
+    log = tmp_path / "c.jsonl"
+    log.symlink_to(tmp_path / "gone")
+    with pytest.raises(ClientLogError, match=r"/c\.jsonl cannot be read: No such file"):
+        read_client_logs(spark, tmp_path)
+    log.unlink()
+    log.mkdir()
+    with pytest.raises(ClientLogError, match=r"/c\.jsonl cannot be read: Is a directory"):
+        read_client_logs(spark, tmp_path)
+
+
+def test_a_path_is_no_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "run[1-3] {a}*?"
+    folder.mkdir()
+    (folder / "1.jsonl").write_text(event())
+    assert check_feed(read_files(spark, [folder]), "folder").events == 1
+    log = folder / "c.jsonl"
+    log.write_text('{"version":1,"client":"c","number":0,"event":"began","tx":"c-0"}\n')
+    assert [row["client"] for row in read_client_logs(spark, log).collect()] == ["c"]
+
+
+@pytest.mark.parametrize("error", [Py4JError("Answer from Java side is empty"), PySparkException("disk full")])
+def test_what_spark_cannot_finish_is_no_verdict(error: Exception) -> None:
+    with pytest.raises(FeedError, match=f"feed b1: Spark did not come to the end: {error}"), feed_errors("feed b1"):
+        raise error
 
 
 def test_a_size_that_spark_does_not_take_is_refused() -> None:
