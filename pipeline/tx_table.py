@@ -147,7 +147,7 @@ def _part() -> list[Column]:
     offset, kept = F.col("offset"), F.col("kept")
     came = _is("enqueue") & F.col("persistent")
     prepare = _is("prepare") & kept
-    told = _is("told") & (F.col("prepare_offset") > 0)
+    told = _is("told") & (F.col("outcome") == "committed")
     zero = F.lit(0).cast("long")
     return [
         F.min(F.when(_is("open", "enqueue", "dequeue"), offset)).alias("first"),
@@ -177,7 +177,8 @@ def _part() -> list[Column]:
         F.count_if(_is("apply")).alias("applies"),
         F.count_if(_is("apply", "applied")).alias("applied"),
         F.max(F.when(_is("apply") & ~kept, offset)).alias("applied_cut"),
-        F.max(F.when(told & (F.col("outcome") == "committed"), F.col("prepare_offset"))).alias("told_committed"),
+        F.min(F.when(told, F.col("prepare_offset"))).alias("told_committed_first"),
+        F.max(F.when(told, F.col("prepare_offset"))).alias("told_committed"),
         F.max(F.when(_is("told") & (F.col("outcome") == "rolled back"), F.col("at_ms"))).alias("told_rolled_back"),
     ]
 
@@ -195,7 +196,15 @@ def _owner() -> Column:
 
 def _whole() -> list[Column]:
     """Of all brokers' parts."""
-    lowest: tuple[str, ...] = ("prepare_first", "csn_first", "owner_first", "commit", "commit_stable", "first")
+    lowest: tuple[str, ...] = (
+        "prepare_first",
+        "csn_first",
+        "owner_first",
+        "commit",
+        "commit_stable",
+        "first",
+        "told_committed_first",
+    )
     highest: tuple[str, ...] = (
         "prepare",
         "csn",

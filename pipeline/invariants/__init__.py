@@ -54,6 +54,7 @@ OF_TRANSACTIONS: Final[tuple[Rule, ...]] = (
     outcomes.told_committed,
     outcomes.told_rolled_back,
     outcomes.told_both,
+    outcomes.told_unprepared,
 )
 OF_COMMITS: Final[tuple[Rule, ...]] = (order.commit_order,)
 OF_MESSAGES: Final[tuple[Rule, ...]] = (
@@ -67,12 +68,15 @@ OF_ARRIVALS: Final[tuple[Rule, ...]] = (order.queue_order,)
 OF_STATEMENTS: Final[tuple[Rule, ...]] = (durable.lost, durable.stale, durable.undone, durable.not_durable)
 OF_EPOCHS: Final[tuple[Rule, ...]] = (durable.two_primaries,)
 OF_FACTS: Final[tuple[Rule, ...]] = (ready.ready_too_early, ready.ready_and_blocked)
-ABSENCES: Final = frozenset({"partial", "absent", "unapplied", "branch_lost", "not_durable"})
+ABSENCES: Final = frozenset({"partial", "absent", "unapplied", "branch_lost", "not_durable", "told_unprepared"})
 """Kinds that say what is *not* in a feed. They are violations only if nothing is missing in the feed."""
 
 
 def is_suspect_transaction() -> Column:
-    """Whether some rule of `OF_TRANSACTIONS` has something to say of a row: of few, so that each rule need not read all."""
+    """Whether some rule of `OF_TRANSACTIONS` has something to say of a row.
+
+    That is so of few, so each rule need not read all.
+    """
     conditions: list[Column] = [
         atomic.is_partial(),
         atomic.is_absent(),
@@ -87,6 +91,7 @@ def is_suspect_transaction() -> Column:
         outcomes.is_told_committed(),
         outcomes.is_told_rolled_back(),
         outcomes.is_told_both(),
+        outcomes.is_told_unprepared(),
     ]
     return _any(conditions)
 

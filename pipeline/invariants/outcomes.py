@@ -23,6 +23,14 @@ def is_told_both() -> Column:
     return F.col("told_committed").isNotNull() & F.col("told_rolled_back").isNotNull()
 
 
+def is_told_unprepared() -> Column:
+    """See `told_unprepared`."""
+    stands = F.coalesce("prepare", "prepare_cut", F.lit(0))
+    elsewhere = (F.col("told_committed") != stands) | (F.col("told_committed_first") != stands)
+    nowhere = F.col("told_committed").isNotNull() & (stands == 0)
+    return F.col("first").isNotNull() & (nowhere | elsewhere)
+
+
 def told_committed(transactions: DataFrame) -> DataFrame:
     """A transaction whose client was told that it is committed is not rolled back."""
     found = transactions.filter(is_told_committed())
@@ -46,3 +54,20 @@ def told_both(transactions: DataFrame) -> DataFrame:
     found = transactions.filter(is_told_both())
     text = F.format_string("clients of %s were told both that it is committed and that it is rolled back", F.col("tx"))
     return violations(found, "G8", "told_both", text)
+
+
+def told_unprepared(transactions: DataFrame) -> DataFrame:
+    """A transaction whose client was told that it is committed, and which has records, has its PREPARE where the answer says.
+
+    A commit of nothing has no record, and its answer names offset 0. A PREPARE that was cut is judged by `durable`.
+    """
+    found = transactions.filter(is_told_unprepared())
+    text = F.format_string(
+        "the client of %s was told that it is committed, with its PREPARE at offset %d; %s",
+        F.col("tx"),
+        "told_committed_first",
+        F.when(F.col("prepare").isNull(), F.lit("no broker's log has a PREPARE of it there")).otherwise(
+            F.format_string("its PREPARE stands at offset %d", "prepare")
+        ),
+    )
+    return violations(found, "G8", "told_unprepared", text, offset=F.coalesce("prepare", "first"))

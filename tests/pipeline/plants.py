@@ -227,12 +227,12 @@ def _told_at_the_end(rows: DataFrame, size: Size, at_ms: int) -> DataFrame:
     return changed(rows, last, prepare_offset=epoch_two_at(size) + 3, at_ms=at_ms)
 
 
-@plant("G4", "lost")
+@plant("G4", "lost", "told_unprepared")
 def lost(rows: DataFrame, size: Size) -> DataFrame:
     return _told_at_the_end(rows, size, AT_MS + size.half - 1)
 
 
-@plant("G6", "stale")
+@plant("G6", "stale", "told_unprepared")
 def stale(rows: DataFrame, size: Size) -> DataFrame:
     return _told_at_the_end(rows, size, AT_MS + size.half + 50)
 
@@ -325,6 +325,30 @@ def told_both(rows: DataFrame, size: Size) -> DataFrame:
 @plant("G8", "told_committed", "seen_void", "doubled")
 def told_committed(rows: DataFrame, size: Size) -> DataFrame:
     return seen_void(rows, size)
+
+
+def _without_prepare(rows: DataFrame, size: Size) -> DataFrame:
+    """It is opened and gets messages, and is never closed. Its client was told all the same that it is committed."""
+    for step in ("close", "prepare", "assign", "deliver"):
+        rows = hidden(rows, at(size, step))
+    rows = hidden(hidden(rows, of_next(size, "applied_tx")), of_next(size, "dequeue"))
+    return changed(rows, at(size, "told"), prepare_offset=0, csn=0)
+
+
+@plant("G8", "told_committed", "told_unprepared")
+def told_committed_of_nothing(rows: DataFrame, size: Size) -> DataFrame:
+    rows = _without_prepare(rows, size)
+    return changed(rows, at(size, "commit"), event="rollback", csn=F.lit(None), primary_ms=AT_MS)
+
+
+@plant("G8", "told_unprepared")
+def told_unprepared(rows: DataFrame, size: Size) -> DataFrame:
+    return hidden(_without_prepare(rows, size), at(size, "commit"))
+
+
+@plant("G8", "told_unprepared")
+def told_another_place(rows: DataFrame, size: Size) -> DataFrame:
+    return changed(rows, at(size, "told"), prepare_offset=prepare_of(planted(size), size) - 1)
 
 
 # -- G9 -----------------------------------------------------------------------------------------------------------------
