@@ -22,6 +22,7 @@ from understudy.pipeline import invariants
 from understudy.pipeline.chosen_log import ChosenLog
 from understudy.pipeline.feed_look import is_whole, primaries, sets_in_force, told_again
 from understudy.pipeline.feed_tables import Overview, brokers, numbers, positions
+from understudy.pipeline.invariants.atomic import with_ended
 from understudy.pipeline.invariants.durable import suspect
 from understudy.pipeline.literal_table import values_table
 from understudy.pipeline.message_table import messages, records_of_messages, references, with_names
@@ -113,6 +114,8 @@ class Tables:
         if transactions:
             suspects = self.transactions.filter("suspect")
             found += [rule(suspects) for rule in invariants.OF_TRANSACTIONS]
+            brought = with_ended(suspects, self.known)
+            found += [rule(brought) for rule in invariants.OF_BROUGHT]
         if messages:
             named = with_names(self.messages, self.known, self.references)
             found += [rule(named) for rule in invariants.OF_MESSAGES]

@@ -92,14 +92,18 @@ def client_transactions(lines: DataFrame) -> DataFrame:
 
 
 def matched(clients: DataFrame, transactions: DataFrame) -> DataFrame:
-    """``clients`` with what the group's log has of each: ``log_tx``, ``committed``, ``rolled_back``, ``came``, ``left``."""
+    """``clients`` with what the group's log has of each: ``log_tx``, ``committed``, ``rolled_back``, ``came``, ``left``.
+
+    ``came``: messages that come and get an id. Transient messages are in no journal: if there were some, only ids are known.
+    """
+    come = F.when(F.col("transient") > 0, F.col("given")).otherwise(F.least("came", "given"))
     of_log = transactions.select(
         "founding",
         F.col("tx").alias("log_tx"),
         F.col("name").alias("log_name"),
         "committed",
         "rolled_back",
-        "came",
+        come.alias("came"),
         "left",
     )
     by_name = of_log.filter("log_name <> ''").withColumn("name", F.col("log_name"))

@@ -39,12 +39,13 @@ OTHERS: Final = (
     "told",
 )
 _KEY: Final = ("founding", "tx", "broker", "life")
-_EFFECT: Final = ("founding", "tx", "broker", "life", "event", "offset", "queue_id", "id", "place", "count")
+_EFFECT: Final = ("founding", "tx", "broker", "life", "event", "offset", "queue_id", "id", "place", "count", "size")
 _USED: Final = (
     *_EFFECT,
     "epoch",
     "kept",
     "persistent",
+    "events",
     "durable_events",
     "durable_digest",
     "csn",
@@ -152,7 +153,7 @@ def _part() -> list[Column]:
     return [
         F.min(F.when(_is("open", "enqueue", "dequeue"), offset)).alias("first"),
         F.count_if(came).alias("came"),
-        F.coalesce(F.bit_xor(F.when(came, F.xxhash64("offset", "queue_id", "place"))), zero).alias("came_fold"),
+        F.coalesce(F.bit_xor(F.when(came, F.xxhash64("offset", "queue_id", "place", "size"))), zero).alias("came_fold"),
         F.coalesce(F.sum(F.when(_is("dequeue"), F.col("count"))), zero).alias("left"),
         F.coalesce(F.bit_xor(F.when(_is("dequeue"), F.xxhash64("offset", "queue_id", "id", "count"))), zero).alias(
             "left_fold"
@@ -162,6 +163,7 @@ def _part() -> list[Column]:
             F.bit_xor(F.when(_is("assign") & kept, F.xxhash64("offset", "queue_id", "id", "count"))), zero
         ).alias("given_fold"),
         F.max(F.when(_is("close") & kept, _digest())).alias("digest"),
+        F.max(F.when(_is("close") & kept, F.col("events") - F.col("durable_events"))).alias("transient"),
         F.min(F.when(prepare, offset)).alias("prepare_first"),
         F.max(F.when(prepare, offset)).alias("prepare"),
         F.min(F.when(prepare, F.col("csn"))).alias("csn_first"),
@@ -231,8 +233,7 @@ def _whole() -> list[Column]:
     fields += ("branch", "applies", "applied", "applied_cut")
     return [
         F.collect_list(F.struct(*fields)).alias("parts"),
-        F.max(F.greatest("came", "given")).alias("came"),
-        F.max("left").alias("left"),
+        *(F.max(name).alias(name) for name in ("came", "given", "left", "transient")),
         *(F.min(name).alias(name) for name in lowest),
         *(F.max(name).alias(name) for name in highest),
     ]

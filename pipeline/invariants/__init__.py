@@ -5,6 +5,7 @@ the whole feed:
 
 ======================  ==================================================================================
 ``OF_TRANSACTIONS``     `tx_table.transactions`: what every broker's feed has of each transaction
+``OF_BROUGHT``          `atomic.with_ended`: of the same table, what gives other numbers of ids than it brings
 ``OF_COMMITS``          the same table, in the order of the log
 ``OF_MESSAGES``         `message_table.messages`: what came of each message, and who was given it
 ``OF_ARRIVALS``         `statements.arrivals`: ids that come to queues, in the order of the log
@@ -56,6 +57,7 @@ OF_TRANSACTIONS: Final[tuple[Rule, ...]] = (
     outcomes.told_both,
     outcomes.told_unprepared,
 )
+OF_BROUGHT: Final[tuple[Rule, ...]] = (atomic.uneven,)
 OF_COMMITS: Final[tuple[Rule, ...]] = (order.commit_order,)
 OF_MESSAGES: Final[tuple[Rule, ...]] = (
     isolated.seen_early,
@@ -68,17 +70,20 @@ OF_ARRIVALS: Final[tuple[Rule, ...]] = (order.queue_order,)
 OF_STATEMENTS: Final[tuple[Rule, ...]] = (durable.lost, durable.stale, durable.undone, durable.not_durable)
 OF_EPOCHS: Final[tuple[Rule, ...]] = (durable.two_primaries,)
 OF_FACTS: Final[tuple[Rule, ...]] = (ready.ready_too_early, ready.ready_and_blocked)
-ABSENCES: Final = frozenset({"partial", "absent", "unapplied", "branch_lost", "not_durable", "told_unprepared"})
+ABSENCES: Final = frozenset(
+    {"partial", "absent", "unapplied", "branch_lost", "not_durable", "told_unprepared", "uneven"}
+)
 """Kinds that say what is *not* in a feed. They are violations only if nothing is missing in the feed."""
 
 
 def is_suspect_transaction() -> Column:
-    """Whether some rule of `OF_TRANSACTIONS` has something to say of a row.
+    """Whether some rule of `OF_TRANSACTIONS` or `OF_BROUGHT` has something to say of a row.
 
     That is so of few, so each rule need not read all.
     """
     conditions: list[Column] = [
         atomic.is_partial(),
+        atomic.is_uneven(),
         atomic.is_absent(),
         atomic.is_unapplied(),
         agreed.is_decided_both_ways(),
@@ -117,6 +122,7 @@ __all__ = [
     "ABSENCES",
     "COLUMNS",
     "OF_ARRIVALS",
+    "OF_BROUGHT",
     "OF_COMMITS",
     "OF_EPOCHS",
     "OF_FACTS",

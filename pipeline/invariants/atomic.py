@@ -116,6 +116,47 @@ def _partial(transactions: DataFrame, field: str, what: str) -> DataFrame:
     return violations(rows, "G1", "partial", text, broker=F.col("of.broker"), offset=F.col("prepare"))
 
 
+def is_uneven() -> Column:
+    """See `uneven`. It holds of transactions with a queue that has ended as well."""
+    all_durable = (F.col("transient") == 0) & some_judged(lambda of: of["part"]["first"] > of["began"])
+    return F.col("committed") & ((F.col("given") < F.col("came")) | ((F.col("given") > F.col("came")) & all_durable))
+
+
+def uneven(transactions: DataFrame) -> DataFrame:
+    """A committed transaction gives as many ids as it brings persistent messages; more if it brings transient messages too.
+
+    So a message that is missing in every log alike is missed. PREPARE gives no ids in a queue that has ended before: of a
+    transaction with such a queue (column ``ended``, `with_ended`) nothing is said.
+    """
+    rows = transactions.filter(is_uneven() & ~F.col("ended"))
+    text = F.format_string(
+        "transaction %s brings %d persistent messages, and its PREPARE gives %d ids", F.col("tx"), "came", "given"
+    )
+    return violations(rows, "G1", "uneven", text, offset=F.col("prepare"))
+
+
+def with_ended(transactions: DataFrame, known: DataFrame) -> DataFrame:
+    """The transactions that are `uneven`, with ``ended``: a queue of its messages has ended, or may have, before its PREPARE.
+
+    A queue ends when it is deleted. One that is not durable ends without a record, when the whole group has restarted.
+
+    Args:
+        transactions: the table.
+        known: events, `tx_table.placed`.
+    """
+    found = transactions.filter(is_uneven())
+    of_queue = F.col("what") == "queue"
+    deleted = (F.col("event") == "delete") & of_queue
+    passing = (F.col("event") == "declare") & of_queue & ~F.col("durable")
+    since = F.when(deleted, F.col("offset")).otherwise(F.lit(0)).alias("since")
+    ends = known.filter(deleted | passing).select("founding", "queue_id", since)
+    brings = known.filter((F.col("event") == "enqueue") & (F.col("tx") != "")).select("founding", "tx", "queue_id")
+    touched = brings.distinct().join(found.select("founding", "tx", "prepare"), ["founding", "tx"])
+    touched = touched.join(ends, ["founding", "queue_id"]).filter(F.col("since") < F.col("prepare"))
+    marked = touched.select("founding", "tx").distinct().withColumn("ended", F.lit(True))
+    return found.join(marked, ["founding", "tx"], "left").withColumn("ended", F.coalesce("ended", F.lit(False)))
+
+
 def is_absent() -> Column:
     """See `absent`."""
     return F.col("committed") & some_judged(lambda of: of["part"]["prepare"].isNull())

@@ -27,6 +27,7 @@ from tests.pipeline.made_feed import (
     epoch_two_at,
     first_id,
     prepare_of,
+    queue_of,
     tx_of,
 )
 
@@ -150,6 +151,27 @@ def partial_dequeue(rows: DataFrame, size: Size) -> DataFrame:
 @plant("G1", "partial")
 def other_ids(rows: DataFrame, size: Size) -> DataFrame:
     return changed(rows, at(size, "assign", "b3"), id=F.col("id") + 1)
+
+
+@plant("G1", "partial")
+def other_size(rows: DataFrame, size: Size) -> DataFrame:
+    one = at(size, "enqueue", "b2") & (F.col("offset") == base(planted(size), size) + 1)
+    return changed(rows, one, size=255)
+
+
+@plant("G1", "uneven")
+def lost_alike(rows: DataFrame, size: Size) -> DataFrame:
+    """A message of the transaction is in no log, and PREPARE gives it an id all the same."""
+    return hidden(rows, at(size, "enqueue") & (F.col("offset") == base(planted(size), size) + 2))
+
+
+@plant("G1", "uneven")
+def without_an_id(rows: DataFrame, size: Size) -> DataFrame:
+    """The last message of the second queue gets no id on any broker. So nobody is given it, and nobody takes it."""
+    last = F.col("queue") == F.concat(F.lit("q"), queue_of(F.lit(planted(size)), 1).cast("string"))
+    rows = changed(rows, at(size, "assign") & last, count=HALF - 1)
+    gone = last & (F.col("id") == first_id(planted(size), size) + HALF - 1)
+    return hidden(rows, gone & (at(size, "deliver") | of_next(size, "dequeue")))
 
 
 @plant("G1", "absent")

@@ -14,21 +14,40 @@ from understudy.pipeline.errors import ClientLogError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TRANSACTIONS = "founding string, tx string, name string, committed boolean, rolled_back boolean, came long, left long"
+TRANSACTIONS = (
+    "founding string, tx string, name string, committed boolean, rolled_back boolean, transient long, came long, given long,"
+    " left long"
+)
 FOUND = {
     ("G4", "client_committed", "gone"),
     ("G8", "client_rolled_back", "undone"),
     ("G8", "client_unresolved", "open"),
     ("G1", "client_partial", "torn"),
     ("G1", "client_partial", "untaken"),
+    ("G1", "client_partial", "without an id"),
+    ("G1", "client_partial", "not there"),
 }
+
+
+NAMES = (
+    "whole",
+    "gone",
+    "undone",
+    "open",
+    "torn",
+    "untaken",
+    "deleted",
+    "without an id",
+    "not there",
+    "passing",
+)
 
 
 def log_of(folder: Path) -> None:
     """Transactions of one client, each named for what comes of it."""
     folder.mkdir()
     with ClientLog(folder / "c.jsonl", "c", clock=lambda: 0.0) as log:
-        for name in ("whole", "gone", "undone", "open", "torn", "untaken", "deleted"):
+        for name in NAMES:
             log.began(name)
             log.sent([Message(f"{name}/{each}", "passing" if name == "deleted" else "q") for each in range(2)], name)
             log.acknowledged([Message(f"taken by {name}", "q")], name)
@@ -42,10 +61,19 @@ def log_of(folder: Path) -> None:
 
 
 def table(spark: SparkSession) -> DataFrame:
-    effects = {"whole": (2, 1), "undone": (2, 1), "open": (2, 1), "torn": (1, 1), "untaken": (2, 0), "deleted": (0, 1)}
+    effects = {
+        "whole": (0, 2, 2, 1),
+        "undone": (0, 2, 2, 1),
+        "open": (0, 2, 2, 1),
+        "torn": (0, 1, 1, 1),
+        "untaken": (0, 2, 2, 0),
+        "deleted": (0, 0, 0, 1),
+        "without an id": (0, 2, 1, 1),
+        "not there": (0, 1, 2, 1),
+        "passing": (1, 1, 2, 1),
+    }
     rows = [
-        ("f", f"f/1.{number}", name, True, False, came, left)
-        for number, (name, (came, left)) in enumerate(effects.items())
+        ("f", f"f/1.{number}", name, True, False, *numbers) for number, (name, numbers) in enumerate(effects.items())
     ]
     return spark.createDataFrame(rows, TRANSACTIONS)
 
@@ -62,7 +90,7 @@ def test_each_rule_finds_its_case(spark: SparkSession, tmp_path: Path) -> None:
         (row["promise"], row["kind"], name)
         for rule in client_logs.OF_CLIENTS
         for row in rule(rows).collect()
-        for name in ("whole", "gone", "undone", "open", "torn", "untaken", "deleted")
+        for name in NAMES
         if f" {name}" in row["text"]
     }
     assert found == FOUND

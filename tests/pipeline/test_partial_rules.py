@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
+
 from understudy.pipeline.invariants import atomic
 
 if TYPE_CHECKING:
@@ -49,3 +51,26 @@ def test_a_joiner_holds_as_much_as_the_others_or_more(spark: SparkSession) -> No
     suspects = {each["tx"] for each in table.filter(atomic.is_partial()).collect()}
     assert suspects >= {tx for tx, _ in found}
     assert "clean" not in suspects
+
+
+def test_as_many_ids_are_given_as_messages_come(spark: SparkSession) -> None:
+    """Transient messages get ids and are in no journal; a queue that has ended before PREPARE gets none."""
+    numbers = {
+        "whole": (3, 3, 0),
+        "without an id": (3, 2, 0),
+        "not there": (2, 3, 0),
+        "with a transient": (2, 3, 1),
+        "to a deleted": (3, 2, 0),
+        "deleted later": (3, 2, 0),
+        "to a passing": (3, 2, 0),
+    }
+    rows = [(*row(tx, part(0, 3, 0), part(1, 3, 0)), *each) for tx, each in numbers.items()]
+    table = spark.createDataFrame(rows, f"{TABLE}, came long, given long, transient long")
+    comes = [("enqueue", tx, number, 60, "", True) for number, tx in enumerate(numbers)]
+    ends = [("delete", "", 4, PREPARE - 1, "queue", False), ("delete", "", 5, PREPARE + 1, "queue", False)]
+    ends += [("delete", "", 0, 1, "exchange", False), ("declare", "", 1, 2, "queue", True)]
+    ends += [("declare", "", 6, 2, "queue", False)]
+    events = "event string, tx string, queue_id long, offset long, what string, durable boolean"
+    known = spark.createDataFrame(comes + ends, events).withColumn("founding", F.lit("f"))
+    found = {each["tx"] for each in atomic.uneven(atomic.with_ended(table, known)).collect()}
+    assert found == {"without an id", "not there", "deleted later"}
