@@ -25,7 +25,13 @@ class StatusChanged:
 
 @attrs.frozen(kw_only=True)
 class SetChanged:
-    """The primary has learnt that the stored in-sync set is another one. ``reason``: why a broker was removed, if one was."""
+    """The primary begins to lead with this in-sync set, or has learnt that the stored one is another.
+
+    Attributes:
+        joined: those that were not in it before.
+        left: those that were.
+        reason: why a broker was removed, if one was.
+    """
 
     name: ClassVar = "in-sync set"
     epoch: int

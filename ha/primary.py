@@ -143,6 +143,9 @@ class Primary:
         self.epoch_offset = broker.lead(self.epoch, self._config.broker, transients_lost)
         for tx in standing_noes:
             transactions.roll_back_closed(tx, "refused by the broker that was promoted")
+        self._host.happened(
+            SetChanged(epoch=self.epoch, in_sync=self.in_sync.members, joined=(), left=(), reason="it begins to lead")
+        )
         self._check_work()
         broker.refusal = ""
 

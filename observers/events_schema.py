@@ -498,7 +498,7 @@ class Status(Event):
 
 
 class InSync(Event):
-    """The primary has learnt that the stored in-sync set is another one.
+    """The primary begins to lead with this in-sync set, or has learnt that the stored one is another.
 
     Attributes:
         members: broker ids, sorted, with commas.

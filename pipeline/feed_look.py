@@ -274,7 +274,7 @@ class SetInForce:
 
 
 def sets_in_force(tallies: Iterable[Tally], chosen: ChosenLog, ended_ms: Mapping[str, int]) -> list[SetInForce]:
-    """In-sync sets that primaries have told, if of some member is known what it holds."""
+    """In-sync sets that primaries have told, and what their members are known to hold."""
     ends: dict[tuple[str, str], int] = {}
     for reach in chosen.reaches:
         key = reach.founding, reach.broker
@@ -288,11 +288,9 @@ def sets_in_force(tallies: Iterable[Tally], chosen: ChosenLog, ended_ms: Mapping
         some.sort(key=lambda each: each.first or 0)
         for each, after in zip(some, [*(one.first or 0 for one in some[1:]), _NEVER], strict=True):
             members, founding = each.said.partition(" ")[2], each.founding or ""
+            # Of a member whose log is not in the feed nothing is known to be held.
             held = [
-                (ends[founding, member], member, ended_ms.get(member, 0))
-                for member in members.split(",")
-                if (founding, member) in ends
+                (ends.get((founding, member), 0), member, ended_ms.get(member, 0)) for member in members.split(",")
             ]
-            if held:
-                found.append(SetInForce(founding, broker, incarnation, each.first or 0, after, members, min(held)))
+            found.append(SetInForce(founding, broker, incarnation, each.first or 0, after, members, min(held)))
     return found

@@ -81,6 +81,7 @@ def test_a_set_is_in_force_until_the_next_one_and_as_good_as_its_shortest_member
     ] == [
         (2, False, "b1,b2", (70, "b2", 5)),
         (9, True, "b1", (90, "b1", 0)),
+        (1, True, "b9", (0, "b9", 0)),  # its log is not in the feed: it proves nothing
     ]
     assert named(rows) == {"b1", "b2", "b9"}
 
