@@ -78,11 +78,16 @@ class FeedPace:
             self._pause_s, self._hurries, self.round_events = 0.0, False, ROUND_EVENTS
             return IDLE_S
         self._hurries = behind_s > (CAUGHT_UP_S if self._hurries else BEHIND_S)
-        if wanted and not self._hurries:
+        if self._hurries:
+            self._pause_s = 0.0
+        elif wanted:
             self._pause_s = min(LONG_S, 2 * self._pause_s or SHORT_S)
+        elif self._pause_s > SHORT_S:
+            self._pause_s /= 2  # slowly: one round that did not have to wait says little
         else:
             self._pause_s = 0.0 if taken >= self.round_events else SHORT_S
-        self.round_events = SMALL_ROUND_EVENTS if wanted and not self._hurries else ROUND_EVENTS
+        careful = not self._hurries and (wanted or self._pause_s > SHORT_S)
+        self.round_events = SMALL_ROUND_EVENTS if careful else ROUND_EVENTS
         return self._pause_s
 
 
