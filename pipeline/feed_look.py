@@ -289,8 +289,6 @@ def sets_in_force(tallies: Iterable[Tally], chosen: ChosenLog, ended_ms: Mapping
         for each, after in zip(some, [*(one.first or 0 for one in some[1:]), _NEVER], strict=True):
             members, founding = each.said.partition(" ")[2], each.founding or ""
             # Of a member whose log is not in the feed nothing is known to be held.
-            held = [
-                (ends.get((founding, member), 0), member, ended_ms.get(member, 0)) for member in members.split(",")
-            ]
+            held = [(ends.get((founding, member), 0), member, ended_ms.get(member, 0)) for member in members.split(",")]
             found.append(SetInForce(founding, broker, incarnation, each.first or 0, after, members, min(held)))
     return found
