@@ -90,6 +90,8 @@ def test_a_full_disk_of_kafka_delays_feed_and_outlet_and_nothing_else(tmp_path: 
             with running_broker(tmp_path, PLUGINS.format(hosts=kafka.hosts)) as broker:
                 commit(broker.port, "before")
                 wait_until("it is sent", lambda: shown(broker, "understudy_outlet_records_total") == 5, LIMIT_S)
+                # A feed that finds no Kafka at its start ends, and is started again.
+                wait_until("the feed sends", lambda: _lines(in_topic(kafka.hosts, "events")) > 0, LIMIT_S)
                 ballast = fill(disk.path)
                 names = ["before", *(f"full-{n + 1}" for n in range(commits_until_kafka_ends(broker, kafka, 40)))]
                 commit(broker.port, "after")
