@@ -157,7 +157,7 @@ class Participant:
         """``tx``, to which this participant has agreed, is rolled back."""
 
     def unlog(self, tx: TxView, errors: Sequence[str]) -> None:
-        """The COMMIT of ``tx`` is stable: nobody asks again what became of it. Nothing waits for this, nothing is synced for it.
+        """The COMMIT of ``tx`` is stable: recovery need not ask for it again. No client waits for this call, and no sync follows.
 
         Args:
             tx: as `prepare` was shown it.

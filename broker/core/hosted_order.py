@@ -231,7 +231,7 @@ class HostedOrder(CommitOrder):
         self._force(overdue)
 
     def _force(self, batch: list[CommitRequest]) -> None:
-        """Order ``batch`` without the coordinator. What waits for something that nobody has committed is rolled back.
+        """Order ``batch`` without the coordinator. A request falls if the transaction that it waits for has not asked.
 
         A branch that must commit goes first, and what waits for that branch behind it. The longest chain of waits bounds the
         rounds: each round ends the wait of all first links.
