@@ -47,6 +47,7 @@ from understudy.ha.lost_records import own_loss
 from understudy.ha.status import BrokerStatus, explained, since_text
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.disk_claim import DiskClaim
+from understudy.testing.coordinator_kit.kit_client import AnyUser
 from understudy.testing.disk import MemoryStorage, PowerCutError
 
 if TYPE_CHECKING:
@@ -658,25 +659,3 @@ class SimFabric:
 
     def dial(self, broker: str, address: str) -> None:
         self._node.network.dial(self._node, self._node.store.nodes[broker])
-
-
-class AnyUser:
-    """Users of the simulation: everybody, everywhere."""
-
-    name = "guest"
-
-    def check(
-        self,
-        name: str,
-        password: str,
-        peer_is_loopback: bool,
-        answer: Callable[[Any], None],
-        wanted: Callable[[], bool],
-    ) -> None:
-        answer(self)
-
-    def require_vhost(self, vhost: str) -> None:
-        pass
-
-    def require(self, vhost: str, action: str, kind: str, resource: str) -> None:
-        pass

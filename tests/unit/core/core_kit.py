@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from understudy.broker.amqp.constants import PROTOCOL_HEADER
@@ -23,32 +22,11 @@ from understudy.broker.core.connection import Connection
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.log.journal_gate import JournalPort
+from understudy.testing.coordinator_kit.kit_client import AnyUser
 
 FRAME_MAX = 131072
 PERSISTENT = encode_properties(delivery_mode=2)
 CAPABILITIES = {"capabilities": {"connection.blocked": True, "consumer_cancel_notify": True, "basic.nack": True}}
-
-
-class AnyUser:
-    """Users of these tests: everybody, everywhere."""
-
-    name = "guest"
-
-    def check(
-        self,
-        name: str,
-        password: str,
-        peer_is_loopback: bool,
-        answer: Callable[[Any], None],
-        wanted: Callable[[], bool],
-    ) -> None:
-        answer(self)
-
-    def require_vhost(self, vhost: str) -> None:
-        pass
-
-    def require(self, vhost: str, action: str, kind: str, resource: str) -> None:
-        pass
 
 
 class HeldJournal:

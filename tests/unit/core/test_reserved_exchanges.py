@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core.core_kit import FRAME_MAX, AnyUser, Client, Core
+from tests.unit.core.core_kit import FRAME_MAX, Client, Core
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import (
     BASIC_ACK,
@@ -23,6 +23,7 @@ from understudy.broker.commands import CommandRequest
 from understudy.broker.core.admin import CommandTakenError
 from understudy.broker.core.requests import MAX_REQUEST_BYTES
 from understudy.broker.errors import AccessRefusedError
+from understudy.testing.coordinator_kit.kit_client import AnyUser
 
 XID = {"format_id": 0, "global_id": "order%2017", "branch_id": "b1"}
 EXCHANGES = ("understudy.tx", "understudy.dtx", "understudy.admin")

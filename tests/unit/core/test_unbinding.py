@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.core_kit import AnyUser, Client, Core
+from tests.unit.core.core_kit import Client, Core
 from understudy.broker.amqp.methods import (
     CHANNEL_CLOSE,
     EXCHANGE_BIND,
@@ -15,6 +15,7 @@ from understudy.broker.amqp.methods import (
     encode_method,
 )
 from understudy.broker.errors import AccessRefusedError
+from understudy.testing.coordinator_kit.kit_client import AnyUser
 
 UNBIND = {
     "no such binding": encode_method(1, QUEUE_UNBIND, "q", "amq.topic", "k", {}),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.unit.core.core_kit import AnyUser, Core
+from tests.unit.core.core_kit import Core
 from understudy.broker.amqp.methods import QUEUE_DECLARE
 from understudy.broker.config import parse
 from understudy.broker.log.storage import RESERVE_NAME, ReserveState, StorageFullError
@@ -17,6 +17,7 @@ from understudy.broker.server import node_driver
 from understudy.broker.server.file_storage import DiskFile, FileStorage
 from understudy.broker.server.node_driver import NodeDriver
 from understudy.broker.server.plugins import Plugins
+from understudy.testing.coordinator_kit.kit_client import AnyUser
 
 pytestmark = pytest.mark.asyncio
 
