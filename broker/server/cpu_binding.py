@@ -1,8 +1,10 @@
 """CpuBinding: keeps the broker processes of one host on the CPUs that a plan gives them, anew when another broker leads.
 
-The supervisor tells what it hears: a process was started, a broker said what it is, a process ended. The plan says which CPUs each
-broker gets, by who leads. To bind a process is a system call a thread, some microseconds in all, and no broker waits for it.
+The supervisor tells what it hears: a process was started, a broker said what it is, a process ended, time has passed. The plan says
+which CPUs each broker gets, by who leads and whether the leader's CPU is full. To bind a process is a system call a thread, some
+microseconds in all, and no broker waits for it.
 
+- The leader's CPU is full if it was idle for less than `FULL_RATIO` of the time, until it is so for more than `ROOM_RATIO`.
 - The leader is the newest broker that said so: of two, the one with the higher epoch; of one epoch, the later.
 - While no broker leads, as after the leader's process has ended, the plan decides for that case: the next leader is not known.
 - A process that ends meanwhile, or a CPU that is taken away, is no error: the process runs where it may.
@@ -16,9 +18,14 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-CpuPlan = Callable[[str | None], Mapping[str, Collection[int]]]
-"""From the broker that leads, or None, to the CPUs of each broker. A broker that it leaves out is never bound."""
+CpuPlan = Callable[[str | None, bool], Mapping[str, Collection[int]]]
+"""From the broker that leads, or None, and whether its CPU is full, to the CPUs of each broker. Others are never bound."""
 
+FULL_RATIO: Final = 0.05
+ROOM_RATIO: Final = 0.3
+"""Between the two, since a backup that leaves the CPU of its primary takes up to 0.25 of its work with it."""
+
+_CPU_TIMES: Final = Path("/proc/stat")
 _PASSES: Final = 3
 """A thread inherits the CPUs of the one that starts it. So one that began while others were bound is seen in the next pass."""
 
@@ -46,24 +53,45 @@ def bind_process(pid: int, cpus: Collection[int]) -> None:
             bound |= threads
 
 
+def idle_seconds() -> dict[int, float]:
+    """How long each CPU had nothing to run since the machine began, the wait for a disk included; {} if nobody tells."""
+    try:
+        rows = [line.split() for line in _CPU_TIMES.read_text(encoding="ascii").splitlines()]
+    except OSError:
+        return {}
+    ticks = os.sysconf("SC_CLK_TCK")
+    return {int(row[0][3:]): (int(row[4]) + int(row[5])) / ticks for row in rows if row and row[0][3:].isdigit()}
+
+
 class CpuBinding:
-    """Follows who leads.
+    """Follows who leads, and how much its CPU has to do.
 
     Args:
         plan: see :data:`CpuPlan`.
         bind: called with a process id and its CPUs.
+        idle: see :func:`idle_seconds`.
 
     Attributes:
         leader: the broker that leads, as far as was told.
+        full: whether the leader's CPU is.
     """
 
-    def __init__(self, plan: CpuPlan, bind: Callable[[int, Collection[int]], None] = bind_process) -> None:
+    def __init__(
+        self,
+        plan: CpuPlan,
+        bind: Callable[[int, Collection[int]], None] = bind_process,
+        idle: Callable[[], Mapping[int, float]] = idle_seconds,
+    ) -> None:
         self._plan = plan
         self._bind = bind
+        self._idle = idle
         self._pids: dict[str, int] = {}
         self._bound: dict[str, Collection[int]] = {}
         self._epoch = 0
+        self._looked_s = 0.0
+        self._idle_before: Mapping[int, float] = {}
         self.leader: str | None = None
+        self.full = False
 
     def started(self, broker: str, pid: int) -> None:
         """A broker has a new process. It has one thread yet."""
@@ -82,16 +110,37 @@ class CpuBinding:
             self._resigned(broker)
         elif (epoch := change.get("epoch", 0)) >= self._epoch:
             self._epoch = epoch
+            self.full = self.full and broker == self.leader
             self.leader = broker
+            self._follow()
+
+    def look(self, now_s: float) -> None:
+        """Time has passed: see how long the leader's CPUs were idle since the last look.
+
+        Args:
+            now_s: of a clock that only grows.
+        """
+        there = self._idle()
+        passed_s = now_s - self._looked_s
+        before, self._idle_before, self._looked_s = self._idle_before, there, now_s
+        if self.leader is None or passed_s <= 0:
+            return
+        idle = [there[cpu] - before[cpu] for cpu in self._bound.get(self.leader, ()) if cpu in there and cpu in before]
+        if not idle:
+            return
+        full = sum(idle) / len(idle) / passed_s < (ROOM_RATIO if self.full else FULL_RATIO)
+        if full != self.full:
+            self.full = full
             self._follow()
 
     def _resigned(self, broker: str) -> None:
         if broker == self.leader:
             self.leader = None
+            self.full = False
             self._follow()
 
     def _follow(self) -> None:
-        for broker, cpus in self._plan(self.leader).items():
+        for broker, cpus in self._plan(self.leader, self.full).items():
             pid = self._pids.get(broker)
             if pid is not None and self._bound.get(broker) != cpus:
                 self._bound[broker] = cpus

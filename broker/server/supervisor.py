@@ -32,6 +32,8 @@ LONGEST_PAUSE_S: Final = 5.0
 KILL_AFTER_S: Final = 15.0
 HEARS_WITHIN_S: Final = 3.0
 """A leader that has not said by then that it stops hangs, and the others are not kept waiting for it."""
+LOOK_S: Final = 1.0
+"""So often the load of the CPUs is looked at, where that decides who runs on which."""
 LAST_GRACE_S: Final = 3.0
 """Whoever leads, all have been asked so long before they are killed."""
 LOG_TAIL_BYTES: Final = 2000
@@ -112,11 +114,18 @@ class Supervisor:
             loop.add_signal_handler(number, self._signalled)
         async with asyncio.TaskGroup() as group:
             stopper = group.create_task(self._stop_when_asked())
+            looker = group.create_task(self._look_at_cpus())
             async with asyncio.TaskGroup() as keepers:
                 for broker in self._brokers:
                     keepers.create_task(self._keep(broker))
             stopper.cancel()
+            looker.cancel()
         return ExitCode.OK if self._signals else self._exit_code
+
+    async def _look_at_cpus(self) -> None:
+        while self._cpus is not None:
+            self._cpus.look(time.monotonic())
+            await asyncio.sleep(LOOK_S)
 
     # -- running --------------------------------------------------------------------------------------------------
 

@@ -9,11 +9,13 @@ from understudy.ha.cpu_plan import NoCpusError, cpu_plan, cpus_beside
 THREE = ("b1", "b2", "b3")
 
 
-def shares(brokers: tuple[str, ...], cpus: list[int], leader: str | None, pin: bool | None = None) -> list[set[int]]:
+def shares(
+    brokers: tuple[str, ...], cpus: list[int], leader: str | None, pin: bool | None = None, *, full: bool = True
+) -> list[set[int]]:
     """In order of the brokers."""
     plan = cpu_plan(brokers, cpus, pin)
     assert plan is not None
-    found = plan(leader)
+    found = plan(leader, full)
     assert set(found) == set(brokers)
     return [set(found[broker]) for broker in brokers]
 
@@ -23,6 +25,15 @@ def shares(brokers: tuple[str, ...], cpus: list[int], leader: str | None, pin: b
 )
 def test_the_primary_has_a_cpu_and_the_backups_share_the_other(leader: str, expected: list[set[int]]) -> None:
     assert shares(THREE, [4, 7], leader) == expected
+
+
+@pytest.mark.parametrize(
+    ("leader", "expected"), [("b1", [{4}, {7}, {4}]), ("b2", [{7}, {4}, {4}]), ("b3", [{7}, {4}, {4}])]
+)
+def test_while_its_cpu_has_room_the_primary_shares_it(leader: str, expected: list[set[int]]) -> None:
+    assert shares(THREE, [4, 7], leader, full=False) == expected
+    assert shares(THREE, [4, 7], None, full=False) == [{4, 7}] * 3
+    assert shares(THREE, [2, 4, 5], leader, full=False) == [{2}, {4}, {5}]
 
 
 def test_several_backups_take_the_other_cpus_in_turn() -> None:

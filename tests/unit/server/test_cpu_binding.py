@@ -7,15 +7,24 @@ import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from understudy.broker.server.cpu_binding import CpuBinding, bind_process, usable_cpus
+from understudy.broker.server.cpu_binding import (
+    FULL_RATIO,
+    ROOM_RATIO,
+    CpuBinding,
+    bind_process,
+    idle_seconds,
+    usable_cpus,
+)
 
 BROKERS = ("b1", "b2", "b3")
 PIDS = {"b1": 11, "b2": 12, "b3": 13}
 
 
-def plan(leader: str | None) -> Mapping[str, Collection[int]]:
-    """The leader on CPU 0, the others on CPU 1; while nobody leads, all on both."""
-    return {broker: {0, 1} if leader is None else {0} if broker == leader else {1} for broker in BROKERS}
+def plan(leader: str | None, full: bool) -> Mapping[str, Collection[int]]:
+    """The leader on CPU 0, the others on CPU 1; while CPU 0 has room, b3 is there too. While nobody leads, all on both."""
+    if leader is None:
+        return {broker: {0, 1} for broker in BROKERS}
+    return {broker: {0} if broker == leader or (broker == "b3" and not full) else {1} for broker in BROKERS}
 
 
 class Bound:
@@ -23,7 +32,9 @@ class Bound:
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, Collection[int]]] = []
-        self.binding = CpuBinding(plan, lambda pid, cpus: self.calls.append((pid, cpus)))
+        self.idle = {0: 7.0, 1: 3.0}
+        self.now_s = 100.0
+        self.binding = CpuBinding(plan, lambda pid, cpus: self.calls.append((pid, cpus)), lambda: dict(self.idle))
 
     def new(self) -> list[tuple[int, Collection[int]]]:
         calls, self.calls = self.calls, []
@@ -33,8 +44,17 @@ class Bound:
         for broker, pid in PIDS.items():
             self.binding.started(broker, pid)
         self.binding.told("b1", {"role": "primary", "epoch": 1})
+        self.binding.look(self.now_s)
         self.new()
         return self
+
+    def idled(self, *ratios: float) -> list[tuple[int, Collection[int]]]:
+        """Two seconds pass, in which CPUs 0 and 1 are idle for so much of the time."""
+        self.now_s += 2
+        for cpu, ratio in enumerate(ratios):
+            self.idle[cpu] += 2 * ratio
+        self.binding.look(self.now_s)
+        return self.new()
 
     def primary(self, broker: str, epoch: int) -> list[tuple[int, Collection[int]]]:
         self.binding.told(broker, {"role": "primary", "epoch": epoch})
@@ -48,7 +68,7 @@ def test_brokers_start_anywhere_and_are_bound_when_one_leads() -> None:
     assert bound.new() == [(11, {0, 1}), (12, {0, 1}), (13, {0, 1})]
     bound.binding.told("b2", {"role": "backup", "epoch": 0})
     assert bound.new() == []
-    assert bound.primary("b1", 1) == [(11, {0}), (12, {1}), (13, {1})]
+    assert bound.primary("b1", 1) == [(11, {0}), (12, {1}), (13, {0})]
     assert bound.primary("b1", 1) == [], "said once more"
 
 
@@ -78,6 +98,29 @@ def test_a_primary_steps_down() -> None:
     bound = Bound().started()
     bound.binding.told("b1", {"role": None, "status": "starting", "epoch": 0})
     assert bound.new() == [(11, {0, 1}), (12, {0, 1}), (13, {0, 1})]
+
+
+def test_a_backup_leaves_the_cpu_of_the_primary_when_that_is_full() -> None:
+    bound = Bound().started()
+    assert bound.idled(FULL_RATIO + 0.01, 0.0) == [], "CPU 1 is another matter"
+    assert bound.idled(FULL_RATIO - 0.01, 1.0) == [(13, {1})]
+    assert bound.idled(ROOM_RATIO - 0.01, 0.0) == [], "what is full stays so for a while"
+    assert bound.idled(ROOM_RATIO + 0.01, 0.0) == [(13, {0})]
+    assert bound.idled(0.0, 0.0) == [(13, {1})]
+    assert bound.primary("b2", 2) == [(11, {1}), (12, {0}), (13, {0})], "nothing is known of the load of a new leader"
+
+
+def test_nothing_follows_where_nobody_tells_of_the_cpus() -> None:
+    bound = Bound().started()
+    bound.idle.clear()
+    assert bound.idled() == []
+    bound.idle[0] = 9.0
+    assert bound.idled(0.0) == [], "there is nothing yet to compare it with"
+    assert bound.idled(0.0) == [(13, {1})]
+
+
+def test_each_cpu_that_may_be_used_has_an_idle_time() -> None:
+    assert set(usable_cpus()) <= set(idle_seconds())
 
 
 def test_all_threads_of_a_process_are_bound_and_those_that_come() -> None:
