@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.log.record import FORMAT_VERSION
+
+PAUSE_MS: Final = 1_000
 
 
 @attrs.frozen(kw_only=True)
@@ -17,6 +21,7 @@ class HaConfig:
         founds: this broker may found the group, if store and data are empty.
         min_insync: the group's minimum, used only when it is founded.
         replicate: the level of queues that do not say one.
+        pause_ms: a primary whose process stood still for longer may have been replaced; below the store's patience with it.
         successor_wait_ms: so long the others leave the lead to a successor that the store names and that seems to run.
         newest_record_format: of log records, that this program reads and writes.
     """
@@ -30,6 +35,7 @@ class HaConfig:
     reconnect_min_ms: int = 100
     reconnect_max_ms: int = 2_000
     coordination_retry_ms: int = 1_000
+    pause_ms: int = PAUSE_MS
     successor_wait_ms: int = 3_000
     link_unacknowledged_bytes: int = 64 << 20
     replicate: ReplicationLevel = ReplicationLevel.ALL

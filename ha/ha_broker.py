@@ -93,6 +93,7 @@ class HaBroker:
         self.backup = Backup(config, replicator, coordination, fabric, self, self._next_request)
         self.primary: Primary | None = None
         broker.default_level = config.replicate
+        broker.pauses.after_ms = config.pause_ms
         broker.refusal_name = "NOT_PRIMARY"
         broker.refusal = f"{config.broker} has not found a primary yet"
 

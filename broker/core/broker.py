@@ -26,6 +26,7 @@ from understudy.broker.core.facts import UNTOLD
 from understudy.broker.core.large_permit import LargePermit
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.parted_bodies import PartedBodies
+from understudy.broker.core.pause_watch import PauseWatch
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.core.state import BrokerState
@@ -125,7 +126,7 @@ class Broker:
         self.epoch = 0
         self.name = ""
         self.unstable_bytes = 0
-        self.permit, self.parted_bodies = LargePermit(), PartedBodies(self)
+        self.permit, self.parted_bodies, self.pauses = LargePermit(), PartedBodies(self), PauseWatch(state)
         self.counters = {
             "published": 0,
             "confirmed": 0,
@@ -269,6 +270,7 @@ class Broker:
         Times to live of messages go by neither, but by ``expiry_clock``, which follows ``wall_ms``.
         """
         self.running_ms += min(now_ms - self._ticked_ms, PAUSE_MS)
+        self.pauses.ticked(now_ms)
         self.now_ms = self._ticked_ms = now_ms
         self.wall_ms = wall_ms
         self.expiry_ms = self.expiry_clock.follow(now_ms, wall_ms)
@@ -527,6 +529,8 @@ class Broker:
 
     def _dispatch(self) -> None:
         scheduled = self.state.scheduled
+        if scheduled:
+            self.pauses.look()
         while scheduled:
             batch = scheduled[:]
             scheduled.clear()

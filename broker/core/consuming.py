@@ -210,6 +210,7 @@ class Consuming:
             raise AccessRefusedError(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
         broker = self._broker
         queue.used_ms = broker.running_ms
+        broker.pauses.look()
         entry = broker.take(queue)
         if entry is None:
             self._channel.send(BASIC_GET_EMPTY)

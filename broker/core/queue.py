@@ -227,6 +227,12 @@ class Queue:
             if entry.id < redelivered_below:
                 entry.redelivered = True
 
+    def mark_redelivered(self) -> None:
+        """Whatever stands here now, or has an id here, may have been delivered by another primary (G9)."""
+        self.redelivered_below = self.newest_id + 1
+        for entry in self.entries.values():
+            entry.redelivered = True
+
     # -- handing out ----------------------------------------------------------------------------------------------
 
     @property

@@ -202,6 +202,7 @@ class NodeDriver:
         except Exception as error:  # noqa: BLE001  # our own mistake: the journal was read and believed
             self.crashed("opening the recovered core", error)
         node.broker.transactions.coordinator.on_error = self._hook_errors.told
+        node.broker.pauses.clock_ms = _now_ms
         self._plugins.listen(node.broker)
         node.broker.facts = self._facts
         self._applied_facts = AppliedFacts(node.state, self._facts) if self._facts.kept else None

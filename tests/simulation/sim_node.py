@@ -231,6 +231,7 @@ class SimNode:
         if self.facts is not None:
             self.facts.opening()
         self.node.open(port, self.world.now_ms, self.wall_ms)
+        self.node.broker.pauses.clock_ms = lambda: self.world.now_ms
         if self.facts is not None:
             self.facts.opened()
         self.turns.opened(self.node, port)

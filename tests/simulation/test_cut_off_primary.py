@@ -36,6 +36,7 @@ def beside_a_cut_off_primary(*bodies: bytes) -> Iterator[tuple[Scenario, Hand, H
         group.cluster.store.cut_off.add(old.name)
         for backup in group.backups:
             group.cut_both(old, backup)
+        old.node.broker.pauses.after_ms = 0  # it goes on all the time: only the scenario stops it
         group.promote(successor)
         group.until("and serves", lambda: group.cluster.primary() is successor)
         client = group.hand()
@@ -135,3 +136,28 @@ def test_what_it_still_hands_out_counts_for_nothing() -> None:
         group.heal()
         group.ready()
         group.everywhere("old", b"second", b"third")
+
+
+@pytest.mark.parametrize("by_consumer", [False, True])
+def test_after_a_pause_it_marks_what_its_successor_may_have_handed_out(by_consumer: bool) -> None:
+    """It hands something out before it hears of the higher epoch, and before its first tick: its process has just gone on."""
+    with scenario(backup_timeout_ms=NEVER_MS) as group:
+        setup = group.hand()
+        setup(calls.declare, "q")
+        setup.publish("q", b"first", b"second")
+        group.everywhere("q", b"first", b"second")
+        old, successor = group.primary, group.backups[0]
+        stranger = group.hand()
+        stranger(calls.declare, "q")
+        group.run_ms(300)
+        old.pause()
+        wanted = stranger.begin(*((calls.consume, "q", "c") if by_consumer else (calls.get, "q")))
+        group.promote(successor)
+        group.until("and serves", lambda: group.cluster.primary() is successor)
+        client = group.hand()
+        event = client(calls.get, "q")
+        assert (event[4], event[2][1]) == (b"first", True)
+        old.resume()
+        group.until("it is answered", lambda: wanted.over)
+        given = stranger.client.deliveries[0] if by_consumer else wanted.value
+        assert (given[4], given[2][2 if by_consumer else 1]) == (b"first", True)
