@@ -6,8 +6,7 @@ room again. What it has not read stands in the journal meanwhile, and is held th
 
 It waits no longer than `BEHIND_S`. Then it takes its share until it has caught up, since the journal is not held for ever.
 
-Low priority alone does not bring this. Linux compares priorities within a session (autogroups), and a feed has a session of its
-own. Nor does it help within one: a broker that wakes still waits for the feed's slice to end.
+Low priority alone does not bring this: a broker that wakes still waits for the feed's slice to end. It helps while there is room.
 """
 
 from __future__ import annotations

@@ -6,11 +6,9 @@ the broker holds. The broker waits for it neither when it starts nor when it sto
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 from collections import Counter
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -20,9 +18,8 @@ LOOK_MS: Final = 1_000
 MAX_PAUSE_MS: Final = 60_000
 """A process that ends again and again is started ever less often."""
 
-NICE: Final = 10
+NICE: Final = 19
 """Brokers go first."""
-_AUTOGROUP: Final = Path("/proc/self/autogroup")
 MAX_HEARD_BYTES: Final = 65_536
 
 _log: Final = structlog.get_logger("understudy.side_process")
@@ -88,7 +85,7 @@ class SideProcess:
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE if self._talks else subprocess.DEVNULL,
-            start_new_session=True,
+            process_group=0,
             env=self._environment,
         )
         self._starts += 1
@@ -147,9 +144,7 @@ class SideProcess:
 def stand_back() -> None:
     """Let the brokers have the CPU first; called by such a process of itself.
 
-    Linux compares nice values within a session where it groups processes by session, and a side process has its own. There the
-    session's value counts.
+    Linux compares nice values within a session where it groups processes by session (autogroups), and within a control group. So a
+    side process stays in the session of its broker, as a process group of its own: Ctrl-C is not for it.
     """
     os.nice(NICE)
-    with contextlib.suppress(OSError):  # another kernel, or one that does not group them
-        _AUTOGROUP.write_text(str(NICE))

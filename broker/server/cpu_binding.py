@@ -6,6 +6,7 @@ microseconds in all, and no broker waits for it.
 
 - The leader's CPU is full if it was idle for less than `FULL_RATIO` of the time, until it is so for more than `ROOM_RATIO`.
 - The leader is the newest broker that said so: of two, the one with the higher epoch; of one epoch, the later.
+- What a broker runs beside itself, such as a feed, runs on all CPUs, but not on the leader's while that is full.
 - While no broker leads, as after the leader's process has ended, the plan decides for that case: the next leader is not known.
 - A process that ends meanwhile, or a CPU that is taken away, is no error: the process runs where it may.
 """
@@ -63,6 +64,15 @@ def idle_seconds() -> dict[int, float]:
     return {int(row[0][3:]): (int(row[4]) + int(row[5])) / ticks for row in rows if row and row[0][3:].isdigit()}
 
 
+def bind_children(pid: int, cpus: Collection[int]) -> None:
+    """Let what a process runs beside itself run on these CPUs."""
+    with contextlib.suppress(OSError):  # it has ended, or this kernel does not tell
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text(encoding="ascii").split():
+                if os.sched_getaffinity(int(child)) != set(cpus):
+                    bind_process(int(child), cpus)
+
+
 class CpuBinding:
     """Follows who leads, and how much its CPU has to do.
 
@@ -70,6 +80,7 @@ class CpuBinding:
         plan: see :data:`CpuPlan`.
         bind: called with a process id and its CPUs.
         idle: see :func:`idle_seconds`.
+        bind_beside: called with a broker's process id and the CPUs of what that runs beside itself.
 
     Attributes:
         leader: the broker that leads, as far as was told.
@@ -81,10 +92,12 @@ class CpuBinding:
         plan: CpuPlan,
         bind: Callable[[int, Collection[int]], None] = bind_process,
         idle: Callable[[], Mapping[int, float]] = idle_seconds,
+        bind_beside: Callable[[int, Collection[int]], None] = bind_children,
     ) -> None:
         self._plan = plan
         self._bind = bind
         self._idle = idle
+        self._bind_beside = bind_beside
         self._pids: dict[str, int] = {}
         self._bound: dict[str, Collection[int]] = {}
         self._epoch = 0
@@ -120,6 +133,7 @@ class CpuBinding:
         Args:
             now_s: of a clock that only grows.
         """
+        self._follow_beside()
         there = self._idle()
         passed_s = now_s - self._looked_s
         before, self._idle_before, self._looked_s = self._idle_before, there, now_s
@@ -138,6 +152,14 @@ class CpuBinding:
             self.leader = None
             self.full = False
             self._follow()
+
+    def _follow_beside(self) -> None:
+        """Once a second: such processes begin and end by themselves, and inherit the CPUs of their broker."""
+        cpus = frozenset().union(*self._plan(None, False).values())
+        if self.full and self.leader is not None:
+            cpus = cpus.difference(self._bound.get(self.leader, ())) or cpus
+        for pid in self._pids.values():
+            self._bind_beside(pid, cpus)
 
     def _follow(self) -> None:
         for broker, cpus in self._plan(self.leader, self.full).items():

@@ -174,7 +174,8 @@ class Supervisor:
 
     @staticmethod
     async def _start(about: SupervisedBroker, log: IO[bytes]) -> asyncio.subprocess.Process:
-        # A session of its own: Ctrl-C in the terminal is for the supervisor, who stops the brokers in order.
+        # A process group of its own: Ctrl-C in the terminal is for the supervisor, who stops the brokers in order. The session is
+        # the same, for Linux compares priorities within a session: what brokers run beside themselves goes behind all of them.
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",  # the understudy that is running, not one that lies in the working directory
@@ -186,7 +187,7 @@ class Supervisor:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
-            start_new_session=True,
+            process_group=0,
         )
 
     def _told(self, running: _Running, line: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from understudy.broker.server.cpu_binding import (
     FULL_RATIO,
     ROOM_RATIO,
     CpuBinding,
+    bind_children,
     bind_process,
     idle_seconds,
     usable_cpus,
@@ -34,7 +36,13 @@ class Bound:
         self.calls: list[tuple[int, Collection[int]]] = []
         self.idle = {0: 7.0, 1: 3.0}
         self.now_s = 100.0
-        self.binding = CpuBinding(plan, lambda pid, cpus: self.calls.append((pid, cpus)), lambda: dict(self.idle))
+        self.beside: dict[int, Collection[int]] = {}
+        self.binding = CpuBinding(
+            plan,
+            lambda pid, cpus: self.calls.append((pid, cpus)),
+            lambda: dict(self.idle),
+            self.beside.__setitem__,
+        )
 
     def new(self) -> list[tuple[int, Collection[int]]]:
         calls, self.calls = self.calls, []
@@ -108,6 +116,33 @@ def test_a_backup_leaves_the_cpu_of_the_primary_when_that_is_full() -> None:
     assert bound.idled(ROOM_RATIO + 0.01, 0.0) == [(13, {0})]
     assert bound.idled(0.0, 0.0) == [(13, {1})]
     assert bound.primary("b2", 2) == [(11, {1}), (12, {0}), (13, {0})], "nothing is known of the load of a new leader"
+
+
+def test_what_runs_beside_brokers_leaves_a_full_cpu_to_the_leader() -> None:
+    bound = Bound().started()
+    assert bound.beside == {11: {0, 1}, 12: {0, 1}, 13: {0, 1}}
+    bound.idled(0.0, 0.0)
+    bound.idled(0.0, 0.0)
+    assert bound.beside == {11: {1}, 12: {1}, 13: {1}}
+    bound.binding.ended("b1")
+    bound.beside.clear()
+    bound.idled(0.0, 0.0)
+    assert bound.beside == {12: {0, 1}, 13: {0, 1}}
+
+
+def test_a_child_that_was_bound_with_its_parent_is_let_go() -> None:
+    before = os.sched_getaffinity(0)
+    bind_process(os.getpid(), {max(before)})
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        assert os.sched_getaffinity(child.pid) == {max(before)}
+        bind_children(os.getpid(), before)
+        assert os.sched_getaffinity(child.pid) == before
+        assert os.sched_getaffinity(0) == {max(before)}
+    finally:
+        bind_process(os.getpid(), before)
+        child.kill()
+        child.wait()
 
 
 def test_nothing_follows_where_nobody_tells_of_the_cpus() -> None:
