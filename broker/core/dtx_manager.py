@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from understudy.broker.core.dtx_lists import InDoubtLists
 from understudy.broker.core.entry import ACQUIRED
 from understudy.broker.errors import (
     BranchKnownError,
@@ -97,6 +98,7 @@ class DtxManager:
         self._broker = broker
         self._branches: dict[BranchName, BranchWork] = {}
         self._look_ms = 0
+        self._lists = InDoubtLists()
 
     @property
     def undecided(self) -> int:
@@ -383,25 +385,7 @@ class DtxManager:
 
     def in_doubt(self, vhost: str, after: bytes, limit_bytes: int) -> tuple[bool, bytes]:
         """(whether there are more, the packed list) of what is in doubt in ``vhost``, from ``after`` on; see docs/dtx.md."""
-        state = self._broker.state
-        rows = [
-            (tx.branch.xid.encode(), 0)
-            for tx in state.prepared_branches()
-            if tx.branch is not None and tx.branch.vhost == vhost
-        ]
-        rows += [
-            (xid.encode(), 1 if each.committed else 2)
-            for (where, xid), each in state.completions.items()
-            if where == vhost
-        ]
-        packed = bytearray()
-        for xid, how in sorted(rows):
-            if xid <= after:
-                continue
-            if packed and len(packed) + 1 + len(xid) > limit_bytes:
-                return True, bytes(packed)
-            packed += bytes((how,)) + xid
-        return False, bytes(packed)
+        return self._lists.page(self._broker.state, vhost, after, limit_bytes)
 
     # -- what the log answers -------------------------------------------------------------------------------------
 
