@@ -26,7 +26,9 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         attempts: recoveries that failed.
         reason: why the last attempt failed, or why the client let go.
         parked: no recovery is tried until an operator asks.
-        heuristics: resource manager to its heuristic code. Such an entry is complete and stays for people.
+        heuristics: resource manager to its heuristic code. Such an entry stays for people.
+        unfinished: heuristic completions were met, and another branch is not complete yet: recovery goes on with it. Older servers
+            do not know it, and refuse a status that has it.
         ruled: branch to what an operator has decided and what the resource manager answered. Such an entry stands for branches
             that no entry knew, and stays for people, too. Older servers do not know it, and refuse a status that has it.
     """
@@ -43,6 +45,7 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     reason: str = ""
     parked: bool = False
     heuristics: dict[str, int] = {}
+    unfinished: bool = False
     ruled: dict[str, str] = {}
 
 
@@ -98,11 +101,12 @@ class Attempted(_Record, frozen=True):
     parked: bool
 
 
-class Met(_Record, frozen=True):
-    """Heuristic completions were met."""
+class Met(_Record, frozen=True, omit_defaults=True):
+    """Heuristic completions were met; see `Entry.unfinished`."""
 
     gid: str
     codes: dict[str, int]
+    unfinished: bool = False
 
 
 class Ruled(_Record, frozen=True):
@@ -130,6 +134,11 @@ class Owned(_Record, frozen=True):
 Record = Image | Owned | Begun | Joined | StartedBy | Decided | Attempted | Met | Ruled | Ended
 
 
+def is_complete(entry: Entry) -> bool:
+    """Whether no branch is left to be completed: the entry is kept for people."""
+    return bool(entry.ruled) or (bool(entry.heuristics) and not entry.unfinished)
+
+
 def apply(entries: dict[str, Entry], record: Record) -> None:
     """Change the entries as the record says. A record of an entry that is not there is our own mistake."""
     match record:
@@ -148,8 +157,9 @@ def apply(entries: dict[str, Entry], record: Record) -> None:
         case Attempted(gid, attempts, reason, parked):
             entry = entries[gid]
             entry.attempts, entry.reason, entry.parked = attempts, reason, parked
-        case Met(gid, codes):
+        case Met(gid, codes, unfinished):
             entries[gid].heuristics = {**entries[gid].heuristics, **codes}
+            entries[gid].unfinished = unfinished
         case Ruled(entry):
             entries[entry.gid] = entry
         case Ended(gid):

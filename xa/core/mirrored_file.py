@@ -25,7 +25,7 @@ import msgspec
 
 from understudy.xa.core.entry import STATUS_FORMAT, Begun, Entry, Image, Owned, Record, Ruled, apply
 from understudy.xa.core.errors import NewerStatusError, StatusFileError
-from understudy.xa.core.status_file import Disk, FileStore
+from understudy.xa.core.status_file import Disk, FileStore, check_no_gap
 
 RECORD_OCTETS: Final = 512
 _HEAD: Final = struct.Struct(">I")
@@ -72,6 +72,7 @@ class MirroredFile(FileStore):
         self._generation = 0
         self._side = "a"
         self._records: list[bytearray] = []
+        self._digests = bytearray()
         self._places: dict[str, list[int]] = {}
         self._free: list[int] = []
         self._changed: set[int] = set()
@@ -103,6 +104,7 @@ class MirroredFile(FileStore):
         found = good[best]
         self._generation = found.generation
         self._records = [bytearray(record) for record in found.records]
+        self._digests = bytearray(b"".join(record[-_DIGEST:] for record in found.records))
         entries = self._read_entries(self.name(best))
         self._side = "b" if best == "a" else "a"
         self._rewrite(self._side)
@@ -190,6 +192,7 @@ class MirroredFile(FileStore):
             if not self._free:
                 self._free.append(len(self._records))
                 self._records.append(bytearray(RECORD_OCTETS))
+                self._digests += bytes(_DIGEST)
             places.append(self._free.pop())
         for part, (number, chunk) in enumerate(zip(places, chunks, strict=False)):
             self._change(number, _PART.pack(places[0], part, len(chunks), len(chunk)) + chunk)
@@ -215,7 +218,8 @@ class MirroredFile(FileStore):
             (head,) = _HEAD.unpack_from(record)
             assert head % 2 == 1, (number, head)
             _HEAD.pack_into(record, 0, (head + 1) % (1 << 32))
-            record[-_DIGEST:] = digest_of(record)
+            record[-_DIGEST:] = digest = digest_of(record)
+            self._digests[number * _DIGEST : (number + 1) * _DIGEST] = digest
         self._generation += 1
         control = self._control()
         side = self._side
@@ -238,7 +242,7 @@ class MirroredFile(FileStore):
     def _control(self) -> bytes:
         record = bytearray(RECORD_OCTETS)
         fields = (_MAGIC, STATUS_FORMAT, self._shard, self._generation, len(self._records))
-        _CONTROL.pack_into(record, _HEAD.size, *fields, checksum_of(self._records))
+        _CONTROL.pack_into(record, _HEAD.size, *fields, _checksum(self._digests))
         record[-_DIGEST:] = digest_of(record)
         return bytes(record)
 
@@ -257,9 +261,19 @@ def is_signed(record: bytes | bytearray) -> bool:
 
 def checksum_of(records: Sequence[bytes | bytearray]) -> bytes:
     """Over the digests of all records, in order."""
-    return hashlib.blake2b(b"".join(bytes(one[-_DIGEST:]) for one in records), digest_size=_DIGEST).digest()
+    return _checksum(b"".join(bytes(one[-_DIGEST:]) for one in records))
+
+
+def _checksum(digests: bytes | bytearray) -> bytes:
+    return hashlib.blake2b(digests, digest_size=_DIGEST).digest()
 
 
 def mirrored_shards_on(disk: Disk) -> int:
-    """How many shards of this engine a folder has."""
-    return len({int(match[1]) for name in disk.names() if (match := _NAME.fullmatch(name)) and match[3] is None})
+    """How many shards of this engine a folder has; 0 if it is new.
+
+    Raises:
+        StatusFileError: both images of a shard are missing.
+    """
+    found = {int(match[1]) for name in disk.names() if (match := _NAME.fullmatch(name)) and match[3] is None}
+    check_no_gap(found)
+    return len(found)

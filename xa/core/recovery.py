@@ -12,7 +12,7 @@ from understudy.xa.core.entry import Entry
 from understudy.xa.core.errors import RecoveryFailedError
 from understudy.xa.core.finish import finished
 from understudy.xa.core.steps import Steps, Tell, Verb, VerbName
-from understudy.xa.core.wire import Done, Failed, Heuristic
+from understudy.xa.core.wire import Done, Failed, Heuristic, Ok
 from understudy.xa.core.xid import branch_of
 
 
@@ -39,7 +39,9 @@ def recover(entry: Entry) -> Steps[dict[str, Answer]]:
     heuristics = {name: answer.code for name, answer in answers.items() if answer.code.heuristic}
     against = {name: int(code) for name, code in heuristics.items() if code != wanted}
     if against:
-        yield Tell(Heuristic(entry.gid, against))
+        reply = yield Tell(Heuristic(entry.gid, against))
+        if not isinstance(reply, Ok):  # what is recorded nowhere is not to be forgotten
+            raise RecoveryFailedError(f"transaction {entry.gid}: the heuristic completions are not recorded: {reply}")
     for name in heuristics:
         yield Verb(VerbName.FORGET, name, branch_of(entry.gid, name, entry.job))
     if not against:

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 
 from understudy.xa.core.pending import PendingTable
-from understudy.xa.core.wire import MAX_LISTED, Listing, Shown, Waits
+from understudy.xa.core.wire import Listing, Shown, Waits, first_page
 
 
 def shares(shards: int, workers: int) -> list[range]:
@@ -81,5 +81,6 @@ def merged(pages: Sequence[Listing]) -> Listing:
     ends = [page.entries[-1].entry.gid for page in pages if page.more]
     if ends:
         shown = [one for one in shown if one.entry.gid <= min(ends)]
-    more = bool(ends) or len(shown) > MAX_LISTED
-    return Listing(shown[:MAX_LISTED], more, max(page.now_ms for page in pages))
+    page = first_page(shown)
+    more = bool(ends) or len(page) < len(shown)
+    return Listing(page, more, max(one.now_ms for one in pages))

@@ -11,11 +11,13 @@ Every request yields one `Reaction`. The reply may be sent when the records up t
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
 
+from understudy.xa.core.bounds import MAX_REASON, wrong_begin, wrong_hello, wrong_resource, wrong_rule, wrong_version
 from understudy.xa.core.entry import (
     Attempted,
     Begun,
@@ -29,11 +31,10 @@ from understudy.xa.core.entry import (
     Ruled,
     StartedBy,
     apply,
+    is_complete,
 )
 from understudy.xa.core.pending import PendingTable
 from understudy.xa.core.wire import (
-    MAX_LISTED,
-    WIRE_VERSION,
     Begin,
     Claim,
     Claimed,
@@ -57,12 +58,11 @@ from understudy.xa.core.wire import (
     Started,
     Take,
     Watch,
+    first_page,
 )
 
 MAX_ATTEMPTS: Final = 10
 """Failed recoveries after which a transaction is parked."""
-MAX_NAME: Final = 256
-MAX_RULED: Final = 1000
 _OK: Final = Ok()
 
 
@@ -168,13 +168,12 @@ class StateCore:
         return reaction
 
     def _hello(self, connection: int, hello: Hello) -> Reaction:
-        if hello.version != WIRE_VERSION:
-            return _refused(0, "version", f"this server speaks version {WIRE_VERSION}, the client {hello.version}")
+        if wrong := wrong_version(hello):
+            return _refused(0, "version", wrong)
         if connection in self._clients:
             return _refused(0, "protocol", "hello was said before")
-        for what in ("job", "profile", "fingerprint"):
-            if not 1 <= len(getattr(hello, what)) <= MAX_NAME:
-                return _refused(0, "protocol", f"{what} must have 1 to {MAX_NAME} characters")
+        if wrong := wrong_hello(hello):
+            return _refused(0, "protocol", wrong)
         loads = [0] * len(self._shards)
         for client in self._clients.values():
             loads[client.shard] += 1
@@ -220,7 +219,7 @@ class StateCore:
             return _refused(shard, "not_owner", f"transaction {gid} is in use by a connected program")
         if entry.ruled:
             return _refused(shard, "protocol", f"transaction {gid} is none: branches that an operator has completed")
-        if entry.heuristics:
+        if is_complete(entry):
             return _refused(shard, "protocol", f"transaction {gid} is complete, heuristically: see it, then forget it")
         if not entry.parked:
             self.pending.remove(entry.job, shard, gid)
@@ -228,7 +227,7 @@ class StateCore:
         return Reaction(Claimed(entry), shard)
 
     def _wait_for_recovery(self, entry: Entry) -> None:
-        if not entry.parked and not entry.heuristics and not entry.ruled:
+        if not entry.parked and not is_complete(entry):
             self.pending.insert(entry.job, self._shard_of[entry.gid], entry.gid)
 
     # -- the life of a transaction ------------------------------------------------------------------------------------
@@ -239,8 +238,8 @@ class StateCore:
             return _refused(shard, "recover_first", f"job {hello.job} has transactions to recover")
         if begin.gid in self._shard_of:
             return _refused(shard, "protocol", f"transaction {begin.gid} is known already")
-        if not 1 <= len(begin.gid) <= 64 or not begin.gid.isascii() or not begin.gid.isprintable():
-            return _refused(shard, "protocol", f"global id {begin.gid!r} is not 1 to 64 printable ASCII characters")
+        if wrong := wrong_begin(begin):
+            return _refused(shard, "protocol", wrong)
         entry = Entry(
             gid=begin.gid,
             job=hello.job,
@@ -266,20 +265,23 @@ class StateCore:
         match request:
             case Started(_, codes):
                 return Reaction(_OK, shard, StartedBy(gid, codes), at_once=True)
+            case Join(_, resource) if wrong := wrong_resource(resource):
+                return _refused(shard, "protocol", wrong)
             case Join(_, resource):
                 return Reaction(_OK, shard, Joined(gid, resource) if resource not in entry.resources else None)
             case Decide():
                 return Reaction(_OK, shard, Decided(gid))
             case Done():
                 # A transaction that met heuristic completions stays, though its other branches are done.
-                return Reaction(_OK, shard, None if entry.heuristics else Ended(gid), at_once=True)
-            case Heuristic(_, codes):
-                return Reaction(_OK, shard, Met(gid, codes))
+                return Reaction(_OK, shard, Met(gid, {}) if entry.heuristics else Ended(gid), at_once=True)
+            case Heuristic(_, codes, unfinished):
+                return Reaction(_OK, shard, Met(gid, codes, unfinished))
             case Release(_, reason):
-                return Reaction(_OK, shard, Attempted(gid, entry.attempts, reason, parked=False))
+                return Reaction(_OK, shard, Attempted(gid, entry.attempts, reason[:MAX_REASON], parked=False))
             case Failed(_, reason):
                 attempts = entry.attempts + 1
-                return Reaction(_OK, shard, Attempted(gid, attempts, reason, parked=attempts >= self._max_attempts))
+                parked = attempts >= self._max_attempts
+                return Reaction(_OK, shard, Attempted(gid, attempts, reason[:MAX_REASON], parked=parked))
             case _:
                 raise AssertionError(request)
 
@@ -295,6 +297,8 @@ class StateCore:
             case Attempted(gid):
                 self._owners.pop(gid, None)
                 self._wait_for_recovery(self._entry(gid))
+            case Met(gid, _, False):
+                self._owners.pop(gid, None)  # nothing is left to do for its owner
             case _:
                 pass
 
@@ -303,7 +307,7 @@ class StateCore:
         if shard is None:
             return _refused(client.shard, "unknown", f"transaction {gid} is not known")
         entry = self._entry(gid)
-        if not (entry.heuristics or entry.ruled) or gid in self._owners:
+        if not is_complete(entry) or gid in self._owners:
             state = self._state(entry)
             return _refused(
                 shard,
@@ -319,10 +323,10 @@ class StateCore:
             return _refused(shard, "protocol", f"transaction {rule.gid} is known here, and its branches are no orphans")
         if shard is None and not rule.new:
             return _refused(client.shard, "unknown", f"transaction {rule.gid} is not known")
-        if not 1 <= len(rule.gid) <= MAX_NAME or not 1 <= len(rule.ruled) <= MAX_RULED:
-            return _refused(client.shard, "protocol", f"a ruling has 1 to {MAX_RULED} branches of one global id")
-        hello = client.hello
         earlier = {} if shard is None else self._entry(rule.gid).ruled
+        if wrong := wrong_rule(rule, earlier):
+            return _refused(client.shard, "protocol", wrong)
+        hello = client.hello
         entry = Entry(
             gid=rule.gid,
             job=hello.job,
@@ -347,15 +351,13 @@ class StateCore:
             client.listed = request.job, sorted(wanted)
         _, gids = client.listed
         at = bisect.bisect_right(gids, request.after)
-        page: list[str] = []
-        while at < len(gids) and len(page) < MAX_LISTED:
-            if gids[at] in self._shard_of:
-                page.append(gids[at])
-            at += 1
-        shown = [
-            Shown(self._entry(gid), self._state(self._entry(gid)), self.first + self._shard_of[gid]) for gid in page
-        ]
-        return Reaction(Listing(shown, at < len(gids), now_ms), client.shard)
+        page = first_page(
+            Shown(self._entry(gid), self._state(self._entry(gid)), self.first + self._shard_of[gid])
+            for gid in itertools.islice(gids, at, None)
+            if gid in self._shard_of
+        )
+        more = bool(page) and page[-1].entry.gid != gids[-1]
+        return Reaction(Listing(page, more, now_ms), client.shard)
 
     def _is_of(self, gid: str, shard: int, job: str) -> bool:
         return not job or self._shards[shard][gid].job == job
@@ -363,10 +365,8 @@ class StateCore:
     def _state(self, entry: Entry) -> str:
         if entry.gid in self._owners:
             return "active"
-        if entry.heuristics:
-            return "heuristic"
-        if entry.ruled:
-            return "ruled"
+        if is_complete(entry):
+            return "ruled" if entry.ruled else "heuristic"
         return "parked" if entry.parked else "pending"
 
     def counts(self) -> dict[str, int]:

@@ -203,7 +203,16 @@ def shards_on(disk: Disk) -> int:
         StatusFileError: the file of a shard is missing.
     """
     found = {int(match[1]) for name in disk.names() if (match := _NAME.fullmatch(name)) and match[3] is None}
-    if found and found != set(range(max(found) + 1)):
-        missing = sorted(set(range(max(found) + 1)) - found)
-        raise StatusFileError(f"there are status files of shards {sorted(found)}, and none of {missing}")
+    check_no_gap(found)
     return len(found)
+
+
+def check_no_gap(shards: set[int]) -> None:
+    """The shards of a folder begin at 0 and follow each other.
+
+    Raises:
+        StatusFileError: the files of one are missing.
+    """
+    missing = sorted(set(range(max(shards, default=-1) + 1)) - shards)
+    if missing:
+        raise StatusFileError(f"there are status files of shards {sorted(shards)}, and none of {missing}")

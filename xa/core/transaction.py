@@ -164,6 +164,10 @@ class GlobalTransaction:
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
+    def give_up(self) -> None:
+        """A call was interrupted between two steps, perhaps when the decision was sent. So only recovery goes on, by the record."""
+        self.state = TxState.OVER
+
     def rollback(self) -> Steps[None]:
         """Roll back all branches.
 
@@ -254,7 +258,9 @@ class GlobalTransaction:
         heuristics: dict[str, Answer] = {}
         for name in prepared:
             answer = yield from finished(Verb(VerbName.COMMIT, name, self.xid(name)))
-            if answer.code == XaCode.NOTA and (yield from self._told(Heuristic(self.gid, {name: int(XaCode.HEURHAZ)}))):
+            if answer.code == XaCode.NOTA and (
+                yield from self._told(Heuristic(self.gid, {name: int(XaCode.HEURHAZ)}, unfinished=True))
+            ):
                 # This client still owns the transaction, so no recovery has committed the branch.
                 answer = Answer(XaCode.HEURHAZ, "the prepared branch is gone: completed by hand")
             if answer.code.heuristic:
@@ -313,9 +319,8 @@ class GlobalTransaction:
         """Tell the state server how it went. What was completed heuristically as it was decided is no error."""
         wanted = XaCode.HEURCOM if committed else XaCode.HEURRB
         against = {name: answer for name, answer in heuristics.items() if answer.code != wanted}
-        known = not against or (
-            yield from self._told(Heuristic(self.gid, {name: int(answer.code) for name, answer in against.items()}))
-        )
+        codes = {name: int(answer.code) for name, answer in against.items()}
+        known = not against or (yield from self._told(Heuristic(self.gid, codes, unfinished=bool(failed))))
         for name in heuristics if known else ():  # what is recorded nowhere is not to be forgotten
             yield Verb(VerbName.FORGET, name, self.xid(name))
         if failed:

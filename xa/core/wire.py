@@ -5,6 +5,7 @@ The server needs no address, user or password of a resource manager, and is told
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -14,7 +15,8 @@ from understudy.xa.core.entry import Entry
 WIRE_VERSION: Final = 1
 MAX_LINE_OCTETS: Final = 1 << 20
 MAX_LISTED: Final = 500
-"""Entries of one page of a list."""
+MAX_PAGE_OCTETS: Final = MAX_LINE_OCTETS // 2
+"""Of one page of a list: entries, and octets of them."""
 
 
 class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="say", tag=str.lower):
@@ -76,11 +78,16 @@ class Release(_Message, frozen=True):
     reason: str
 
 
-class Heuristic(_Message, frozen=True):
-    """Record heuristic completions. The entry stays, for an operator to see, until `Forget`. Answered when durable."""
+class Heuristic(_Message, frozen=True, omit_defaults=True):
+    """Record heuristic completions. The entry stays, for an operator to see, until `Forget`. Answered when durable.
+
+    Attributes:
+        unfinished: other branches are not complete yet; `Done` says when they are. Older servers refuse the line that has it.
+    """
 
     gid: str
     codes: dict[str, int]
+    unfinished: bool = False
 
 
 class Claim(_Message, frozen=True):
@@ -227,6 +234,18 @@ _encoder: Final = msgspec.json.Encoder()
 def line_of(message: Request | Reply) -> bytes:
     """The message as a line, with its end."""
     return _encoder.encode(message) + b"\n"
+
+
+def first_page(entries: Iterable[Shown]) -> list[Shown]:
+    """As many of the entries as one page holds: at least one, at most MAX_LISTED, and MAX_PAGE_OCTETS if they are several."""
+    page: list[Shown] = []
+    octets = 0
+    for one in entries:
+        octets += len(_encoder.encode(one)) + 1
+        if page and (octets > MAX_PAGE_OCTETS or len(page) == MAX_LISTED):
+            break
+        page.append(one)
+    return page
 
 
 def request_of(line: bytes) -> Request:

@@ -106,3 +106,14 @@ def test_a_client_that_dies_in_recovery_gives_it_back() -> None:
     assert rig.claimed() is not None
     rig.leave()
     assert rig.recovered() == {"bank": "OK", "queues": "OK"}
+
+
+def test_dead_between_a_branch_that_is_gone_and_the_next_one() -> None:
+    """A branch was completed by hand, which is recorded; then the client dies before it commits the other branch."""
+    rig = Rig(bank="commit=NOTA", queues="")
+    died_before(STEPS_OF_A_COMMIT - 1, rig)
+    assert rig.trace[-1] == "tell.heuristic"
+    assert rig.recovered()["queues"] == "OK"
+    assert rig.called("queues")[-1] == "commit"
+    (left,) = rig.core.image(0)
+    assert left.heuristics == {"bank": XaCode.HEURHAZ}

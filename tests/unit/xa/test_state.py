@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
-import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import pytest
 
 from tests.unit.xa.rig import NOW_MS, hello
+from understudy.xa.core import state
 from understudy.xa.core.entry import Entry
 from understudy.xa.core.pending import PendingTable
+from understudy.xa.core.routing import merged
 from understudy.xa.core.state import StateCore
 from understudy.xa.core.wire import (
+    MAX_LINE_OCTETS,
     MAX_LISTED,
     Begin,
     Claim,
@@ -273,17 +275,6 @@ def test_a_list_comes_in_pages() -> None:
     assert server.core.counts() == {"active": len(gids), "pending": 0, "parked": 0, "heuristic": 0, "ruled": 0}
 
 
-class Counted(str):
-    """A global id that counts its comparisons."""
-
-    __slots__ = ()
-    compared = 0
-
-    def __lt__(self, other: str) -> bool:
-        Counted.compared += 1
-        return super().__lt__(other)
-
-
 def listed(server: Server, between: Callable[[], object] = lambda: None) -> list[str]:
     """All pages of a list; something happens after each page."""
     found: list[str] = []
@@ -297,15 +288,22 @@ def listed(server: Server, between: Callable[[], object] = lambda: None) -> list
     return found
 
 
-def test_the_ids_of_a_list_are_sorted_once_for_all_its_pages() -> None:
+def test_the_ids_of_a_list_are_sorted_once_for_all_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server()
     server.join(1)
     gids = [f"{number:05}" for number in range(8 * MAX_LISTED)]
     for gid in random.Random(7).sample(gids, len(gids)):
-        server.say(1, Begin(Counted(gid), []))
-    Counted.compared = 0
+        server.say(1, Begin(gid, []))
+    lengths: list[int] = []
+
+    def counted(values: Iterable[str]) -> list[str]:
+        found = sorted(values)
+        lengths.append(len(found))
+        return found
+
+    monkeypatch.setattr(state, "sorted", counted, raising=False)
     assert listed(server) == gids
-    assert Counted.compared < 2 * len(gids) * math.log2(len(gids))
+    assert lengths == [len(gids)]
 
 
 def test_what_ends_between_two_pages_is_left_out() -> None:
@@ -372,3 +370,42 @@ def test_messages_survive_the_wire() -> None:
         assert line_of(request).count(b"\n") == 1
     for reply in (Ok(), Refused("c", "t"), Claimed(entry), Nothing(), Listing([], False, 1), Waits("j", 0, "a", True)):
         assert reply_of(line_of(reply)) == reply
+
+
+def test_a_page_of_a_list_is_never_too_long_for_a_line() -> None:
+    """Long reasons make short pages; the pages of several workers together are one, and no longer."""
+    server = Server()
+    gids = [f"{number:05}" for number in range(MAX_LISTED + 1)]
+    for number, gid in enumerate(gids):
+        server.begun(number, gid, job=gid)
+        assert server.say(number, Release(gid, "\x01" * 5000)) == Ok()
+    server.join(len(gids), "looks")
+    found: list[str] = []
+    while True:
+        page = server.say(len(gids), List(after=found[-1] if found else ""))
+        assert isinstance(page, Listing)
+        for whole in (page, merged([page, page, page])):
+            assert len(line_of(whole)) <= MAX_LINE_OCTETS
+        found += [one.entry.gid for one in page.entries]
+        if not page.more:
+            break
+    assert found == gids
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Begin("x" * 65, []),
+        Begin("a b\n", []),
+        Begin("a", ["r"] * 1001),
+        Begin("a", [""]),
+        Join("mine", "r" * 257),
+        Rule("a", {}),
+        Rule("a", {f"b{number}": "" for number in range(1001)}),
+    ],
+)
+def test_what_could_make_a_status_too_large_is_refused(request_: Request) -> None:
+    server = Server()
+    server.begun(1, "mine")
+    assert code(server.say(1, request_)) == "protocol"
+    assert [one.resources for one in server.core.image(0)] == [["bank"]]

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.xa.crash_disk import CrashDisk
 from understudy.xa.core.entry import Attempted, Begun, Decided, Ended, Entry, Joined, Met, Record, StartedBy, apply
 from understudy.xa.core.errors import StatusFileError
+from understudy.xa.core.mirrored_file import MirroredFile, mirrored_shards_on
 from understudy.xa.core.status_file import StatusFile, shards_on
 from understudy.xa.core.status_log import HEADER_OCTETS, frame, image_frame, replay
 
@@ -163,6 +164,11 @@ def test_shards_are_counted_and_a_missing_one_is_named() -> None:
         StatusFile(disk, shard).open()
     with pytest.raises(StatusFileError, match=r"shards \[0, 1, 3\], and none of \[2\]"):
         shards_on(disk)
+    mirrored = CrashDisk()
+    assert mirrored_shards_on(mirrored) == 0
+    MirroredFile(mirrored, 1).open()
+    with pytest.raises(StatusFileError, match=r"shards \[1\], and none of \[0\]"):
+        mirrored_shards_on(mirrored)
 
 
 def test_one_sync_makes_a_group_durable() -> None:

@@ -15,9 +15,11 @@ from understudy.xa.core.errors import (
     OutcomeUnknownError,
     ProtocolError,
     RecoverFirstError,
+    RecoveryFailedError,
     RolledBackError,
     StateServerLostError,
 )
+from understudy.xa.core.recovery import recover
 from understudy.xa.core.steps import Flag
 from understudy.xa.core.transaction import Outcome, TxState
 
@@ -314,3 +316,21 @@ def test_recovery_comes_before_new_work() -> None:
         other.run(other.transaction(2).begin(other.resources))
     assert other.recovered() == {"bank": "OK", "queues": "OK"}
     assert other.run(other.begun(2).commit()) is Outcome.COMMITTED
+
+
+@pytest.mark.parametrize("code", ["HEURRB", "NOTA"])
+def test_a_branch_that_is_left_beside_a_heuristic_one_is_recovered(code: str) -> None:
+    """The entry stays for people, and recovery goes on with the branch that could not be reached."""
+    rig = Rig(bank=f"commit={code}", queues="commit=RMFAIL commit=RMFAIL")
+    with pytest.raises(HeuristicError):
+        rig.run(rig.begun().commit())
+    entry = rig.claimed()
+    assert entry is not None
+    with pytest.raises(RecoveryFailedError, match="queues: RMFAIL"):
+        rig.run(recover(entry))
+    assert rig.recovered()["queues"] == "OK"
+    (left,) = rig.core.image(0)
+    assert (set(left.heuristics), left.unfinished) == ({"bank"}, False)
+    assert rig.claimed() is None
+    assert rig.core.counts()["heuristic"] == 1
+    rig.begun(2)

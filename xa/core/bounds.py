@@ -1,0 +1,55 @@
+"""What the state server takes of a request: lengths and numbers, so that every list can be sent and every file be read.
+
+Each function returns why a request is refused; "" if it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from understudy.xa.core.wire import WIRE_VERSION, Begin, Hello, Rule
+
+MAX_NAME: Final = 256
+MAX_GLOBAL_ID: Final = 64
+MAX_RESOURCES: Final = 1000
+MAX_RULED: Final = 1000
+MAX_REASON: Final = 1000
+"""Characters: of a longer text the beginning is kept."""
+
+
+def wrong_hello(hello: Hello) -> str:
+    """Of the names in the first request."""
+    for what in ("job", "profile", "fingerprint"):
+        if not 1 <= len(getattr(hello, what)) <= MAX_NAME:
+            return f"{what} must have 1 to {MAX_NAME} characters"
+    return ""
+
+
+def wrong_version(hello: Hello) -> str:
+    """Of the protocol."""
+    if hello.version == WIRE_VERSION:
+        return ""
+    return f"this server speaks version {WIRE_VERSION}, the client {hello.version}"
+
+
+def wrong_begin(begin: Begin) -> str:
+    """Of the global id and the resource managers."""
+    gid = begin.gid
+    if not 1 <= len(gid) <= MAX_GLOBAL_ID or not gid.isascii() or not gid.isprintable():
+        return f"global id {gid!r} is not 1 to {MAX_GLOBAL_ID} printable ASCII characters"
+    if len(begin.resources) > MAX_RESOURCES:
+        return f"transaction {gid} names {len(begin.resources)} resource managers, and {MAX_RESOURCES} are the most"
+    return next((wrong_resource(name) for name in begin.resources if wrong_resource(name)), "")
+
+
+def wrong_resource(name: str) -> str:
+    """Of the name of a resource manager."""
+    return "" if 1 <= len(name) <= MAX_NAME else f"the name of a resource manager has 1 to {MAX_NAME} characters"
+
+
+def wrong_rule(rule: Rule, earlier: Mapping[str, str]) -> str:
+    """Of a ruling that is added to an earlier one."""
+    if not 1 <= len(rule.gid) <= MAX_NAME or not rule.ruled or len({**earlier, **rule.ruled}) > MAX_RULED:
+        return f"a ruling has 1 to {MAX_RULED} branches of one global id"
+    return ""
