@@ -6,28 +6,23 @@ import json
 import re
 import shutil
 import signal
-import socket
-import struct
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+import amqp
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from tests.integration.broker_process import PROGRAM, free_port, wait_until
-from tests.integration.xa_place import JOB, Place, forked, killer, running_place, transfer
+from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, running_place, transfer
+from tests.integration.xa_servers import Server
 from understudy.xa import commands, operator
-from understudy.xa.core.entry import STATUS_FORMAT, Image
-from understudy.xa.core.mirrored_file import RECORD_OCTETS, digest_of
 from understudy.xa.core.profile import ResourceConfig
-from understudy.xa.core.status_log import frame
-from understudy.xa.core.wire import WIRE_VERSION, Begin, Done, Hello, Ok, line_of
+from understudy.xa.core.wire import Begin, Ok
 from understudy.xa.link import StateLink
 from understudy.xa.manager import read_profile
 from understudy.xa.resource_managers.factory import make_resource_manager
@@ -190,6 +185,34 @@ def test_commit_by_hand_is_recorded_and_done(place: Place) -> None:
     assert place.agree() - before == {gid}
 
 
+def test_commit_by_hand_of_a_half_is_refused(place: Place) -> None:
+    gid = left_by_a_killed_client(place, "prepare.bank.after")
+    said = xa(place, "commit", gid, "--yes", code=1)
+    assert "has no branch in doubt in queues: it was not prepared there, or has written nothing" in said
+    assert [one.entry.commit for one in place.entries()] == [False]
+    assert place.in_doubt() == {"bank": [gid], "queues": []}
+
+
+def test_commit_by_hand_beside_a_branch_that_has_only_read(place: Place) -> None:
+    def publishes() -> None:
+        with place.manager(killer("prepare.queues.after")).begin() as transaction:
+            message = amqp.Message(transaction.gid, delivery_mode=2)
+            transaction.resource("queues").basic_publish(message, exchange="", routing_key=QUEUE)
+
+    before = place.in_queue()
+    assert forked(publishes) == -signal.SIGKILL
+    wait_until("the state server has noticed", lambda: [one for one in place.entries() if one.state == "pending"])
+    gid = place.entries()[0].entry.gid
+    assert "no branch in doubt in bank" in xa(place, "commit", gid, "--yes", code=1)
+    assert xa(place, "commit", gid, "--yes", "--allow-missing")[gid]["done"] == "commit"
+    assert place.in_queue() - before == {gid}
+    queues = place.opened("queues")
+    while (message := queues.resource.basic_get(QUEUE)) is not None:
+        if message.body == gid:
+            queues.resource.basic_ack(message.delivery_tag)
+    queues.close()
+
+
 def test_rollback_of_what_is_decided_is_refused(place: Place) -> None:
     gid = left_by_a_killed_client(place, "commit.bank.after")
     assert "is decided as commit, and a branch of it may be committed" in xa(place, "rollback", gid, "--yes", code=1)
@@ -250,7 +273,7 @@ def test_branches_of_other_programs_are_shown_and_kept(place: Place) -> None:
 
 
 def test_a_resource_manager_that_is_down_is_named_in_the_list(place: Place) -> None:
-    place.write_profiles(addresses=["127.0.0.1:1"], timeout_s=0)
+    place.write_profiles(addresses=["127.0.0.1:1"], timeout_s=1)
     try:
         assert "no broker serves: 127.0.0.1:1" in xa(place, "list")["unreachable"]["queues"]
     finally:
@@ -282,128 +305,3 @@ def test_the_commands_are_there(place: Place) -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("understudy xa: the profiles in missing.toml cannot be read")
-
-
-# -- the state server ---------------------------------------------------------------------------------------------------
-
-
-class Server(subprocess.Popen[str]):
-    """Ends with its ``with``, also if a test has failed."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill()
-        super().__exit__(kind, error, trace)
-
-
-def started(data: Path, *options: str) -> Server:
-    command = [str(PROGRAM), "state-server", "--data", str(data), "--listen", "127.0.0.1:0", "--json", *options]
-    return Server(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def ended(process: Server) -> tuple[int, str]:
-    _, said = process.communicate(timeout=60)
-    return process.returncode, said
-
-
-def test_a_damaged_status_file_is_refused_and_kept(tmp_path: Path) -> None:
-    data = tmp_path / "state"
-    with started(data, "--shards", "2") as server:
-        assert server.stdout is not None
-        said = json.loads(server.stdout.readline())
-        assert (said["shards"], set(said["entries"].values())) == (2, {0})
-        second = started(data)
-        assert ended(second) == (
-            2,
-            f"understudy state-server: another state server uses {data}: its file LOCK is locked\n",
-        )
-        server.terminate()
-        assert server.wait(60) == 0
-    file = data / "status-1.0"
-    content = file.read_bytes()
-    damaged = content[:30] + bytes((content[30] ^ 1,)) + content[31:]
-    file.write_bytes(damaged)
-    code, said = ended(started(data))
-    assert (code, said) == (2, "understudy state-server: status-1.0: the first frame is damaged\n")
-    assert file.read_bytes() == damaged
-    assert ended(started(data, "--shards", "1"))[0] == 2
-    with started(data, "--force-empty") as server:
-        assert server.stdout is not None
-        assert json.loads(server.stdout.readline())["shards"] == 2
-        server.terminate()
-        assert "status-1.0 is now damaged-0-status-1.0" in ended(server)[1]
-    assert (data / "damaged-0-status-1.0").read_bytes() == damaged
-
-
-@pytest.mark.parametrize("engine", ["journal", "mirrored"])
-def test_what_a_newer_server_has_written_is_refused_and_kept(tmp_path: Path, engine: str) -> None:
-    """Not even --force-empty sets it aside, since it is whole."""
-    with started(tmp_path, "--engine", engine) as server:
-        assert server.stdout is not None
-        server.stdout.readline()
-        server.terminate()
-        assert ended(server)[0] == 0
-    file = tmp_path / {"journal": "status-0.0", "mirrored": "mirror-0.a"}[engine]
-    newer = frame(1, 1, [Image(STATUS_FORMAT + 1, 0, [])]) if engine == "journal" else newer_image(file.read_bytes())
-    file.write_bytes(newer)
-    for options in ((), ("--force-empty",)):
-        code, said = ended(started(tmp_path, "--engine", engine, *options))
-        assert code == 2
-        assert f"{file.name} is of format {STATUS_FORMAT + 1}, and this server reads" in said
-        assert file.read_bytes() == newer
-
-
-def newer_image(octets: bytes) -> bytes:
-    """The control record says that it is of the next format, and is signed."""
-    control = bytearray(octets[:RECORD_OCTETS])
-    struct.pack_into(">I", control, 8, STATUS_FORMAT + 1)
-    control[-16:] = digest_of(control)
-    return bytes(control) + octets[RECORD_OCTETS:]
-
-
-def test_a_server_that_speaks_another_version_is_refused(tmp_path: Path) -> None:
-    with started(tmp_path / "state") as server:
-        assert server.stdout is not None
-        host, _, port = json.loads(server.stdout.readline())["address"].rpartition(":")
-        with socket.create_connection((host, int(port)), 10) as client:
-            client.sendall(line_of(Hello(WIRE_VERSION + 1, JOB, "p", "f")))
-            assert f"speaks version {WIRE_VERSION}, the client {WIRE_VERSION + 1}" in client.recv(1000).decode()
-        server.terminate()
-        assert ended(server)[0] == 0
-
-
-def test_the_mirrored_engine(tmp_path: Path) -> None:
-    """Its two images; one is damaged and made anew, then both are, and the server refuses."""
-    data = tmp_path / "state"
-    for damaged in ((), ("a",), ("a", "b")):
-        for side in damaged:
-            file = data / f"mirror-0.{side}"
-            file.write_bytes(file.read_bytes()[:-1] + b"?")
-        with started(data, "--engine", "mirrored") as server:
-            assert server.stdout is not None
-            if len(damaged) == 2:
-                assert ended(server) == (2, "understudy state-server: mirror-0.a and mirror-0.b: no image is intact\n")
-                continue
-            address = json.loads(server.stdout.readline())["address"]
-            with StateLink(address, job=JOB, profile="p", fingerprint="f") as link:
-                for number in range(3):
-                    gid = f"{damaged}{number}"
-                    assert link.ask(Begin(gid, ["bank"])) == Ok()
-                    assert link.ask(Done(gid)) == Ok()
-            server.terminate()
-            assert server.wait(60) == 0
-    assert "1 shards of engine mirrored, and journal is asked for" in ended(started(data))[1]
-
-
-def test_another_address_than_loopback_must_be_wanted(tmp_path: Path) -> None:
-    command = [str(PROGRAM), "state-server", "--data", str(tmp_path), "--listen", f"0.0.0.0:{free_port()}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 2
-    assert "another address than loopback needs --open-network" in done.stderr
-
-
-def test_the_state_server_imports_no_driver() -> None:
-    text = "import sys, understudy.xa.state_server.command; print(sorted({'psycopg', 'amqp'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == "[]\n"

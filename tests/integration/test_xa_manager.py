@@ -285,16 +285,6 @@ def test_a_profile_with_another_server_is_refused(place: Place, manager: Transac
     assert [one.entry for one in place.entries()] == [one.entry for one in before]
 
 
-def test_passwords_are_nowhere_on_the_state_server(place: Place, manager: TransactionManager) -> None:
-    transfer(manager)
-    password = str(place.postgresql.options["password"]).encode()
-    for path in (place.folder / "state").iterdir():
-        assert password not in path.read_bytes()
-    assert place.state.process is not None
-    maps = Path(f"/proc/{place.state.process.pid}/maps").read_text()
-    assert "psycopg" not in maps
-
-
 # -- heuristics -------------------------------------------------------------------------------------------------------
 
 
@@ -356,7 +346,7 @@ def test_a_folder_that_the_server_may_not_enter_is_named(tmp_path: Path) -> None
 
 
 def test_a_resource_manager_that_is_not_there_means_no_transaction(place: Place) -> None:
-    place.write_profiles(addresses=["127.0.0.1:1"], timeout_s=0)
+    place.write_profiles(addresses=["127.0.0.1:1"], timeout_s=1)
     try:
         with pytest.raises(ResourceManagerError, match=r"queues: no broker serves: 127\.0\.0\.1:1"):
             place.manager().begin()

@@ -100,6 +100,30 @@ def test_a_worker_that_is_killed_comes_back_and_its_shards_recover(server: Serve
             assert isinstance(reply, Nothing if f"held-{number}" in told.done else Claimed)
 
 
+def test_clients_that_come_while_a_worker_dies_wait_for_the_next_one(server: ServerProcess) -> None:
+    """The worker has taken their first request, or is dead already, and has not answered: they own nothing yet."""
+    dying = server.workers[1]
+    os.kill(dying, signal.SIGSTOP)
+    begun: list[str] = []
+    threads = [threading.Thread(target=begin_one, args=(server, f"new-{number}", begun)) for number in range(6)]
+    with server.link("holds"):  # it is at worker 0, so the next one comes to worker 1
+        for thread in threads:
+            thread.start()
+        wait_until("the other worker serves", lambda: begun)
+        os.kill(dying, signal.SIGKILL)
+        begin_one(server, "late", begun)
+        for thread in threads:
+            thread.join(60)
+    assert sorted(begun) == ["late", *(f"new-{number}" for number in range(6))]
+
+
+def begin_one(server: ServerProcess, gid: str, begun: list[str]) -> None:
+    with server.link(gid) as link:
+        assert link.ask(Begin(gid, ["bank"])) == Ok()
+        begun.append(gid)
+        assert link.ask(Done(gid)) == Ok()
+
+
 def test_a_client_meets_every_worker_by_global_id(server: ServerProcess) -> None:
     gids = left_by(server, 8)
     with server.link() as client:

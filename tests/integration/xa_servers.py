@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import TracebackType
 
 import attrs
 
@@ -82,6 +83,16 @@ class ServerProcess:
     def entries(self) -> dict[str, Shown]:
         with self.link("looks") as link:
             return {one.entry.gid: one for one in link.entries()[0]}
+
+
+class Server(subprocess.Popen[str]):
+    """Ends with its ``with``, also if a test has failed."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+        super().__exit__(kind, error, trace)
 
 
 class QueueServer(ServerProcess):

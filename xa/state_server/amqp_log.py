@@ -22,6 +22,7 @@ from amqp.exceptions import AccessRefused, AMQPError, NotAllowed, NotFound, Prec
 from understudy.xa.core.errors import DecisionLogError, LogLostError, LogOwnedError
 from understudy.xa.core.log_address import LogAddress
 from understudy.xa.core.queue_log import GROUP, MARK, LogMessage
+from understudy.xa.tls import tls_options
 
 CONNECT_S: Final = 2.0
 ANSWER_S: Final = 15.0
@@ -258,6 +259,7 @@ def connected(address: LogAddress, host: str, name: str) -> Any:
         write_timeout=ANSWER_S,
         heartbeat=HEARTBEAT_S,
         client_properties={"connection_name": name},
+        ssl=False if address.tls is None else tls_options(host, **address.tls),
     )
     try:
         connection.connect()

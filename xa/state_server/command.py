@@ -18,6 +18,7 @@ from understudy.xa.core.log_address import checked_queue, log_address_of
 from understudy.xa.core.profile import checked_address
 from understudy.xa.core.routing import shares
 from understudy.xa.core.state import MAX_ATTEMPTS, StateCore
+from understudy.xa.state_server.listening import AddressError
 from understudy.xa.state_server.router import Router, WorkerEndedError
 from understudy.xa.state_server.server import EXIT_DISK, OnStep, StateServer
 from understudy.xa.state_server.stores import DEFAULT_QUEUE, ENGINES, JOURNAL, OWNER_WAIT_S, QUEUE, Where, held, opened
@@ -56,7 +57,8 @@ def state_server(
         typer.Option(
             envvar=URL_VARIABLE,
             show_default=False,
-            help="Of engine queue: amqp://user:password@host:port,host:port/vhost. The variable hides the password.",
+            help="Of engine queue: amqp://user:password@host:port,host:port/vhost, or amqps://...?cacertfile=PATH. "
+            "The variable hides the password.",
         ),
     ] = None,
     queue: Annotated[str, typer.Option(help="Of engine queue: the queues are QUEUE.0, QUEUE.1, ...")] = DEFAULT_QUEUE,
@@ -103,9 +105,15 @@ def state_server(
     except WorkerEndedError as error:
         print(f"understudy state-server: {error}", file=sys.stderr)  # noqa: T201  # a command prints
         raise typer.Exit(error.code or 1) from error
-    except XaError as error:
+    except (XaError, OSError) as error:
         print(f"understudy state-server: {error}", file=sys.stderr)  # noqa: T201  # a command prints
-        raise typer.Exit(EXIT_DISK if isinstance(error, LogLostError) else EXIT_USAGE) from error
+        raise typer.Exit(_exit_code(error)) from error
+
+
+def _exit_code(error: Exception) -> int:
+    if isinstance(error, AddressError):
+        return 1
+    return EXIT_DISK if isinstance(error, LogLostError) else EXIT_USAGE
 
 
 def run(
@@ -122,8 +130,8 @@ def run(
     """Run a state server until SIGTERM or SIGINT.
 
     Raises:
-        StatusFileError, DecisionLogError: the status cannot be used.
-        OSError: the address cannot be had.
+        StatusFileError, DecisionLogError, OSError: the status cannot be used.
+        AddressError, ConfigError: the address cannot be had.
     """
     with opened(where, shards, force_empty=force_empty) as files:
         core = StateCore([file.open() for file in files], max_attempts)
@@ -156,7 +164,7 @@ def run_workers(
 
     Raises:
         WorkerEndedError: one cannot go on; it has said why.
-        StatusFileError, DecisionLogError, OSError: as `run`.
+        StatusFileError, DecisionLogError, OSError, AddressError, ConfigError: as `run`.
     """
     with held(where, shards, at_least=workers, force_empty=force_empty) as (count, lock):
         address = where.address
@@ -167,6 +175,7 @@ def run_workers(
             hosts=[] if address is None else list(address.hosts),
             user="" if address is None else address.user,
             vhost="" if address is None else address.vhost,
+            tls=None if address is None or address.tls is None else dict(address.tls),
             queue=where.queue,
             owner_wait_s=where.owner_wait_s,
             lock=lock,
@@ -198,9 +207,13 @@ def _where(data: Path | None, engine: str, url: str | None, queue: str, owner_wa
             raise ConfigError("--engine queue keeps nothing in a folder: --data is of the other engines")
         if url is None:
             raise ConfigError(f"--engine queue needs --url, or the variable {URL_VARIABLE}")
+        address = log_address_of(url, "--url")
+        for path in (address.tls or {}).values():
+            if not Path(path).is_file():
+                raise ConfigError(f"--url: there is no file {path}")
         return Where(
             engine=engine,
-            address=log_address_of(url, "--url"),
+            address=address,
             queue=checked_queue(queue, "--queue"),
             owner_wait_s=owner_wait_s,
         )

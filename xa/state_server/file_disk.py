@@ -26,12 +26,15 @@ class FileDisk:
         lock: the descriptor. The folder is free when no process has it open any more.
 
     Raises:
-        StatusFileError: another process uses it.
+        StatusFileError: another process uses it, or it cannot be made.
     """
 
     def __init__(self, folder: Path, lock: int | None = None) -> None:
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StatusFileError(f"the folder {folder} cannot be made: {error}") from error
         self._open: dict[str, int] = {}
         self.lock = _locked(folder) if lock is None else lock
 

@@ -47,6 +47,7 @@ from understudy.xa.core.wire import (
     reply_of,
     request_of,
 )
+from understudy.xa.state_server.listening import listening
 from understudy.xa.state_server.stores import say
 from understudy.xa.state_server.worker import PASSWORD_VARIABLE, Settings
 
@@ -54,6 +55,8 @@ STOP_S: Final = 20.0
 AGAIN_S: Final = 0.05
 CLAIM_S: Final = 1.0
 """How long a claim is tried while a worker has not said yet that another client was quicker."""
+HELLO_S: Final = 10.0
+"""How long a client that comes is offered to workers that are killed: a new worker serves after less than this."""
 
 
 Ready = Callable[[str, list[int], int], None]
@@ -135,7 +138,7 @@ class Router:
         """Serve until cancelled.
 
         Args:
-            address: see `StateServer.serve`.
+            address: see `listening`, and its errors.
             ready: called when clients can connect.
 
         Raises:
@@ -148,18 +151,7 @@ class Router:
                 for number in range(len(self._parts)):
                     tasks.create_task(self._keep(number))
                 await self._all_up()
-                if address.startswith("unix:"):
-                    path = address.removeprefix("unix:")
-                    with contextlib.suppress(FileNotFoundError):  # of a server that was killed
-                        os.unlink(path)  # noqa: PTH108  # as in StateServer
-                    server = await asyncio.start_unix_server(self._client, path, limit=MAX_LINE_OCTETS)
-                    os.chmod(path, 0o600)  # noqa: PTH101  # as above
-                else:
-                    host, _, port = address.rpartition(":")
-                    server = await asyncio.start_server(
-                        self._client, host.strip("[]"), int(port), limit=MAX_LINE_OCTETS
-                    )
-                    address = f"{host}:{server.sockets[0].getsockname()[1]}"
+                server, address = await listening(address, self._client)
                 ready(address, self._pids, self._routes.waiting)
                 try:
                     await server.serve_forever()
@@ -291,12 +283,29 @@ class Router:
                 return await self._ask(client, client.owns.get(request.gid, client.current), request)
 
     async def _hello(self, client: _Client, hello: Hello) -> Reply:
-        await self._all_up()
-        client.current = self._routes.arrival(hello.job)
-        client.hello = hello
-        self._routes.loads[client.current] += 1
-        client.links[client.current] = link = await _Link.to(self._path(client.current))
-        return await link.ask(hello)
+        """Give the client to a worker. A worker that was killed is not missed at once: then the next one is asked.
+
+        So a client that comes while a worker starts again waits, and meets no error: it owns nothing yet.
+        """
+        deadline = asyncio.get_running_loop().time() + HELLO_S
+        while True:
+            await self._all_up()
+            worker = self._routes.arrival(hello.job)
+            self._routes.loads[worker] += 1
+            try:
+                link = await _Link.to(self._path(worker))
+                client.links[worker] = link
+                reply = await link.ask(hello)
+            except (OSError, EOFError):
+                self._routes.loads[worker] -= 1
+                if worker in client.links:
+                    client.links.pop(worker).close()
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(AGAIN_S)
+            else:
+                client.current, client.hello = worker, hello
+                return reply
 
     async def _claim(self, client: _Client, job: str, claim: Claim) -> Reply:
         """Step 1: the own worker, all of it. Step 2: the first shard that has something; the client moves there."""

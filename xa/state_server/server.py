@@ -26,7 +26,6 @@ from understudy.xa.core.errors import XaError
 from understudy.xa.core.state import Reaction, StateCore
 from understudy.xa.core.status_file import StatusStore
 from understudy.xa.core.wire import (
-    MAX_LINE_OCTETS,
     Claimed,
     Listing,
     Ok,
@@ -36,6 +35,7 @@ from understudy.xa.core.wire import (
     line_of,
     request_of,
 )
+from understudy.xa.state_server.listening import listening
 
 EXIT_DISK: Final = 74
 SOON_S: Final = 0.2
@@ -87,19 +87,10 @@ class StateServer:
         """Serve until cancelled.
 
         Args:
-            address: ``host:port`` (port 0: a free one) or ``unix:/path``.
+            address: see `listening`, and its errors.
             ready: told the address when clients can connect.
         """
-        if address.startswith("unix:"):
-            path = address.removeprefix("unix:")
-            with contextlib.suppress(FileNotFoundError):  # of a server that was killed
-                os.unlink(path)  # noqa: PTH108  # pathlib is refused in a coroutine, and so short a call needs no thread
-            server = await asyncio.start_unix_server(self._client, path, limit=MAX_LINE_OCTETS)
-            os.chmod(path, 0o600)  # noqa: PTH101  # as above
-        else:
-            host, _, port = address.rpartition(":")
-            server = await asyncio.start_server(self._client, host.strip("[]"), int(port), limit=MAX_LINE_OCTETS)
-            address = f"{host}:{server.sockets[0].getsockname()[1]}"
+        server, address = await listening(address, self._client)
         async with server, asyncio.TaskGroup() as tasks:
             for shard in range(len(self._files)):
                 tasks.create_task(self._sync_when_asked(shard))

@@ -41,6 +41,7 @@ class Settings(msgspec.Struct, frozen=True):
     hosts: list[str] = []
     user: str = ""
     vhost: str = "/"
+    tls: dict[str, str] | None = None
     queue: str = ""
     owner_wait_s: float | None = None
     lock: int = -1
@@ -51,7 +52,8 @@ class Settings(msgspec.Struct, frozen=True):
     def where(self) -> Where:
         address = None
         if self.hosts:
-            address = LogAddress(tuple(self.hosts), self.user, os.environ.get(PASSWORD_VARIABLE, ""), self.vhost)
+            password = os.environ.get(PASSWORD_VARIABLE, "")
+            address = LogAddress(tuple(self.hosts), self.user, password, self.vhost, self.tls)
         return Where(
             engine=self.engine,
             data=Path(self.data) if self.data else None,

@@ -209,12 +209,19 @@ def test_an_address_names_all_brokers() -> None:
         ("h1:1", "h2:5672", "[::1]:3"), "u", "p@", "v/"
     )
     assert log_address_of("amqp://h", "--url") == LogAddress(("h:5672",))
+    assert log_address_of("amqps://h,h:1/v", "--url") == LogAddress(("h:5671", "h:1"), vhost="v", tls={})
+    tls = log_address_of("amqps://u:p@h?cacertfile=/ca%20s&certfile=c&keyfile=k", "--url").tls
+    assert tls == {"ca": "/ca s", "cert": "c", "key": "k"}
 
 
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("amqps://h", "must be amqp://"),
+        ("amqpss://h", "must be amqp://"),
+        ("amqp://u:secret@h/?cacertfile=x", "parameter cacertfile=x cannot be used; known: none: they are of amqps"),
+        ("amqps://u:secret@h/?verify=verify_none", "verify=verify_none cannot be used; known: cacertfile, certfile"),
+        ("amqps://u:secret@h/?cacertfile", "there must be name=value"),
+        ("amqps://u:secret@h/?keyfile=k", "certfile and keyfile belong together"),
         ("amqp://u:secret@h:0", "'h:0' is not host:port"),
         ("amqp://u:secret@", "'' is not host:port"),
         ("amqp://h,h:5672", "named twice"),

@@ -1,0 +1,180 @@
+"""``understudy state-server``: where it may listen, which status it takes, and what it says if it cannot."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.broker_process import PROGRAM, free_port
+from tests.integration.xa_servers import FINGERPRINT, JOB, Server, ServerProcess
+from tests.integration.xa_servers import ended as all_ended
+from understudy.xa.core.entry import STATUS_FORMAT, Image
+from understudy.xa.core.mirrored_file import RECORD_OCTETS, digest_of
+from understudy.xa.core.status_log import frame
+from understudy.xa.core.wire import WIRE_VERSION, Begin, Claim, Done, Hello, Nothing, Ok, line_of
+from understudy.xa.link import StateLink
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+
+def refused(data: Path, listen: str, *options: str) -> tuple[int, str]:
+    """Exit code, and what the server says."""
+    command = [str(PROGRAM), "state-server", "--data", str(data), "--listen", listen, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_socket_that_is_left_is_taken_and_nothing_else(tmp_path: Path, workers: str) -> None:
+    path, file = tmp_path / "s", tmp_path / "letter"
+    file.write_text("dear")
+    options = ("--workers", workers)
+    code, said = refused(tmp_path / "b", f"unix:{file}", *options)
+    assert (code, said) == (
+        2,
+        f"understudy state-server: --listen unix:{file}: there is a file that is no socket; it is left as it is\n",
+    )
+    assert file.read_text() == "dear"
+    server = ServerProcess(tmp_path, "state", "--data", str(tmp_path / "a"), "--listen", f"unix:{path}", *options)
+    with all_ended(server):
+        for _ in range(2):  # the second one finds the socket of the first one
+            server.start()
+            assert refused(tmp_path / "b", f"unix:{path}", *options) == (
+                2,
+                f"understudy state-server: --listen unix:{path}: another server listens there\n",
+            )
+            with StateLink(f"unix:{path}", job="job", profile="shop", fingerprint=FINGERPRINT) as link:
+                assert link.ask(Claim()) == Nothing()
+            server.kill()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_what_the_system_refuses_is_named(tmp_path: Path, workers: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, said = refused(tmp_path / "a", address, "--workers", workers)
+    assert (code, said.count("\n")) == (1, 1)
+    assert f"--listen {address} cannot be had: " in said
+    (tmp_path / "file").write_text("")
+    code, said = refused(tmp_path / "file", address, "--workers", workers)
+    assert (code, said.count("\n")) == (2, 1)
+    assert f"{tmp_path / 'file'}" in said
+
+
+def started(data: Path, *options: str) -> Server:
+    command = [str(PROGRAM), "state-server", "--data", str(data), "--listen", "127.0.0.1:0", "--json", *options]
+    return Server(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: Server) -> tuple[int, str]:
+    _, said = process.communicate(timeout=60)
+    return process.returncode, said
+
+
+def test_a_damaged_status_file_is_refused_and_kept(tmp_path: Path) -> None:
+    data = tmp_path / "state"
+    with started(data, "--shards", "2") as server:
+        assert server.stdout is not None
+        said = json.loads(server.stdout.readline())
+        assert (said["shards"], set(said["entries"].values())) == (2, {0})
+        second = started(data)
+        assert ended(second) == (
+            2,
+            f"understudy state-server: another state server uses {data}: its file LOCK is locked\n",
+        )
+        server.terminate()
+        assert server.wait(60) == 0
+    file = data / "status-1.0"
+    content = file.read_bytes()
+    damaged = content[:30] + bytes((content[30] ^ 1,)) + content[31:]
+    file.write_bytes(damaged)
+    code, said = ended(started(data))
+    assert (code, said) == (2, "understudy state-server: status-1.0: the first frame is damaged\n")
+    assert file.read_bytes() == damaged
+    assert ended(started(data, "--shards", "1"))[0] == 2
+    with started(data, "--force-empty") as server:
+        assert server.stdout is not None
+        assert json.loads(server.stdout.readline())["shards"] == 2
+        server.terminate()
+        assert "status-1.0 is now damaged-0-status-1.0" in ended(server)[1]
+    assert (data / "damaged-0-status-1.0").read_bytes() == damaged
+
+
+@pytest.mark.parametrize("engine", ["journal", "mirrored"])
+def test_what_a_newer_server_has_written_is_refused_and_kept(tmp_path: Path, engine: str) -> None:
+    """Not even --force-empty sets it aside, since it is whole."""
+    with started(tmp_path, "--engine", engine) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        server.terminate()
+        assert ended(server)[0] == 0
+    file = tmp_path / {"journal": "status-0.0", "mirrored": "mirror-0.a"}[engine]
+    newer = frame(1, 1, [Image(STATUS_FORMAT + 1, 0, [])]) if engine == "journal" else newer_image(file.read_bytes())
+    file.write_bytes(newer)
+    for options in ((), ("--force-empty",)):
+        code, said = ended(started(tmp_path, "--engine", engine, *options))
+        assert code == 2
+        assert f"{file.name} is of format {STATUS_FORMAT + 1}, and this server reads" in said
+        assert file.read_bytes() == newer
+
+
+def newer_image(octets: bytes) -> bytes:
+    """The control record says that it is of the next format, and is signed."""
+    control = bytearray(octets[:RECORD_OCTETS])
+    struct.pack_into(">I", control, 8, STATUS_FORMAT + 1)
+    control[-16:] = digest_of(control)
+    return bytes(control) + octets[RECORD_OCTETS:]
+
+
+def test_a_server_that_speaks_another_version_is_refused(tmp_path: Path) -> None:
+    with started(tmp_path / "state") as server:
+        assert server.stdout is not None
+        host, _, port = json.loads(server.stdout.readline())["address"].rpartition(":")
+        with socket.create_connection((host, int(port)), 10) as client:
+            client.sendall(line_of(Hello(WIRE_VERSION + 1, JOB, "p", "f")))
+            assert f"speaks version {WIRE_VERSION}, the client {WIRE_VERSION + 1}" in client.recv(1000).decode()
+        server.terminate()
+        assert ended(server)[0] == 0
+
+
+def test_the_mirrored_engine(tmp_path: Path) -> None:
+    """Its two images; one is damaged and made anew, then both are, and the server refuses."""
+    data = tmp_path / "state"
+    for damaged in ((), ("a",), ("a", "b")):
+        for side in damaged:
+            file = data / f"mirror-0.{side}"
+            file.write_bytes(file.read_bytes()[:-1] + b"?")
+        with started(data, "--engine", "mirrored") as server:
+            assert server.stdout is not None
+            if len(damaged) == 2:
+                assert ended(server) == (2, "understudy state-server: mirror-0.a and mirror-0.b: no image is intact\n")
+                continue
+            address = json.loads(server.stdout.readline())["address"]
+            with StateLink(address, job=JOB, profile="p", fingerprint="f") as link:
+                for number in range(3):
+                    gid = f"{damaged}{number}"
+                    assert link.ask(Begin(gid, ["bank"])) == Ok()
+                    assert link.ask(Done(gid)) == Ok()
+            server.terminate()
+            assert server.wait(60) == 0
+    assert "1 shards of engine mirrored, and journal is asked for" in ended(started(data))[1]
+
+
+def test_another_address_than_loopback_must_be_wanted(tmp_path: Path) -> None:
+    command = [str(PROGRAM), "state-server", "--data", str(tmp_path), "--listen", f"0.0.0.0:{free_port()}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "another address than loopback needs --open-network" in done.stderr
+
+
+def test_the_state_server_imports_no_driver() -> None:
+    text = "import sys, understudy.xa.state_server.command; print(sorted({'psycopg', 'amqp'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
