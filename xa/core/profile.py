@@ -65,7 +65,16 @@ class Kind:
 KINDS: Final[Mapping[str, Kind]] = {
     "amqp": Kind(
         {"addresses": None, "vhost": "/"},
-        {"user": "guest", "password": "guest", "timeout_s": 30, "form": "methods"},
+        {
+            "user": "guest",
+            "password": "guest",
+            "timeout_s": 30,
+            "form": "methods",
+            "tls": False,
+            "tls_ca": "",
+            "tls_cert": "",
+            "tls_key": "",
+        },
     ),
     "postgresql": Kind(
         {"host": None, "port": 5432, "database": None},
@@ -74,6 +83,9 @@ KINDS: Final[Mapping[str, Kind]] = {
     "dbapi": Kind({"module": None, "identity": None}, {"connect": {}}),
     "scripted": Kind({"script": ""}, {}),
 }
+
+RANGES: Final[Mapping[str, tuple[int, int]]] = {"timeout_s": (1, 3600), "port": (1, 65535)}
+"""Of numbers. libpq takes a time of 0 or less as without end."""
 
 
 @attrs.frozen(kw_only=True)
@@ -244,6 +256,9 @@ def _resource(table: Mapping[str, Any], place: str) -> ResourceConfig:
     dynamic = table.get("dynamic", False)
     if not isinstance(dynamic, bool):
         raise ConfigError(f"{place}: dynamic must be true or false, and is {dynamic!r}")
+    for key, (least, most) in RANGES.items():
+        if key in options and not least <= options[key] <= most:
+            raise ConfigError(f"{place}: {key} must be {least} to {most}, and is {options[key]}")
     if kind_name == "amqp":
         _check_amqp(options, place)
     return ResourceConfig(name=name, kind=kind_name, options=options, dynamic=dynamic)
@@ -259,6 +274,11 @@ def _check_amqp(options: Mapping[str, Any], place: str) -> None:
         checked_address(address, place)
     if options["form"] not in ("methods", "messages"):
         raise ConfigError(f"{place}: form {options['form']!r} is neither 'methods' nor 'messages'")
+    for key in ("tls_ca", "tls_cert", "tls_key"):
+        if options[key] and not options["tls"]:
+            raise ConfigError(f"{place}: {key} needs tls = true")
+    if bool(options["tls_cert"]) != bool(options["tls_key"]):
+        raise ConfigError(f"{place}: tls_cert and tls_key belong together")
 
 
 def _tables(table: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:

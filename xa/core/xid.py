@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 FORMAT_ID: Final = 0x55584131
 """``UXA1``: the branches of this transaction manager."""
+NO_FORMAT: Final = -1
+"""In the place of a format id: the resource manager names the branch by a text, which is the global id (X/Open: no XID)."""
 MAX_ID_OCTETS: Final = 64
 JOB_DIGITS: Final = 16
 
@@ -22,9 +24,9 @@ class Xid(NamedTuple):
     """The name of a branch.
 
     Attributes:
-        format_id: 0 to 2**31 - 1; says which program made the ids.
-        global_id: of the transaction, 1 to 64 octets.
-        branch_id: of the branch, 1 to 64 octets.
+        format_id: 0 to 2**31 - 1; says which program made the ids. `NO_FORMAT` of a branch that another program has named freely.
+        global_id: of the transaction, 1 to 64 octets; of `NO_FORMAT` up to 200.
+        branch_id: of the branch, 0 to 64 octets; those of this transaction manager have at least 1.
     """
 
     format_id: int
@@ -32,6 +34,8 @@ class Xid(NamedTuple):
     branch_id: bytes
 
     def __str__(self) -> str:
+        if self.format_id == NO_FORMAT:
+            return printable(self.global_id)
         return f"{self.format_id}:{printable(self.global_id)}:{printable(self.branch_id)}"
 
     @property

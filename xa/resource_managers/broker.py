@@ -19,6 +19,7 @@ from understudy.xa.core.steps import Flag
 from understudy.xa.core.xid import Xid
 from understudy.xa.resource_managers.dtx_wire import CAPABILITY, DtxConnection, DtxWire, MessageWire, MethodWire
 from understudy.xa.resource_managers.port import InDoubt, ResourceManager
+from understudy.xa.tls import tls_options
 
 CONNECT_S: Final = 2.0
 AGAIN_S: Final = 0.1
@@ -82,6 +83,7 @@ class BrokerResource(ResourceManager):
             virtual_host=options["vhost"],
             connect_timeout=CONNECT_S,
             client_properties={"connection_name": f"understudy xa {self.name}"},
+            ssl=_tls_of(options, address),
         )
         self._connection.connect()
         capabilities = self._connection.server_properties.get("capabilities", {})
@@ -203,6 +205,12 @@ class BrokerResource(ResourceManager):
             if _is_a_mistake(error):
                 raise
             return Answer(_BY_REPLY[code] if refused else XaCode.RMFAIL, str(error))
+
+
+def _tls_of(options: Mapping[str, Any], address: str) -> Any:
+    if not options.get("tls"):
+        return False
+    return tls_options(address, ca=options["tls_ca"], cert=options["tls_cert"], key=options["tls_key"])
 
 
 def _is_a_mistake(error: Exception) -> bool:

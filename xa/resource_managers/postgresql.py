@@ -25,7 +25,7 @@ from psycopg.pq import TransactionStatus
 from understudy.xa.core.codes import OK, Answer, XaCode
 from understudy.xa.core.errors import ResourceManagerError
 from understudy.xa.core.steps import Flag
-from understudy.xa.core.xid import Xid
+from understudy.xa.core.xid import NO_FORMAT, Xid
 from understudy.xa.resource_managers.port import InDoubt, ResourceManager
 
 _BY_SQLSTATE: Final[Mapping[str, XaCode]] = {
@@ -47,6 +47,7 @@ class PostgresResource(ResourceManager):
         self._options = options
         self._connection: psycopg.Connection[Any] | None = None
         self._began = self._prepared = False
+        self._asked: tuple[str, Xid] | None = None
 
     # -- connection ---------------------------------------------------------------------------------------------------
 
@@ -105,7 +106,7 @@ class PostgresResource(ResourceManager):
 
     def _start(self, connection: psycopg.Connection[Any], xid: Xid) -> Answer:
         connection.tpc_begin(native_xid(connection, xid))
-        self._began = True
+        self._began, self._asked = True, None
         connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (advisory_lock_of(xid),))
         return OK
 
@@ -152,16 +153,25 @@ class PostgresResource(ResourceManager):
         return self._complete(xid, "ROLLBACK")
 
     def _complete(self, xid: Xid, verb: str) -> Answer:
-        """COMMIT or ROLLBACK of a branch: of this connection's own, or of one that is prepared anywhere."""
+        """COMMIT or ROLLBACK of a branch: of this connection's own, or of one that is prepared anywhere.
+
+        An error of the server, such as a missing permission, leaves a prepared branch as it is: RMFAIL, and never a rollback.
+        """
         own = self._began and self._connection is not None and not self._connection.closed
         if own and verb == "COMMIT" and not self._prepared:
             return Answer(XaCode.PROTO, "the branch is not prepared")
-        answer = self._answered(lambda connection: self._finish(connection, xid, verb, own=own))
+        answer = self._second(lambda connection: self._finish(connection, xid, verb, own=own))
         if answer.code == XaCode.RMFAIL and own:
-            # The connection was lost, perhaps after the server did it: then the branch is gone.
-            again = self._answered(lambda connection: self._finish(connection, xid, verb, own=False))
-            return OK if again.code == XaCode.NOTA else again
+            # The connection was lost. The server may have done it, or may still be at it: then the branch is gone, at once or soon.
+            self._asked = verb, xid
+            answer = self._second(lambda connection: self._finish(connection, xid, verb, own=False))
+        if answer.code == XaCode.NOTA and self._asked == (verb, xid):
+            return OK
         return answer
+
+    def _second(self, call: Callable[[psycopg.Connection[Any]], Answer]) -> Answer:
+        answer = self._answered(call)
+        return Answer(XaCode.RMFAIL, answer.text) if answer.code.rolled_back else answer
 
     def _finish(self, connection: psycopg.Connection[Any], xid: Xid, verb: str, *, own: bool) -> Answer:
         finish = connection.tpc_commit if verb == "COMMIT" else connection.tpc_rollback
@@ -199,11 +209,13 @@ class PostgresResource(ResourceManager):
         self.open()
         assert self._connection is not None
         try:
-            found = self._connection.tpc_recover()
+            query = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
+            found = self._connection.execute(query).fetchall()
+            self._connection.rollback()
         except psycopg.Error as error:
             self.close()
             raise ResourceManagerError(f"resource manager {self.name} does not list its branches: {error}") from error
-        return [InDoubt(_of_native(one)) for one in found if one.database == self._options["database"]]
+        return [InDoubt(xid_of_text(text)) for (text,) in found]
 
     # -- errors -------------------------------------------------------------------------------------------------------
 
@@ -233,16 +245,19 @@ def _code_of(error: psycopg.Error) -> XaCode:
 
 
 def native_xid(connection: psycopg.Connection[Any], xid: Xid) -> psycopg.Xid:
+    """The name of a branch as the server has it; the reverse of `xid_of_text`."""
+    if xid.format_id == NO_FORMAT:
+        return psycopg.Xid(None, xid.global_id.decode(), None)
     return connection.xid(xid.format_id, xid.global_id.decode("latin-1"), xid.branch_id.decode("latin-1"))
 
 
-def _of_native(native: psycopg.Xid) -> Xid:
-    """An id of another program may be any text: it is shown with format id 0 and without a branch id."""
-    if native.format_id is None or native.bqual is None:
-        return Xid(0, native.gtrid.encode(), b"")
-    with contextlib.suppress(UnicodeEncodeError):
-        return Xid(native.format_id, native.gtrid.encode("latin-1"), native.bqual.encode("latin-1"))
-    return Xid(native.format_id, native.gtrid.encode(), native.bqual.encode())
+def xid_of_text(text: str) -> Xid:
+    """The branch that the server names by a text; `NO_FORMAT` if psycopg and this adapter would write another text for it."""
+    native = psycopg.Xid.from_string(text)
+    if native.format_id is not None and native.bqual is not None and str(native) == text:
+        with contextlib.suppress(UnicodeEncodeError):
+            return Xid(native.format_id, native.gtrid.encode("latin-1"), native.bqual.encode("latin-1"))
+    return Xid(NO_FORMAT, text.encode(), b"")
 
 
 def advisory_lock_of(xid: Xid) -> int:

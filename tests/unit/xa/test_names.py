@@ -119,6 +119,10 @@ def test_a_profile_has_its_resource_managers_in_order_with_defaults() -> None:
         (ADDRESS, ADDRESS + '\naddresses = ["a:1"]', "address or addresses, and not both"),
         ('state_server = "main"', 'state_server = ["main", "main"]', "must be the id of one state server, and is"),
         ("[[state_servers]]", "[[", "is not TOML"),
+        ('host = "127.0.0.1"', 'host = "127.0.0.1"\nport = 70000', "port must be 1 to 65535, and is 70000"),
+        ('host = "127.0.0.1"', 'host = "127.0.0.1"\ntimeout_s = 0', "timeout_s must be 1 to 3600, and is 0"),
+        ("dynamic = true", 'tls_ca = "ca.pem"', "tls_ca needs tls = true"),
+        ("dynamic = true", 'tls = true\ntls_key = "key.pem"', "tls_cert and tls_key belong together"),
     ],
 )
 def test_what_cannot_be_used_is_named(old: str, new: str, text: str) -> None:
