@@ -9,31 +9,46 @@
 
 A transaction belongs to the task that has begun it. A cancelled call is waited for, since its thread goes on: then the
 transaction is rolled back, unless its decision was made.
+
+The threads are the manager's own, one for each transaction that is active. In asyncio's own pool, which is small, calls that wait
+for a lock of the database would leave no thread to the commit that frees it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import functools
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
-from understudy.xa.core.errors import ProtocolError, XaError
+from understudy.xa.core.errors import ProtocolError
 from understudy.xa.core.profile import Profile
 from understudy.xa.core.transaction import Outcome
 from understudy.xa.manager import Transaction, TransactionManager, read_profile
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+MAX_ACTIVE: Final = 256
+"""Transactions of one manager at a time, and so its threads. A further begin waits."""
 
 
 class AsyncTransaction:
-    """An active transaction; see `manager.Transaction`."""
+    """An active transaction; see `manager.Transaction`. Its calls follow each other, also if several tasks make them."""
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: Transaction, threads: Executor) -> None:
         self._transaction = transaction
+        self._threads = threads
+        self._one = asyncio.Lock()
+
+    @property
+    def active(self) -> bool:
+        """Whether it may be committed or rolled back."""
+        return self._transaction.active
 
     @property
     def gid(self) -> str:
@@ -47,19 +62,20 @@ class AsyncTransaction:
 
     async def resource(self, name: str) -> Any:
         """What to work with, in `run`: its methods block."""
-        return await in_thread(self._transaction.resource, name)
+        return await self.run(self._transaction.resource, name)
 
     async def run(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Call something that blocks, such as a method of a resource."""
-        return await in_thread(call, *args, **kwargs)
+        async with self._one:
+            return await in_thread(self._threads, call, *args, **kwargs)
 
     async def commit(self) -> Outcome:
         """Commit; see `GlobalTransaction.commit` for the errors."""
-        return await in_thread(self._transaction.commit)
+        return await self.run(self._transaction.commit)
 
     async def rollback(self) -> None:
         """Roll back."""
-        await in_thread(self._transaction.rollback)
+        await self.run(self._transaction.rollback)
 
 
 class AsyncTransactionManager:
@@ -73,6 +89,8 @@ class AsyncTransactionManager:
     def __init__(self, profile: Profile, **options: Any) -> None:
         self._manager = TransactionManager(profile, **options)
         self._busy: set[asyncio.Task[Any]] = set()
+        self._threads = ThreadPoolExecutor(MAX_ACTIVE, "understudy-xa")
+        self._room = asyncio.Semaphore(MAX_ACTIVE)
 
     @classmethod
     def from_file(cls, path: str | Path, profile: str | None = None, **options: Any) -> Self:
@@ -86,7 +104,8 @@ class AsyncTransactionManager:
 
     async def recover(self) -> list[str]:
         """Recover what waits for this job; returns the global ids."""
-        return await in_thread(self._manager.recover)
+        async with self._room:
+            return await in_thread(self._threads, self._manager.recover)
 
     @contextlib.asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncTransaction]:
@@ -102,36 +121,40 @@ class AsyncTransactionManager:
             raise ProtocolError("a transaction is active in this task")
         self._busy.add(task)
         try:
-            transaction = await self._begun(task)
-            try:
-                yield AsyncTransaction(transaction)
-            except BaseException:
+            async with self._room:
+                transaction = await self._begun(task)
+                try:
+                    yield transaction
+                except BaseException:
+                    if transaction.active:  # the application's own error says more than one of the rollback
+                        await _ended(asyncio.ensure_future(transaction.rollback()))
+                    raise
                 if transaction.active:
-                    with contextlib.suppress(XaError):  # the application's own error says more
-                        await in_thread(transaction.rollback)
-                raise
-            if transaction.active:
-                await in_thread(transaction.commit)
+                    await transaction.commit()
         finally:
             self._busy.discard(task)
 
-    async def _begun(self, task: asyncio.Task[Any]) -> Transaction:
-        begun: list[Transaction] = []
+    async def _begun(self, task: asyncio.Task[Any]) -> AsyncTransaction:
+        begun: list[AsyncTransaction] = []
+
+        def begin() -> None:
+            begun.append(AsyncTransaction(self._manager.begin(owner=task), self._threads))
+
         try:
-            await in_thread(lambda: begun.append(self._manager.begin(owner=task)))
+            await in_thread(self._threads, begin)
         except asyncio.CancelledError:
             for transaction in begun:
-                with contextlib.suppress(XaError):
-                    await in_thread(transaction.rollback)
+                await _ended(asyncio.ensure_future(transaction.rollback()))
             raise
         return begun[0]
 
     async def close(self) -> None:
-        """Close all connections that no transaction uses."""
-        await in_thread(self._manager.close)
+        """As `TransactionManager.close`."""
+        await in_thread(self._threads, self._manager.close)
 
     async def __aenter__(self) -> Self:
-        await self.recover()
+        async with self._room:
+            await in_thread(self._threads, self._manager.open)
         return self
 
     async def __aexit__(
@@ -140,15 +163,21 @@ class AsyncTransactionManager:
         await self.close()
 
 
-async def in_thread(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+async def in_thread(threads: Executor, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Call in a thread, and wait for its end even if the task is cancelled: the thread cannot be stopped."""
-    running = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
+    run = functools.partial(contextvars.copy_context().run, call, *args, **kwargs)
+    running = asyncio.get_running_loop().run_in_executor(threads, run)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        while not running.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([running])
-        if not running.cancelled():
-            running.exception()  # it is looked at: the cancellation is what is told
+        await _ended(running)
         raise
+
+
+async def _ended(running: asyncio.Future[Any]) -> None:
+    """Wait for the end, even if this task is cancelled meanwhile. What it raises is looked at, and not told."""
+    while not running.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([running])
+    if not running.cancelled():
+        running.exception()

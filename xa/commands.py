@@ -117,10 +117,14 @@ def commit(
     job: _Job = None,
     rm: _Rm = None,
     yes: _Yes = False,
+    allow_missing: Annotated[
+        bool,
+        typer.Option("--allow-missing", help="Also if a branch is in doubt nowhere, since it has written nothing."),
+    ] = False,
     as_json: _Json = False,
 ) -> None:
     """Commit a transaction by hand: the decision is recorded first. For orphans, commit their branches."""
-    _decide(gid, config, profile, job, rm, commit=True, yes=yes, as_json=as_json)
+    _decide(gid, config, profile, job, rm, commit=True, allow_missing=allow_missing, yes=yes, as_json=as_json)
 
 
 def rollback(
@@ -162,6 +166,7 @@ def _decide(
     rm: list[str] | None,
     *,
     commit: bool,
+    allow_missing: bool = False,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -182,7 +187,7 @@ def _decide(
             return
         if shown is not None:
             with contextlib.closing(operator):
-                entry, answers = operator.complete(gid, commit=commit)
+                entry, answers = operator.complete(gid, commit=commit, allow_missing=allow_missing)
             committed = entry.commit
         else:
             answers, committed = operator.complete_orphans(gid, commit=commit), commit

@@ -37,7 +37,7 @@ class StateLink:
     """A connection that has said hello.
 
     Args:
-        address: ``host:port`` or ``unix:/path``; or several with commas, of which the first one that takes a connection is taken.
+        address: ``host:port`` or ``unix:/path``; or several with commas, of which the first one that answers is taken.
         timeout_s: to connect, and for each answer.
 
     Raises:
@@ -48,17 +48,31 @@ class StateLink:
     def __init__(self, address: str, *, job: str, profile: str, fingerprint: str, timeout_s: float = TIMEOUT_S) -> None:
         self.address = address
         self._buffer = bytearray()
-        self._socket = _connected_to_one(address, timeout_s)
-        try:
-            client = f"{socket.gethostname()}:{os.getpid()}"
-            reply = self.ask(Hello(WIRE_VERSION, job, profile, fingerprint, client))
+        hello = Hello(WIRE_VERSION, job, profile, fingerprint, f"{socket.gethostname()}:{os.getpid()}")
+        reply = self._first_answer(hello, timeout_s)
+        if not isinstance(reply, Ok):
+            self.close()
             if isinstance(reply, Refused) and reply.code == "wrong_profile":
                 raise WrongProfileError(reply.text)
-            if not isinstance(reply, Ok):
-                raise StateServerError(f"the state server at {address} refused: {getattr(reply, 'text', reply)}")
-        except BaseException:
-            self.close()
-            raise
+            raise StateServerError(f"the state server at {address} refused: {getattr(reply, 'text', reply)}")
+
+    def _first_answer(self, hello: Hello, timeout_s: float) -> Reply:
+        """Say hello to each address in turn; the answer of the first server that gives one."""
+        reasons: list[str] = []
+        addresses = self.address.split(",")
+        for address in addresses:
+            try:
+                self._socket = _connected(address, timeout_s)
+            except OSError as error:
+                reasons.append(str(error) if len(addresses) == 1 else f"{address}: {error}")
+                continue
+            try:
+                return self.ask(hello)
+            except StateServerLostError as error:  # it is stopped, or a worker of it is killed at this moment
+                if len(addresses) == 1:
+                    raise
+                reasons.append(f"{address}: {error}")
+        raise StateServerError(f"no state server takes a connection at {self.address}: {'; '.join(reasons)}")
 
     @property
     def closed(self) -> bool:
@@ -116,16 +130,6 @@ class StateLink:
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         return line
-
-
-def _connected_to_one(addresses: str, timeout_s: float) -> socket.socket:
-    reasons = []
-    for address in addresses.split(","):
-        try:
-            return _connected(address, timeout_s)
-        except OSError as error:
-            reasons.append(str(error) if address == addresses else f"{address}: {error}")
-    raise StateServerError(f"no state server takes a connection at {addresses}: {'; '.join(reasons)}")
 
 
 def _connected(address: str, timeout_s: float) -> socket.socket:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import os
 import threading
@@ -138,7 +139,8 @@ class Transaction:
         try:
             yield
         finally:
-            self.resume()
+            if self._core.state is TxState.SUSPENDED:  # and not rolled back meanwhile
+                self.resume()
 
     def _run(self, steps: Steps[_T]) -> _T:
         result: object = None
@@ -146,10 +148,13 @@ class Transaction:
             result = done = self._session.run(steps)
             return done
         finally:
+            # A signal, such as Ctrl-C, may raise between a request and its answer: then what was done is not known here.
+            if interrupted := inspect.getgeneratorstate(steps) != inspect.GEN_CLOSED:
+                self._core.give_up()
             if self._core.state is TxState.OVER and not self._released:
                 self._released = True
                 # A session is used again only if nothing of this transaction can be left in it.
-                clean = not self._session.link.closed and self._core.all_complete
+                clean = not interrupted and not self._session.link.closed and self._core.all_complete
                 if clean and not isinstance(result, Outcome):  # rolled back
                     self._session.give_back()
                 self._manager.over(self, self._session, clean=clean)
@@ -166,7 +171,11 @@ class Transaction:
             self.finish()
             return
         if error is None:
-            self.commit()
+            try:
+                self.commit()
+            except ProtocolError:  # it is suspended, and nothing else would end it
+                self.rollback()
+                raise
             return
         try:
             self.rollback()
@@ -201,6 +210,7 @@ class TransactionManager:
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._idle: list[Session] = []
+        self._closed = False
         self._current: dict[object, Transaction] = {}
 
     @classmethod
@@ -223,6 +233,8 @@ class TransactionManager:
         Raises:
             ResourceManagerError, StateServerError, WrongProfileError, RecoveryFailedError: it cannot.
         """
+        with self._lock:
+            self._closed = False
         self.recover()
         return self
 
@@ -291,7 +303,9 @@ class TransactionManager:
         return self._current.get(_identity())
 
     def close(self) -> None:
-        """Close all connections that no transaction uses."""
+        """Close all connections that no transaction uses now, and those of each transaction when it is over."""
+        with self._lock:
+            self._closed = True
         self._close_idle()
 
     def __enter__(self) -> Self:
@@ -339,7 +353,10 @@ class TransactionManager:
 
     def _keep(self, session: Session) -> None:
         with self._lock:
-            self._idle.append(session)
+            if not self._closed:
+                self._idle.append(session)
+                return
+        session.close()
 
     def _close_idle(self) -> None:
         with self._lock:

@@ -86,14 +86,25 @@ class Operator:
         """List entries of a job, or of all jobs, and orphans."""
         with self._link() as link:
             entries, now_ms = link.entries(job)
-            every = entries if not job else link.entries()[0]
-            known = {one.entry.gid.encode() for one in every if not one.entry.ruled}
-        orphans: list[Orphan] = []
+            known = _known(entries if not job else link.entries()[0])
+        orphans, unreachable = self._unknown(self._names, known, job)
+        if orphans:  # programs go on meanwhile: a transaction may have begun since the first list
+            with self._link() as link:
+                known = _known(link.entries()[0])
+            again, gone = self._unknown({one.resource for one in orphans}, known, job)
+            unreachable |= gone
+            there = set(again)
+            orphans = [one for one in orphans if one in there]
+        return Found(entries, now_ms, orphans, unreachable)
+
+    def _unknown(self, names: Iterable[str], known: set[bytes], job: str) -> tuple[list[Orphan], dict[str, str]]:
+        """Branches in doubt that are none of the known transactions, and why a resource manager does not list its own."""
+        found: list[Orphan] = []
         unreachable: dict[str, str] = {}
-        for name in self._names:
+        for name in names:
             resource = self._resource(name)
             try:
-                orphans += [
+                found += [
                     Orphan(name, branch.xid, branch.state)
                     for branch in resource.recover()
                     if not (branch.xid.is_ours and branch.xid.global_id in known) and self._is_of(branch.xid, job)
@@ -102,22 +113,26 @@ class Operator:
                 unreachable[name] = str(error)
             finally:
                 resource.close()
-        return Found(entries, now_ms, orphans, unreachable)
+        return found, unreachable
 
     def entry(self, gid: str) -> Shown | None:
         """The entry of a transaction."""
         with self._link() as link:
             return next((one for one in link.entries()[0] if one.entry.gid == gid), None)
 
-    def complete(self, gid: str, *, commit: bool | None) -> tuple[Entry, dict[str, Answer]]:
+    def complete(
+        self, gid: str, *, commit: bool | None, allow_missing: bool = False
+    ) -> tuple[Entry, dict[str, Answer]]:
         """Complete a transaction that the state server knows. The next one uses the same connections.
 
         Args:
             gid: of the transaction.
             commit: the operator's decision; None: as the record says.
+            allow_missing: commit what is not decided, though a branch is in doubt nowhere: the operator knows that it has written
+                nothing.
 
         Raises:
-            RefusedError: it is in use, of another job, or the record speaks against it.
+            RefusedError: it is in use, of another job, the record speaks against it, or a branch is missing.
             RecoveryFailedError: a branch could not be completed.
         """
         session = self._working()
@@ -128,6 +143,8 @@ class Operator:
                     f"transaction {gid} is decided as commit, and a branch of it may be committed: rollback is refused"
                 )
             if commit and not entry.commit:
+                if not allow_missing:
+                    _refuse_if_missing(session, entry)
                 _ask(session, Decide(gid))
                 entry.commit = True
             return entry, session.run(recover(entry))
@@ -216,6 +233,21 @@ class Operator:
 
     def _is_of(self, xid: Xid, job: str) -> bool:
         return not job or (xid.is_ours and xid.job_digits == job_digits(job))
+
+
+def _known(entries: Iterable[Shown]) -> set[bytes]:
+    return {one.entry.gid.encode() for one in entries if not one.entry.ruled}
+
+
+def _refuse_if_missing(session: Session, entry: Entry) -> None:
+    """Without a decision, a branch that is in doubt nowhere may never have been prepared: to commit the others makes a half."""
+    for name in entry.resources:
+        branch = branch_of(entry.gid, name, entry.job)
+        if not any(one.xid == branch for one in session.resources[name].recover()):
+            raise RefusedError(
+                f"transaction {entry.gid} has no branch in doubt in {name}: it was not prepared there, or has written nothing; "
+                "roll it back, or commit the others with --allow-missing"
+            )
 
 
 def _ask(session: Session, request: Request) -> None:

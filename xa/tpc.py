@@ -80,6 +80,10 @@ def connect(
     password: str = "guest",  # noqa: S107  # the default login of every AMQP broker
     timeout_s: float = 30,
     form: str = "methods",
+    tls: bool = False,
+    tls_ca: str = "",
+    tls_cert: str = "",
+    tls_key: str = "",
 ) -> TpcConnection:
     """Connect to the first broker that serves.
 
@@ -90,12 +94,18 @@ def connect(
         password: of the user.
         timeout_s: for a broker that serves, and for each answer.
         form: `methods` of class 100, or `messages`.
+        tls: speak TLS.
+        tls_ca: path of PEM certificates, one of which has signed the broker's; "" are those of the system.
+        tls_cert: path of a PEM certificate chain, for brokers that ask for one.
+        tls_key: path of its private key.
 
     Raises:
         OperationalError: no broker serves.
     """
-    options = {"addresses": list(addresses), "vhost": vhost, "user": user, "password": password}
-    return TpcConnection(BrokerResource("broker", {**options, "timeout_s": timeout_s, "form": form}))
+    options: dict[str, Any] = {"addresses": list(addresses), "vhost": vhost, "user": user, "password": password}
+    options |= {"timeout_s": timeout_s, "form": form}
+    options |= {"tls": tls, "tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
+    return TpcConnection(BrokerResource("broker", options))
 
 
 class TpcConnection:
@@ -119,13 +129,12 @@ class TpcConnection:
         """A transaction id.
 
         Raises:
-            InterfaceError: the format id is no 31-bit number, or an id has not 1 to 64 octets.
+            InterfaceError: the format id is no 31-bit number, or an id has not 1 to 64 characters of one octet (ISO 8859-1);
+                `bqual` may be empty.
         """
         if not 0 <= format_id < 1 << 31:
             raise InterfaceError(f"format id {format_id} is not 0 to 2147483647")
-        for what, text in (("gtrid", gtrid), ("bqual", bqual)):
-            if not 1 <= len(text.encode()) <= MAX_ID_OCTETS:
-                raise InterfaceError(f"{what} {text!r} has not 1 to {MAX_ID_OCTETS} octets")
+        _branch((format_id, gtrid, bqual))
         return Xid(format_id, gtrid, bqual)
 
     def tpc_begin(self, xid: Xid) -> None:
@@ -143,6 +152,9 @@ class TpcConnection:
             _check(self._resource.prepare(_branch(xid)))
         except IntegrityError:
             self._xid = None
+            self._resource.rollback(
+                _branch(xid)
+            )  # a branch that can only be rolled back is known to the broker until it is
             raise
         self._prepared = True
 
@@ -211,8 +223,12 @@ class TpcConnection:
         return NotSupportedError(f"there is no {name} without tpc_begin")
 
 
-def _branch(xid: Xid) -> Branch:
-    return Branch(xid[0], xid[1].encode("latin-1", "replace"), xid[2].encode("latin-1", "replace"))
+def _branch(xid: tuple[int, str, str]) -> Branch:
+    """The branch of a name. Two names are never one branch: a character that has no octet is refused."""
+    for what, text, least in (("gtrid", xid[1], 1), ("bqual", xid[2], 0)):
+        if not least <= len(text) <= MAX_ID_OCTETS or any(ord(character) > 255 for character in text):
+            raise InterfaceError(f"{what} {text!r} has not {least} to {MAX_ID_OCTETS} characters of ISO 8859-1")
+    return Branch(xid[0], xid[1].encode("latin-1"), xid[2].encode("latin-1"))
 
 
 def _check(answer: Answer) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
+import os
 import signal
 import socket
 import threading
 from collections.abc import Iterator
 
 import amqp
+import psycopg
 import pytest
 
 from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, running_place, transfer
@@ -19,11 +22,17 @@ from understudy.xa import (
     ConfigError,
     ProtocolError,
     ResourceManagerError,
+    RolledBackError,
     StateServerError,
     TransactionManager,
     tpc,
 )
+from understudy.xa.core.codes import OK
 from understudy.xa.core.profile import profile_of
+from understudy.xa.core.steps import Flag
+from understudy.xa.core.xid import Xid
+from understudy.xa.link import StateLink
+from understudy.xa.resource_managers.factory import make_resource_manager
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -78,6 +87,34 @@ def test_a_cancelled_task_rolls_back(place: Place) -> None:
     asyncio.run(work())
 
 
+def test_tasks_that_wait_for_a_lock_leave_a_thread_to_the_one_that_holds_it(place: Place) -> None:
+    """More of them than asyncio's own pool has threads."""
+    bank = place.opened("bank")
+    bank.resource.execute("CREATE TABLE hot (number int)")
+    bank.resource.execute("INSERT INTO hot VALUES (0)")
+    bank.resource.commit()
+    tasks = (os.cpu_count() or 1) + 10
+
+    async def count(manager: AsyncTransactionManager) -> None:
+        async with manager.begin() as transaction:
+            connection = await transaction.resource("bank")
+            await transaction.run(connection.execute, "SET LOCAL lock_timeout = '30s'")
+            await asyncio.gather(  # of the same transaction: one after the other
+                *(transaction.run(connection.execute, "UPDATE hot SET number = number + 1") for _ in range(2))
+            )
+
+    async def work() -> None:
+        async with AsyncTransactionManager.from_file(place.profiles, "shop", job=JOB) as manager:
+            await asyncio.gather(*(count(manager) for _ in range(tasks)))
+
+    asyncio.run(work())
+    assert bank.resource.execute("SELECT number FROM hot").fetchone() == (2 * tasks,)
+    bank.resource.execute("DROP TABLE hot")
+    bank.resource.commit()
+    bank.close()
+    place.agree()
+
+
 def test_a_task_has_one_transaction(place: Place) -> None:
     async def work() -> None:
         async with AsyncTransactionManager.from_file(place.profiles, "shop", job=JOB) as manager, manager.begin():
@@ -124,6 +161,49 @@ def test_a_module_of_pep_249(place: Place) -> None:
     manager.close()
     assert len(late) == 2
     assert place.agree() - before == {gid, late[1]}
+
+
+def test_a_failed_statement_of_a_module_rolls_back_though_it_was_caught(place: Place) -> None:
+    """PostgreSQL would take the prepare for a rollback, and say nothing."""
+    before = place.agree()
+    manager = TransactionManager(profile_of(with_dbapi(place), "shop", "x"), job="dbapi")
+    transaction = manager.begin()
+    message = amqp.Message(transaction.gid, delivery_mode=2)
+    transaction.resource("queues").basic_publish(message, exchange="", routing_key=QUEUE)
+    with contextlib.suppress(psycopg.Error):
+        transaction.resource("bank").execute("nonsense")
+    with pytest.raises(RolledBackError, match="bank: RBROLLBACK"):
+        transaction.commit()
+    manager.close()
+    assert place.agree() == before
+
+
+def test_recovery_of_many_branches_lists_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = place.agree()
+    profile = profile_of(with_dbapi(place), "shop", "x")
+    for number in range(3):
+        dies = TransactionManager(profile, job=f"many{number}", on_step=killer("tell.decide.after"))
+        assert forked(functools.partial(transfer, dies)) == -signal.SIGKILL
+    lists = 0
+    recover = psycopg.Connection.tpc_recover
+
+    def counted(connection: psycopg.Connection) -> list[psycopg.Xid]:
+        nonlocal lists
+        lists += 1
+        return recover(connection)
+
+    monkeypatch.setattr(psycopg.Connection, "tpc_recover", counted)
+    bank = make_resource_manager(profile.resource("bank"))
+    bank.open()
+    for one in bank.recover():
+        assert bank.commit(one.xid, one_phase=False) == OK
+    bank.close()
+    assert lists == 1
+    for number in range(3):
+        manager = TransactionManager(profile, job=f"many{number}")
+        assert len(manager.recover()) == 1
+        manager.close()
+    assert len(place.agree() - before) == 3
 
 
 def test_a_module_without_two_phase_commit_is_refused(place: Place) -> None:
@@ -213,10 +293,23 @@ def test_calls_of_pep_249_that_are_refused(place: Place) -> None:
     for call in (connection.commit, connection.rollback, connection.cursor):
         with pytest.raises(tpc.NotSupportedError):
             call()
-    for parts in ((-1, "a", "b"), (0, "", "b"), (0, "a", "x" * 65)):
+    for parts in ((-1, "a", "b"), (0, "", "b"), (0, "a", "x" * 65), (0, "日", "b"), (0, "本", "b")):
         with pytest.raises(tpc.InterfaceError):
             connection.xid(*parts)
     connection.close()
+
+
+def test_a_branch_that_can_only_be_rolled_back_is_gone_after_prepare(place: Place) -> None:
+    first, second = (tpc.connect([f"127.0.0.1:{place.broker.port}"]) for _ in range(2))
+    xid = first.xid(7, "fails", "queues")
+    first.tpc_begin(xid)
+    assert second._resource.start(Xid(7, b"fails", b"queues"), Flag.JOIN) == OK
+    second.channel.connection.close()  # by the end of a channel that works on it, a branch fails
+    with pytest.raises(tpc.IntegrityError):
+        first.tpc_prepare()
+    first.tpc_begin(xid)  # the name is free
+    first.tpc_rollback()
+    first.close()
 
 
 def drop(place: Place, bodies: set[str]) -> None:
@@ -237,3 +330,10 @@ def test_a_state_server_that_is_silent_is_given_up(place: Place) -> None:
         manager = TransactionManager(profile_of(text, "shop", "x"), job=JOB, timeout_s=0.2)
         with pytest.raises(StateServerError, match="no answer in time"):
             manager.recover()
+        with pytest.raises(StateServerError, match=f"{address}: .* no answer in time; 127.0.0.1:1: "):
+            linked(f"{address},127.0.0.1:1")
+        linked(f"{address},127.0.0.1:{place.state.port}").close()  # the first server that answers
+
+
+def linked(addresses: str) -> StateLink:
+    return StateLink(addresses, job="looks", profile="shop", fingerprint="f", timeout_s=0.5)

@@ -1,0 +1,182 @@
+"""What must not be taken for an answer: an interruption, a missing permission, a list that is a moment old."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import amqp
+import pytest
+
+from tests.integration.broker_process import wait_until
+from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, running_place, transfer
+from understudy.xa import ProtocolError, RecoveryFailedError, TransactionManager, operator
+from understudy.xa.core.codes import OK, XaCode
+from understudy.xa.core.profile import ResourceConfig, profile_of
+from understudy.xa.core.steps import Flag
+from understudy.xa.core.xid import branch_of
+from understudy.xa.operator import Operator
+from understudy.xa.resource_managers.factory import make_resource_manager
+from understudy.xa.resource_managers.port import ResourceManager
+from understudy.xa.resource_managers.postgresql import advisory_lock_of
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def whole_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with running_place(tmp_path_factory.mktemp("xa")) as place:
+        yield place
+
+
+@pytest.fixture
+def place(whole_place: Place) -> Iterator[Place]:
+    whole_place.agree()
+    yield whole_place
+    whole_place.recovered()
+    whole_place.agree()
+
+
+# -- a signal between a request and its answer ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("point", "committed"),
+    [
+        ("start.queues.after", False),
+        ("prepare.bank.after", False),
+        ("tell.decide.before", False),
+        ("tell.decide.after", True),
+        ("commit.bank.after", True),
+    ],
+)
+def test_an_interrupted_call_leaves_the_verdict_to_the_record(place: Place, point: str, committed: bool) -> None:
+    """As Ctrl-C, or a handler of SIGTERM that exits. The decision may be recorded: no branch is rolled back then."""
+    before = place.agree()
+
+    def interrupt(label: str) -> None:
+        if label == point:
+            raise KeyboardInterrupt
+
+    with place.manager(interrupt) as manager:
+        with pytest.raises(KeyboardInterrupt):
+            transfer(manager)
+        assert manager.current is None
+    place.recovered()
+    assert len(place.agree() - before) == committed
+
+
+def test_connections_of_a_transaction_are_closed_if_it_outlives_its_manager(place: Place) -> None:
+    manager = place.manager()
+    transaction = manager.begin()
+    connection = transaction.resource("bank")
+    manager.close()
+    assert not connection.closed
+    transaction.commit()
+    assert connection.closed
+    with manager.open(), manager.begin() as again:  # it can be used again
+        kept = again.resource("bank")
+    assert kept.closed  # since the manager is closed by now
+
+
+def test_a_transaction_that_is_suspended_at_its_end_is_rolled_back(place: Place) -> None:
+    before = place.agree()
+    with place.manager() as manager:
+        with pytest.raises(ProtocolError, match="is suspended: commit is out of turn"), manager.begin() as transaction:
+            transaction.suspend()
+        with manager.begin() as transaction, transaction.suspended():
+            transaction.rollback()  # and there is nothing to resume
+        assert manager.current is None
+        assert place.agree() == before
+
+
+# -- errors of the second phase ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", ["prepare.queues.after", "tell.decide.after"])
+def test_a_user_who_may_not_complete_a_branch_has_not_completed_it(place: Place, point: str) -> None:
+    before = place.agree()
+    bank = place.opened("bank")
+    bank.resource.execute("DROP ROLE IF EXISTS clerk")
+    bank.resource.execute("CREATE ROLE clerk LOGIN PASSWORD 'pen'")
+    bank.resource.commit()
+    bank.close()
+    assert forked(lambda: transfer(place.manager(killer(point)))) == -signal.SIGKILL
+    text = place.profiles.read_text()
+    for key, value in (("user", "clerk"), ("password", "pen")):
+        text = text.replace(f"{key} = {json.dumps(place.postgresql.options[key])}", f'{key} = "{value}"')
+    clerk = TransactionManager(profile_of(text, "shop", "x"), job=JOB)
+    with pytest.raises(RecoveryFailedError, match=r"bank: RMFAIL .permission denied to finish prepared transaction"):
+        clerk.recover()
+    clerk.close()
+    (shown,) = place.entries()
+    assert (shown.state, shown.entry.attempts, shown.entry.heuristics) == ("pending", 1, {})
+    assert place.in_doubt()["bank"] == [shown.entry.gid]
+    assert place.recovered() == [shown.entry.gid]
+    assert len(place.agree() - before) == (point == "tell.decide.after")
+
+
+def test_a_commit_whose_answer_was_lost_is_no_completion_by_hand(place: Place) -> None:
+    """The server still carries it out when it is said again, and the branch is gone when it is said a third time."""
+    xid = branch_of("c" * 64, "bank", JOB)
+    bank, other = place.opened("bank"), place.opened("bank")
+    assert bank.start(xid, Flag.NONE) == OK
+    bank.resource.execute("CREATE TABLE lost ()")
+    assert bank.prepare(xid) == OK
+    other.resource.execute(
+        "SELECT pg_advisory_lock_shared(%s)", (advisory_lock_of(xid),)
+    )  # as the session has that is at it
+    other.resource.commit()
+    other.resource.execute("SELECT pg_terminate_backend(%s)", (bank.resource.info.backend_pid,))
+    other.resource.commit()
+    assert other.commit(xid, one_phase=False) == OK
+    assert bank.commit(xid, one_phase=False).code is XaCode.RETRY
+    other.close()
+    wait_until("the session is gone", lambda: bank.commit(xid, one_phase=False) == OK)
+    bank.resource.execute("DROP TABLE lost")
+    bank.resource.commit()
+    bank.close()
+
+
+# -- what an operator sees --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["anything at all", "007_YWJj_YWJj", "7_YWJj_YWJj"])
+def test_a_branch_with_any_name_is_completed_by_hand(place: Place, text: str) -> None:
+    """Also with one that looks like a name of psycopg."""
+    bank = place.opened("bank")
+    bank.resource.autocommit = True
+    bank.resource.execute("BEGIN")
+    bank.resource.execute("CREATE TABLE never ()")
+    bank.resource.execute(f"PREPARE TRANSACTION '{text}'")
+    work = Operator(place.manager().profile, JOB)
+    (orphan,) = work.look().orphans
+    assert orphan.xid.is_ours is False
+    (answer,) = work.complete_orphans(orphan.gid, commit=False).values()
+    assert answer == OK
+    assert bank.recover() == []
+    bank.close()
+    work.forget(orphan.gid)
+
+
+def test_a_transaction_that_begins_while_an_operator_looks_is_no_orphan(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with place.manager() as manager:
+        begun: list[Any] = []
+
+        def make(config: ResourceConfig) -> ResourceManager:
+            if not begun:
+                begun.append(manager.begin())
+                begun[0].resource("bank").execute("INSERT INTO ledger VALUES (%s)", (begun[0].gid,))
+                message = amqp.Message(begun[0].gid, delivery_mode=2)
+                begun[0].resource("queues").basic_publish(message, exchange="", routing_key=QUEUE)
+                begun[0].vote()
+            return make_resource_manager(config)
+
+        monkeypatch.setattr(operator, "make_resource_manager", make)
+        found = Operator(manager.profile, JOB).look()
+        assert (found.entries, found.orphans, found.unreachable) == ([], [], {})
+        begun[0].finish()
