@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 import signal
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import amqp
 import pytest
 
-from tests.integration.xa_place import QUEUE, Place, forked, running_place
+from tests.integration.broker_process import PROGRAM, free_port, running_broker, wait_until
+from tests.integration.xa_place import QUEUE, Place, forked, killer, running_place, transfer
 from understudy.xa import tpc
+from understudy.xa.core.log_address import log_address_of
 from understudy.xa.core.profile import profile_of
+from understudy.xa.core.wire import Ok, Rule
+from understudy.xa.link import StateLink
+from understudy.xa.manager import read_profile
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -24,8 +33,11 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_profile_can_be_read() -> None:
-    (text,) = blocks("toml")
-    assert [one.name for one in profile_of(text, "shop", "xa.toml").resources] == ["bank", "queues"]
+    text, several = blocks("toml")
+    shop = profile_of(text, "shop", "xa.toml")
+    assert [one.name for one in shop.resources] == ["bank", "queues"]
+    first = text[: text.index("[[profiles]]")]
+    assert profile_of(text.replace(first, several), "shop", "xa.toml").state_server == "host4:5680,host5:5680"
 
 
 def test_the_examples_do_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,3 +90,78 @@ def leave_prepared(place: Place, order: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     assert forked(prepares) == -signal.SIGKILL
+
+
+# -- the commands -----------------------------------------------------------------------------------------------------
+
+
+def commands(program: str) -> list[list[str]]:
+    """Each command line of the page that begins so, without its comment."""
+    lines = re.findall(rf"^    ({re.escape(program)}(?: .*)?)$", DOC.read_text(encoding="utf-8"), re.MULTILINE)
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+def test_the_commands_of_an_operator_do_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that complete something, on one transaction that a killed program has left, and on one that was ruled on."""
+    *lines, metrics = commands("understudy xa")
+    assert [line[2] for line in lines] == ["list", "show", "recover", "rollback", "forget"]
+    with running_place(tmp_path) as place:
+        monkeypatch.chdir(tmp_path)
+        assert forked(lambda: transfer(place.manager(killer("prepare.queues.after"), job="left"))) == -signal.SIGKILL
+        wait_until("it is pending", lambda: [one.state for one in place.entries()] == ["pending"])
+        gids = {"show": place.entries()[0].entry.gid, "forget": "f" * 64}
+        gids["rollback"] = gids["show"]
+        profile = read_profile(place.profiles, "shop")
+        with StateLink(profile.state_server, job="left", profile="shop", fingerprint=profile.fingerprint) as link:
+            assert link.ask(Rule(gids["forget"], {"queues x": "rollback: OK"})) == Ok()
+        for line in lines:
+            words = [gids[line[2]] if word == "GID" else word for word in line]
+            done = subprocess.run([PROGRAM, *words[1:]], capture_output=True, text=True, check=False, timeout=60)
+            assert done.returncode == 0, (words, done.stderr)
+            assert gids["show"] in done.stdout or line[2] in ("recover", "forget"), done.stdout
+        place.agree()
+        address = f"127.0.0.1:{free_port()}"
+        words = [address if word == "127.0.0.1:8690" else word for word in metrics[1:]]
+        with subprocess.Popen([PROGRAM, *words], stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert process.stderr.readline() == f"http://{address}/metrics\n"
+            process.terminate()
+            assert process.wait(60) == 0
+
+
+def test_the_state_servers_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one with a folder; and the two that share queues, of which the second waits for the first to end."""
+    with_folder, first, standby = commands("understudy state-server")
+    ((_, exported),) = commands("export")
+    name, _, url = exported.partition("=")
+    address = log_address_of(url, name)
+    assert (len(address.hosts), address.user) == (3, "user")
+    folder = with_folder.index("--data") + 1
+    with_folder[folder] = str(tmp_path / "state")
+    with running_broker(tmp_path) as broker:
+        monkeypatch.setenv(name, f"amqp://127.0.0.1:{broker.port}/")
+        with serving(with_folder) as alone:
+            says_that_it_serves(alone)
+        with serving(first) as owner:
+            says_that_it_serves(owner)
+            with serving(standby) as waits:
+                owner.terminate()
+                says_that_it_serves(waits)
+
+
+def says_that_it_serves(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("state server at 127.0.0.1")
+
+
+@contextlib.contextmanager
+def serving(line: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """The command on a free port of this machine; it is ended."""
+    words = [*line[1:], "--listen", f"127.0.0.1:{free_port()}"]  # the last one counts
+    with subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield process
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()

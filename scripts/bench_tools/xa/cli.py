@@ -20,6 +20,7 @@ from understudy.xa.core.errors import XaError
 
 _ROOT = Path(__file__).resolve().parents[3]
 _PROGRAM = Path(sys.executable).with_name("understudy")
+MIN_BRANCHES = 20
 _FAILOVER = "group of three: primary killed to listed"
 
 
@@ -49,6 +50,12 @@ def main(arguments: Sequence[str]) -> int:
     """0 all measured, 2 the bench could not run, or something did not come out as it must."""
     options = _options(arguments)
     largest = max(options.numbers)
+    if options.what == "branches" and min(options.numbers) < MIN_BRANCHES:
+        _say(f"bench: --numbers {min(options.numbers)}: at least {MIN_BRANCHES}, since tenths of them are compared")
+        return 2
+    if options.work is not None and not options.work.is_dir():
+        _say(f"bench: --work {options.work} is no folder")
+        return 2
     place = Place(
         options.work,
         throughput.DELAYS_MS if options.what == "throughput" else (0,),
