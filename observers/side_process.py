@@ -18,8 +18,8 @@ LOOK_MS: Final = 1_000
 MAX_PAUSE_MS: Final = 60_000
 """A process that ends again and again is started ever less often."""
 
-NICE: Final = 19
-"""Brokers go first."""
+NICE: Final = 10
+"""Brokers go first. Beside two that are busy it gets a tenth of a CPU: what is further behind than it may be has to catch up."""
 MAX_HEARD_BYTES: Final = 65_536
 
 _log: Final = structlog.get_logger("understudy.side_process")
