@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import socket
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from tests.pipeline.made_feed import Size, finished, made
+from tests.pipeline.made_feed import write_json, write_parquet
+from tests.pipeline.made_rows import Size, made
 from understudy.observers.events_schema import SCHEMA_VERSION
 from understudy.pipeline.client_logs import read_client_logs
 from understudy.pipeline.errors import ClientLogError, FeedError, SessionError
@@ -84,29 +85,18 @@ def test_paths_without_a_feed_are_named(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_a_truncated_parquet_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    finished(made(spark, Size(segment=2, segments=2))).coalesce(1).write.parquet(str(tmp_path / "feed"))
-    (file,) = (tmp_path / "feed").glob("*.parquet")
-    shutil.copy(file, tmp_path / "1.parquet")
-    data = (tmp_path / "1.parquet").read_bytes()
+    data = write_parquet(made(Size(segment=2, segments=2)), tmp_path / "1.parquet").read_bytes()
     (tmp_path / "1.parquet").write_bytes(data[: len(data) // 2])
     assert re.search(r"/1\.parquet cannot be read: damaged, truncated", refused(spark, tmp_path / "1.parquet"))
 
 
 def test_json_and_parquet_give_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     """Also mixed, as a feed whose format was changed leaves them."""
-    rows = finished(made(spark, Size(segment=3, segments=2)))
-    rows.coalesce(1).write.parquet(str(tmp_path / "parquet"))
-    rows.coalesce(1).write.json(str(tmp_path / "json"))
-    mixed = tmp_path / "mixed"
-    mixed.mkdir()
-    (json_file,) = (tmp_path / "json").glob("*.json")
-    shutil.copy(json_file, mixed / "000000000001.jsonl")
-    from_json = read_files(spark, [mixed]).select(*columns())
-    from_parquet = read_files(spark, [tmp_path / "parquet"]).select(*columns())
-    assert from_json.exceptAll(from_parquet).count() == from_parquet.exceptAll(from_json).count() == 0
-    (parquet_file,) = (tmp_path / "parquet").glob("*.parquet")
-    shutil.copy(parquet_file, mixed / "000000000002.parquet")
-    assert check_feed(read_files(spark, [mixed]), "mixed").events == 2 * rows.count()
+    rows = made(Size(segment=3, segments=2))
+    from_json = read_files(spark, [write_json(rows, tmp_path / "1.jsonl")]).select(*columns())
+    from_parquet = read_files(spark, [write_parquet(rows, tmp_path / "2.parquet")]).select(*columns())
+    assert Counter(from_json.collect()) == Counter(from_parquet.collect())
+    assert check_feed(read_files(spark, [tmp_path]), "mixed").events == 2 * len(rows)
 
 
 def test_kafka_that_cannot_be_reached_is_named() -> None:

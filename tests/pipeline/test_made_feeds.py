@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
-from tests.pipeline.made_feed import Size, finished, made, prepare_of, tx_of
-from tests.pipeline.plants import PLANTS, Planted, planted, second_life
+from tests.pipeline.made_feed import SCHEMA, write_feed, write_parquet
+from tests.pipeline.made_rows import Row, Rows, Size, made, prepare_of, tx_of
+from tests.pipeline.plants import PLANTS, Planted, planted, second_life, touched
 from understudy.pipeline.audit import INCOMPLETE, PROVED, VIOLATED, Audit, Verdict, untold
 from understudy.pipeline.evidence import Evidence
 from understudy.pipeline.feed_source import read_files
@@ -43,37 +42,32 @@ FIRST, STEP = 12, 3
 """Where plants of one run stand: so far apart that one does not touch another."""
 
 
-def audit(spark: SparkSession, rows: DataFrame, folder: Path) -> Verdict:
+def audit(spark: SparkSession, rows: Rows, folder: Path) -> Verdict:
     """Of a feed as it is in files."""
-    finished(rows).coalesce(2).write.parquet(str(folder / "feed"))
+    write_parquet(rows, folder / "feed" / "1.parquet")
     feed = read_files(spark, [folder / "feed"])
     return Audit(spark=spark, feed=feed, where="made", out=str(folder / "violations")).run()
 
 
-@pytest.fixture(scope="module")
-def small(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
-    """A clean feed, made once: plants of a run each begin with it."""
-    path = str(tmp_path_factory.mktemp("small"))
-    made(spark, SMALL).coalesce(1).write.mode("overwrite").parquet(path)
-    return spark.read.parquet(path)
-
-
-def side_by_side(small: DataFrame, names: Iterable[str]) -> DataFrame:
+def side_by_side(names: Iterable[str]) -> Rows:
     """A run for each plant, in one feed: an audit costs seconds, whatever it reads. The founding is the plant's name."""
-    return reduce(DataFrame.unionByName, (_named(PLANTS[name].put(small, SMALL), name) for name in names))
+    small = made(SMALL)
+    return [_named(row, name) for name in names for row in PLANTS[name].put(small, SMALL)]
 
 
-def _named(rows: DataFrame, name: str) -> DataFrame:
-    within = F.lit(f"{name}.")
-    members = F.array_join(F.transform(F.split("members", ","), lambda each: F.concat(within, each)), ",")
-    brokers = {each: F.concat(within, F.col(each)) for each in ("broker", "primary", "backup")}
-    return rows.withColumns({"founding": F.lit(name), "members": members, **brokers})
+def _named(row: Row, name: str) -> Row:
+    brokers = {
+        each: ",".join(f"{name}.{broker}" for broker in row[each].split(","))
+        for each in ("broker", "primary", "backup", "members")
+        if row.get(each)
+    }
+    return {**row, "founding": name, **brokers}
 
 
-def test_a_clean_feed_is_proved(spark: SparkSession, small: DataFrame, tmp_path: Path) -> None:
+def test_a_clean_feed_is_proved(spark: SparkSession, tmp_path: Path) -> None:
     """Events that are there twice, as after a reader that was killed, are counted once; so is what a new directory gets again."""
-    rows = second_life(small, "b1")
-    verdict = audit(spark, rows.unionByName(rows.filter("k between 10 and 14")), tmp_path)
+    rows = second_life(made(SMALL), "b1")
+    verdict = audit(spark, rows + [row for row in rows if row["k"] in range(10, 15)], tmp_path)
     assert verdict.word == PROVED, verdict
     assert verdict.counts["transactions"] == verdict.counts["committed"] == SMALL.transactions
     assert verdict.counts["brokers"] == 3
@@ -81,7 +75,7 @@ def test_a_clean_feed_is_proved(spark: SparkSession, small: DataFrame, tmp_path:
 
 
 def test_every_planted_violation_is_found_at_its_place(spark: SparkSession, tmp_path: Path) -> None:
-    rows = made(spark, SIZE)
+    rows = made(SIZE)
     places = {name: attrs.evolve(SIZE, planted=FIRST + STEP * number) for number, name in enumerate(TOGETHER)}
     assert max(planted(size) for size in places.values()) < SIZE.half - STEP
     for name, size in places.items():
@@ -115,8 +109,8 @@ def _is_told(spark: SparkSession, folder: Path, partial: Mapping[str, Any]) -> N
     assert {line.split()[3] for line in lines} >= {"enqueue", "dequeue", "prepare", "commit", "apply", "told"}
 
 
-def test_what_is_lost_or_said_twice_is_found(spark: SparkSession, small: DataFrame, tmp_path: Path) -> None:
-    verdict = audit(spark, side_by_side(small, APART), tmp_path)
+def test_what_is_lost_or_said_twice_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    verdict = audit(spark, side_by_side(APART), tmp_path)
     assert verdict.word == VIOLATED, verdict
     found = defaultdict(set)
     for row in spark.read.parquet(str(tmp_path / "violations")).collect():
@@ -127,8 +121,8 @@ def test_what_is_lost_or_said_twice_is_found(spark: SparkSession, small: DataFra
         assert {kind for _, kind in found[name]} <= {wanted.kind, *wanted.elsewhere}, (name, found)
 
 
-def test_missing_evidence_is_no_proof_and_no_violation(spark: SparkSession, small: DataFrame, tmp_path: Path) -> None:
-    verdict = audit(spark, side_by_side(small, EVIDENCE), tmp_path)
+def test_missing_evidence_is_no_proof_and_no_violation(spark: SparkSession, tmp_path: Path) -> None:
+    verdict = audit(spark, side_by_side(EVIDENCE), tmp_path)
     assert verdict.word == INCOMPLETE, verdict
     for name in EVIDENCE:
         said = [each for each in verdict.problems if each.startswith(f"{name}.")]
@@ -143,3 +137,33 @@ def test_a_feed_that_says_nothing_of_clients_is_no_proof() -> None:
     assert PLANTS["detail_roles"].text in untold(look)[0]
     assert not untold(attrs.evolve(look, counts=counts | {"confirm": 1}))
     assert not untold(attrs.evolve(look, counts=dict.fromkeys(COUNTED, 0)))
+
+
+# -- the generator of large feeds ---------------------------------------------------------------------------------------
+
+
+def as_read(rows: Iterable[Mapping[str, Any]]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row.get(name) for name in SCHEMA.names) for row in rows)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "partial_enqueue", "lost", "not_durable", "end_of_a_segment_gone", "no_feed_of_one"]
+)
+def test_what_is_written_by_patterns_is_what_rows_say(name: str, tmp_path: Path) -> None:
+    size = Size(segment=37, segments=4)
+    plant = PLANTS.get(name)
+    events = write_feed(size, tmp_path / "feed", plant)
+    wanted = as_read(made(size) if plant is None else plant.put(made(size), size))
+    files = sorted((tmp_path / "feed").rglob("*.parquet"))
+    assert as_read(row for file in files for row in pq.ParquetFile(file).read().to_pylist()) == wanted
+    assert events == wanted.total()
+
+
+@pytest.mark.parametrize("name", sorted(name for name, each in PLANTS.items() if not each.whole))
+def test_a_plant_changes_what_it_touches_alone(name: str) -> None:
+    rows = made(SMALL)
+    found = as_read(PLANTS[name].put(rows, SMALL)) - as_read(rows)
+    gone = as_read(rows) - as_read(PLANTS[name].put(rows, SMALL))
+    changed = as_read(row for row in rows if row["k"] >= 0 and row["k"] not in touched(SMALL))
+    assert found or gone
+    assert not gone & changed
