@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -22,7 +22,7 @@ from understudy.pipeline.session import (
     MEMORY,
     SessionSettings,
     is_submitted,
-    open_session,
+    session,
     small,
 )
 
@@ -90,6 +90,7 @@ def audit(
         with _working(work, master) as folder, _session(settings, folder, with_kafka=bool(option.topic)) as spark:
             events, where = _feed(spark, feed, option, folder)
             verdict, stories = _audited(spark, events, where, clients, out)
+            events.unpersist()  # the session may go on
     except PipelineError as error:
         typer.echo(f"understudy: {error}", err=True)
         raise typer.Exit(UNREADABLE) from None
@@ -140,17 +141,12 @@ def _option(feed: list[str], kafka: str, options: list[str]) -> FeedOption:
     return found[0]
 
 
-@contextmanager
-def _session(settings: SessionSettings, folder: Path, *, with_kafka: bool) -> Iterator[SparkSession]:
+def _session(settings: SessionSettings, folder: Path, *, with_kafka: bool) -> AbstractContextManager[SparkSession]:
     import attrs  # noqa: PLC0415  # beside what it is used for
 
     from understudy.pipeline.connector_jars import KAFKA  # noqa: PLC0415  # as above
 
-    spark = open_session(attrs.evolve(settings, work=folder, jars=(KAFKA,) if with_kafka else ()))
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    return session(attrs.evolve(settings, work=folder, jars=(KAFKA,) if with_kafka else ()))
 
 
 def _feed(spark: SparkSession, feed: list[str], option: FeedOption, folder: Path) -> tuple[DataFrame, str]:

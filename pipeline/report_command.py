@@ -15,7 +15,7 @@ import typer
 
 from understudy.pipeline.errors import PipelineError
 from understudy.pipeline.feed_option import FeedOption, feed_option
-from understudy.pipeline.session import LOCAL, MEMORY, SessionSettings, open_session, require_pyspark
+from understudy.pipeline.session import LOCAL, MEMORY, SessionSettings, require_pyspark, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,14 +82,14 @@ def _gathered(option: FeedOption, master: str, memory: str, work: Path | None) -
 
     name = f"understudy report {option.text}"
     jars = [KAFKA] if option.topic else []
-    spark = open_session(SessionSettings(name=name, master=master, memory=memory, jars=jars, work=work))
-    try:
-        with working(work, spark.sparkContext.master or LOCAL) as folder, feed_errors(option.text):
-            events = _staged(spark, option.table(spark), folder)
-            check_feed(events, option.text)
-            return gather(events, say)
-    finally:
-        spark.stop()
+    with (
+        session(SessionSettings(name=name, master=master, memory=memory, jars=jars, work=work)) as spark,
+        working(work, spark.sparkContext.master or LOCAL) as folder,
+        feed_errors(option.text),
+    ):
+        events = _staged(spark, option.table(spark), folder)
+        check_feed(events, option.text)
+        return gather(events, say)
 
 
 def _staged(spark: SparkSession, events: DataFrame, folder: Path) -> DataFrame:

@@ -1,7 +1,8 @@
 """The Spark session of a command: local unless it is told otherwise, quiet, on loopback, with the connectors that it needs.
 
 A command of ``understudy`` starts Spark in this process and in a Java process beside it. Under ``spark-submit`` that process is
-there already: master, memory and addresses are then those that spark-submit was given, and this module adds the rest.
+there already: master, memory and addresses are then those that spark-submit was given, and this module adds the rest. Where this
+process has a session, as a notebook has one, a command uses that one as it is (`session`).
 
 A small feed is set up for by `small`: what Spark compiles for a plan it runs once then.
 
@@ -17,7 +18,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -98,17 +100,43 @@ def open_session(settings: SessionSettings) -> SparkSession:
     except (PySparkException, OSError) as error:
         raise SessionError(f"Spark does not start on {settings.master}: {error}") from error
     if submitted:
-        _check_connectors(spark, settings.jars)
+        try:
+            _check_connectors(spark, settings.jars)
+        except BaseException:
+            spark.stop()
+            raise
     return spark
 
 
+@contextmanager
+def session(settings: SessionSettings) -> Iterator[SparkSession]:
+    """A session for the time of a ``with``. A process has one: that one as it is, and it stays; else a new one, which is stopped.
+
+    Raises:
+        SessionError, JarsError: as `open_session`; the session that is there lacks a connector.
+    """
+    require_pyspark()
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra: see require_pyspark
+
+    check_memory(settings.memory)
+    there = SparkSession.getActiveSession()
+    if there is not None:
+        _check_connectors(there, settings.jars)
+        yield there
+        return
+    spark = open_session(settings)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
 def _check_connectors(spark: SparkSession, jars: Sequence[ConnectorJars]) -> None:
-    """Of a driver that spark-submit has started: it takes no jars any more. Raises: SessionError, JarsError."""
+    """Of a driver that runs already: it takes no jars any more. Raises: SessionError, JarsError."""
     from py4j.java_gateway import JavaClass  # noqa: PLC0415  # an extra: see require_pyspark
 
     missing = [each for each in jars if not isinstance(getattr(spark._jvm, each.sign), JavaClass)]  # noqa: SLF001  # no other way
     if missing:
-        spark.stop()
         files = ",".join(str(file) for each in jars for file in each.find())
         names = " and ".join(each.name for each in missing)
         raise SessionError(f"Spark's driver lacks the connector for {names}: give spark-submit --jars {files}")
@@ -141,6 +169,8 @@ def _configuration(settings: SessionSettings, *, submitted: bool) -> dict[str, s
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
+        # By default PySpark looks up the caller of each expression, with several calls of Java: an audit makes thousands of them.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         # Rows are narrow and many: a larger piece of a file a task costs little memory, and fewer tasks start.
         "spark.sql.files.maxPartitionBytes": str(64 << 20),
         # Lists of a few elements a key. By default Spark sorts all rows of a task that has more than 128 keys.

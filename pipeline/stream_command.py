@@ -6,8 +6,6 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -17,7 +15,7 @@ from understudy.pipeline.errors import PipelineError
 from understudy.pipeline.feed_option import FeedOption, feed_option, suffix_of, topic_name
 from understudy.pipeline.kafka_topic import CONNECTOR_PREFIX, check_hosts, check_topic
 from understudy.pipeline.report_command import refuse
-from understudy.pipeline.session import LOCAL, MEMORY, SessionSettings, open_session, require_pyspark
+from understudy.pipeline.session import LOCAL, MEMORY, SessionSettings, require_pyspark, session
 from understudy.pipeline.stream.checkpoint import Checkpoint, open_checkpoint
 from understudy.pipeline.stream.wishes import Format, StreamWishes
 
@@ -127,16 +125,6 @@ def _settings(wishes: StreamWishes, master: str, memory: str, *, with_kafka: boo
         jars=[*([KAFKA] if with_kafka else []), *([DELTA] if delta else [])],
         more=DELTA_SETTINGS if delta else {},
     )
-
-
-@contextmanager
-def session(settings: SessionSettings) -> Iterator[SparkSession]:
-    """A session for the time of a ``with``."""
-    spark = open_session(settings)
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def _stream(

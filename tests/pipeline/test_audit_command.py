@@ -1,37 +1,80 @@
-"""`understudy audit` as a user runs it, on the feed of a simulated cluster: each exit code."""
+"""`understudy audit` on the feed of a simulated cluster: each exit code.
+
+One audit runs as a user runs it, in processes of its own. Starting Java for each of them would take most of the time.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
 
 from tests.pipeline.sim_feeds import Wanted, write
+from understudy.pipeline.submit import app
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 UNDERSTUDY = str(Path(sys.executable).with_name("understudy"))
+WHERE = ("--json", "--master", "local[2]", "--memory", "1g", "--partitions", "2")
+Audit = Callable[..., tuple[int, dict[str, Any], str]]
+"""Arguments in; exit code, the JSON, and what people read."""
 
 
-def audit(*arguments: str) -> tuple[int, dict[str, Any], str]:
-    """Exit code, the JSON, and what people read."""
-    command = [UNDERSTUDY, "audit", "--json", "--master", "local[2]", "--memory", "1g", "--partitions", "2", *arguments]
+def audit_in_processes(*arguments: str) -> tuple[int, dict[str, Any], str]:
+    """The command that is installed."""
+    command = [UNDERSTUDY, "audit", *WHERE, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
-    last = done.stdout.splitlines()[-1] if done.stdout else "{}"
-    return done.returncode, json.loads(last), done.stderr
+    return done.returncode, _last(done.stdout), done.stderr
 
 
-def test_the_command_proves_and_shows(tmp_path: Path) -> None:
-    """Also in words: a torn transaction is shown with its events on all brokers."""
-    write(Wanted(1, tmp_path))
-    feed = tmp_path / "feed"
-    code, verdict, told = audit(
-        "--feed", str(feed), "--clients", str(tmp_path / "clients"), "--out", str(tmp_path / "out")
-    )
+@pytest.fixture
+def audit(spark: SparkSession) -> Audit:
+    """The command in this process, with the session of this process."""
+
+    def run(*arguments: str) -> tuple[int, dict[str, Any], str]:
+        done = CliRunner().invoke(app, ["audit", *WHERE, *arguments])
+        assert spark.version  # it stays
+        return done.exit_code, _last(done.stdout), done.stderr
+
+    return run
+
+
+def _last(told: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(told.splitlines()[-1] if told else "{}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A simulated run: its feed and its clients' logs."""
+    folder = tmp_path_factory.mktemp("run")
+    write(Wanted(1, folder))
+    return folder
+
+
+@pytest.fixture
+def feed(run: Path, tmp_path: Path) -> Path:
+    """Its feed, to be changed."""
+    return Path(shutil.copytree(run / "feed", tmp_path / "feed"))
+
+
+@pytest.mark.slow
+def test_the_command_proves(run: Path) -> None:
+    code, verdict, told = audit_in_processes("--feed", str(run / "feed"), "--clients", str(run / "clients"))
     assert (code, verdict["verdict"], verdict["missing"]) == (0, "PROVED", []), told
     assert "PROVED: G1 to G9 hold for" in told
     assert verdict["brokers"] == 3
 
+
+def test_a_torn_transaction_is_shown_with_its_events_on_all_brokers(audit: Audit, feed: Path, tmp_path: Path) -> None:
     torn = _tear(feed / "b2.jsonl")
     code, verdict, told = audit("--feed", str(feed), "--out", str(tmp_path / "out"))
     assert (code, verdict["verdict"]) == (1, "VIOLATED"), told
@@ -43,6 +86,8 @@ def test_the_command_proves_and_shows(tmp_path: Path) -> None:
     rows = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
     assert {"promise", "kind", "tx", "broker", "text"} <= rows[0].keys()
 
+
+def test_a_feed_of_two_brokers_is_incomplete(audit: Audit, feed: Path) -> None:
     (feed / "b2.jsonl").unlink()
     code, verdict, told = audit("--feed", str(feed))
     assert (code, verdict["verdict"]) == (3, "INCOMPLETE"), told
@@ -64,7 +109,7 @@ def _tear(path: Path) -> str:
     return tx
 
 
-def test_bad_input_ends_with_code_2_and_a_name(tmp_path: Path) -> None:
+def test_bad_input_ends_with_code_2_and_a_name(audit: Audit, tmp_path: Path) -> None:
     for arguments, said in (
         (["--feed", str(tmp_path / "gone")], f"{tmp_path / 'gone'} is not there"),
         (["--feed", str(tmp_path / ("a" * 300))], "cannot be read: File name too long"),
@@ -76,11 +121,9 @@ def test_bad_input_ends_with_code_2_and_a_name(tmp_path: Path) -> None:
         assert said in told, told
 
 
-def test_a_failure_of_spark_is_no_violation(tmp_path: Path) -> None:
+def test_a_failure_of_spark_is_no_violation(audit: Audit, feed: Path, tmp_path: Path) -> None:
     """The table of violations cannot be written below a file. Code 1 would say that a promise is violated."""
-    write(Wanted(2, tmp_path))
     (tmp_path / "file").write_text("")
-    feed = tmp_path / "feed"
     code, verdict, told = audit("--feed", str(feed), "--out", str(tmp_path / "file" / "out"))
     assert (code, verdict) == (2, {}), told
     assert f"{feed}: Spark did not come to the end: " in told
