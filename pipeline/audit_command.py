@@ -90,7 +90,6 @@ def audit(
         with _working(work, master) as folder, _session(settings, folder, with_kafka=bool(option.topic)) as spark:
             events, where = _feed(spark, feed, option, folder)
             verdict, stories = _audited(spark, events, where, clients, out)
-            events.unpersist()  # the session may go on
     except PipelineError as error:
         typer.echo(f"understudy: {error}", err=True)
         raise typer.Exit(UNREADABLE) from None
@@ -152,14 +151,15 @@ def _session(settings: SessionSettings, folder: Path, *, with_kafka: bool) -> Ab
 def _feed(spark: SparkSession, feed: list[str], option: FeedOption, folder: Path) -> tuple[DataFrame, str]:
     """The events, as Parquet or, if they are few, in memory; and what to call them."""
     from understudy.pipeline.feed_check import feed_errors  # noqa: PLC0415  # PySpark is an extra
-    from understudy.pipeline.feed_source import PARQUET, literal_path, read_files  # noqa: PLC0415  # as above
+    from understudy.pipeline.feed_source import PARQUET, held, literal_path, read_files  # noqa: PLC0415  # as above
 
     where = ", ".join(feed)
     events = option.table(spark) if option.topic else read_files(spark, feed)
+    if is_small(estimated_events(feed)):
+        with feed_errors(where):
+            return held(events), where
     if not option.topic and all(name.endswith(PARQUET) for name in events.inputFiles()):
         return events, where
-    if is_small(estimated_events(feed)):
-        return events.persist(), where
     _say("converting to Parquet")
     staged = str(folder / "feed")
     with feed_errors(where):

@@ -26,6 +26,7 @@ from understudy.pipeline.invariants.atomic import with_ended
 from understudy.pipeline.invariants.durable import suspect
 from understudy.pipeline.literal_table import values_table
 from understudy.pipeline.message_table import messages, records_of_messages, references, with_names
+from understudy.pipeline.session import is_small_session
 from understudy.pipeline.statements import arrivals, statements
 from understudy.pipeline.tx_table import judged_once, placed, transactions
 
@@ -33,7 +34,9 @@ FACTS: Final = ("tracker_add", "tracker_clear", "readiness", "admit", "link_down
 
 
 def keep(kept: ExitStack, table: DataFrame) -> DataFrame:
-    """``table``, which is computed once, on the disk; until ``kept`` ends."""
+    """``table``, which is computed once. Of few events it is a plan of its own (`feed_source.held`); else it ends with ``kept``."""
+    if is_small_session(table.sparkSession):
+        return table.localCheckpoint(eager=False)
     table = table.persist(StorageLevel.DISK_ONLY)
     kept.callback(table.unpersist)
     return table

@@ -96,6 +96,14 @@ def stream_files(
     return found
 
 
+def held(events: DataFrame) -> DataFrame:
+    """Few events, read once, and then held by Spark: a table whose plan is itself alone.
+
+    Spark looks at a whole plan again with each step that is added to it. Of few events that takes longer than all tasks.
+    """
+    return events.coalesce(1).localCheckpoint()
+
+
 def _options(suffix: str) -> dict[str, str]:
     if suffix == PARQUET:
         return {}

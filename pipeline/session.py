@@ -147,6 +147,11 @@ def small(settings: SessionSettings) -> SessionSettings:
     return attrs.evolve(settings, java=QUICK_START, more={**UNCOMPILED, **settings.more})
 
 
+def is_small_session(spark: SparkSession) -> bool:
+    """Whether a session is set up as `small` says."""
+    return spark.conf.get("spark.sql.codegen.wholeStage") == "false"
+
+
 def is_submitted() -> bool:
     """Whether spark-submit has started this process."""
     return _SUBMITTED in os.environ

@@ -121,11 +121,13 @@ def audited(spark: SparkSession, folder: Path) -> Verdict:
     """What the audit says of the feed in ``folder``, and of the clients' logs beside it if there are any."""
     from understudy.pipeline.audit import Audit
     from understudy.pipeline.client_logs import read_client_logs
-    from understudy.pipeline.feed_source import read_files
+    from understudy.pipeline.feed_source import held, read_files
+    from understudy.pipeline.session import is_small_session
 
     clients = folder / "clients"
     lines = read_client_logs(spark, clients) if any(clients.glob("*.jsonl")) else None
-    feed = read_files(spark, [folder / "feed"]).persist()
+    feed = read_files(spark, [folder / "feed"])
+    feed = held(feed) if is_small_session(spark) else feed.persist()
     try:
         return Audit(spark=spark, feed=feed, where=str(folder), out=str(folder / "violations"), clients=lines).run()
     finally:

@@ -16,7 +16,7 @@ from tests.pipeline.made_rows import Row, Rows, Size, made, prepare_of, tx_of
 from tests.pipeline.plants import PLANTS, Planted, planted, second_life, touched
 from understudy.pipeline.audit import INCOMPLETE, PROVED, VIOLATED, Audit, Verdict, untold
 from understudy.pipeline.evidence import Evidence
-from understudy.pipeline.feed_source import read_files
+from understudy.pipeline.feed_source import held, read_files
 from understudy.pipeline.feed_tables import COUNTED, Overview
 from understudy.pipeline.story import story
 
@@ -45,7 +45,7 @@ FIRST, STEP = 12, 3
 def audit(spark: SparkSession, rows: Rows, folder: Path) -> Verdict:
     """Of a feed as it is in files."""
     write_parquet(rows, folder / "feed" / "1.parquet")
-    feed = read_files(spark, [folder / "feed"])
+    feed = held(read_files(spark, [folder / "feed"]))
     return Audit(spark=spark, feed=feed, where="made", out=str(folder / "violations")).run()
 
 
