@@ -200,7 +200,8 @@ def page(rows: list[dict[str, float]]) -> str:
         legend={"x": 0.02, "y": 0.98},
     )  # fmt: skip
     script = "Plotly.toImage('it', {format: 'svg', width: 760, height: 420}).then(t => document.body.textContent = t)"
-    return plotly.io.to_html(figure, div_id="it", include_plotlyjs=True, post_script=script)
+    text: str = plotly.io.to_html(figure, div_id="it", include_plotlyjs=True, post_script=script)
+    return text
 
 
 def draw() -> None:
