@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from understudy.xa.core.codes import Answer
 from understudy.xa.core.entry import Entry
-from understudy.xa.core.errors import StateServerError, StateServerLostError, WrongProfileError
+from understudy.xa.core.errors import RecoveryBusyError, StateServerError, StateServerLostError, WrongProfileError
 from understudy.xa.core.profile import Profile
 from understudy.xa.core.recovery import recover
 from understudy.xa.core.steps import Step, Steps, Tell, Verb, Wait
@@ -20,6 +20,8 @@ from understudy.xa.core.wire import Claim, Claimed, Nothing, Refused
 from understudy.xa.link import TIMEOUT_S, StateLink
 from understudy.xa.resource_managers.port import ResourceManager
 
+GIVE_WAYS: Final = 10
+"""Of about a second each."""
 OnStep = Callable[[str], None]
 _T = TypeVar("_T")
 
@@ -111,14 +113,21 @@ class Session:
     def recover(self) -> list[tuple[Entry, dict[str, Answer]]]:
         """Recover what waits for the job, one transaction after the other, until nothing is left.
 
+        One that is busy lets the others go first. When nothing else has come on for GIVE_WAYS times, it counts as failed.
+
         Raises:
             RecoveryFailedError: one could not be recovered now.
             WrongProfileError: one was begun with other resource managers.
             StateServerError: the server refuses, or is lost.
         """
         done = []
+        gave_way = 0
         while (entry := self._claimed()) is not None:
-            done.append((entry, self.run(recover(entry))))
+            try:
+                done.append((entry, self.run(recover(entry, gives_way=gave_way < GIVE_WAYS))))
+                gave_way = 0
+            except RecoveryBusyError:
+                gave_way += 1
         return done
 
     def _claimed(self) -> Entry | None:

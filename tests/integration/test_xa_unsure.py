@@ -16,7 +16,9 @@ from understudy.xa import ProtocolError, RecoveryFailedError, TransactionManager
 from understudy.xa.core.codes import OK, XaCode
 from understudy.xa.core.profile import ResourceConfig, profile_of
 from understudy.xa.core.steps import Flag
+from understudy.xa.core.wire import Begin, Claimed, Ok, Release, Take
 from understudy.xa.core.xid import branch_of
+from understudy.xa.link import StateLink
 from understudy.xa.operator import Operator
 from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
@@ -138,6 +140,42 @@ def test_a_commit_whose_answer_was_lost_is_no_completion_by_hand(place: Place) -
     bank.resource.execute("DROP TABLE lost")
     bank.resource.commit()
     bank.close()
+
+
+def test_a_transaction_that_is_busy_lets_the_others_of_its_job_go_first(place: Place) -> None:
+    """A session works on its branch until another transaction is complete, as one does that waits for that one's row."""
+    before = place.agree()
+    assert forked(lambda: transfer(place.manager(killer("start.queues.after")))) == -signal.SIGKILL
+    wait_until("it is pending", lambda: [one.state for one in place.entries()] == ["pending"])
+    busy = place.entries()[0].entry.gid
+    session = place.opened("bank")
+    lock = advisory_lock_of(branch_of(busy, "bank", JOB))
+    session.resource.execute("SELECT pg_advisory_lock_shared(%s)", (lock,))
+    session.resource.commit()
+    in_way = branch_of("a" * 64, "bank", JOB)
+    profile = place.manager().profile
+    with StateLink(profile.state_server, job=JOB, profile="shop", fingerprint=profile.fingerprint) as link:
+        assert isinstance(link.ask(Take(busy)), Claimed)  # so that another one may begin
+        prepared = place.opened("bank")
+        assert link.ask(Begin("a" * 64, ["bank"])) == Ok()
+        assert prepared.start(in_way, Flag.NONE) == OK
+        prepared.resource.execute("INSERT INTO ledger VALUES ('in the way')")
+        assert prepared.prepare(in_way) == OK
+        prepared.close()
+        assert link.ask(Release(busy, "")) == Ok()
+    trace: list[str] = []
+
+    def ends_when_the_way_is_free(label: str) -> None:
+        trace.append(label)
+        if label == "tell.done.before":
+            session.close()
+
+    with place.manager(ends_when_the_way_is_free) as manager:
+        pass
+    assert trace.index("tell.release.before") < trace.index("tell.done.before")
+    assert "tell.failed.before" not in trace
+    assert manager.current is None
+    assert place.agree() == before
 
 
 # -- what an operator sees --------------------------------------------------------------------------------------------

@@ -105,6 +105,10 @@ class RecoveryFailedError(XaError):
     """A transaction of the job could not be recovered now. Its entry stays on the state server."""
 
 
+class RecoveryBusyError(RecoveryFailedError):
+    """A session of a resource manager works on a branch this moment. The transaction waits behind the others of its job."""
+
+
 class StatusFileError(XaError):
     """A status file is damaged, or of another format. It is kept as it is."""
 

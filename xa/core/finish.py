@@ -12,15 +12,19 @@ RETRIES: Final = 200
 """10 s in all: longer than a resource manager takes to notice that the connection of a killed program is gone."""
 
 
-def finished(verb: Verb) -> Steps[Answer]:
+def finished(verb: Verb, retries: int = RETRIES) -> Steps[Answer]:
     """Call `commit` or `rollback` until the answer is not RETRY.
+
+    Args:
+        verb: which.
+        retries: how often it is repeated.
 
     Returns:
         The last answer; it is RETRY if the resource manager was busy all the time. A prepared branch that was rolled back
         instead of committed is HEURRB.
     """
     answer: Answer = yield verb
-    for _ in range(RETRIES):
+    for _ in range(retries):
         if answer.code != XaCode.RETRY:
             break
         yield Wait(RETRY_MS)

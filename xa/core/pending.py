@@ -6,7 +6,7 @@ loop only, which takes the place of a mutex.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 OnChange = Callable[[str, int, str, bool], None]
 """Told job, shard, global id, and whether it waits now."""
@@ -65,6 +65,21 @@ class PendingTable:
     def peek(self, job: str, shard: int) -> str | None:
         """The oldest transaction of a job in a shard; None if there is none."""
         return next(iter(self._jobs.get(job, {}).get(shard, ())), None)
+
+    def next(self, job: str, shard: int, but: Container[str]) -> str | None:
+        """The oldest transaction of a job in a shard, or else in the first other shard that has one; None if there is none.
+
+        Args:
+            job: whose.
+            shard: the first one to look at.
+            but: transactions that are passed over.
+        """
+        shards = self._jobs.get(job, {})
+        for number in (shard, *sorted(shards.keys() - {shard})):
+            for gid in shards.get(number, ()):
+                if gid not in but:
+                    return gid
+        return None
 
     def drop_shard(self, shard: int) -> None:
         """Remove all of a shard: it is to be told anew."""

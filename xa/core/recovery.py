@@ -7,32 +7,47 @@ before, or it was never prepared.
 
 from __future__ import annotations
 
+from typing import Final
+
 from understudy.xa.core.codes import Answer, XaCode
 from understudy.xa.core.entry import Entry
-from understudy.xa.core.errors import RecoveryFailedError
-from understudy.xa.core.finish import finished
+from understudy.xa.core.errors import RecoveryBusyError, RecoveryFailedError
+from understudy.xa.core.finish import RETRIES, finished
 from understudy.xa.core.steps import Steps, Tell, Verb, VerbName
-from understudy.xa.core.wire import Done, Failed, Heuristic, Ok
+from understudy.xa.core.wire import Done, Failed, Heuristic, Ok, Release
 from understudy.xa.core.xid import branch_of
 
+GIVES_WAY_RETRIES: Final = 20
+"""One second."""
 
-def recover(entry: Entry) -> Steps[dict[str, Answer]]:
+
+def recover(entry: Entry, *, gives_way: bool = False) -> Steps[dict[str, Answer]]:
     """Complete all branches of a claimed transaction as its record says.
+
+    Args:
+        entry: of the transaction.
+        gives_way: if nothing is wrong but that a branch is busy, wait for a second only. A session may work on it that waits for a
+            row which another transaction of the job has locked, and that one is to be recovered, too.
 
     Returns:
         What each resource manager answered.
 
     Raises:
+        RecoveryBusyError: a branch is busy, and the entry waits behind the others of its job.
         RecoveryFailedError: a branch could not be completed; the server has been told, and keeps the entry.
         StateServerLostError: the server did not hear of the end; another recovery repeats it.
     """
     verb = VerbName.COMMIT if entry.commit else VerbName.ROLLBACK
     answers: dict[str, Answer] = {}
     for resource in entry.resources:
-        answers[resource] = yield from finished(Verb(verb, resource, branch_of(entry.gid, resource, entry.job)))
+        step = Verb(verb, resource, branch_of(entry.gid, resource, entry.job))
+        answers[resource] = yield from finished(step, GIVES_WAY_RETRIES if gives_way else RETRIES)
     failed = {name: answer for name, answer in answers.items() if not is_complete(answer.code, committed=entry.commit)}
     if failed:
         reason = "; ".join(f"{name}: {answer}" for name, answer in failed.items())
+        if gives_way and all(answer.code == XaCode.RETRY for answer in failed.values()):
+            yield Tell(Release(entry.gid, reason))
+            raise RecoveryBusyError(f"transaction {entry.gid} is busy: {verb} of {reason}")
         yield Tell(Failed(entry.gid, reason))
         raise RecoveryFailedError(f"transaction {entry.gid} cannot be recovered now: {verb} of {reason}")
     wanted = XaCode.HEURCOM if entry.commit else XaCode.HEURRB

@@ -88,11 +88,13 @@ class _Client:
 
     Attributes:
         listed: job and sorted global ids of the list that the connection has begun last.
+        gave_way: what it has claimed and released: it is given others first.
     """
 
     hello: Hello
     shard: int
     listed: tuple[str, list[str]] | None = None
+    gave_way: set[str] = attrs.field(factory=set)
 
 
 class StateCore:
@@ -196,11 +198,13 @@ class StateCore:
     def _claim(self, connection: int, client: _Client) -> Reaction:
         """Own shard first, all of it; then the first other shard, to which the connection moves."""
         job = client.hello.job
-        if not self.pending.has(job, client.shard):
-            client.shard = found if (found := self.pending.first_shard(job)) is not None else client.shard
-        gid = self.pending.peek(job, client.shard)
+        gid = self.pending.next(job, client.shard, client.gave_way)
+        if gid is None and client.gave_way:
+            client.gave_way.clear()
+            gid = self.pending.next(job, client.shard, client.gave_way)
         if gid is None:
             return Reaction(Nothing(), client.shard)
+        client.shard = self._shard_of[gid]
         entry = self._entry(gid)
         if entry.fingerprint != client.hello.fingerprint:
             return _refused(client.shard, "wrong_profile", _wrong(entry, client.hello))
@@ -277,6 +281,7 @@ class StateCore:
             case Heuristic(_, codes, unfinished):
                 return Reaction(_OK, shard, Met(gid, codes, unfinished))
             case Release(_, reason):
+                client.gave_way.add(gid)
                 return Reaction(_OK, shard, Attempted(gid, entry.attempts, reason[:MAX_REASON], parked=False))
             case Failed(_, reason):
                 attempts = entry.attempts + 1

@@ -409,3 +409,18 @@ def test_what_could_make_a_status_too_large_is_refused(request_: Request) -> Non
     server.begun(1, "mine")
     assert code(server.say(1, request_)) == "protocol"
     assert [one.resources for one in server.core.image(0)] == [["bank"]]
+
+
+def test_who_gives_way_is_given_others_first_of_all_shards() -> None:
+    server = Server(2)
+    for number, gid in enumerate(("a", "b", "c")):
+        server.begun(number, gid)
+    for number in range(3):
+        server.core.left(number)
+    server.join(10)
+    claimed = []
+    for _ in range(6):
+        claimed.append(gid_of(server.say(10, Claim())))
+        assert server.say(10, Release(claimed[-1], "busy")) == Ok()
+    assert sorted(claimed[:3]) == sorted(claimed[3:]) == ["a", "b", "c"]
+    assert [one.attempts for shard in range(2) for one in server.core.image(shard)] == [0, 0, 0]
