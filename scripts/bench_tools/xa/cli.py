@@ -31,7 +31,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="throughput: medians are taken over them (3)")
     parser.add_argument("--seconds", type=float, default=4.0, help="throughput: of each side in each round (4)")
     parser.add_argument(
-        "--numbers", type=_numbers, default=[2500, 5000, 10_000], help="branches: how many (2500,5000,10000)"
+        "--numbers", type=_numbers, default=[1000, 3000, 10_000], help="branches: how many (1000,3000,10000)"
     )
     parser.add_argument("--work", type=Path, help="folder for all files (a temporary one); must be a real disk")
     parser.add_argument("--keep", action="store_true", help="keep that folder: logs, data")
