@@ -13,7 +13,7 @@ import pytest
 from tests.integration.broker_process import wait_until
 from tests.integration.xa_servers import ServerProcess, Told, ended, lives
 from understudy.xa.core.errors import StateServerLostError
-from understudy.xa.core.wire import Begin, Claim, Claimed, Decide, Done, Nothing, Ok, Refused, Take
+from understudy.xa.core.wire import Begin, Claim, Claimed, Decide, Done, Nothing, Ok, Refused, Release, Take
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -98,6 +98,18 @@ def test_a_worker_that_is_killed_comes_back_and_its_shards_recover(server: Serve
         with server.link(f"job-{number}") as link:
             reply = link.ask(Claim())
             assert isinstance(reply, Nothing if f"held-{number}" in told.done else Claimed)
+
+
+def test_who_gives_way_is_given_others_first_of_all_workers(server: ServerProcess) -> None:
+    gids = left_by(server, 8)
+    claimed = []
+    with server.link() as client:
+        for _ in gids:
+            reply = client.ask(Claim())
+            assert isinstance(reply, Claimed)
+            claimed.append(reply.entry.gid)
+            assert client.ask(Release(reply.entry.gid, "busy")) == Ok()
+    assert sorted(claimed) == gids
 
 
 def test_clients_that_come_while_a_worker_dies_wait_for_the_next_one(server: ServerProcess) -> None:

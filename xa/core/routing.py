@@ -8,7 +8,7 @@ While something waits for its job anywhere, the client begins nothing new.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from understudy.xa.core.pending import PendingTable
 from understudy.xa.core.wire import Listing, Shown, Waits, first_page
@@ -66,12 +66,19 @@ class Routes:
         found = self._pending.first_shard(job)
         return self._worker_of[found] if found is not None else self.loads.index(min(self.loads))
 
-    def recovering(self, job: str, worker: int) -> int | None:
-        """Where a client of a worker finds something to recover: there first, or else in the first shard; None: nowhere."""
-        if any(self._pending.has(job, shard) for shard in self._parts[worker]):
-            return worker
-        found = self._pending.first_shard(job)
-        return None if found is None else self._worker_of[found]
+    def recovering(self, job: str, worker: int, but: Container[int] = ()) -> int | None:
+        """Where a client of a worker finds something to recover: there first, or else in the first shard; None: nowhere.
+
+        Args:
+            job: of the client.
+            worker: the client's.
+            but: workers that are passed over.
+        """
+        order: list[int] = [worker, *range(len(self._parts))]
+        for number in order:
+            if number not in but and any(self._pending.has(job, shard) for shard in self._parts[number]):
+                return number
+        return None
 
 
 def merged(pages: Sequence[Listing]) -> Listing:

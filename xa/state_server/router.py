@@ -83,12 +83,14 @@ class _Client:
         current: worker of its next transaction.
         links: worker to the connection that the router has to it for this client.
         owns: global id to the worker that has the transaction.
+        gave_way: workers of which it has released a transaction since: the others are asked first.
     """
 
     hello: Hello | None = None
     current: int = 0
     links: dict[int, _Link] = attrs.field(factory=dict)
     owns: dict[str, int] = attrs.field(factory=dict)
+    gave_way: set[int] = attrs.field(factory=set)
 
 
 class _Link:
@@ -277,8 +279,8 @@ class Router:
                 return await self._list(client, request)
             case Hello():
                 return await self._ask(client, client.current, request)
-            case Done(gid) | Release(gid) | Failed(gid):
-                return await self._ask(client, client.owns.pop(gid, client.current), request)
+            case Done() | Release() | Failed():
+                return await self._let_go(client, request)
             case _:
                 return await self._ask(client, client.owns.get(request.gid, client.current), request)
 
@@ -312,7 +314,10 @@ class Router:
         deadline = asyncio.get_running_loop().time() + CLAIM_S
         while True:
             await self._all_up()
-            found = self._routes.recovering(job, client.current)
+            found = self._routes.recovering(job, client.current, client.gave_way)
+            if found is None:
+                client.gave_way.clear()
+                found = self._routes.recovering(job, client.current)
             if found is not None and found != client.current:
                 self._routes.loads[client.current] -= 1
                 client.current = found
@@ -324,6 +329,12 @@ class Router:
             if not isinstance(reply, Nothing) or late or self._routes.recovering(job, client.current) is None:
                 return reply
             await asyncio.sleep(AGAIN_S)
+
+    async def _let_go(self, client: _Client, request: Done | Release | Failed) -> Reply:
+        worker = client.owns.pop(request.gid, client.current)
+        if isinstance(request, Release):
+            client.gave_way.add(worker)
+        return await self._ask(client, worker, request)
 
     async def _anywhere(self, client: _Client, request: Take | Forget | Rule) -> Reply:
         """What an operator asks for by its global id: the worker that knows it answers."""

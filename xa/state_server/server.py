@@ -1,9 +1,10 @@
 """StateServer: the asyncio edge of the state server.
 
 Requests are decided as they come. A record goes to the status file of its shard at once; the reply waits until a sync covers it.
-While a sync runs in a thread, what arrives is the next group. A claim or a list waits for the records before it, too: a client
-must not act on a decision that a power failure could take back. If another server could have become the owner of the status
-meanwhile (engine `queue`), a claim waits for a sync of its own, which proves that none has.
+While a sync runs in a thread, what arrives is the next group. A claim waits for the records of its shard before it, too: a client
+must not act on a decision that a power failure could take back. A list is for people: it waits for one shard. If another server
+could have become the owner of the status meanwhile (engine `queue`), a claim waits for a sync of its own, which proves that none
+has.
 """
 
 from __future__ import annotations
