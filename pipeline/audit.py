@@ -21,9 +21,10 @@ from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentat
 from understudy.pipeline import client_logs, invariants
 from understudy.pipeline.audit_tables import Tables, keep
 from understudy.pipeline.feed_check import feed_errors
+from understudy.pipeline.feed_reigns import reigns
 from understudy.pipeline.feed_source import literal_path
 from understudy.pipeline.feed_tables import Overview, chosen_log, overview, with_lives
-from understudy.pipeline.invariants.durable import unproved
+from understudy.pipeline.invariants.durable import ENDS, NO_EPOCH, NO_SET, unproved
 from understudy.pipeline.literal_table import values_table
 from understudy.pipeline.tx_table import names
 
@@ -65,7 +66,7 @@ class Audit:
         feed: of `feed_source`; Parquet, or persisted: it is read several times.
         where: what to call it.
         out: a directory, or an address, for the table of violations; it is made anew. "": it is not kept.
-        clients: the lines of clients' logs; None: there are none.
+        clients: the clients' logs; None: there are none.
         say: told what is being done.
     """
 
@@ -73,7 +74,7 @@ class Audit:
     feed: DataFrame
     where: str
     out: str = ""
-    clients: DataFrame | None = None
+    clients: client_logs.ClientLogs | None = None
     say: Callable[[str], None] = lambda _: None
 
     def run(self) -> Verdict:
@@ -91,6 +92,7 @@ class Audit:
             found = tables.found(transactions=counts.pop("suspect"), **sizes) + self._of_clients(tables, kept)
             unproved = _unproved(tables.statements) if sizes["statements"] else []
             problems = [*look.evidence.problems, *chosen.problems, *unproved, *untold(look)]
+            problems += self.clients.problems if self.clients is not None else ()
             table = self._written(found, kept)
             many = len({each.broker for each in chosen.reaches})
             return _verdict(table, {"brokers": many, **counts, "events": look.events, **look.counts}, problems)
@@ -108,7 +110,7 @@ class Audit:
             return []
         self.say("the clients' logs")
         named = tables.transactions.join(names(tables.known), ["founding", "tx"], "left")
-        pairs = keep(kept, client_logs.matched(client_logs.client_transactions(self.clients), named))
+        pairs = keep(kept, client_logs.matched(client_logs.client_transactions(self.clients.lines), named))
         client_logs.require_one_run(pairs, "--clients")
         rows = client_logs.with_deleted(pairs, self.feed)
         return [rule(rows) for rule in client_logs.OF_CLIENTS]
@@ -145,20 +147,34 @@ def _verdict(table: DataFrame | None, counts: Mapping[str, int], problems: Seque
     )
 
 
+_UNPROVED: Final = {
+    ENDS: "{broker}: its feed ends before offset {place}, and {n} answers to clients rest on what comes there",
+    NO_SET: "{broker}: its facts tell no in-sync set before {n} answers to clients, up to offset {place}",
+    NO_EPOCH: "{broker}: no feed has a record of epoch {epoch}, in which it told {n} answers to clients",
+}
+"""What keeps statements from being judged (`durable.unproved`), in words."""
+
+
 def _unproved(said: DataFrame) -> list[str]:
-    """Members of the in-sync set whose feeds end before what clients were told."""
-    by_broker = unproved(said).groupBy("broker").agg(F.count(F.lit(1)).alias("n"), F.max("place").alias("place"))
-    return [
-        f"{row['broker']}: its feed ends before offset {row['place']}, and {row['n']} answers to clients rest on what comes there"
-        for row in by_broker.collect()
-    ]
+    """Answers to clients that nothing in the feed proves."""
+    of = (
+        unproved(said)
+        .groupBy("broker", "why")
+        .agg(F.count(F.lit(1)).alias("n"), F.max("place").alias("place"), F.max("epoch").alias("epoch"))
+    )
+    return sorted(_UNPROVED[row["why"]].format(**row.asDict()) for row in of.collect())
 
 
 def untold(look: Overview) -> list[str]:
-    """A feed at detail "roles" does not say what clients were told."""
+    """A feed at detail "roles" does not say what clients were told. Each primary has its own setting."""
     counts = look.counts
     if (counts["prepare"] or counts["enqueue"]) and not (counts["told"] or counts["confirm"] or counts["deliver"]):
         return [
             'nothing of what clients were told is in the feed ([feed] detail = "messages"): G3, G4, G8 and G9 need it'
         ]
-    return []
+    return [
+        f'{each.primary}: nothing of what clients were told in epoch {each.epoch} is in its feed ([feed] detail = "messages"):'
+        f" {each.commits} transactions were prepared and committed there"
+        for each in reigns(look.tallies)
+        if each.is_silent
+    ]

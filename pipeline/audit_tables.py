@@ -20,14 +20,23 @@ from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentat
 
 from understudy.pipeline import invariants
 from understudy.pipeline.chosen_log import ChosenLog
-from understudy.pipeline.feed_look import is_whole, primaries, sets_in_force, told_again
+from understudy.pipeline.feed_look import NAMED, PLAIN, is_whole, primaries, told_again
+from understudy.pipeline.feed_reigns import joiners, sets_in_force
 from understudy.pipeline.feed_tables import Overview, brokers, numbers, positions
 from understudy.pipeline.invariants.atomic import with_ended
 from understudy.pipeline.invariants.durable import suspect
 from understudy.pipeline.literal_table import values_table
-from understudy.pipeline.message_table import messages, records_of_messages, references, with_names
+from understudy.pipeline.message_table import (
+    beside_joiners,
+    messages,
+    records_of_messages,
+    references,
+    with_names,
+)
+from understudy.pipeline.names_table import answers, bars
+from understudy.pipeline.plain_records import blocks
 from understudy.pipeline.session import is_small_session
-from understudy.pipeline.statements import arrivals, statements
+from understudy.pipeline.statements import arrivals, refusals, statements
 from understudy.pipeline.tx_table import judged_once, placed, transactions
 
 FACTS: Final = ("tracker_add", "tracker_clear", "readiness", "admit", "link_down", "step_down", "role")
@@ -75,20 +84,30 @@ class Tables:
         """
         places = positions(spark, chosen)
         known = placed(feed, None if is_whole(look.tallies, chosen) else places)
-        table = transactions(
-            known, brokers(spark, chosen), numbers(spark, chosen), told_again(look.tallies, look.evidence.lives)
-        )
+        holders, again = brokers(spark, chosen, look.tallies), told_again(look.tallies, look.evidence.lives)
+        table = transactions(known, holders, numbers(spark, chosen), again)
         table = keep(kept, judged_once(table, invariants.is_suspect_transaction()))
         of = references(chosen)
-        sets = sets_in_force(look.tallies, chosen, look.evidence.ended_ms)
+        sets = sets_in_force(look.tallies, chosen, look.evidence.ended_ms, look.evidence.lives)
+        joined = joiners(look.tallies, chosen, look.evidence.lives)
+        branches = any(each.event == "dtx_prepare" for each in look.tallies)
+        of_messages = messages(records_of_messages(known, table, places, of, joined, branches=branches))
+        if joined:
+            of_messages = beside_joiners(of_messages, known, joined)
         others = [rule(table) for rule in invariants.OF_COMMITS]
         others += [rule(arrivals(known, of)) for rule in invariants.OF_ARRIVALS]
-        others += _of_facts(feed, look)
+        if any(each.said == PLAIN for each in look.tallies):
+            others += [rule(blocks(known, holders, chosen, again)) for rule in invariants.OF_BLOCKS]
+        if any((each.event, each.said) == ("vote", "failed") for each in look.tallies):
+            others += [rule(refusals(feed, sets)) for rule in invariants.OF_REFUSALS]
+        others += [*_of_names(known, table, look, kept), *_of_facts(feed, look)]
+        if reigns := invariants.of_reigns(look.tallies, chosen, look.evidence.lives):
+            others.append(values_table(spark, reigns, invariants.COLUMNS))
         return cls(
             known=known,
             transactions=table,
-            messages=keep(kept, invariants.suspect_messages(messages(records_of_messages(known, table, places, of)))),
-            statements=keep(kept, suspect(statements(feed, places, sets, look.tallies))),
+            messages=keep(kept, invariants.suspect_messages(of_messages)),
+            statements=keep(kept, suspect(statements(feed, table, places, sets, look.tallies))),
             others=keep(kept, reduce(DataFrame.unionByName, others)),
             references=of,
         )
@@ -122,9 +141,23 @@ class Tables:
         if messages:
             named = with_names(self.messages, self.known, self.references)
             found += [rule(named) for rule in invariants.OF_MESSAGES]
+            found += [rule(named) for rule in invariants.OF_JOINERS if "joiners" in named.columns]
         if statements:
             found += [rule(self.statements) for rule in invariants.OF_STATEMENTS]
         return [*found, self.others] if others else found
+
+
+def _of_names(known: DataFrame, table: DataFrame, look: Overview, kept: ExitStack) -> list[DataFrame]:
+    """Violations of the rules of names, if any was asked for, or barred."""
+    events = {(each.event, each.said) for each in look.tallies}
+    found: list[DataFrame] = []
+    if ("told", NAMED) in events:
+        asked = keep(kept, answers(known, table))
+        found += [rule(asked) for rule in invariants.OF_ANSWERS]
+    if {("outcome", ""), ("rollback", NAMED)} & events:
+        barred = bars(known, table)
+        found += [rule(barred) for rule in invariants.OF_BARS]
+    return found
 
 
 def _of_facts(feed: DataFrame, look: Overview) -> list[DataFrame]:

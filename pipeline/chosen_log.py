@@ -78,6 +78,30 @@ class Reach:
 
 
 @attrs.frozen(kw_only=True)
+class Joiner:
+    """A broker that has caught up, in one life of its data directory.
+
+    Attributes:
+        bit: one bit of a number; of the joiners of one founding each has another one.
+        base: the last record that its last base contains.
+        caught_up: the end of its log when that catch-up was over.
+        applied: what it had applied by its log before, at least.
+    """
+
+    founding: str
+    broker: str
+    life: int
+    bit: int
+    base: int
+    caught_up: int
+    applied: int
+
+
+JOINERS: Final = 62
+"""So many of one founding are judged: a bit each."""
+
+
+@attrs.frozen(kw_only=True)
 class ChosenLog:
     """The group's log.
 

@@ -7,12 +7,19 @@ no feed has. So transactions are compared, by name, and by how many messages the
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from operator import or_
+from os import SEEK_END
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
+import attrs
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline.errors import ClientLogError
@@ -21,14 +28,31 @@ from understudy.pipeline.feed_source import literal_path
 from understudy.pipeline.invariants.violation import violations
 
 VERSION: Final = 1
+_CUT: Final = "\ufffd"
+"""What a character reads as that is cut off within."""
+TAIL_BYTES: Final = 1 << 20
+"""A line is shorter."""
 _LINE: Final = (
     "version long, client string, number long, event string, tx string, question string, outcome string, `by` string,"
     " messages array<struct<id string, queue string, amount long>>, corrupt string"
 )
 
 
-def read_client_logs(spark: SparkSession, path: Path) -> DataFrame:
-    """A row a line.
+@attrs.frozen
+class ClientLogs:
+    """The logs of one run.
+
+    Attributes:
+        lines: a row a line.
+        problems: a sentence for each client of whose log lines are missing.
+    """
+
+    lines: DataFrame
+    problems: tuple[str, ...]
+
+
+def read_client_logs(spark: SparkSession, path: Path) -> ClientLogs:
+    """Read them. What a killed client had written of its last line is left out: that client did not go on.
 
     Raises:
         ClientLogError: there is no log in ``path``, a line cannot be read, or is of another version.
@@ -39,20 +63,63 @@ def read_client_logs(spark: SparkSession, path: Path) -> DataFrame:
         raise ClientLogError(f"{error.filename or path} cannot be read: {error.strerror}") from error
     reader = spark.read.schema(_LINE).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", "corrupt")
     lines = reader.json([literal_path(file.absolute()) for file in files])
-    # A line that a killed client was writing is cut off, at the end of its log: that client did not go on.
-    torn = F.col("corrupt").isNotNull() & ~F.col("corrupt").endswith("}")
-    lines = lines.withColumn("file", F.col("_metadata.file_name")).filter(~F.coalesce(torn, F.lit(False)))
-    wrong = F.col("corrupt").isNotNull() | F.col("version").isNull() | (F.col("version") != VERSION)
+    lines = lines.withColumn("file", F.col("_metadata.file_name")).withColumn("wrong", _is_wrong())
     try:
-        bad = lines.filter(wrong | F.col("event").isNull()).limit(1).collect()
+        looks = _looks_at(lines).collect()
     except (PySparkException, Py4JError) as error:
         raise ClientLogError(f"{path}: the clients' logs cannot be read: {spark_said(error)}") from error
-    if bad:
-        raise ClientLogError(
-            f"{path}, {bad[0]['file']}: {(bad[0]['corrupt'] or 'a line')[:120]!r} is no line of a client's log of version"
-            f" {VERSION}, but of {bad[0]['version']}"
-        )
-    return lines.drop("corrupt")
+    unfinished = {file.name: _unfinished(file) for file in files}
+    for each in looks:
+        for text, version in (each["a"], each["b"]) if each["wrong"] else ():
+            if not text or text.rstrip(_CUT) != unfinished.get(unquote(each["file"])):
+                raise ClientLogError(
+                    f"{path}, {each['file']}: {(text or 'a line')[:120]!r} is no line of a client's log of version"
+                    f" {VERSION}, but of {version}"
+                )
+    return ClientLogs(lines.filter(~F.col("wrong")).drop("corrupt", "wrong"), tuple(_missing(looks)))
+
+
+def _is_wrong() -> Column:
+    needed = reduce(or_, (F.col(name).isNull() for name in ("version", "client", "number", "event")))
+    return F.col("corrupt").isNotNull() | needed | (F.col("version") != VERSION)
+
+
+def _looks_at(lines: DataFrame) -> DataFrame:
+    """A row a file and client, and one for the wrong lines of each file: the lowest and the highest text of these."""
+    wrong, number = F.col("wrong"), F.when(~F.col("wrong"), F.col("number"))
+    text = F.when(wrong, F.struct(F.coalesce("corrupt", F.lit("")), F.col("version")))
+    return lines.groupBy("file", F.when(~wrong, F.col("client")).alias("client")).agg(
+        F.count_if(wrong).alias("wrong"),
+        F.min(text).alias("a"),
+        F.max(text).alias("b"),
+        F.count(number).alias("lines"),
+        F.max(number).alias("last"),
+        F.sum(number).alias("total"),
+    )
+
+
+def _missing(looks: Iterable[Row]) -> Iterator[str]:
+    """A client's lines are numbered from 0. Logs may be put together: its lines may stand in several files."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for each in looks:
+        if each["client"] is not None:
+            found[each["client"]].append(each)
+    for client, some in sorted(found.items()):
+        lines, last = sum(each["lines"] for each in some), max(each["last"] for each in some)
+        if lines != last + 1 or sum(each["total"] for each in some) != last * (last + 1) // 2:
+            yield (
+                f"client {client}: lines are missing in its log, or are there twice; it has {lines},"
+                f" and the last one has number {last} (they begin with 0)"
+            )
+
+
+def _unfinished(file: Path) -> str:
+    """The last line of ``file`` if it does not end with a newline, else ""."""
+    with file.open("rb") as log:
+        end = log.seek(0, SEEK_END)
+        log.seek(max(0, end - TAIL_BYTES))
+        tail = log.read()
+    return "" if tail.endswith(b"\n") else tail.rpartition(b"\n")[2].decode("utf-8", "replace").rstrip(_CUT)
 
 
 def _files_of(path: Path) -> list[Path]:

@@ -5,7 +5,8 @@ A feed proves something only if nothing is missing in it. Its events are numbere
 * ``seq`` of each incarnation goes from 1 to its count, each number once;
 * each segment's first event names the segment before it, and how many events that one has;
 * a `gap` says what the reader itself could not read; `dropped` says which facts had no room;
-* every broker that an event names has a feed of its own.
+* every broker that an event names has a feed of its own;
+* a primary in whose epoch clients have worked has facts of the process that led it.
 
 What is missing at the very end of a broker's feed shows by other means: by what the other feeds say of that broker.
 
@@ -106,6 +107,7 @@ def weigh(
     incarnations: Iterable[Incarnation],
     gaps: Iterable[tuple[str, str]] = (),
     named: Iterable[str] = (),
+    unled: Iterable[tuple[str, int]] = (),
 ) -> Evidence:
     """Put together what the feed says of itself.
 
@@ -113,6 +115,7 @@ def weigh(
         incarnations: all of them, without those of `gap` events.
         gaps: (broker, reason) of each `gap`.
         named: brokers that some event names.
+        unled: (primary, epoch): clients have worked in that epoch, and no fact of its primary says that it leads.
     """
     by_broker: dict[str, list[Incarnation]] = defaultdict(list)
     for each in incarnations:
@@ -128,6 +131,11 @@ def weigh(
             lives |= {(broker, one.name): life for one in members if life}
     problems += [
         f"{each}: named by other feeds, and its own feed is missing" for each in sorted(set(named) - {*by_broker, ""})
+    ]
+    problems += [
+        f"{primary}: the facts of its process that led epoch {epoch} are missing"
+        for primary, epoch in sorted(set(unled))
+        if any(not each.is_journal for each in by_broker.get(primary, ()))  # else it has no facts at all, which is said
     ]
     ended = {broker: max(each.ended_ms for each in found) for broker, found in by_broker.items()}
     return Evidence(problems=tuple(problems), ranks=ranks, ended_ms=ended, lives=lives)

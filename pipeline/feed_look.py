@@ -24,8 +24,21 @@ from understudy.pipeline.feed_check import is_broken
 _KEY: Final = ("group", "founding", "broker", "incarnation", "epoch", "event", "said")
 Lives = Mapping[tuple[str, str], int]
 """By (broker, incarnation): the life of the data directory, if it is not the first one (`evidence.Evidence`)."""
-_NEVER: Final = 1 << 62
+NEVER: Final = 1 << 62
+"""Above all offsets, numbers and clocks."""
+SKEW_MS: Final = 10_000
+"""So far clocks of a group may differ, and so late may a broker's feed be, before its end is taken for the end of its log."""
+PAUSE_MS: Final = 2 * SKEW_MS
+"""When a broker's journal gets nothing for longer than this, its end is known for a moment between, by any clock of the group."""
 _GAP: Final = "gap"
+PLAIN: Final = "plain"
+"""`said` of records of messages that are of no transaction."""
+PARTED: Final = "parted"
+"""`said` of messages of transactions that may be bodies in parts."""
+PARTED_BYTES: Final = 2 << 20
+"""A persistent body from which on it stands in the log in parts (docs/feed.md, What a client was told)."""
+NAMED: Final = "named"
+"""`said` of answers to outcome queries, and of rollbacks of transactions with a name."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,8 +46,12 @@ class Tally:
     """Events of one incarnation and epoch with one name, and with the same in `said`.
 
     Attributes:
-        said: of `segment` the segment before it; of `gap` and `cut` the reason; of `in_sync` its number and the members; of
-            `epoch` its offset and the primary; of `piece` what it is; of `apply` "tx" if it has a transaction; else "".
+        said: of `segment` the segment before it; of `gap` and `cut` the reason; of `in_sync` its number, the members, and how many
+            there must be; of `epoch` its offset and the primary; of `piece` what it is; of `vote` and `status` which; of `apply`
+            "tx" if it has a transaction; of `append` and `commit` its clock in units of `PAUSE_MS`; of `readiness` "blocked" if it
+            should not be ready; of `told` `NAMED` if it is the answer to an outcome query; of `rollback` the same if its
+            transaction has a name; of `enqueue` and `dequeue` `PLAIN` if they are of no transaction, `PARTED` if they are large;
+            else "".
         events: how many.
         broken: rows among them that are no events.
         newest: the highest schema.
@@ -46,6 +63,8 @@ class Tally:
         covered: of `append`: places of the log, those of all batches together.
         stable: of `append`: the highest position that one states as stable, at most its own.
         count: of `dropped`: sum.
+        lag_ms: of `commit`: how much later it came to this journal, by its clock, than it was decided, by the primary's clock; the
+            lowest.
         segment, previous_events: of `segment`.
     """
 
@@ -71,6 +90,7 @@ class Tally:
     covered: int | None = 0
     stable: int | None = 0
     count: int | None = 0
+    lag_ms: int | None = None
     segment: int | None = 0
     previous_events: int | None = 0
 
@@ -99,6 +119,7 @@ def look_at(feed: DataFrame) -> list[Tally]:
             F.sum(F.when(append, F.col("offset") - F.col("first_offset") + 1)).alias("covered"),
             F.max(F.when(append, F.least("stable", "offset"))).alias("stable"),
             F.sum(F.when(F.col("event") == "dropped", F.col("count"))).alias("count"),
+            F.min(F.when(F.col("event") == "commit", F.col("at_ms") - F.col("primary_ms"))).alias("lag_ms"),
             F.max("segment").alias("segment"),
             F.max("previous_events").alias("previous_events"),
         )
@@ -106,17 +127,29 @@ def look_at(feed: DataFrame) -> list[Tally]:
     return [Tally(**row.asDict()) for row in rows.collect()]
 
 
+def is_ready_too_much() -> Column:
+    """Of a `readiness`: whether it says ready, and what forbids that."""
+    return F.col("ready") & ((F.col("blockers") > 0) | ~F.col("listed") | ~F.col("linked"))
+
+
 def _said() -> Column:
     """Of rare events what they say. Few: a segment, an epoch, a change of the in-sync set, a gap, a cut."""
+    parted = F.when(F.col("size") >= PARTED_BYTES, PARTED).otherwise("")
     texts = {
         "segment": F.col("previous"),
         "gap": F.col("reason"),
         "cut": F.col("reason"),
-        "in_sync": F.concat_ws(" ", F.col("seq").cast("string"), F.col("members")),
+        "in_sync": F.concat_ws(" ", F.col("seq").cast("string"), F.col("members"), F.col("min_insync").cast("string")),
         "epoch": F.concat_ws(" ", F.col("offset").cast("string"), F.col("primary")),
         "piece": F.col("what"),
         "apply": F.when(F.col("tx") == "", "").otherwise("tx"),
-        "readiness": F.when(F.col("ready") & (F.col("blockers") > 0), "blocked").otherwise(""),
+        **dict.fromkeys(("append", "commit"), F.floor(F.col("at_ms") / PAUSE_MS).cast("string")),
+        "readiness": F.when(is_ready_too_much(), "blocked").otherwise(""),
+        "told": F.when((F.col("tx") == "") & (F.col("answer") == "outcome"), NAMED).otherwise(""),
+        "vote": F.col("vote"),
+        "status": F.col("status"),
+        "rollback": F.when(F.col("name") != "", NAMED).otherwise(""),
+        **dict.fromkeys(("enqueue", "dequeue"), F.when(F.col("tx") == "", PLAIN).otherwise(parted)),
     }
     found: Column | None = None
     for name, text in texts.items():
@@ -166,18 +199,25 @@ def named(tallies: Iterable[Tally]) -> set[str]:
     """Brokers that an in-sync set or an epoch names."""
     found: set[str] = set()
     for each in tallies:
-        if each.event in ("in_sync", "epoch"):
-            found |= set(each.said.partition(" ")[2].split(","))
+        if each.event == "epoch":
+            found.add(each.said.partition(" ")[2])
+        elif each.event == "in_sync":
+            found |= set(members_of(each).split(","))
     return found
+
+
+def members_of(each: Tally) -> str:
+    """Of an `in_sync`: the broker ids, with commas."""
+    return each.said.split(" ")[1]
 
 
 def epoch_logs(tallies: Iterable[Tally], lives: Lives) -> list[EpochLog]:
     """What each broker has of each epoch, in each life of its directory."""
     found: dict[tuple[str, str, int, int], dict[str, int]] = defaultdict(dict)
     for each in tallies:
-        place = found[each.founding or "", each.broker or "", each.epoch or 0, _life(each, lives)]
+        place = found[each.founding or "", each.broker or "", each.epoch or 0, life_of(each, lives)]
         if each.event == "append":
-            place["first"] = min(place.get("first", _NEVER), each.first_offset or 0)
+            place["first"] = min(place.get("first", NEVER), each.first_offset or 0)
             place["last"] = max(place.get("last", 0), each.high or 0)
         elif each.event == "piece" and each.said == "base":
             place["base"] = max(place.get("base", 0), each.high or 0)
@@ -193,7 +233,7 @@ def epoch_logs(tallies: Iterable[Tally], lives: Lives) -> list[EpochLog]:
 def is_whole(tallies: Iterable[Tally], chosen: ChosenLog) -> bool:
     """Whether all records are of the group's log: none stands behind the end of its epoch's part of that log."""
     kept = chosen.kept
-    return all((each.high or 0) <= kept.get((each.founding or "", each.epoch or 0), _NEVER) for each in tallies)
+    return all((each.high or 0) <= kept.get((each.founding or "", each.epoch or 0), NEVER) for each in tallies)
 
 
 def told_again(tallies: Iterable[Tally], lives: Lives) -> dict[str, int]:
@@ -206,11 +246,11 @@ def told_again(tallies: Iterable[Tally], lives: Lives) -> dict[str, int]:
     for each in tallies:
         broker = each.broker or ""
         if each.event == "cut" and each.said == "rejoin":
-            found[broker] = min(found.get(broker, _NEVER), each.low or 0)
+            found[broker] = min(found.get(broker, NEVER), each.low or 0)
         elif each.event in ("cut", "piece"):
             found[broker] = 0
         elif each.event == "append":
-            place = each.founding or "", broker, _life(each, lives)
+            place = each.founding or "", broker, life_of(each, lives)
             spans[place].append((each.first_offset or 0, each.high or 0, each.covered or 0))
     for (_, broker, _), some in spans.items():
         span = max(high for _, high, _ in some) - min(first for first, _, _ in some) + 1
@@ -219,7 +259,8 @@ def told_again(tallies: Iterable[Tally], lives: Lives) -> dict[str, int]:
     return found
 
 
-def _life(each: Tally, lives: Lives) -> int:
+def life_of(each: Tally, lives: Lives) -> int:
+    """Number of the data directory of which an incarnation is."""
     return lives.get((each.broker or "", each.incarnation or ""), 0)
 
 
@@ -229,7 +270,7 @@ def epochs_begun(tallies: Iterable[Tally]) -> list[tuple[str, int, int]]:
     for each in tallies:
         if each.event == "epoch":
             place = each.founding or "", each.low or 0
-            found[place] = min(found.get(place, _NEVER), each.begun_ms or 0)
+            found[place] = min(found.get(place, NEVER), each.begun_ms or 0)
     return [(founding, offset, at_ms) for (founding, offset), at_ms in found.items()]
 
 
@@ -254,41 +295,3 @@ def said_of_log(tallies: Iterable[Tally]) -> list[tuple[str, str, str, int, int,
             before = found.get(key, (0, 0))
             found[key] = max(before[0], place), max(before[1], each.ended_ms or 0)
     return [(*key, *places) for key, places in found.items()]
-
-
-@attrs.frozen
-class SetInForce:
-    """An in-sync set, from one number of its primary's facts to another.
-
-    Attributes:
-        lowest: (end, broker, clock): the member that holds least of the log, and when its feed ends.
-    """
-
-    founding: str
-    broker: str
-    incarnation: str
-    since: int
-    until: int
-    members: str
-    lowest: tuple[int, str, int]
-
-
-def sets_in_force(tallies: Iterable[Tally], chosen: ChosenLog, ended_ms: Mapping[str, int]) -> list[SetInForce]:
-    """In-sync sets that primaries have told, and what their members are known to hold."""
-    ends: dict[tuple[str, str], int] = {}
-    for reach in chosen.reaches:
-        key = reach.founding, reach.broker
-        ends[key] = max(reach.end, ends.get(key, 0))
-    told: dict[tuple[str, str], list[Tally]] = defaultdict(list)
-    for each in tallies:
-        if each.event == "in_sync":
-            told[each.broker or "", each.incarnation or ""].append(each)
-    found = []
-    for (broker, incarnation), some in told.items():
-        some.sort(key=lambda each: each.first or 0)
-        for each, after in zip(some, [*(one.first or 0 for one in some[1:]), _NEVER], strict=True):
-            members, founding = each.said.partition(" ")[2], each.founding or ""
-            # Of a member whose log is not in the feed nothing is known to be held.
-            held = [(ends.get((founding, member), 0), member, ended_ms.get(member, 0)) for member in members.split(",")]
-            found.append(SetInForce(founding, broker, incarnation, each.first or 0, after, members, min(held)))
-    return found

@@ -18,6 +18,7 @@ from understudy.pipeline.chosen_log import Before, ChosenLog, choose, starts_of
 from understudy.pipeline.evidence import SEQ_BITS, Evidence, weigh
 from understudy.pipeline.feed_check import broken_columns, feed_errors, raise_if_unreadable
 from understudy.pipeline.feed_look import Tally, epoch_logs, gaps, incarnations, look_at, named
+from understudy.pipeline.feed_reigns import reigns, takeovers
 from understudy.pipeline.feed_schema import EVENT_NAMES
 from understudy.pipeline.literal_table import values_table
 
@@ -60,10 +61,15 @@ def overview(feed: DataFrame, where: str) -> Overview:
         group=tallies[0].group or "",
         events=sum(each.events for each in tallies),
         counts={name: sum(each.events for each in tallies if each.event == name) for name in COUNTED},
-        evidence=weigh(found, gaps(tallies), named(tallies)),
+        evidence=weigh(found, gaps(tallies), named(tallies), _unled(tallies)),
         repeats=any(each.repeats for each in found),
         tallies=tallies,
     )
+
+
+def _unled(tallies: Sequence[Tally]) -> list[tuple[str, int]]:
+    """Primaries of which the feed has epochs with work of clients, and no fact that they lead in them."""
+    return [(each.primary, each.epoch) for each in reigns(tallies) if each.works and not each.has_facts]
 
 
 def _summary(feed: DataFrame, tallies: Sequence[Tally]) -> Row:
@@ -146,14 +152,20 @@ def positions(spark: SparkSession, chosen: ChosenLog) -> DataFrame:
     return values_table(spark, rows, {"founding": "string", "epoch": "long", "kept": "long", "begins": "long"})
 
 
-def brokers(spark: SparkSession, chosen: ChosenLog) -> DataFrame:
-    """One row for each founding: ``brokers``, an array of structs, one a broker and life; ``all_applied``, as far as any is."""
+def brokers(spark: SparkSession, chosen: ChosenLog, tallies: Sequence[Tally] = ()) -> DataFrame:
+    """One row for each founding: ``brokers``, an array of structs, one a broker and life; ``all_applied``, as far as any is.
+
+    ``takeovers``, an array of structs: from the first record of an epoch to the end of the log when its primary was active.
+    """
     rows: dict[str, list[tuple[int, str, int, int, int]]] = defaultdict(list)
     for each in chosen.reaches:
         rows[each.founding].append((each.number, each.broker, each.began, each.end, each.applied))
     struct = "struct<number:int,broker:string,began:long,end:long,applied:long>"
     types = {"founding": "string", "brokers": f"array<{struct}>", "all_applied": "long"}
-    return values_table(spark, [(founding, found, chosen.applied(founding)) for founding, found in rows.items()], types)
+    types["takeovers"] = "array<struct<begins:long,active:long>>"
+    spans = takeovers(tallies)
+    table = [(founding, found, chosen.applied(founding), spans[founding]) for founding, found in rows.items()]
+    return values_table(spark, table, types)
 
 
 def numbers(spark: SparkSession, chosen: ChosenLog) -> DataFrame:

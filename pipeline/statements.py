@@ -1,51 +1,102 @@
 """What was said, with what it must be held against: to clients (`told`, `confirm`), and of the log (`apply`, `append`).
 
 A statement has ``place``, the offset up to which it speaks; ``kept_to``, the last offset that its epoch's log shares
-with the group's; ``next_ms``, the clock at which the epoch began that cut what is behind; and, if it was said to a
-client, ``members``, the in-sync set that its primary had told last, with ``lowest``: the member that holds least of the
-log.
+with the group's, null if no feed has anything of that epoch; ``next_ms``, the clock at which the epoch began that cut
+what is behind. One that was said to a client has ``members``, the in-sync set that its primary had told last, null if
+it had told none; ``lowest``, the member that holds least of the log; ``held``, how far each member held it, when; and
+``few``, true of a set with fewer members than its minimum.
+
+A body that stands in the log in parts is safe with its PREPARE, which stands behind what `confirm` names. ``body`` is
+the transaction of such a body; ``place`` is that PREPARE, or null if no log has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
+import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
-from understudy.pipeline.feed_look import SetInForce, Tally, epochs_begun, said_of_log
+from understudy.pipeline.feed_look import PARTED, PARTED_BYTES, Tally, epochs_begun, said_of_log
+from understudy.pipeline.feed_reigns import SetInForce
 from understudy.pipeline.literal_table import values_table
 
 
 def statements(
-    feed: DataFrame, positions: DataFrame, sets: Sequence[SetInForce], tallies: Sequence[Tally]
+    feed: DataFrame,
+    transactions: DataFrame,
+    positions: DataFrame,
+    sets: Sequence[SetInForce],
+    tallies: Sequence[Tally],
 ) -> DataFrame:
     """The rows that `invariants.OF_STATEMENTS` read; those of the log are folded to the highest of an epoch, which is enough.
 
     Args:
         feed: events.
+        transactions: the table.
         positions: of `feed_tables`.
         sets: of `feed_look`.
         tallies: of `feed_look`.
     """
-    said = _with_set(_to_clients(feed), sets).unionByName(_of_log(feed, tallies), allowMissingColumns=True)
+    bodies = _bodies(feed, transactions) if any(each.said == PARTED for each in tallies) else None
+    to_clients = _told(feed).unionByName(_confirmed(feed, bodies))
+    said = _with_set(to_clients, sets).unionByName(_of_log(feed, tallies), allowMissingColumns=True)
     began = values_table(
         feed.sparkSession, epochs_begun(tallies), {"founding": "string", "cut_at": "long", "next_ms": "long"}
     )
     ends = positions.select("founding", "epoch", F.col("kept").alias("kept_to"))
-    placed = said.join(F.broadcast(ends), ["founding", "epoch"]).withColumn("cut_at", F.col("kept_to") + 1)
+    placed = said.join(F.broadcast(ends), ["founding", "epoch"], "left").withColumn("cut_at", F.col("kept_to") + 1)
     return placed.join(F.broadcast(began), ["founding", "cut_at"], "left")
 
 
-def _to_clients(feed: DataFrame) -> DataFrame:
+_SAID: Final = ("founding", "event", "broker", "incarnation", "seq", "epoch", "at_ms", "tx")
+
+
+def _told(feed: DataFrame) -> DataFrame:
     safe = F.col("outcome").isin("committed", "prepared") & (F.col("prepare_offset") > 0) & (F.col("tx") != "")
     told = feed.filter((F.col("event") == "told") & safe)
-    confirmed = feed.filter((F.col("event") == "confirm") & (F.col("last_offset") > 0))
-    columns = ("founding", "event", "broker", "incarnation", "seq", "epoch", "at_ms", "tx")
-    answer = F.concat(F.lit("a publisher confirm (basic.ack), tag "), F.col("tag").cast("string"))
-    return told.select(*columns, "answer", F.col("prepare_offset").alias("place")).unionByName(
-        confirmed.select(*columns, answer.alias("answer"), F.col("last_offset").alias("place"))
+    place = F.col("prepare_offset").alias("place")
+    return told.select(*_SAID, "answer", place, F.lit("").alias("body"))
+
+
+def _confirmed(feed: DataFrame, bodies: DataFrame | None) -> DataFrame:
+    """A row a `confirm`; one for each body in parts if it is about several."""
+    answer = F.concat(F.lit("a publisher confirm (basic.ack), tag "), F.col("tag").cast("string")).alias("answer")
+    rows = feed.filter((F.col("event") == "confirm") & (F.col("last_offset") > 0))
+    if bodies is None:
+        return rows.select(*_SAID, answer, F.col("last_offset").alias("place"), F.lit("").alias("body"))
+    of_this = (F.col("founding") == F.col("of_founding")) & (F.col("epoch") == F.col("of_epoch"))
+    within = F.col("at").between(F.col("first_offset"), F.col("last_offset"))
+    place = F.when(F.col("body").isNull(), F.col("last_offset")).when(
+        F.col("prepared").isNotNull(), F.greatest("last_offset", "prepared")
     )
+    joined = rows.join(F.broadcast(bodies), of_this & within, "left")
+    return joined.select(*_SAID, answer, place.alias("place"), F.coalesce("body", F.lit("")).alias("body"))
+
+
+def _bodies(feed: DataFrame, transactions: DataFrame) -> DataFrame:
+    """Bodies that stand in parts, which are few: where their ENQUEUE stands, and their PREPARE."""
+    large = (F.col("event") == "enqueue") & (F.col("tx") != "") & (F.col("size") >= PARTED_BYTES)
+    found = feed.filter(large).select("founding", "tx", F.col("epoch").alias("of_epoch"), F.col("offset").alias("at"))
+    ends = transactions.select("founding", "tx", F.coalesce("prepare", "prepare_cut").alias("prepared"))
+    known = ends.join(F.broadcast(found.distinct()), ["founding", "tx"])
+    return known.withColumnsRenamed({"founding": "of_founding", "tx": "body"})
+
+
+def refusals(feed: DataFrame, sets: Sequence[SetInForce]) -> DataFrame:
+    """A row for each answer "committed", and each member of the in-sync set that has refused that transaction.
+
+    Args:
+        feed: events.
+        sets: of `feed_look`.
+    """
+    voter = F.when(F.col("backup") == "", F.col("broker")).otherwise(F.col("backup"))
+    failed = feed.filter((F.col("event") == "vote") & (F.col("vote") == "failed"))
+    votes = failed.groupBy("founding", "tx", voter.alias("voter")).agg(F.min("reason").alias("why"))
+    told = _told(feed.filter(F.col("outcome") == "committed")).join(F.broadcast(votes), ["founding", "tx"])
+    return _with_set(told, sets).filter(F.array_contains(F.split("members", ","), F.col("voter")))
 
 
 def _of_log(feed: DataFrame, tallies: Sequence[Tally]) -> DataFrame:
@@ -54,7 +105,10 @@ def _of_log(feed: DataFrame, tallies: Sequence[Tally]) -> DataFrame:
         ("epoch", "place", "at_ms"), "long"
     )
     rows = values_table(feed.sparkSession, said_of_log(tallies), types)
-    return rows.withColumns({"tx": F.lit(""), "answer": F.lit("")})
+    return rows.withColumns({"tx": F.lit(""), "answer": F.lit(""), "body": F.lit("")})
+
+
+_HELD: Final = "array<struct<broker:string,spans:array<struct<since_ms:long,until_ms:long,end:long>>>>"
 
 
 def _with_set(said: DataFrame, sets: Sequence[SetInForce]) -> DataFrame:
@@ -66,9 +120,12 @@ def _with_set(said: DataFrame, sets: Sequence[SetInForce]) -> DataFrame:
         "until": "long",
         "members": "string",
         "lowest": "struct<end:long,broker:string,ended_ms:long>",
+        "held": "string",
+        "few": "boolean",
     }
-    rows = [(each.broker, each.incarnation, each.since, each.until, each.members, each.lowest) for each in sets]
-    ranges = F.broadcast(values_table(said.sparkSession, rows, types))
+    rows = [attrs.astuple(each, recurse=False)[1:] for each in sets]
+    table = values_table(said.sparkSession, rows, types).withColumn("held", F.from_json("held", _HELD))
+    ranges = F.broadcast(table)
     in_force = (F.col("seq") > F.col("since")) & (F.col("seq") < F.col("until"))
     same = (F.col("broker") == F.col("set_broker")) & (F.col("incarnation") == F.col("set_incarnation"))
     return said.join(ranges, same & in_force, "left").drop("set_broker", "set_incarnation", "since", "until")

@@ -38,6 +38,8 @@ OTHERS: Final = (
     "applied",
     "told",
 )
+OWNER_BITS: Final = 34
+"""`owner` in the table is ``epoch of PREPARE << 34 | who``: an aggregation of one number costs half of what two cost."""
 _KEY: Final = ("founding", "tx", "broker", "life")
 _EFFECT: Final = ("founding", "tx", "broker", "life", "event", "offset", "queue_id", "id", "place", "count", "size")
 _USED: Final = (
@@ -87,7 +89,7 @@ def transactions(known: DataFrame, brokers: DataFrame, numbers: DataFrame, again
         group's log, and a COMMIT there, or a broker has applied it. ``rolled_back``: its end without effect is applied.
     """
     of_tx = known.filter(F.col("event").isin(*EFFECTS, *OTHERS) & (F.col("tx") != "")).select(*_USED)
-    rows = _once(of_tx, again).unionByName(_commit_batches(known), allowMissingColumns=True)
+    rows = once(of_tx, again).unionByName(_commit_batches(known), allowMissingColumns=True)
     parts = rows.groupBy(*_KEY).agg(*_part()).join(F.broadcast(numbers), ["broker", "life"], "left")
     whole = parts.groupBy("founding", "tx").agg(*_whole())
     committed = F.col("prepare").isNotNull() & (F.col("commit").isNotNull() | (F.col("applied") > 0))
@@ -98,18 +100,25 @@ def transactions(known: DataFrame, brokers: DataFrame, numbers: DataFrame, again
 
 
 def judged_once(transactions: DataFrame, suspicious: Column) -> DataFrame:
-    """The table with ``suspect``, and ``parts`` only where that is true: it is small enough then to be kept.
+    """The table with ``suspect``, and its arrays only where that is true: it is small enough then to be kept.
 
     Args:
         transactions: the table.
         suspicious: whether some rule may have something to say of a row.
     """
     marked = transactions.withColumn("suspect", F.coalesce(suspicious, F.lit(False)))
-    return marked.withColumn("parts", F.when(F.col("suspect"), F.col("parts")))
+    return marked.withColumns(
+        {name: F.when(F.col("suspect"), F.col(name)) for name in ("parts", "brokers", "takeovers")}
+    )
 
 
-def _once(rows: DataFrame, again: Mapping[str, int]) -> DataFrame:
-    """``rows``, each effect once. Where no broker can have told one twice, Spark need not look."""
+def once(rows: DataFrame, again: Mapping[str, int]) -> DataFrame:
+    """``rows``, each effect once. Where no broker can have told one twice, Spark need not look.
+
+    Args:
+        rows: events, with all columns of an effect.
+        again: `feed_look.told_again`.
+    """
     if not again:
         return rows
     behind = [(F.col("broker") == broker) & (F.col("offset") > offset) for broker, offset in again.items()]
@@ -172,6 +181,7 @@ def _part() -> list[Column]:
         F.max(F.when(prepare, _owner())).alias("owner"),
         F.max(F.when(_is("prepare") & ~kept, offset)).alias("prepare_cut"),
         F.max(F.when(_is("dtx_prepare") & kept, offset)).alias("branch"),
+        F.max(F.when(_is("told") & (F.col("outcome") == "prepared"), F.col("prepare_offset"))).alias("told_branch"),
         F.min(F.when(_is("commit") & kept, packed(F.col("epoch"), offset))).alias("commit"),
         F.min(F.when(_is("committed_at"), F.col("stable"))).alias("commit_stable"),
         F.max(F.when(_is("rollback", "dtx_rollback") & kept, offset)).alias("rollback"),
@@ -193,7 +203,13 @@ def _digest() -> Column:
 
 def _owner() -> Column:
     known = F.array_position(F.array(*map(F.lit, OWNERS)), F.col("owner"))
-    return F.when(known > 0, known).otherwise(F.crc32("owner") + len(OWNERS) + 1)
+    who = F.when(known > 0, known).otherwise(F.crc32("owner") + len(OWNERS) + 1)
+    return F.shiftleft(F.col("epoch"), OWNER_BITS).bitwiseOR(who)
+
+
+def prepare_epoch() -> Column:
+    """Of a row of the table: the epoch of its PREPARE."""
+    return F.shiftright(F.col("owner"), OWNER_BITS)
 
 
 def _whole() -> list[Column]:
@@ -217,7 +233,7 @@ def _whole() -> list[Column]:
         "ended_by_epoch",
     )
     highest += ("applied_cut",)
-    highest += ("told_committed", "told_rolled_back", "applied")
+    highest += ("told_branch", "told_committed", "told_rolled_back", "applied")
     fields: tuple[str, ...] = (
         "number",
         "first",

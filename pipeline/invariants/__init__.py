@@ -8,10 +8,16 @@ the whole feed:
 ``OF_BROUGHT``          `atomic.with_ended`: of the same table, what gives other numbers of ids than it brings
 ``OF_COMMITS``          the same table, in the order of the log
 ``OF_MESSAGES``         `message_table.messages`: what came of each message, and who was given it
+``OF_JOINERS``          the same table, beside brokers that have caught up
 ``OF_ARRIVALS``         `statements.arrivals`: ids that come to queues, in the order of the log
 ``OF_STATEMENTS``       `statements.statements`: what was said to clients, and of the log
+``OF_BLOCKS``           `plain_records.blocks`: places of the log at which brokers hold other plain records
+``OF_ANSWERS``          `names_table.answers`: what outcome queries were told
+``OF_BARS``             `names_table.bars`: names that were barred, and used behind that
+``OF_REFUSALS``         `statements.refusals`: transactions of which a client was told, and that a member had refused
 ``OF_EPOCHS``           events `epoch`
 ``OF_FACTS``            events of primaries about their backups
+`reigns.of_reigns`      epochs, in-sync sets and catch-ups: in the driver, since they are few
 ======================  ==================================================================================
 """
 
@@ -28,13 +34,16 @@ from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentat
 from understudy.pipeline.invariants import (
     agreed,
     atomic,
+    caught_up,
     durable,
     isolated,
     order,
     outcomes,
     ready,
     recoverable,
+    reigns,
 )
+from understudy.pipeline.invariants.reigns import of_reigns
 from understudy.pipeline.invariants.violation import COLUMNS
 
 Rule = Callable[[DataFrame], DataFrame]
@@ -48,14 +57,17 @@ OF_TRANSACTIONS: Final[tuple[Rule, ...]] = (
     agreed.decided_both_ways,
     agreed.two_owners,
     agreed.differing,
+    agreed.undone,
     isolated.decided_too_early,
     recoverable.branch_lost,
     recoverable.branch_ended,
     recoverable.branch_decided_twice,
+    recoverable.branch_decided_unasked,
     outcomes.told_committed,
     outcomes.told_rolled_back,
     outcomes.told_both,
     outcomes.told_unprepared,
+    outcomes.told_prepared,
 )
 OF_BROUGHT: Final[tuple[Rule, ...]] = (atomic.uneven,)
 OF_COMMITS: Final[tuple[Rule, ...]] = (order.commit_order,)
@@ -65,13 +77,32 @@ OF_MESSAGES: Final[tuple[Rule, ...]] = (
     order.doubled,
     order.taken_again,
     order.unmarked,
+    isolated.seen_locked,
 )
+OF_JOINERS: Final[tuple[Rule, ...]] = (caught_up.left_out, caught_up.brought_back)
 OF_ARRIVALS: Final[tuple[Rule, ...]] = (order.queue_order,)
-OF_STATEMENTS: Final[tuple[Rule, ...]] = (durable.lost, durable.stale, durable.undone, durable.not_durable)
+OF_STATEMENTS: Final[tuple[Rule, ...]] = (
+    durable.lost,
+    durable.stale,
+    durable.undone,
+    durable.not_durable,
+    durable.durable_late,
+    durable.decided_by_few,
+    durable.confirmed_unprepared,
+)
 OF_EPOCHS: Final[tuple[Rule, ...]] = (durable.two_primaries,)
+OF_REFUSALS: Final[tuple[Rule, ...]] = (agreed.refused,)
+OF_BLOCKS: Final[tuple[Rule, ...]] = (agreed.plain_differing,)
+OF_ANSWERS: Final[tuple[Rule, ...]] = (outcomes.answered_committed, outcomes.answered_rolled_back)
+OF_BARS: Final[tuple[Rule, ...]] = (outcomes.barred,)
 OF_FACTS: Final[tuple[Rule, ...]] = (ready.ready_too_early, ready.ready_and_blocked)
 ABSENCES: Final = frozenset(
-    {"partial", "absent", "unapplied", "branch_lost", "not_durable", "told_unprepared", "uneven"}
+    {
+        *("partial", "absent", "unapplied", "uneven", "left_out", "brought_back"),
+        *reigns.ABSENCES,
+        *("plain_differing", "answered_committed"),
+        *("branch_lost", "not_durable", "durable_late", "confirmed_unprepared", "told_unprepared"),
+    }
 )
 """Kinds that say what is *not* in a feed. They are violations only if nothing is missing in the feed."""
 
@@ -89,14 +120,17 @@ def is_suspect_transaction() -> Column:
         agreed.is_decided_both_ways(),
         agreed.has_two_owners(),
         agreed.is_differing(),
+        agreed.is_undone(),
         isolated.is_decided_too_early(),
         recoverable.is_branch_lost(),
         recoverable.is_branch_ended(),
         recoverable.is_branch_decided_twice(),
+        recoverable.is_branch_decided_unasked(),
         outcomes.is_told_committed(),
         outcomes.is_told_rolled_back(),
         outcomes.is_told_both(),
         outcomes.is_told_unprepared(),
+        outcomes.is_told_prepared(),
     ]
     return _any(conditions)
 
@@ -109,7 +143,10 @@ def suspect_messages(messages: DataFrame) -> DataFrame:
         order.is_doubled(),
         order.is_taken_again(),
         order.is_unmarked(),
+        isolated.is_seen_locked(),
     ]
+    if "joiners" in messages.columns:
+        conditions += [caught_up.is_left_out(), caught_up.is_brought_back()]
     return messages.filter(_any(conditions))
 
 
@@ -121,15 +158,21 @@ def _any(conditions: list[Column]) -> Column:
 __all__ = [
     "ABSENCES",
     "COLUMNS",
+    "OF_ANSWERS",
     "OF_ARRIVALS",
+    "OF_BARS",
+    "OF_BLOCKS",
     "OF_BROUGHT",
     "OF_COMMITS",
     "OF_EPOCHS",
     "OF_FACTS",
+    "OF_JOINERS",
     "OF_MESSAGES",
+    "OF_REFUSALS",
     "OF_STATEMENTS",
     "OF_TRANSACTIONS",
     "Rule",
     "is_suspect_transaction",
+    "of_reigns",
     "suspect_messages",
 ]

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentat
 
 from understudy.pipeline.invariants.atomic import each_judged, some_judged
 from understudy.pipeline.invariants.violation import violations
-from understudy.pipeline.tx_table import OWNERS
+from understudy.pipeline.tx_table import OWNER_BITS, OWNERS
 
 
 def is_decided_both_ways() -> Column:
@@ -53,7 +53,9 @@ def two_owners(transactions: DataFrame) -> DataFrame:
 
 def _owner(number: str) -> Column:
     """Its name."""
-    return F.coalesce(F.get(F.array(*map(F.lit, OWNERS)), F.col(number).cast("int") - 1), F.lit("another owner"))
+    who = F.col(number).bitwiseAND(F.lit((1 << OWNER_BITS) - 1))
+    place = F.when(who <= len(OWNERS), who.cast("int") - 1)
+    return F.coalesce(F.get(F.array(*map(F.lit, OWNERS)), place), F.lit("another owner"))
 
 
 def is_differing() -> Column:
@@ -85,3 +87,60 @@ def differing(transactions: DataFrame) -> DataFrame:
 def _in_words(digest: Column) -> Column:
     """``<operations>/<digest in hexadecimal>`` of what `tx_table` has as one number."""
     return F.format_string("%d/%08x", F.shiftright(digest, 32), digest.bitwiseAND(F.lit(0xFFFFFFFF)))
+
+
+def is_undone() -> Column:
+    """See `undone`."""
+    return F.col("applied_cut").isNotNull()
+
+
+def undone(transactions: DataFrame) -> DataFrame:
+    """A broker applies no transaction whose PREPARE the log that goes on has cut."""
+    found = transactions.filter(is_undone())
+    part = F.get(F.filter("parts", lambda p: p["applied_cut"].isNotNull()), F.lit(0))
+    broker = F.get(F.filter("brokers", lambda b: b["number"] == part["number"]), F.lit(0))["broker"]
+    text = F.format_string(
+        "%s has applied transaction %s, and the log that goes on has cut its PREPARE at offset %d",
+        broker,
+        F.col("tx"),
+        part["applied_cut"],
+    )
+    return violations(found, "G6", "undone", text, broker=broker, offset=part["applied_cut"])
+
+
+def plain_differing(blocks: DataFrame) -> DataFrame:
+    """Records that are of no transaction are the same on all brokers, at each place of the log that a broker holds.
+
+    Args:
+        blocks: `plain_records.blocks`.
+    """
+    text = F.format_string(
+        "at offsets %d to %d of epoch %d, %s holds %d records of no transaction and %s holds %d, or others",
+        F.col("first"),
+        F.col("last"),
+        F.col("epoch"),
+        F.col("least.broker"),
+        F.col("least.n"),
+        F.col("most.broker"),
+        F.col("most.n"),
+    )
+    columns = {"broker": F.col("least.broker"), "epoch": F.col("epoch"), "offset": F.col("first")}
+    return violations(blocks, "G2", "plain_differing", text, **columns)
+
+
+def refused(refusals: DataFrame) -> DataFrame:
+    """No transaction commits that a member of the in-sync set has refused: its primary takes that broker out of the set first.
+
+    Args:
+        refusals: `statements.refusals`.
+    """
+    text = F.format_string(
+        "a client was told that %s is committed in epoch %d when the in-sync set was %s, and %s had refused it: %s",
+        "tx",
+        "epoch",
+        "members",
+        "voter",
+        "why",
+    )
+    columns = {"broker": F.col("voter"), "epoch": F.col("epoch"), "offset": F.col("place")}
+    return violations(refusals, "G2", "refused", text, **columns)

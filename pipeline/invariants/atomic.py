@@ -17,12 +17,18 @@ from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentat
 from understudy.pipeline.invariants.violation import violations
 
 
-def judged(at: str = "prepare") -> Column:
+def judged(at: str = "prepare", until: Column | None = None) -> Column:
     """The brokers whose log must hold the record at the offset in column ``at``: an array of structs.
 
-    Each has the fields of ``brokers``, and ``part``: what that broker's feed has of the transaction; null if nothing.
+    Each has the fields of ``brokers``, and ``part``: what that broker's feed has of the transaction; null if nothing. A broker
+    whose base stands before ``until`` has got the record by a catch-up, if not by its log.
     """
-    must = F.filter("brokers", lambda b: (b["began"] < F.col(at)) & (F.col(at) <= b["end"]))
+
+    def holds(b: Column) -> Column:
+        brought = F.lit(False) if until is None else b["began"] < until
+        return ((b["began"] < F.col(at)) | brought) & (F.col(at) <= b["end"])
+
+    must = F.filter("brokers", holds)
     return F.transform(
         must,
         lambda b: F.struct(
@@ -35,14 +41,14 @@ def judged(at: str = "prepare") -> Column:
     )
 
 
-def each_judged(transactions: DataFrame, at: str = "prepare") -> DataFrame:
+def each_judged(transactions: DataFrame, at: str = "prepare", until: Column | None = None) -> DataFrame:
     """A row for each transaction and broker that is `judged`, as ``of``; the transaction's columns beside it."""
-    return transactions.filter(F.col(at).isNotNull()).select("*", F.explode(judged(at)).alias("of"))
+    return transactions.filter(F.col(at).isNotNull()).select("*", F.explode(judged(at, until)).alias("of"))
 
 
-def some_judged(wrong: Callable[[Column], Column], at: str = "prepare") -> Column:
+def some_judged(wrong: Callable[[Column], Column], at: str = "prepare", until: Column | None = None) -> Column:
     """Whether a broker that is `judged` is ``wrong``, of the struct that `each_judged` calls ``of``."""
-    return F.exists(judged(at), wrong)
+    return F.exists(judged(at, until), wrong)
 
 
 def partial_enqueues(transactions: DataFrame) -> DataFrame:

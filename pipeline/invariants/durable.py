@@ -7,20 +7,22 @@ group's (`chosen_log`).
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
+from understudy.pipeline.feed_look import SKEW_MS
 from understudy.pipeline.invariants.violation import violations
-
-SKEW_MS: Final = 10_000
-"""So far clocks of a group may differ, and so late may a broker's feed be, before its end is taken for the end of its log."""
 
 
 def suspect(statements: DataFrame) -> DataFrame:
     """Statements of which some rule here has something to say, or that cannot be judged: few."""
-    return statements.filter((F.col("place") > F.col("kept_to")) | _lacks())
+    conditions = [F.col("place") > F.col("kept_to"), _lacks(), _is_late(), _is_unprepared(), _is_of_few()]
+    conditions += [_is_unplaced(), _has_no_set()]
+    return statements.filter(reduce(or_, (F.coalesce(each, F.lit(False)) for each in conditions)))
 
 
 def lost(statements: DataFrame) -> DataFrame:
@@ -65,13 +67,107 @@ def not_durable(statements: DataFrame) -> DataFrame:
     )
 
 
+def durable_late(statements: DataFrame) -> DataFrame:
+    """The same of the moment itself: no member gets the record `SKEW_MS` after the client was told, or later.
+
+    Only pauses show that: a broker whose journal gets something all the time has no known end within that time.
+    """
+    found = statements.filter(_is_late() & ~_lacks())
+    late = F.get(F.filter("held", _lacked_then), F.lit(0))["broker"]
+    text = F.format_string(
+        "a client was told %s in epoch %d when the in-sync set was %s, and %s got the log up to offset %d only later",
+        F.col("answer"),
+        F.col("epoch"),
+        F.col("members"),
+        late,
+        F.col("place"),
+    )
+    return violations(found, "G4", "durable_late", text, broker=late, epoch=F.col("epoch"), offset=F.col("place"))
+
+
+def decided_by_few(statements: DataFrame) -> DataFrame:
+    """No client is told anything to be safe while the in-sync set is below its minimum."""
+    found = statements.filter(_is_of_few())
+    text = F.format_string(
+        "%s told a client %s in epoch %d when the in-sync set was %s, below its minimum",
+        F.col("broker"),
+        F.col("answer"),
+        F.col("epoch"),
+        F.col("members"),
+    )
+    columns = {"broker": F.col("broker"), "epoch": F.col("epoch"), "offset": F.col("place")}
+    return violations(found, "G4", "decided_by_few", text, **columns)
+
+
+def confirmed_unprepared(statements: DataFrame) -> DataFrame:
+    """A body that stands in the log in parts, and that its publisher was told to be safe, has its PREPARE in the log."""
+    found = statements.filter(_is_unprepared())
+    text = F.format_string(
+        "%s told a client %s in epoch %d, and no log has the PREPARE of the body in parts, %s",
+        F.col("broker"),
+        F.col("answer"),
+        F.col("epoch"),
+        F.col("body"),
+    )
+    return violations(
+        found, "G4", "confirmed_unprepared", text, tx=F.col("body"), broker=F.col("broker"), epoch=F.col("epoch")
+    )
+
+
 def unproved(statements: DataFrame) -> DataFrame:
-    """Statements that cannot be judged: the feed of a member ends before them. No violations, and no proof."""
-    return statements.filter(_lacks() & _ends_early()).select("lowest.broker", "place")
+    """Statements that cannot be judged. No violations, and no proof.
+
+    Returns:
+        broker, why (`ENDS`, `NO_SET` or `NO_EPOCH`), place, epoch. With `ENDS` the feed of ``broker``, a member, ends before
+        what was said; else ``broker`` is the one that has said it.
+    """
+    ends = F.coalesce(_lacks() & _ends_early(), F.lit(False))
+    why = F.when(_is_unplaced(), NO_EPOCH).when(_has_no_set(), NO_SET).when(ends, ENDS)
+    found = statements.withColumn("why", why).filter("why is not null")
+    broker = F.when(F.col("why") == ENDS, F.col("lowest.broker")).otherwise(F.col("broker"))
+    return found.select(broker.alias("broker"), "why", "place", "epoch")
+
+
+ENDS: Final = "ends"
+NO_SET: Final = "no set"
+NO_EPOCH: Final = "no epoch"
 
 
 def _lacks() -> Column:
     return _to_client() & (F.col("place") <= F.col("kept_to")) & (F.col("lowest.end") < F.col("place"))
+
+
+def _is_late() -> Column:
+    return _to_client() & (F.col("place") <= F.col("kept_to")) & F.exists("held", _lacked_then)
+
+
+def _lacked_then(member: Column) -> Column:
+    """Whether ``member`` did not hold the place, by any clock that is `SKEW_MS` off at most."""
+    return ~F.exists(
+        member["spans"],
+        lambda span: (
+            (span["since_ms"] <= F.col("at_ms") + SKEW_MS)
+            & (span["until_ms"] > F.col("at_ms") - SKEW_MS)
+            & (span["end"] >= F.col("place"))
+        ),
+    )
+
+
+def _is_of_few() -> Column:
+    return _to_client() & F.col("few")
+
+
+def _is_unprepared() -> Column:
+    return (F.col("body") != "") & F.col("place").isNull()
+
+
+def _is_unplaced() -> Column:
+    return F.col("kept_to").isNull()
+
+
+def _has_no_set() -> Column:
+    """Whether its primary has told no in-sync set before. A broker that is in no group has none."""
+    return _to_client() & F.col("members").isNull() & (F.col("founding") != "")
 
 
 def _ends_early() -> Column:

@@ -67,6 +67,25 @@ def seen_void(messages: DataFrame) -> DataFrame:
     return violations(messages.filter(is_seen_void()), "G3", "seen_void", text, **_of_message("seen_first"))
 
 
+def is_seen_locked() -> Column:
+    """See `seen_locked`."""
+    seen, locked = F.col("seen_last"), F.col("locked")
+    same_epoch = (epoch_of(seen) == epoch_of(locked)) & (seen > locked)
+    return (F.col("seen_begins") > place_of(locked)) | same_epoch
+
+
+def seen_locked(messages: DataFrame) -> DataFrame:
+    """What a prepared branch takes is delivered to nobody, unless the branch is rolled back."""
+    text = F.format_string(
+        "message %d of queue %s was delivered when the log ended at offset %d; a branch that is prepared at %d takes it",
+        F.col("id"),
+        F.col("queue"),
+        place_of(F.col("seen_last")),
+        place_of(F.col("locked")),
+    )
+    return violations(messages.filter(is_seen_locked()), "G3", "seen_locked", text, **_of_message("seen_last"))
+
+
 def _of_message(seen: str) -> dict[str, Column]:
     return {
         "queue": F.col("queue"),

@@ -31,6 +31,12 @@ def is_told_unprepared() -> Column:
     return F.col("first").isNotNull() & (nowhere | elsewhere)
 
 
+def is_told_prepared() -> Column:
+    """See `told_prepared`."""
+    stands = F.coalesce("branch", F.lit(0))
+    return F.col("first").isNotNull() & (F.col("told_branch") > 0) & (F.col("told_branch") != stands)
+
+
 def told_committed(transactions: DataFrame) -> DataFrame:
     """A transaction whose client was told that it is committed is not rolled back."""
     found = transactions.filter(is_told_committed())
@@ -71,3 +77,72 @@ def told_unprepared(transactions: DataFrame) -> DataFrame:
         ),
     )
     return violations(found, "G8", "told_unprepared", text, offset=F.coalesce("prepare", "first"))
+
+
+def told_prepared(transactions: DataFrame) -> DataFrame:
+    """A branch whose transaction manager was told that it is prepared has its DTX_PREPARE where the answer says."""
+    found = transactions.filter(is_told_prepared())
+    text = F.format_string(
+        "the manager of %s was told that it is prepared at offset %d; %s",
+        F.col("tx"),
+        "told_branch",
+        F.when(F.col("branch").isNull(), F.lit("the log that goes on has no DTX_PREPARE of it")).otherwise(
+            F.format_string("its DTX_PREPARE stands at offset %d", "branch")
+        ),
+    )
+    return violations(found, "G8", "told_unprepared", text, offset=F.coalesce("branch", "first"))
+
+
+def answered_committed(answers: DataFrame) -> DataFrame:
+    """What an outcome query calls committed is committed in the group's log.
+
+    Args:
+        answers: `names_table.answers`.
+    """
+    found = answers.filter((F.col("outcome") == "committed") & F.col("tx").isNull())
+    text = F.format_string(
+        "%s answered in epoch %d that %s is committed, and the log has no committed transaction of that name",
+        "broker",
+        "epoch",
+        "name",
+    )
+    return violations(found, "G8", "answered_committed", text, **_of_answer())
+
+
+def answered_rolled_back(answers: DataFrame) -> DataFrame:
+    """What an outcome query calls rolled back is not committed, unless that outcome may be forgotten.
+
+    Args:
+        answers: `names_table.answers`.
+    """
+    found = answers.filter((F.col("outcome") == "rolled back") & ~F.col("trimmed"))
+    text = F.format_string(
+        "%s answered in epoch %d that %s is rolled back, and transaction %s of that name is committed at offset %d",
+        "broker",
+        "epoch",
+        "name",
+        "tx",
+        "prepare",
+    )
+    return violations(found, "G8", "answered_rolled_back", text, **_of_answer())
+
+
+def _of_answer() -> dict[str, Column]:
+    return {name: F.col(name) for name in ("broker", "epoch", "offset")}
+
+
+def barred(bars: DataFrame) -> DataFrame:
+    """No transaction commits under a name that was barred, or rolled back, before: its client may have been told so.
+
+    Args:
+        bars: `names_table.bars`.
+    """
+    found = bars.filter(~F.col("trimmed"))
+    text = F.format_string(
+        "transaction %s commits at offset %d under the name %s, which was barred, or rolled back, at %d",
+        "tx",
+        "prepare",
+        "name",
+        "barred",
+    )
+    return violations(found, "G8", "barred", text, offset=F.col("prepare"))

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 from pyspark.sql.window import Window
 
+from understudy.pipeline.feed_look import is_ready_too_much
 from understudy.pipeline.invariants.violation import violations
 
 _STREAM = ("founding", "broker", "incarnation", "of")
@@ -50,13 +51,17 @@ def ready_too_early(facts: DataFrame) -> DataFrame:
 
 
 def ready_and_blocked(facts: DataFrame) -> DataFrame:
-    """A backup that its primary calls ready has no blockers.
+    """A backup that its primary calls ready has no blockers, is in the in-sync set, and has a link.
 
     Args:
         facts: events `readiness`, among others.
     """
-    found = facts.filter((F.col("event") == "readiness") & F.col("ready") & (F.col("blockers") > 0))
-    text = F.format_string("%s called %s ready, with %d blockers", "broker", "backup", "blockers")
+    found = facts.filter((F.col("event") == "readiness") & is_ready_too_much())
+    text = F.format_string(
+        "%s called %s ready, with %d blockers, listed: %s, linked: %s",
+        *("broker", "backup", "blockers"),
+        *(F.col(name).cast("string") for name in ("listed", "linked")),
+    )
     return violations(
         found.withColumn("tx", F.lit("")),
         "G7",

@@ -5,13 +5,19 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
+from understudy.pipeline.chosen_log import NEVER_ENDS
 from understudy.pipeline.invariants.atomic import each_judged, some_judged
 from understudy.pipeline.invariants.violation import violations
 
 
 def is_branch_lost() -> Column:
     """See `branch_lost`."""
-    return F.col("branch").isNotNull() & some_judged(_lacks_branch, "branch")
+    return F.col("branch").isNotNull() & some_judged(_lacks_branch, "branch", _ends())
+
+
+def _ends() -> Column:
+    """Where it ends in the group's log, or further than any log goes. A catch-up before that brings it, in doubt."""
+    return F.coalesce(F.least("prepare", "rollback"), F.lit(NEVER_ENDS))
 
 
 def _lacks_branch(of: Column) -> Column:
@@ -19,8 +25,8 @@ def _lacks_branch(of: Column) -> Column:
 
 
 def branch_lost(transactions: DataFrame) -> DataFrame:
-    """A broker whose log goes beyond the DTX_PREPARE of a branch holds it."""
-    rows = each_judged(transactions, "branch").filter(_lacks_branch(F.col("of")))
+    """A broker whose log goes beyond the DTX_PREPARE of a branch holds it. A catch-up brings what is in doubt."""
+    rows = each_judged(transactions, "branch", _ends()).filter(_lacks_branch(F.col("of")))
     text = F.format_string(
         "branch %s, in doubt since offset %d, is lost on %s, whose log goes beyond it",
         F.col("tx"),
@@ -64,3 +70,26 @@ def branch_decided_twice(transactions: DataFrame) -> DataFrame:
         F.coalesce(F.col("rollback"), F.lit(0)),
     )
     return violations(found, "G5", "branch_decided_twice", text, offset=F.col("prepare"))
+
+
+def is_branch_decided_unasked() -> Column:
+    """See `branch_decided_unasked`."""
+    at = F.least("prepare", "rollback")
+    unasked = F.exists("takeovers", lambda each: (each["begins"] < at) & (at <= each["active"]))
+    return F.col("branch").isNotNull() & (F.col("told_branch") > 0) & unasked
+
+
+def branch_decided_unasked(transactions: DataFrame) -> DataFrame:
+    """A branch whose manager was told that it is prepared is decided by a broker that takes commands.
+
+    A new primary takes none before it is active. What it decides until then nobody has asked for.
+    """
+    found = transactions.filter(is_branch_decided_unasked())
+    at = F.least("prepare", "rollback")
+    text = F.format_string(
+        "branch %s, prepared at offset %d, is decided at %d by a primary that had begun an epoch, and took no command yet",
+        F.col("tx"),
+        F.col("branch"),
+        at,
+    )
+    return violations(found, "G5", "branch_decided_unasked", text, offset=at)

@@ -14,8 +14,10 @@ from tests.pipeline.conditions import Where, changed, col, some
 from tests.pipeline.made_rows import (
     AT_MS,
     BROKERS,
+    FOUNDING,
     HALF,
     MESSAGES,
+    QUEUES,
     SHIFT,
     STEPS,
     Rows,
@@ -23,13 +25,16 @@ from tests.pipeline.made_rows import (
     added,
     base,
     commit_of,
+    epoch_of,
     epoch_two_at,
     first_id,
+    journal_of,
     prepare_of,
     process_of,
     queue_of,
     tx_of,
 )
+from understudy.pipeline.feed_look import PARTED_BYTES
 
 Plant = Callable[[Rows, Size], Rows]
 
@@ -265,7 +270,7 @@ def lost_confirm(rows: Rows, size: Size) -> Rows:
     return changed(rows, last, event="confirm", tag=7, first_offset=end - 1, last_offset=end, count=2, tx=None)
 
 
-@plant("G6", "undone")
+@plant("G6", "undone", "unfit")
 def undone(rows: Rows, size: Size) -> Rows:
     last = at(size, "applied_before", "b1", k=size.half - 1)
     return changed(rows, last, offset=epoch_two_at(size) + 5)
@@ -283,6 +288,45 @@ def not_durable(rows: Rows, size: Size) -> Rows:
 def two_primaries(rows: Rows, size: Size) -> Rows:
     second = (col("step") == "epoch") & (col("epoch") == 2) & (col("broker") == "b3")
     return changed(rows, second, primary="b3")
+
+
+@plant("G4", "durable_late")
+def durable_late(rows: Rows, size: Size) -> Rows:
+    """b3 gets five transactions long after clients were told of them. All works again later."""
+    late = (col("broker") == "b3") & (col("k") >= size.transactions - 10) & col("incarnation").startswith("j")
+    rows = changed(rows, late, at_ms=col("at_ms") + LATE_MS)
+    again, later = col("k") >= size.transactions - 5, AT_MS + 2 * LATE_MS
+    rows = changed(rows, again, at_ms=later)
+    return changed(rows, again & col("step").isin("prepare", "commit"), primary_ms=later)
+
+
+@plant("G4", "decided_by_few")
+def decided_by_few(rows: Rows, size: Size) -> Rows:
+    return changed(rows, (col("step") == "in_sync") & (col("broker") == "b2"), min_insync=4)
+
+
+@plant("G4", "confirmed_unprepared")
+def confirmed_unprepared(rows: Rows, size: Size) -> Rows:
+    """A body in parts has its ENQUEUE in every log, and no PREPARE."""
+    offset = base(planted(size), size) + 1
+    rows = hidden(_without_prepare(rows, size), at(size, "commit"))
+    rows = changed(rows, at(size, "enqueue") & (col("offset") == offset), size=PARTED_BYTES)
+    told = {"event": "confirm", "tag": 7, "first_offset": offset, "last_offset": offset, "count": 1}
+    return changed(rows, at(size, "told"), tx=None, offset=offset, **told)
+
+
+@plant("G6", "undone")
+def undone_transaction(rows: Rows, size: Size) -> Rows:
+    last = at(size, "applied_before", "b1", k=size.half - 1)
+    return changed(rows, last, offset=epoch_two_at(size) + 3, tx=f"{FOUNDING}/1.999999", csn=999_999)
+
+
+@plant("G6", "forked")
+def forked(rows: Rows, size: Size) -> Rows:
+    """b3 keeps a record of the first epoch where the second one begins."""
+    first = (col("broker") == "b3") & (col("offset") == epoch_two_at(size)) & (col("k") < 0)
+    rows = hidden(rows, first & (col("step") == "epoch"))
+    return changed(rows, first & col("step").isin("epoch", "append"), epoch=1)
 
 
 # -- G5 -----------------------------------------------------------------------------------------------------------------
@@ -307,6 +351,26 @@ def branch_decided_twice(rows: Rows, size: Size) -> Rows:
     return changed(rows, rolled, event="rollback", tx=tx_of(planted(size), size), primary_ms=AT_MS)
 
 
+def _branch(rows: Rows, size: Size, k: int, told_at: int, *facts: Mapping[str, Any]) -> Rows:
+    """The transaction is a branch, prepared before its PREPARE, and its manager was told; then its primary tells ``facts``."""
+    offset, epoch = prepare_of(k, size) - 1, epoch_of(k, size)
+    place = {"event": "dtx_prepare", "tx": tx_of(k, size), "offset": offset}
+    rows = changed(rows, at(size, "applied_before", k=k), csn=None, stable=None, **place)
+    in_force = {"event": "in_sync", "members": ",".join(BROKERS), "min_insync": 2, "epoch": epoch}
+    told: dict[str, Any] = {"event": "told", "answer": "dtx.prepare-ok", "outcome": "prepared", "tx": tx_of(k, size)}
+    told |= {"prepare_offset": told_at, "epoch": epoch, "offset": offset}
+    return told_later(rows, f"b{epoch}", size, in_force, told, *facts)
+
+
+@plant("G5", "branch_decided_unasked", whole=True)
+def branch_decided_unasked(rows: Rows, size: Size) -> Rows:
+    """The new primary was active only after the first transaction of its epoch."""
+    k = size.half
+    active = (col("step") == "status") & (col("broker") == "b2")
+    rows = changed(rows, active, offset=prepare_of(k, size) + 1)
+    return _branch(rows, size, k, prepare_of(k, size) - 1)
+
+
 # -- G7 -----------------------------------------------------------------------------------------------------------------
 
 
@@ -327,6 +391,67 @@ def ready_too_early(rows: Rows, size: Size) -> Rows:
 def ready_and_blocked(rows: Rows, size: Size) -> Rows:
     ready = {"event": "readiness", "backup": "b3", "ready": True, "listed": True, "linked": True, "blockers": 1}
     return told_later(rows, "b2", size, ready)
+
+
+@plant("G7", "ready_and_blocked")
+def ready_unlisted(rows: Rows, size: Size) -> Rows:
+    ready = {"event": "readiness", "backup": "b3", "ready": True, "listed": False, "linked": True, "blockers": 0}
+    return told_later(rows, "b2", size, ready)
+
+
+@plant("G7", "unfit")
+def unfit(rows: Rows, size: Size) -> Rows:
+    """b3 begins an epoch with an empty log."""
+    later = {"event": "epoch", "epoch": 9, "offset": 1, "primary": "b3", "at_ms": AT_MS + LATE_MS}
+    return changed(rows, at(size, "applied_before", "b3"), **later)
+
+
+@plant("G7", "unlisted_primary")
+def unlisted_primary(rows: Rows, size: Size) -> Rows:
+    return changed(rows, (col("step") == "in_sync") & (col("broker") == "b2"), members="b1,b3")
+
+
+def caught_up(rows: Rows, size: Size) -> Rows:
+    """b3 has a new directory, and gets the first epoch by a catch-up. The new primary puts it into the set only then."""
+    journals = [journal_of("b3", segment) for segment in range(size.segments // 2, size.segments)]
+    mine = (col("broker") == "b3") & col("incarnation").startswith("j")
+    rows = some(rows, ~mine | col("incarnation").isin(*journals))
+    first, k, offset = col("incarnation") == journals[0], size.half - 1, epoch_two_at(size)
+    rows = changed(rows, first & (col("step") == "segment"), segment=1, previous=None, previous_events=None)
+    pieces: list[dict[str, Any]] = [{"what": "base"}, {"what": "caught_up"}]
+    for second in range(2):
+        queue = queue_of(k, second)
+        messages = {"queue_id": queue, "queue": f"q{queue}", "id": first_id(k, size), "count": HALF}
+        pieces.insert(1, {"what": "queue", **messages})
+    for seq, each in enumerate(pieces, 2):  # in the place of EPOCH, its batch, and what is applied before
+        piece = {"event": "piece", "step": "piece", "offset": offset, "epoch": 2, "tx": "", **each}
+        rows = changed(rows, first & (col("seq") == seq), **piece)
+    head = (col("broker") == "b2") & (col("k") < 0)
+    rows = changed(rows, head & (col("step") == "in_sync"), members="b1,b2")
+    again = {"event": "in_sync", "min_insync": 2, "members": ",".join(BROKERS)}
+    return changed(rows, head & (col("step") == "status"), **again)
+
+
+def _pieces() -> Where:
+    return (col("step") == "piece") & (col("what") == "queue")
+
+
+@plant("G7", "listed_catches_up", whole=True)
+def listed_catches_up(rows: Rows, size: Size) -> Rows:
+    rows = caught_up(rows, size)
+    return changed(rows, (col("step") == "in_sync") & (col("broker") == "b2"), members=",".join(BROKERS))
+
+
+@plant("G1", "left_out", whole=True)
+def left_out(rows: Rows, size: Size) -> Rows:
+    """The catch-up brings four messages of five."""
+    return changed(caught_up(rows, size), _pieces(), count=HALF - 1)
+
+
+@plant("G1", "brought_back", "left_out", whole=True)
+def brought_back(rows: Rows, size: Size) -> Rows:
+    """The catch-up brings messages that have left, in place of those that are there."""
+    return changed(caught_up(rows, size), _pieces(), id=first_id(size.half - 1 - QUEUES, size))
 
 
 # -- G8 -----------------------------------------------------------------------------------------------------------------
@@ -372,6 +497,38 @@ def told_another_place(rows: Rows, size: Size) -> Rows:
     return changed(rows, at(size, "told"), prepare_offset=prepare_of(planted(size), size) - 1)
 
 
+@plant("G8", "told_unprepared")
+def branch_told_elsewhere(rows: Rows, size: Size) -> Rows:
+    k = planted(size)
+    return _branch(rows, size, k, prepare_of(k, size) - 3)
+
+
+def _answered(rows: Rows, size: Size, name: str, outcome: str) -> Rows:
+    told = {"event": "told", "answer": "outcome", "outcome": outcome, "tx": "", "name": name}
+    return told_later(rows, "b2", size, {**told, "offset": prepare_of(planted(size), size)})
+
+
+@plant("G8", "answered_committed")
+def answered_committed(rows: Rows, size: Size) -> Rows:
+    return _answered(rows, size, "nobody", "committed")
+
+
+@plant("G8", "answered_rolled_back")
+def answered_rolled_back(rows: Rows, size: Size) -> Rows:
+    return _answered(rows, size, f"c-{planted(size) + 1}", "rolled back")
+
+
+@plant("G8", "answered_rolled_back")
+def answered_rolled_back_by_id(rows: Rows, size: Size) -> Rows:
+    return _answered(rows, size, tx_of(planted(size), size).rpartition("/")[2], "rolled back")
+
+
+@plant("G8", "barred")
+def barred(rows: Rows, size: Size) -> Rows:
+    record = {"event": "outcome", "name": f"c-{planted(size) + 1}", "primary_ms": AT_MS}
+    return changed(rows, at(size, "applied_before"), tx=None, csn=None, stable=None, **record)
+
+
 # -- G9 -----------------------------------------------------------------------------------------------------------------
 
 
@@ -406,6 +563,37 @@ def unmarked(rows: Rows, size: Size) -> Rows:
     k = size.transactions - 1
     again = {"event": "deliver", "queue": f"q{k % 8 + 1}", "queue_id": k % 8 + 1, "id": (2 << SHIFT) + 1 + k * HALF}
     return told_later(rows, "b2", size, {**again, "redelivered": False})
+
+
+@plant("G3", "seen_locked")
+def seen_locked(rows: Rows, size: Size) -> Rows:
+    """A branch that is prepared takes the message."""
+    k = planted(size)
+    queue = queue_of(k - 1, 0)
+    again = {"event": "deliver", "queue": f"q{queue}", "queue_id": queue, "id": first_id(k - 1, size)}
+    again |= {"redelivered": True, "epoch": 1, "offset": prepare_of(k, size)}
+    return _branch(rows, size, k, prepare_of(k, size) - 1, again)
+
+
+@plant("G2", "refused")
+def refused(rows: Rows, size: Size) -> Rows:
+    vote = {"event": "vote", "vote": "failed", "prepare_offset": prepare_of(planted(size), size), "reason": "r"}
+    return instead_of_applied(rows, size, "b3", **vote)
+
+
+@plant("G2", "plain_differing")
+def plain_differing(rows: Rows, size: Size) -> Rows:
+    """A message of no transaction comes to a queue of its own, and has another size on b3."""
+    k = planted(size)
+    message = {"event": "enqueue", "queue_id": 99, "queue": "plain", "id": (1 << SHIFT) + k, "persistent": True}
+    rows = changed(rows, at(size, "applied_before"), tx="", csn=None, stable=None, size=10, **message)
+    return changed(rows, at(size, "applied_before", "b3"), size=11)
+
+
+@plant("G2", "plain_differing")
+def plain_absent(rows: Rows, size: Size) -> Rows:
+    """The same, and b2 does not have it at all."""
+    return hidden(plain_differing(rows, size), at(size, "applied_before", "b2"))
 
 
 # -- evidence -----------------------------------------------------------------------------------------------------------
@@ -458,3 +646,25 @@ def feed_ends_early(rows: Rows, size: Size) -> Rows:
     """As `not_durable`, and nothing later is known of b3."""
     gone = (col("broker") == "b3") & (col("k") >= size.transactions - 10) & col("incarnation").startswith("j")
     return some(rows, ~gone)
+
+
+@gap("tell no in-sync set before")
+def no_set(rows: Rows, size: Size) -> Rows:
+    return changed(rows, (col("step") == "in_sync") & (col("broker") == "b2"), event="status", members=None)
+
+
+@gap("the facts of its process that led epoch 1 are missing", whole=True)
+def facts_of_a_process_gone(rows: Rows, size: Size) -> Rows:
+    rows = some(rows, ~((col("broker") == "b1") & col("incarnation").startswith("p")))
+    return told_later(rows, "b1", size, {"event": "status", "status": "ready"})
+
+
+@gap("nothing of what clients were told in epoch 2", whole=True)
+def silent(rows: Rows, size: Size) -> Rows:
+    said = col("step").isin("told", "deliver") & (col("epoch") == 2)
+    return changed(rows, said, event="link_up", tx=None, id=None, outcome=None)
+
+
+@gap("no feed has a record of epoch 7")
+def epoch_gone(rows: Rows, size: Size) -> Rows:
+    return changed(rows, at(size, "told"), epoch=7)

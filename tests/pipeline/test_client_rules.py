@@ -80,7 +80,7 @@ def table(spark: SparkSession) -> DataFrame:
 
 def test_each_rule_finds_its_case(spark: SparkSession, tmp_path: Path) -> None:
     log_of(tmp_path / "clients")
-    clients = client_logs.client_transactions(client_logs.read_client_logs(spark, tmp_path / "clients"))
+    clients = client_logs.client_transactions(client_logs.read_client_logs(spark, tmp_path / "clients").lines)
     pairs = client_logs.matched(clients, table(spark))
     client_logs.require_one_run(pairs, "--clients")
     deletes = [("delete", "queue", "f", "passing"), ("delete", "exchange", "f", "q"), ("delete", "queue", "other", "q")]

@@ -116,8 +116,20 @@ def test_clients_logs_that_are_none_are_refused(spark: SparkSession, tmp_path: P
     log.write_text('{"version":9,"client":"c","number":0,"event":"began","tx":"c-0"}\n')
     with pytest.raises(ClientLogError, match=r"c\.jsonl: .* is no line of a client's log of version 1, but of 9"):
         read_client_logs(spark, tmp_path)
-    log.write_text('{"version":1,"client":"c","number":0,"event":"began","tx":"c-0"}\n{"version":1,"clie')
-    assert [row["client"] for row in read_client_logs(spark, tmp_path).collect()] == ["c"]
+    torn = '{"version":1,"client":"c","number":1,"event":"sent","tx":"c-0","messages":[{"id":"ä","queue":"q"}'
+    log.write_text(f"{_began('c', 0)}{torn}")
+    other = tmp_path / "d.jsonl"
+    other.write_text(_began("d", 0) + _began("d", 2))
+    logs = read_client_logs(spark, tmp_path)
+    assert sorted(row["client"] for row in logs.lines.collect()) == ["c", "d", "d"]
+    assert [each.partition(",")[0] for each in logs.problems] == ["client d: lines are missing in its log"]
+    other.write_text(f"{_began('d', 0)}{torn}\n{_began('d', 2)}")
+    with pytest.raises(ClientLogError, match=r"d\.jsonl: .* is no line of a client's log"):
+        read_client_logs(spark, tmp_path)
+
+
+def _began(client: str, number: int) -> str:
+    return f'{{"version":1,"client":"{client}","number":{number},"event":"began","tx":"{client}-{number}"}}\n'
 
 
 def test_clients_logs_that_cannot_be_opened_are_named(spark: SparkSession, tmp_path: Path) -> None:
@@ -139,7 +151,7 @@ def test_a_path_is_no_pattern(spark: SparkSession, tmp_path: Path) -> None:
     assert check_feed(read_files(spark, [folder]), "folder").events == 1
     log = folder / "c.jsonl"
     log.write_text('{"version":1,"client":"c","number":0,"event":"began","tx":"c-0"}\n')
-    assert [row["client"] for row in read_client_logs(spark, log).collect()] == ["c"]
+    assert [row["client"] for row in read_client_logs(spark, log).lines.collect()] == ["c"]
 
 
 @pytest.mark.parametrize("error", [Py4JError("Answer from Java side is empty"), PySparkException("disk full")])

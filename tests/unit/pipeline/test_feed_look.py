@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from understudy.pipeline.chosen_log import ChosenLog, EpochLog, choose
+from understudy.pipeline.chosen_log import ChosenLog
 from understudy.pipeline.feed_look import (
     Tally,
     epoch_logs,
     epochs_begun,
     incarnations,
     is_whole,
-    named,
     said_of_log,
-    sets_in_force,
     told_again,
 )
 
@@ -26,10 +24,6 @@ def tally(event: str, broker: str = "b1", incarnation: str = "j1-aa", **more: An
 
 def append(broker: str, first: int, last: int, **more: Any) -> Tally:
     return tally("append", broker, first_offset=first, high=last, **{"covered": last - first + 1, **more})
-
-
-def log(broker: str, end: int) -> EpochLog:
-    return EpochLog(founding="f", broker=broker, epoch=1, first=1, last=end)
 
 
 def test_an_incarnation_is_put_together_from_its_events() -> None:
@@ -67,23 +61,6 @@ def test_a_log_is_whole_unless_records_stand_behind_its_end() -> None:
     chosen = ChosenLog(kept=kept, starts={}, reaches=(), problems=())
     assert is_whole([append("b1", 1, 100), tally("append", epoch=2, high=500)], chosen)
     assert not is_whole([append("b1", 1, 101)], chosen)
-
-
-def test_a_set_is_in_force_until_the_next_one_and_as_good_as_its_shortest_member() -> None:
-    chosen = choose([log("b1", 90), log("b2", 70)], [])
-    rows = [
-        tally("in_sync", incarnation="p1-1", first=9, said="9 b1"),
-        tally("in_sync", incarnation="p1-1", first=2, said="2 b1,b2"),
-        tally("in_sync", "b2", incarnation="p1-2", first=1, said="1 b9"),
-    ]
-    assert [
-        (each.since, each.until > 9, each.members, each.lowest) for each in sets_in_force(rows, chosen, {"b2": 5})
-    ] == [
-        (2, False, "b1,b2", (70, "b2", 5)),
-        (9, True, "b1", (90, "b1", 0)),
-        (1, True, "b9", (0, "b9", 0)),  # its log is not in the feed: it proves nothing
-    ]
-    assert named(rows) == {"b1", "b2", "b9"}
 
 
 def test_what_a_broker_said_of_its_log_is_its_furthest_word() -> None:

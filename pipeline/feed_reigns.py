@@ -1,0 +1,307 @@
+"""What tallies say of primaries: their epochs, the in-sync sets that they tell, and brokers that catch up. Pure, as `feed_look`."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+import attrs
+
+from understudy.pipeline.chosen_log import JOINERS, ChosenLog, Joiner
+from understudy.pipeline.feed_look import NEVER, PAUSE_MS, SKEW_MS, Lives, Tally, life_of, members_of, primaries
+
+_SPANS: Final = 64
+"""So many times between pauses are told apart of each broker: those with the longest pauses."""
+
+
+def joiners(tallies: Sequence[Tally], chosen: ChosenLog, lives: Lives) -> list[Joiner]:
+    """Brokers whose last catch-up is over, within the group's log. One that has let go of messages is none."""
+    let_go = {
+        (each.founding or "", each.broker or "", life_of(each, lives))
+        for each in tallies
+        if each.event == "cut" and each.said == "let_go"
+    }
+    found: dict[tuple[str, str, int], dict[str, int]] = defaultdict(dict)
+    for each in tallies:
+        kept = chosen.kept.get((each.founding or "", each.epoch or 0), NEVER)
+        if each.event == "piece" and each.said in ("base", "caught_up"):
+            place = found[each.founding or "", each.broker or "", life_of(each, lives)]
+            place[each.said] = max(place.get(each.said, 0), min(each.high or 0, kept))
+            if each.said == "base":
+                place["epoch"] = min(place.get("epoch", NEVER), each.epoch or 0)
+    number: dict[str, int] = defaultdict(int)
+    over: list[Joiner] = []
+    for (founding, broker, life), place in sorted(found.items()):
+        base, caught_up = place.get("base", 0), place.get("caught_up", 0)
+        if 0 < base <= caught_up and (founding, broker, life) not in let_go and number[founding] < JOINERS:
+            bit = 1 << number[founding]
+            number[founding] += 1
+            applied = _applied(tallies, (founding, broker, life), place["epoch"], chosen, lives)
+            over.append(
+                Joiner(
+                    founding=founding,
+                    broker=broker,
+                    life=life,
+                    bit=bit,
+                    base=base,
+                    caught_up=caught_up,
+                    applied=min(applied, base),
+                )
+            )
+    return over
+
+
+def _applied(tallies: Sequence[Tally], of: tuple[str, str, int], epoch: int, chosen: ChosenLog, lives: Lives) -> int:
+    """How far a broker told that it has applied its log, in epochs below ``epoch``: before it caught up."""
+    return max(
+        (
+            min(each.high or 0, chosen.kept.get((each.founding or "", each.epoch or 0), NEVER))
+            for each in tallies
+            if each.event == "apply"
+            and not each.said
+            and (each.founding or "", each.broker or "", life_of(each, lives)) == of
+            and (each.epoch or 0) < epoch
+        ),
+        default=0,
+    )
+
+
+TOLD_OF: Final = 10
+"""So many transactions that one primary has prepared and committed: at detail "messages" some client was told of one of them."""
+
+
+@attrs.frozen(kw_only=True)
+class Reign:
+    """One primary's epoch, by what the feeds have of it.
+
+    Attributes:
+        commits: transactions prepared and committed in it, about.
+        works: a record of a client's is in it.
+        has_facts: the primary's own facts say that it has begun to lead in it.
+        has_told: they say something that was told or delivered to a client.
+    """
+
+    primary: str
+    epoch: int
+    commits: int
+    works: bool
+    has_facts: bool
+    has_told: bool
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether its facts leave out what clients were told."""
+        return self.has_facts and not self.has_told and self.commits >= TOLD_OF
+
+
+_TOLD: Final = ("told", "confirm", "deliver")
+_LEADS: Final = ("in_sync", "promote")
+_OF_CLIENTS: Final = ("enqueue", "prepare", "commit")
+
+
+def reigns(tallies: Iterable[Tally]) -> list[Reign]:
+    """Of each EPOCH record its primary's epoch."""
+    tallies = list(tallies)
+    events: dict[tuple[str, int, str, str], int] = defaultdict(int)
+    own: set[tuple[str, int, str, str]] = set()
+    for each in tallies:
+        place = each.founding or "", each.epoch or 0
+        if each.event in _OF_CLIENTS:
+            events[*place, each.event, each.broker or ""] += each.events
+        elif each.event in (*_TOLD, *_LEADS):
+            own.add((*place, each.broker or "", "told" if each.event in _TOLD else "leads"))
+    most: dict[tuple[str, int, str], int] = defaultdict(int)
+    for (founding, epoch, name, _), number in events.items():  # brokers have about the same
+        most[founding, epoch, name] = max(most[founding, epoch, name], number)
+    found = []
+    for founding, epoch, primary, _ in primaries(tallies):
+        prepared, committed = (most[founding, epoch, name] for name in ("prepare", "commit"))
+        found.append(
+            Reign(
+                primary=primary,
+                epoch=epoch,
+                commits=min(prepared, committed),
+                works=any(most[founding, epoch, name] for name in _OF_CLIENTS),
+                has_facts=(founding, epoch, primary, "leads") in own,
+                has_told=(founding, epoch, primary, "told") in own,
+            )
+        )
+    return found
+
+
+@attrs.frozen(kw_only=True)
+class Told:
+    """An in-sync set, as a primary has told it.
+
+    Attributes:
+        offset: the end of the primary's log then.
+    """
+
+    founding: str
+    broker: str
+    incarnation: str
+    epoch: int
+    offset: int
+    members: tuple[str, ...]
+
+
+def sets_told(tallies: Iterable[Tally]) -> list[Told]:
+    """All in-sync sets, those of a process in its order."""
+    found = [each for each in tallies if each.event == "in_sync"]
+    found.sort(key=lambda each: (each.founding or "", each.broker or "", each.incarnation or "", each.first or 0))
+    return [
+        Told(
+            founding=each.founding or "",
+            broker=each.broker or "",
+            incarnation=each.incarnation or "",
+            epoch=each.epoch or 0,
+            offset=each.high or 0,
+            members=tuple(members_of(each).split(",")),
+        )
+        for each in found
+    ]
+
+
+def bases(tallies: Iterable[Tally], lives: Lives) -> dict[tuple[str, str, int], list[tuple[int, int]]]:
+    """By (founding, broker, life): lowest and highest offset of the bases that are in one tally."""
+    found: dict[tuple[str, str, int], list[tuple[int, int]]] = defaultdict(list)
+    for each in tallies:
+        if each.event == "piece" and each.said == "base":
+            place = each.founding or "", each.broker or "", life_of(each, lives)
+            found[place].append((each.low or 0, each.high or 0))
+    return found
+
+
+def epochs_caught_up(tallies: Iterable[Tally]) -> list[tuple[str, str, int, int]]:
+    """(founding, broker, epoch, offset) of the end of each broker's catch-ups in an epoch."""
+    return sorted(
+        (each.founding or "", each.broker or "", each.epoch or 0, each.high or 0)
+        for each in tallies
+        if each.event == "piece" and each.said == "caught_up"
+    )
+
+
+def takeovers(tallies: Iterable[Tally]) -> dict[str, list[tuple[int, int]]]:
+    """By founding: of each epoch its first offset, and the end of its primary's log when that was active."""
+    tallies = list(tallies)
+    active: dict[tuple[str, int, str], int] = {}
+    for each in tallies:
+        if (each.event, each.said) == ("status", "active"):
+            place = each.founding or "", each.epoch or 0, each.broker or ""
+            active[place] = min(active.get(place, NEVER), each.low or 0)
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for founding, epoch, primary, offset in primaries(tallies):
+        if (founding, epoch, primary) in active:
+            found[founding].append((offset, active[founding, epoch, primary]))
+    return found
+
+
+_SPAN: Final = ("since_ms", "until_ms", "end")
+Span = tuple[int, int, int]
+"""(from, until, end): by the broker's clock, its log ended at ``end``, or before, from the one moment until the other."""
+
+
+@attrs.frozen
+class SetInForce:
+    """An in-sync set, from one number of its primary's facts to another.
+
+    Attributes:
+        lowest: (end, broker, clock): the member that holds least of the log, and when its feed ends.
+        held: of each member, its name and its spans, as JSON: as a tree of literals they take Spark long to plan.
+        few: it has fewer members than there must be.
+    """
+
+    founding: str
+    broker: str
+    incarnation: str
+    since: int
+    until: int
+    members: str
+    lowest: tuple[int, str, int]
+    held: str
+    few: bool
+
+
+def sets_in_force(
+    tallies: Iterable[Tally], chosen: ChosenLog, ended_ms: Mapping[str, int], lives: Lives
+) -> list[SetInForce]:
+    """In-sync sets that primaries have told, and what their members are known to hold."""
+    tallies = list(tallies)
+    ends: dict[tuple[str, str], int] = {}
+    for reach in chosen.reaches:
+        key = reach.founding, reach.broker
+        ends[key] = max(reach.end, ends.get(key, 0))
+    told: dict[tuple[str, str], list[Tally]] = defaultdict(list)
+    for each in tallies:
+        if each.event == "in_sync":
+            told[each.broker or "", each.incarnation or ""].append(each)
+    spans = spans_of(tallies, chosen, lives)
+    found = []
+    for (broker, incarnation), some in told.items():
+        some.sort(key=lambda each: each.first or 0)
+        for each, after in zip(some, [*(one.first or 0 for one in some[1:]), NEVER], strict=True):
+            members, founding = members_of(each), each.founding or ""
+            # Of a member whose log is not in the feed nothing is known to be held.
+            names = members.split(",")
+            least = min((ends.get((founding, name), 0), name, ended_ms.get(name, 0)) for name in names)
+            held = json.dumps(
+                [
+                    {"broker": name, "spans": [dict(zip(_SPAN, span, strict=True)) for span in spans[founding, name]]}
+                    for name in names
+                    if (founding, name) in spans
+                ]
+            )
+            few = len(names) < int(each.said.split(" ")[2])
+            found.append(SetInForce(founding, broker, incarnation, each.first or 0, after, members, least, held, few))
+    return found
+
+
+def spans_of(tallies: Iterable[Tally], chosen: ChosenLog, lives: Lives) -> dict[tuple[str, str], list[Span]]:
+    """By (founding, broker): how far its journal held the group's log, between pauses of more than `PAUSE_MS`.
+
+    Times follow one another: the first begins with 0, and the last one does not end. Within a time the end is the highest one.
+    A founding has none if clocks of its brokers are further apart than `SKEW_MS`, or if that is not known: a clock that jumps
+    looks like a pause.
+    """
+    tallies = list(tallies)
+    trusted = _trusted(tallies)
+    rows: dict[tuple[str, str], list[tuple[int, int, int, int]]] = defaultdict(list)
+    for each in tallies:
+        founding = each.founding or ""
+        if founding in trusted and (each.event == "append" or (each.event == "piece" and each.said == "base")):
+            end = min(each.high or 0, chosen.kept.get((founding, each.epoch or 0), NEVER))
+            row = each.begun_ms or 0, each.ended_ms or 0, end, life_of(each, lives)
+            rows[founding, each.broker or ""].append(row)
+    return {place: _spans(sorted(some)) for place, some in rows.items()}
+
+
+def _trusted(tallies: Sequence[Tally]) -> set[str]:
+    """Foundings of whose brokers clocks agree: the last COMMITs of each epoch came to each journal when they were decided."""
+    last: dict[tuple[str, str, int], tuple[int, int]] = {}
+    for each in tallies:
+        if each.event == "commit" and each.lag_ms is not None:
+            place = each.founding or "", each.broker or "", each.epoch or 0
+            last[place] = max(last.get(place, (0, 0)), (each.begun_ms or 0, each.lag_ms))
+    apart = {founding for (founding, _, _), (_, lag_ms) in last.items() if abs(lag_ms) > SKEW_MS}
+    return {founding for founding, _, _ in last} - apart
+
+
+def _spans(rows: Sequence[tuple[int, int, int, int]]) -> list[Span]:
+    """Of one broker: its rows (begun, ended, end, life), by their beginnings."""
+    pauses = [max(0, after[0] - before[1]) for before, after in pairwise(rows)]
+    least = sorted(pauses, reverse=True)[_SPANS] if len(pauses) > _SPANS else 0
+    found: list[Span] = []
+    for number, (begun, _, end, life) in enumerate(rows):
+        before = rows[number - 1]
+        new_life = number > 0 and life != before[3]
+        if not found or new_life or pauses[number - 1] > max(PAUSE_MS, least):
+            if found:
+                found[-1] = found[-1][0], begun, found[-1][2]
+            held = end if new_life or not found else max(end, found[-1][2])
+            found.append((begun if found else 0, NEVER, held))
+        else:
+            found[-1] = found[-1][0], NEVER, max(end, found[-1][2])
+    return found
