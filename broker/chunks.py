@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final, cast
-from zlib import crc32
+
+from understudy.broker.checksum import crc32
 
 LARGE_BYTES: Final = 1 << 20
 """From here on a body is gathered into a `LargeBuffer`. A copy of so much takes 0.2 ms."""

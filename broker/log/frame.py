@@ -44,8 +44,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
-from zlib import crc32
 
+from understudy.broker.checksum import crc32
 from understudy.broker.chunks import Chunks, crc32_combine, crc32_of, merged, named_bytes
 from understudy.broker.errors import UnderstudyError
 

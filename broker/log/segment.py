@@ -40,13 +40,13 @@ from __future__ import annotations
 
 import struct
 import sys
-import zlib
 from array import array
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Self
 
 import attrs
 
+from understudy.broker.checksum import crc32
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame as frames
 from understudy.broker.log.frame import (
@@ -218,7 +218,7 @@ class SegmentHeader:
             len(broker),
         )
         body = (body + group + broker).ljust(SEGMENT_HEADER_BYTES - 4, b"\0")
-        return body + _U32.pack(zlib.crc32(body))
+        return body + _U32.pack(crc32(body))
 
     @classmethod
     def decode(cls, buf: bytes, place: str) -> Self | None:
@@ -246,10 +246,7 @@ class SegmentHeader:
         ) = fields
         if version > SEGMENT_FORMAT:
             raise JournalFormatError(place, "journal format", version, SEGMENT_FORMAT)
-        if (
-            _U32.unpack_from(buf, SEGMENT_HEADER_BYTES - 4)[0] != zlib.crc32(buf[: SEGMENT_HEADER_BYTES - 4])
-            or version == 0
-        ):
+        if _U32.unpack_from(buf, SEGMENT_HEADER_BYTES - 4)[0] != crc32(buf[: SEGMENT_HEADER_BYTES - 4]) or version == 0:
             return None
         names = buf[_HEADER.size :]
         return cls(
@@ -307,7 +304,7 @@ class GroupHeader(NamedTuple):
         if not timed and not buf.startswith(_GROUP_HEAD):
             return None
         head_crc = _TIMED_HEAD_CRC if timed else _GROUP_HEAD_CRC
-        if zlib.crc32(buf[NOTE_HEADER_BYTES:], head_crc) != _U32.unpack_from(buf, NOTE_HEADER_BYTES - 4)[0]:
+        if crc32(buf[NOTE_HEADER_BYTES:], head_crc) != _U32.unpack_from(buf, NOTE_HEADER_BYTES - 4)[0]:
             return None
         if timed:
             sequence, number, sector, wall_ms, length, previous_end, floor, stated = _TIMED_GROUP.unpack_from(
@@ -324,8 +321,8 @@ class GroupHeader(NamedTuple):
 _GROUP_HEAD: Final = frames.encode_note(KIND_GROUP, bytes(_GROUP.size))[: NOTE_HEADER_BYTES - 4]
 _TIMED_HEAD: Final = frames.encode_note(KIND_TIMED_GROUP, bytes(_TIMED_GROUP.size))[: NOTE_HEADER_BYTES - 4]
 """Magic, version, kind and length, which are the same in every group of a format."""
-_GROUP_HEAD_CRC: Final = zlib.crc32(_GROUP_HEAD)
-_TIMED_HEAD_CRC: Final = zlib.crc32(_TIMED_HEAD)
+_GROUP_HEAD_CRC: Final = crc32(_GROUP_HEAD)
+_TIMED_HEAD_CRC: Final = crc32(_TIMED_HEAD)
 
 
 def encode_group(
@@ -345,10 +342,10 @@ def encode_group(
     """
     if segment_format == 1:
         payload = _GROUP.pack(sequence, segment, position, length, previous_end, floor, salt)
-        return b"".join((_GROUP_HEAD, _U32.pack(zlib.crc32(payload, _GROUP_HEAD_CRC)), payload))
+        return b"".join((_GROUP_HEAD, _U32.pack(crc32(payload, _GROUP_HEAD_CRC)), payload))
     sector = position // _SECTOR_BYTES
     payload = _TIMED_GROUP.pack(sequence, segment, sector, wall_ms, length, previous_end, floor, salt)
-    return b"".join((_TIMED_HEAD, _U32.pack(zlib.crc32(payload, _TIMED_HEAD_CRC)), payload))
+    return b"".join((_TIMED_HEAD, _U32.pack(crc32(payload, _TIMED_HEAD_CRC)), payload))
 
 
 class Footer(NamedTuple):
@@ -367,7 +364,7 @@ class Footer(NamedTuple):
     def encode(self) -> bytes:
         head = _FOOTER.pack(_FOOTER_MAGIC, 1, 0, 0, len(self.entries), *self[:4])
         body = head + _swapped(array("Q", [number for entry in self.entries for number in entry])).tobytes()
-        return body + _U32.pack(zlib.crc32(body))
+        return body + _U32.pack(crc32(body))
 
     @classmethod
     def read(cls, file: File, at: int) -> Footer | None:
@@ -380,7 +377,7 @@ class Footer(NamedTuple):
         if at + _FOOTER.size + length > file.size:
             return None
         rest = file.read(at + _FOOTER.size, length)
-        if zlib.crc32(rest[:-4], zlib.crc32(head)) != _U32.unpack(rest[-4:])[0]:
+        if crc32(rest[:-4], crc32(head)) != _U32.unpack(rest[-4:])[0]:
             return None
         numbers = _swapped(array("Q", rest[:-4]))
         return cls(first_offset, last_offset, frame_count, end, list(zip(numbers[::2], numbers[1::2], strict=True)))

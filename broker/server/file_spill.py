@@ -18,9 +18,10 @@ import os
 import tempfile
 from pathlib import Path
 from typing import Final
-from zlib import crc32
 
 import structlog
+
+from understudy.broker.checksum import crc32
 
 FILE_BYTES: Final = 64 << 20
 """A file that is longer gets no more bodies."""

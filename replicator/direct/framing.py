@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from struct import Struct
 from typing import Final
-from zlib import crc32
 
+from understudy.broker.checksum import crc32
 from understudy.broker.chunks import LARGE_BYTES, Chunks, LargeBuffer, crc32_of, named_bytes
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.frame import BATCH_HEADER_BYTES

@@ -29,16 +29,16 @@ def run_stress(*options: str) -> tuple[int, dict[str, Any], str]:
     return done.returncode, json.loads(lines[-1]), done.stderr
 
 
-def test_everything_holds_for_two_minutes(tmp_path: Path) -> None:
+def test_everything_holds_for_a_minute(tmp_path: Path) -> None:
     """On three ZooKeeper servers, with every fault that can be had here, drawn from a new seed each time."""
     out = tmp_path / "out"
-    code, report, said = run_stress("--local", "--minutes", "1.6", "--out", str(out))
+    code, report, said = run_stress("--local", "--minutes", "0.8", "--out", str(out))
     assert code == 0, said
     assert report["ok"]
     assert report["problems"] == report["violations"] == []
     assert report["digests_equal"]
     assert report["store"] == "zookeeper"
-    assert report["kills"] >= 3
+    assert report["kills"] >= 2
     assert all(each["ms"] is not None for each in report["failovers"])
     assert json.loads((out / "report.json").read_text()) == report
     page = (out / "report.html").read_text()
