@@ -68,7 +68,7 @@ class Cluster:
     def rows(self) -> dict[str, Row]:
         return {row["broker"]: row for row in self.status()["brokers"]}
 
-    def ready(self, expected: int | None = None, timeout_s: float = 20.0) -> dict[str, Row]:
+    def ready(self, expected: int | None = None, timeout_s: float = 60.0) -> dict[str, Row]:
         """Wait for one active and ``expected - 1`` ready brokers; the rows."""
         wanted = ["active"] + ["ready"] * ((expected or self.brokers) - 1)
 
@@ -89,7 +89,7 @@ class Cluster:
     def kill(self, broker: str) -> None:
         os.kill(self.rows()[broker]["pid"], signal.SIGKILL)
 
-    def connect(self, timeout_s: float = 10.0) -> pika.BlockingConnection:
+    def connect(self, timeout_s: float = 30.0) -> pika.BlockingConnection:
         """A connection to whoever is the primary."""
         deadline = time.monotonic() + timeout_s
         while True:
