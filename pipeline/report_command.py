@@ -15,7 +15,8 @@ import typer
 
 from understudy.pipeline.errors import PipelineError
 from understudy.pipeline.feed_option import FeedOption, feed_option
-from understudy.pipeline.session import LOCAL, MEMORY, SessionSettings, require_pyspark, session
+from understudy.pipeline.feed_size import estimated_events, is_small, partitions_for
+from understudy.pipeline.session import LOCAL, MEMORY, SessionSettings, require_pyspark, session, small
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,16 +79,21 @@ def _gathered(option: FeedOption, master: str, memory: str, work: Path | None) -
     require_pyspark()
     from understudy.pipeline.connector_jars import KAFKA  # noqa: PLC0415  # PySpark is an extra
     from understudy.pipeline.feed_check import check_feed, feed_errors  # noqa: PLC0415
+    from understudy.pipeline.feed_source import held  # noqa: PLC0415
     from understudy.pipeline.report.gathered import gather  # noqa: PLC0415
 
     name = f"understudy report {option.text}"
     jars = [KAFKA] if option.topic else []
+    about = None if option.topic else estimated_events([option.text])
+    tasks = partitions_for(about)
+    settings = SessionSettings(name=name, master=master, memory=memory, shuffle_partitions=tasks, jars=jars, work=work)
     with (
-        session(SessionSettings(name=name, master=master, memory=memory, jars=jars, work=work)) as spark,
+        session(small(settings) if is_small(about) else settings) as spark,
         working(work, spark.sparkContext.master or LOCAL) as folder,
         feed_errors(option.text),
     ):
-        events = _staged(spark, option.table(spark), folder)
+        events = option.table(spark)
+        events = held(events) if is_small(about) else _staged(spark, events, folder)
         check_feed(events, option.text)
         return gather(events, say)
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.pipeline.report_events import BEGAN_MS, Told
 from tests.simulation.command import main as simulate
 from understudy.pipeline.errors import FeedError
-from understudy.pipeline.feed_source import read_files
+from understudy.pipeline.feed_source import held, read_files
 from understudy.pipeline.report import axis, failovers, lives, readiness, sizes, transactions
 from understudy.pipeline.report.gathered import Report, gather
 from understudy.pipeline.report.page import make_page
@@ -58,7 +58,7 @@ def told_failover() -> Told:
 @pytest.fixture(scope="module")
 def failover(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = told_failover().write(tmp_path_factory.mktemp("failover"))
-    return gather(read_files(spark, [folder]), lambda _: None)
+    return gather(held(read_files(spark, [folder])), lambda _: None)
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +71,12 @@ def handed_over(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     told.say("step_down", "b1", 500, reason="asked by admin", successor="b2")
     told.everywhere("epoch", "b1 b2", 600, 9, 2, primary="b2", primary_ms=600)
     folder = told.write(tmp_path_factory.mktemp("handed-over"))
-    return gather(read_files(spark, [folder]), lambda _: None)
+    return gather(held(read_files(spark, [folder])), lambda _: None)
 
 
 @pytest.fixture
 def table(spark: SparkSession, tmp_path: Path) -> Callable[[Told], DataFrame]:
-    return lambda told: read_files(spark, [told.write(tmp_path / "feed")])
+    return lambda told: held(read_files(spark, [told.write(tmp_path / "feed")]))
 
 
 def at(moment: int) -> int:
@@ -292,7 +292,7 @@ def test_the_page_is_one_file_and_escapes_what_clients_named(handed_over: Report
 def test_a_simulated_run_is_reported_as_its_lines_count(spark: SparkSession, tmp_path: Path) -> None:
     assert simulate(["--seed", str(SEED), "--minima", "0", "--feed", str(tmp_path)]) == 0
     lines = [json.loads(line) for path in tmp_path.glob("*.jsonl") for line in path.read_text().splitlines()]
-    report = gather(read_files(spark, [tmp_path]), lambda _: None)
+    report = gather(held(read_files(spark, [tmp_path])), lambda _: None)
     committed = {(line["founding"], line["tx"]) for line in lines if line["event"] == "commit"}
     epochs = {(line["founding"], line["epoch"]) for line in lines if line["event"] == "epoch"}
     foundings = {founding for founding, _ in epochs}

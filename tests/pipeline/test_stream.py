@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.pipeline.report_events import BEGAN_MS, Told
 from understudy.pipeline.errors import PipelineError
-from understudy.pipeline.feed_source import read_files, stream_files
+from understudy.pipeline.feed_source import held, read_files, stream_files
 from understudy.pipeline.literal_table import literal_table
 from understudy.pipeline.stream import open_set
 from understudy.pipeline.stream.alerts import of_facts, of_unreadable
@@ -35,7 +35,7 @@ def wishes(folder: Path, **changes: Any) -> StreamWishes:
 @pytest.fixture
 def batch(spark: SparkSession, tmp_path: Path) -> Callable[[Told], DataFrame]:
     numbers = iter(range(1000))
-    return lambda told: read_files(spark, [told.write(tmp_path / f"batch-{next(numbers)}")])
+    return lambda told: held(read_files(spark, [told.write(tmp_path / f"batch-{next(numbers)}")]))
 
 
 @pytest.fixture
