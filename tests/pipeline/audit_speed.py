@@ -77,6 +77,7 @@ def measure(events: int, work: Path, master: str, memory: str) -> Measured:
     folder = Path(tempfile.mkdtemp(prefix="audit-", dir=work))
     settings = {
         "spark.eventLog.enabled": "true",
+        "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.dir": folder.as_uri(),
         "spark.eventLog.compress": "false",
     }
