@@ -198,7 +198,7 @@ def page(rows: list[dict[str, float]]) -> str:
     figure.update_layout(
         width=760, height=420, plot_bgcolor="white", paper_bgcolor="white", margin={"l": 60, "r": 20, "t": 20, "b": 50},
         xaxis={**axis, "title": {"text": "events"}, "tickformat": ",d"}, yaxis={**axis, "title": {"text": "seconds"}},
-        legend={"x": 0.02, "y": 0.98},
+        legend={"x": 0.98, "xanchor": "right", "y": 0.04},
     )  # fmt: skip
     script = "Plotly.toImage('it', {format: 'svg', width: 760, height: 420}).then(t => document.body.textContent = t)"
     text: str = plotly.io.to_html(figure, div_id="it", include_plotlyjs=True, post_script=script)
