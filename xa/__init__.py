@@ -11,6 +11,7 @@ next program of the same job completes what is left before it begins new work.
     link                 the connection to the state server
     resource_managers/   the broker, PostgreSQL, any PEP 249 module with two-phase commit
     state_server/        ``understudy state-server``
+    tls                  TLS to brokers
     asynchronous         the same for asyncio
     tpc                  the broker as a PEP 249 module with two-phase commit
     with_transaction     a data manager of the package ``transaction``: Pyramid, Zope

@@ -15,9 +15,9 @@ from understudy.xa.stress.client import work
 def presumes_rollback(pipe: Connection, profiles: Path, job: str, seed: str, log: Path) -> None:
     """Be a client whose recovery rolls back what is decided."""
 
-    def recover_wrongly(entry: Entry) -> Any:
+    def recover_wrongly(entry: Entry, **options: Any) -> Any:
         entry.commit = False
-        return recover(entry)
+        return recover(entry, **options)
 
     setattr(session, recover.__name__, recover_wrongly)
     work(pipe, profiles, job, seed, log)
