@@ -132,30 +132,32 @@ def is_ready_too_much() -> Column:
     return F.col("ready") & ((F.col("blockers") > 0) | ~F.col("listed") | ~F.col("linked"))
 
 
+_SILENT: Final = ("deliver", "assign", "open", "close", "prepare", "hole", "requeue")
+"""Frequent events that say nothing more than their names."""
+
+
 def _said() -> Column:
     """Of rare events what they say. Few: a segment, an epoch, a change of the in-sync set, a gap, a cut."""
     parted = F.when(F.col("size") >= PARTED_BYTES, PARTED).otherwise("")
-    texts = {
+    found = F.when(F.col("event").isin(*_SILENT), "")
+    texts = {  # the frequent ones first: each row is compared with those before its own
+        **dict.fromkeys(("enqueue", "dequeue"), F.when(F.col("tx") == "", PLAIN).otherwise(parted)),
+        "apply": F.when(F.col("tx") == "", "").otherwise("tx"),
+        **dict.fromkeys(("append", "commit"), F.floor(F.col("at_ms") / PAUSE_MS).cast("string")),
+        "told": F.when((F.col("tx") == "") & (F.col("answer") == "outcome"), NAMED).otherwise(""),
+        "rollback": F.when(F.col("name") != "", NAMED).otherwise(""),
+        "readiness": F.when(is_ready_too_much(), "blocked").otherwise(""),
+        "piece": F.col("what"),
         "segment": F.col("previous"),
         "gap": F.col("reason"),
         "cut": F.col("reason"),
         "in_sync": F.concat_ws(" ", F.col("seq").cast("string"), F.col("members"), F.col("min_insync").cast("string")),
         "epoch": F.concat_ws(" ", F.col("offset").cast("string"), F.col("primary")),
-        "piece": F.col("what"),
-        "apply": F.when(F.col("tx") == "", "").otherwise("tx"),
-        **dict.fromkeys(("append", "commit"), F.floor(F.col("at_ms") / PAUSE_MS).cast("string")),
-        "readiness": F.when(is_ready_too_much(), "blocked").otherwise(""),
-        "told": F.when((F.col("tx") == "") & (F.col("answer") == "outcome"), NAMED).otherwise(""),
         "vote": F.col("vote"),
         "status": F.col("status"),
-        "rollback": F.when(F.col("name") != "", NAMED).otherwise(""),
-        **dict.fromkeys(("enqueue", "dequeue"), F.when(F.col("tx") == "", PLAIN).otherwise(parted)),
     }
-    found: Column | None = None
     for name, text in texts.items():
-        is_it = F.col("event") == name
-        found = F.when(is_it, text) if found is None else found.when(is_it, text)
-    assert found is not None
+        found = found.when(F.col("event") == name, text)
     return found.otherwise("")
 
 
