@@ -30,7 +30,9 @@ def answers(known: DataFrame, transactions: DataFrame) -> DataFrame:
     names = F.explode(F.array("name", F.substring_index("tx", "/", -1)))  # the client's, and its broker's
     wanted = F.broadcast(asked.select("founding", "name").distinct())
     found = _prepares(known).withColumn("name", names).join(wanted, ["founding", "name"]).distinct()
-    of_log = transactions.filter("committed").select("founding", "tx").join(F.broadcast(found), ["founding", "tx"])
+    # The log may end between PREPARE and COMMIT of what clients were told.
+    committed = transactions.filter("committed or told_committed is not null").select("founding", "tx")
+    of_log = committed.join(F.broadcast(found), ["founding", "tx"])
     return asked.join(_with_trims(of_log, known, "prepare"), ["founding", "name"], "left")
 
 
@@ -43,7 +45,7 @@ def bars(known: DataFrame, transactions: DataFrame) -> DataFrame:
     ends = F.col("event").isin("outcome", "rollback") & F.col("kept") & (F.col("name") != "")
     barred = known.filter(ends).groupBy("founding", "name").agg(F.min("offset").alias("barred"))
     found = _prepares(known).join(F.broadcast(barred), ["founding", "name"]).filter("prepare > barred").distinct()
-    committed = transactions.filter("committed").select("founding", "tx")
+    committed = transactions.filter("committed or told_committed is not null").select("founding", "tx")
     return _with_trims(committed.join(F.broadcast(found), ["founding", "tx"]), known, "barred")
 
 
