@@ -133,8 +133,8 @@ def cluster(
         bool | None,
         typer.Option(
             "--pin/--no-pin",
-            help="A CPU for the primary alone, the backups share the others, anew at each promotion; with as many CPUs as brokers "
-            "one each. By default if there are fewer than two CPUs a broker.",
+            help="A CPU for the primary, alone while that is full, others for the backups, anew at each promotion; with as many "
+            "CPUs as brokers one each. By default if there are fewer than two CPUs a broker.",
             show_default=False,
         ),
     ] = None,

@@ -9,7 +9,10 @@ import attrs
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.log.record import FORMAT_VERSION
 
-PAUSE_MS: Final = 1_000
+PAUSE_MS: Final = 1_500
+"""Half of the file store's lease."""
+LEAST_PAUSE_MS: Final = 200
+"""Some ticks."""
 
 
 @attrs.frozen(kw_only=True)
@@ -21,7 +24,7 @@ class HaConfig:
         founds: this broker may found the group, if store and data are empty.
         min_insync: the group's minimum, used only when it is founded.
         replicate: the level of queues that do not say one.
-        pause_ms: a primary whose process stood still for longer may have been replaced; below the store's patience with it.
+        pause_ms: a primary whose process stood still for longer may have been replaced: half of the store's patience with it.
         successor_wait_ms: so long the others leave the lead to a successor that the store names and that seems to run.
         newest_record_format: of log records, that this program reads and writes.
     """

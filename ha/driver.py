@@ -25,7 +25,7 @@ from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.metrics import Family
 from understudy.broker.server.edge_plugin import EdgeHost
-from understudy.ha.config import PAUSE_MS, HaConfig
+from understudy.ha.config import LEAST_PAUSE_MS, HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState, bar_text
 from understudy.ha.events import HaEvent
 from understudy.ha.extension import HaExtension
@@ -388,6 +388,8 @@ def core_config(config: Config) -> HaConfig:
 
     ``ha.min_insync`` that is not given is 1: a broker that founds a group does not know how many will join it.
     """
+    store = config.coordination
+    patience_s = store.session_s if store.kind == "zookeeper" else store.lease_s
     return HaConfig(
         broker=config.broker.id,
         group=config.broker.group,
@@ -399,7 +401,7 @@ def core_config(config: Config) -> HaConfig:
         reconnect_max_ms=milliseconds(config.ha.reconnect_max_s),
         link_unacknowledged_bytes=config.limits.link_unacknowledged_bytes,
         replicate=ReplicationLevel(config.ha.replicate),
-        pause_ms=min(PAUSE_MS, milliseconds(config.coordination.session_s) // 2),
+        pause_ms=max(LEAST_PAUSE_MS, milliseconds(patience_s) // 2),
     )
 
 

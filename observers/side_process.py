@@ -7,6 +7,7 @@ the broker holds. The broker waits for it neither when it starts nor when it sto
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections import Counter
 from typing import Any, Final
@@ -148,3 +149,6 @@ def stand_back() -> None:
     side process stays in the session of its broker, as a process group of its own: Ctrl-C is not for it.
     """
     os.nice(NICE)
+    signal.signal(
+        signal.SIGTTOU, signal.SIG_IGN
+    )  # what it logs may go to the terminal, of which it is in the background

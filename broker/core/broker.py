@@ -126,7 +126,7 @@ class Broker:
         self.epoch = 0
         self.name = ""
         self.unstable_bytes = 0
-        self.permit, self.parted_bodies, self.pauses = LargePermit(), PartedBodies(self), PauseWatch(state)
+        self.permit, self.parted_bodies, self.pauses = LargePermit(), PartedBodies(self), PauseWatch(self)
         self.counters = {
             "published": 0,
             "confirmed": 0,

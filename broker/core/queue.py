@@ -227,12 +227,6 @@ class Queue:
             if entry.id < redelivered_below:
                 entry.redelivered = True
 
-    def mark_redelivered(self) -> None:
-        """Whatever stands here now, or has an id here, may have been delivered by another primary (G9)."""
-        self.redelivered_below = self.newest_id + 1
-        for entry in self.entries.values():
-            entry.redelivered = True
-
     # -- handing out ----------------------------------------------------------------------------------------------
 
     @property
@@ -269,6 +263,8 @@ class Queue:
             if entry.state == READY:
                 entry.state = ACQUIRED
                 self.acquired += 1
+                if entry.id < self.redelivered_below:
+                    entry.redelivered = True
                 return entry
 
     def peek(self) -> Entry | None:

@@ -4,7 +4,8 @@ The supervisor tells what it hears: a process was started, a broker said what it
 which CPUs each broker gets, by who leads and whether the leader's CPU is full. To bind a process is a system call a thread, some
 microseconds in all, and no broker waits for it.
 
-- The leader's CPU is full if it was idle for less than `FULL_RATIO` of the time, until it is so for more than `ROOM_RATIO`.
+- The leader's CPU is full if it was idle for less than `FULL_RATIO` of the time, until it is so for more than `ROOM_RATIO`, but
+  `STAY_S` at least. It counts as full where nobody tells.
 - The leader is the newest broker that said so: of two, the one with the higher epoch; of one epoch, the later.
 - What a broker runs beside itself, such as a feed, runs on all CPUs, but not on the leader's while that is full.
 - While no broker leads, as after the leader's process has ended, the plan decides for that case: the next leader is not known.
@@ -25,6 +26,9 @@ CpuPlan = Callable[[str | None, bool], Mapping[str, Collection[int]]]
 FULL_RATIO: Final = 0.05
 ROOM_RATIO: Final = 0.3
 """Between the two, since a backup that leaves the CPU of its primary takes up to 0.25 of its work with it."""
+
+STAY_S: Final = 5.0
+"""With several backups to a CPU more than that may leave: then the two would alternate."""
 
 _CPU_TIMES: Final = Path("/proc/stat")
 _PASSES: Final = 3
@@ -55,13 +59,20 @@ def bind_process(pid: int, cpus: Collection[int]) -> None:
 
 
 def idle_seconds() -> dict[int, float]:
-    """How long each CPU had nothing to run since the machine began, the wait for a disk included; {} if nobody tells."""
+    """How long each CPU had nothing to run since the machine began but what is nice; {} if nobody tells.
+
+    The wait for a disk is in it.
+    """
     try:
         rows = [line.split() for line in _CPU_TIMES.read_text(encoding="ascii").splitlines()]
-    except OSError:
+        ticks = os.sysconf("SC_CLK_TCK")
+        return {
+            int(row[0][3:]): (int(row[2]) + int(row[4]) + int(row[5])) / ticks
+            for row in rows
+            if row and row[0][:3] == "cpu" and row[0][3:].isdigit()
+        }
+    except (OSError, ValueError, IndexError):
         return {}
-    ticks = os.sysconf("SC_CLK_TCK")
-    return {int(row[0][3:]): (int(row[4]) + int(row[5])) / ticks for row in rows if row and row[0][3:].isdigit()}
 
 
 def bind_children(pid: int, cpus: Collection[int]) -> None:
@@ -81,6 +92,7 @@ class CpuBinding:
         bind: called with a process id and its CPUs.
         idle: see :func:`idle_seconds`.
         bind_beside: called with a broker's process id and the CPUs of what that runs beside itself.
+        cpus: all that may be used; None: those of this process.
 
     Attributes:
         leader: the broker that leads, as far as was told.
@@ -93,7 +105,10 @@ class CpuBinding:
         bind: Callable[[int, Collection[int]], None] = bind_process,
         idle: Callable[[], Mapping[int, float]] = idle_seconds,
         bind_beside: Callable[[int, Collection[int]], None] = bind_children,
+        cpus: Collection[int] | None = None,
     ) -> None:
+        self._cpus = frozenset(usable_cpus() if cpus is None else cpus)
+        self._full_since_s = 0.0
         self._plan = plan
         self._bind = bind
         self._idle = idle
@@ -139,12 +154,14 @@ class CpuBinding:
         before, self._idle_before, self._looked_s = self._idle_before, there, now_s
         if self.leader is None or passed_s <= 0:
             return
-        idle = [there[cpu] - before[cpu] for cpu in self._bound.get(self.leader, ()) if cpu in there and cpu in before]
-        if not idle:
+        known = [cpu for cpu in self._bound.get(self.leader, ()) if cpu in there]
+        if not all(cpu in before for cpu in known) or (self.full and now_s - self._full_since_s < STAY_S):
             return
-        full = sum(idle) / len(idle) / passed_s < (ROOM_RATIO if self.full else FULL_RATIO)
+        idle_s = sum(there[cpu] - before[cpu] for cpu in known)
+        full = not known or idle_s / len(known) / passed_s < (ROOM_RATIO if self.full else FULL_RATIO)
         if full != self.full:
             self.full = full
+            self._full_since_s = now_s
             self._follow()
 
     def _resigned(self, broker: str) -> None:
@@ -155,7 +172,7 @@ class CpuBinding:
 
     def _follow_beside(self) -> None:
         """Once a second: such processes begin and end by themselves, and inherit the CPUs of their broker."""
-        cpus = frozenset().union(*self._plan(None, False).values())
+        cpus = self._cpus
         if self.full and self.leader is not None:
             cpus = cpus.difference(self._bound.get(self.leader, ())) or cpus
         for pid in self._pids.values():

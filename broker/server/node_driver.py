@@ -56,6 +56,7 @@ from understudy.broker.server.space_watch import SpaceWatch
 from understudy.broker.server.time_text import time_text
 
 TICK_S: Final = 0.05
+_BOOT_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 HOUSEKEEPING_S: Final = 1.0
 KEPT_BYTES: Final = 128 << 20
 FAREWELL_S: Final = 1.0
@@ -202,7 +203,7 @@ class NodeDriver:
         except Exception as error:  # noqa: BLE001  # our own mistake: the journal was read and believed
             self.crashed("opening the recovered core", error)
         node.broker.transactions.coordinator.on_error = self._hook_errors.told
-        node.broker.pauses.clock_ms = _now_ms
+        node.broker.pauses.clock_ms = _awake_ms
         self._plugins.listen(node.broker)
         node.broker.facts = self._facts
         self._applied_facts = AppliedFacts(node.state, self._facts) if self._facts.kept else None
@@ -463,6 +464,11 @@ class NodeDriver:
 
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+def _awake_ms() -> int:
+    """A clock that goes on while the machine is suspended, where there is one."""
+    return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000
 
 
 def _wall_ms() -> int:

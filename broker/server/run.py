@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 import uvloop
 
+from understudy.broker import checksum
 from understudy.broker.config import ConfigError, given_by, load
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.journal_gate import UnknownNoteError
@@ -44,7 +45,7 @@ def serve(path: Path, *, log_format: LogFormat = "text", log_level: str = "info"
         variables = {} if supervised else os.environ
         config = load(path, variables)
         configure_logging(log_format, log_level, broker=config.broker.id)
-        structlog.get_logger().info("interpreter", **interpreter())
+        structlog.get_logger().info("interpreter", **interpreter(), checksums=checksum.SOURCE)
         warn_of_exposed(path, config, {each.key for each in given_by(variables)})
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         raise_descriptor_limit()

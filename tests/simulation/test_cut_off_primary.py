@@ -161,3 +161,23 @@ def test_after_a_pause_it_marks_what_its_successor_may_have_handed_out(by_consum
         group.until("it is answered", lambda: wanted.over)
         given = stranger.client.deliveries[0] if by_consumer else wanted.value
         assert (given[4], given[2][2 if by_consumer else 1]) == (b"first", True)
+
+
+def test_after_a_pause_it_marks_nothing_for_good() -> None:
+    """Nobody has replaced it, and it learns that: what was never handed out is not marked."""
+    with scenario(backup_timeout_ms=NEVER_MS) as group:
+        setup = group.hand()
+        setup(calls.declare, "q")
+        setup.publish("q", b"first", b"second")
+        group.everywhere("q", b"first", b"second")
+        primary = group.primary
+        primary.pause()
+        wanted = setup.begin(calls.get, "q")
+        group.run_ms(2_000)
+        primary.resume()
+        group.until("it is answered", lambda: wanted.over)
+        assert (wanted.value[4], wanted.value[2][1]) == (b"first", True)
+        group.run_ms(500)
+        event = setup(calls.get, "q")
+        assert (event[4], event[2][1]) == (b"second", False)
+        assert group.primary is primary

@@ -21,3 +21,4 @@ def test_it_is_zlib_s(octets: bytes, start: int) -> None:
 def test_the_quick_one_is_there_where_it_can_be() -> None:
     quick = checksum.crc32 is not zlib.crc32
     assert quick is (platform.machine() in {"x86_64", "aarch64", "arm64"})
+    assert ("isal" if quick else "zlib") == checksum.SOURCE

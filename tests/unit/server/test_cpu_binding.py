@@ -11,6 +11,7 @@ from pathlib import Path
 from understudy.broker.server.cpu_binding import (
     FULL_RATIO,
     ROOM_RATIO,
+    STAY_S,
     CpuBinding,
     bind_children,
     bind_process,
@@ -42,6 +43,7 @@ class Bound:
             lambda pid, cpus: self.calls.append((pid, cpus)),
             lambda: dict(self.idle),
             self.beside.__setitem__,
+            cpus=(0, 1, 2),
         )
 
     def new(self) -> list[tuple[int, Collection[int]]]:
@@ -57,10 +59,10 @@ class Bound:
         return self
 
     def idled(self, *ratios: float) -> list[tuple[int, Collection[int]]]:
-        """Two seconds pass, in which CPUs 0 and 1 are idle for so much of the time."""
-        self.now_s += 2
+        """Six seconds pass, in which CPUs 0 and 1 are idle for so much of the time."""
+        self.now_s += 6
         for cpu, ratio in enumerate(ratios):
-            self.idle[cpu] += 2 * ratio
+            self.idle[cpu] += 6 * ratio
         self.binding.look(self.now_s)
         return self.new()
 
@@ -120,14 +122,14 @@ def test_a_backup_leaves_the_cpu_of_the_primary_when_that_is_full() -> None:
 
 def test_what_runs_beside_brokers_leaves_a_full_cpu_to_the_leader() -> None:
     bound = Bound().started()
-    assert bound.beside == {11: {0, 1}, 12: {0, 1}, 13: {0, 1}}
+    assert bound.beside == {11: {0, 1, 2}, 12: {0, 1, 2}, 13: {0, 1, 2}}
     bound.idled(0.0, 0.0)
     bound.idled(0.0, 0.0)
-    assert bound.beside == {11: {1}, 12: {1}, 13: {1}}
+    assert bound.beside == {11: {1, 2}, 12: {1, 2}, 13: {1, 2}}
     bound.binding.ended("b1")
     bound.beside.clear()
     bound.idled(0.0, 0.0)
-    assert bound.beside == {12: {0, 1}, 13: {0, 1}}
+    assert bound.beside == {12: {0, 1, 2}, 13: {0, 1, 2}}
 
 
 def test_a_child_that_was_bound_with_its_parent_is_let_go() -> None:
@@ -145,13 +147,21 @@ def test_a_child_that_was_bound_with_its_parent_is_let_go() -> None:
         child.wait()
 
 
-def test_nothing_follows_where_nobody_tells_of_the_cpus() -> None:
+def test_it_counts_as_full_where_nobody_tells() -> None:
     bound = Bound().started()
     bound.idle.clear()
-    assert bound.idled() == []
+    assert bound.idled() == [(13, {1})]
     bound.idle[0] = 9.0
-    assert bound.idled(0.0) == [], "there is nothing yet to compare it with"
+    assert bound.idled(1.0) == [], "there is nothing yet to compare it with"
+    assert bound.idled(1.0) == [(13, {0})]
+
+
+def test_it_stays_full_for_a_while() -> None:
+    bound = Bound().started()
     assert bound.idled(0.0) == [(13, {1})]
+    bound.now_s -= 6 - STAY_S / 2
+    assert bound.idled(1.0) == []
+    assert bound.idled(1.0) == [(13, {0})]
 
 
 def test_each_cpu_that_may_be_used_has_an_idle_time() -> None:
