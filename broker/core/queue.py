@@ -155,7 +155,7 @@ class Queue:
         entry.id = entry_id
         entry.message = message
         entry.deadline_ms = deadline_ms
-        entry.redelivered = entry_id < self.redelivered_below
+        entry.redelivered = False
         entry.state = READY
         entries.count += 1
         self.live.add(message.offset)
@@ -224,8 +224,6 @@ class Queue:
         self.acquired = 0
         for entry in self.ready:
             entry.state = READY
-            if entry.id < redelivered_below:
-                entry.redelivered = True
 
     # -- handing out ----------------------------------------------------------------------------------------------
 
