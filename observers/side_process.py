@@ -149,6 +149,5 @@ def stand_back() -> None:
     side process stays in the session of its broker, as a process group of its own: Ctrl-C is not for it.
     """
     os.nice(NICE)
-    signal.signal(
-        signal.SIGTTOU, signal.SIG_IGN
-    )  # what it logs may go to the terminal, of which it is in the background
+    # Its log may go to a terminal, of which it is in the background.
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)

@@ -59,9 +59,10 @@ def bind_process(pid: int, cpus: Collection[int]) -> None:
 
 
 def idle_seconds() -> dict[int, float]:
-    """How long each CPU had nothing to run since the machine began but what is nice; {} if nobody tells.
+    """Seconds for which each CPU was idle, waited for a disk or ran niced processes, since the machine began.
 
-    The wait for a disk is in it.
+    Returns:
+        By the CPU's number; {} if the operating system does not tell.
     """
     try:
         rows = [line.split() for line in _CPU_TIMES.read_text(encoding="ascii").splitlines()]

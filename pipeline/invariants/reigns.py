@@ -1,4 +1,4 @@
-"""G4, G6 and G7 of epochs and in-sync sets: who may lead, who is listed, what a log may go on with.
+"""Rules of G4, G6 and G7 about epochs and in-sync sets: who may lead, who is listed, what a log may go on with.
 
 Epochs, sets and catch-ups are few. So these rules read tallies of the driver (`feed_look`), and give rows of violations; Spark
 does nothing for them.

@@ -171,7 +171,7 @@ def lost_alike(rows: Rows, size: Size) -> Rows:
 
 @plant("G1", "uneven")
 def without_an_id(rows: Rows, size: Size) -> Rows:
-    """The last message of the second queue gets no id on any broker. So nobody is given it, and nobody takes it."""
+    """The last message of the second queue gets no id on any broker. So no client is given that message, and none takes it."""
     last = col("queue_id") == queue_of(planted(size), 1)
     rows = changed(rows, at(size, "assign") & last, count=HALF - 1)
     gone = last & (col("id") == first_id(planted(size), size) + HALF - 1)

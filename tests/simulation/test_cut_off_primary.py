@@ -164,7 +164,7 @@ def test_after_a_pause_it_marks_what_its_successor_may_have_handed_out(by_consum
 
 
 def test_after_a_pause_it_marks_nothing_for_good() -> None:
-    """Nobody has replaced it, and it learns that: what was never handed out is not marked."""
+    """The primary was not replaced, and learns that from a barrier: messages that were never handed out are not marked."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         setup = group.hand()
         setup(calls.declare, "q")

@@ -24,7 +24,7 @@ PIDS = {"b1": 11, "b2": 12, "b3": 13}
 
 
 def plan(leader: str | None, full: bool) -> Mapping[str, Collection[int]]:
-    """The leader on CPU 0, the others on CPU 1; while CPU 0 has room, b3 is there too. While nobody leads, all on both."""
+    """The leader runs on CPU 0, the others run on CPU 1. While CPU 0 has room b3 is there too; without a leader all run on both."""
     if leader is None:
         return {broker: {0, 1} for broker in BROKERS}
     return {broker: {0} if broker == leader or (broker == "b3" and not full) else {1} for broker in BROKERS}
