@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
-from zlib import crc32
 
+from understudy.broker.checksum import crc32
 from understudy.broker.message import MESSAGE_BYTES, Message
 from understudy.broker.transactions.body_parts import BodyParts
 from understudy.broker.transactions.dtx_branch import DtxBranch, Owner

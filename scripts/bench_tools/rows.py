@@ -19,7 +19,8 @@ class Row:
 
     ``messages`` is per transaction (``tx`` only), ``window`` the publishes without confirm per connection (``confirm``
     only).  ``consumers`` is the number of consuming connections (PerfTest) or, for txgen, whether a transaction also
-    acknowledges what it was delivered.  ``seconds`` is measured at least.
+    acknowledges what it was delivered.  ``every_ms`` is the time between the begins of two transactions of a connection
+    (``tx`` of txgen only); 0: the next begins when the last is answered.  ``seconds`` is measured at least.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Row:
     messages: int = 1
     window: int = 0
     consumers: int = 0
+    every_ms: int = 0
     seconds: float = 0.0
 
     @property
@@ -67,6 +69,7 @@ DEEP_SECONDS = 45.0
 
 EXTRA_ROWS = (
     evolve(_tx(32, 10), name="tx-32x10-deep", seconds=DEEP_SECONDS),
+    evolve(_tx(8, 1), name="tx-8x1-slow", every_ms=100),
     Row(name="txack-8x1", tool="txgen", mode="tx", connections=8, queues=4, messages=1, consumers=1),
     Row(name="txack-8x10", tool="txgen", mode="tx", connections=8, queues=4, messages=10, consumers=1),
     Row(name="txack-32x10", tool="txgen", mode="tx", connections=32, queues=4, messages=10, consumers=1),

@@ -9,7 +9,8 @@
  *   tx       tx.select once; then for ever: publish M persistent messages to queues taken in turn from Q durable
  *            queues, tx.commit, wait for commit-ok.  A transaction of M >= Q messages touches all Q queues;
  *            M = 1 touches one, another one each time.  With --consume every transaction also acknowledges up to
- *            M deliveries received before it, which keeps the queues short.
+ *            M deliveries received before it, which keeps the queues short.  With --every-ms T a connection begins a
+ *            transaction every T ms, not as soon as the last one is answered; the connections are spread over T.
  *   confirm  confirm.select once; publish so that tag - (lowest unconfirmed tag) stays below W.
  *   declare  delete the queues if they are there, declare them durable and empty.
  *   delete   delete the queues.
@@ -71,6 +72,7 @@ typedef struct {
   int queues;
   int window;       /* publishes without confirm, per connection */
   double seconds, warmup, timeout;
+  int every_ms;     /* between the begins of two transactions of a connection; 0: no wait */
   bool consume;
 } Options;
 
@@ -334,10 +336,21 @@ static bool acknowledge_some(Client *client, uint64_t *acks) {
   return true;
 }
 
+/* Sleep until the transaction that is due at *due_us; the next one is due --every-ms later.  One that was late is not
+ * made up for: its client would send several at once. */
+static void await_due(int64_t *due_us) {
+  struct timespec due = {*due_us / 1000000, *due_us % 1000000 * 1000};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL) == EINTR) continue;
+  *due_us += (int64_t)opt.every_ms * 1000;
+  if (*due_us < now_us()) *due_us = now_us();
+}
+
 static void *run_tx(void *argument) {
   Client *client = argument;
+  int64_t due_us = now_us() + (int64_t)opt.every_ms * 1000 * client->number / opt.connections;
   while (!atomic_load_explicit(&stopping, memory_order_relaxed)) {
     uint64_t acks = 0;
+    if (opt.every_ms) await_due(&due_us);
     for (int i = 0; i < opt.messages; i++)
       if (!publish_one(client)) return NULL;
     if (opt.consume && !acknowledge_some(client, &acks)) return NULL;
@@ -622,6 +635,7 @@ static const char usage_text[] =
     "  --size S                      body bytes (1024)\n"
     "  --window W                    publishes without confirm, per connection (1000)\n"
     "  --consume                     tx: also acknowledge up to M deliveries a transaction\n"
+    "  --every-ms T                  tx: a connection begins a transaction every T ms (0: at once after the last)\n"
     "  --seconds T --warmup T        measured time, time before it (5, 2)\n"
     "  --timeout T                   longest wait for any answer (30)\n";
 
@@ -654,13 +668,13 @@ static Mode mode_named(const char *text) {
 
 static void read_options(int argc, char **argv) {
   enum { O_MODE = 1, O_HOST, O_PORT, O_USER, O_PASSWORD, O_VHOST, O_PREFIX, O_QUEUES, O_TYPE, O_CONNECTIONS, O_MESSAGES,
-         O_SIZE, O_WINDOW, O_CONSUME, O_SECONDS, O_WARMUP, O_TIMEOUT };
+         O_SIZE, O_WINDOW, O_CONSUME, O_EVERY, O_SECONDS, O_WARMUP, O_TIMEOUT };
   static const struct option known[] = {
       {"mode", 1, 0, O_MODE}, {"host", 1, 0, O_HOST}, {"port", 1, 0, O_PORT}, {"user", 1, 0, O_USER},
       {"password", 1, 0, O_PASSWORD}, {"vhost", 1, 0, O_VHOST}, {"prefix", 1, 0, O_PREFIX}, {"queues", 1, 0, O_QUEUES},
       {"queue-type", 1, 0, O_TYPE}, {"connections", 1, 0, O_CONNECTIONS}, {"messages", 1, 0, O_MESSAGES},
-      {"size", 1, 0, O_SIZE}, {"window", 1, 0, O_WINDOW}, {"consume", 0, 0, O_CONSUME}, {"seconds", 1, 0, O_SECONDS},
-      {"warmup", 1, 0, O_WARMUP}, {"timeout", 1, 0, O_TIMEOUT}, {0, 0, 0, 0}};
+      {"size", 1, 0, O_SIZE}, {"window", 1, 0, O_WINDOW}, {"consume", 0, 0, O_CONSUME}, {"every-ms", 1, 0, O_EVERY},
+      {"seconds", 1, 0, O_SECONDS}, {"warmup", 1, 0, O_WARMUP}, {"timeout", 1, 0, O_TIMEOUT}, {0, 0, 0, 0}};
   bool mode_given = false;
   for (int o; (o = getopt_long(argc, argv, "", known, NULL)) != -1;) {
     switch (o) {
@@ -678,6 +692,7 @@ static void read_options(int argc, char **argv) {
     case O_SIZE: opt.size = whole("--size", optarg, 0, 1 << 27); break;
     case O_WINDOW: opt.window = whole("--window", optarg, 2, 1000000); break;
     case O_CONSUME: opt.consume = true; break;
+    case O_EVERY: opt.every_ms = whole("--every-ms", optarg, 0, 60000); break;
     case O_SECONDS: opt.seconds = seconds_of("--seconds", optarg); break;
     case O_WARMUP: opt.warmup = seconds_of("--warmup", optarg); break;
     case O_TIMEOUT: opt.timeout = seconds_of("--timeout", optarg); break;

@@ -105,6 +105,8 @@ class Txgen:
         ]
         if row.window:
             command += ["--window", str(row.window)]
+        if row.every_ms:
+            command += ["--every-ms", str(row.every_ms)]
         if row.consumers:
             command.append("--consume")
         result, use = _run(command, target)
