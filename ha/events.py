@@ -13,7 +13,13 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class StatusChanged:
-    """This broker's status is another one. ``blockers``: what is between it and ready or active, "" for nothing."""
+    """This broker's status is another one.
+
+    Attributes:
+        blockers: what is between it and ready or active, "" for nothing.
+        listed: whether it is in the in-sync set, as it has seen that last.
+        stable: how far it knows its log to be stable.
+    """
 
     name: ClassVar = "status"
     status: str
@@ -21,6 +27,8 @@ class StatusChanged:
     epoch: int
     primary: str
     blockers: str
+    listed: bool = True
+    stable: int = -1
 
 
 @attrs.frozen(kw_only=True)
@@ -31,6 +39,10 @@ class SetChanged:
         joined: those that were not in it before.
         left: those that were.
         reason: why a broker was removed, if one was.
+        lost: of those that left: whose disk was lost or replaced.
+        acked: how far each of those that joined has acknowledged the log, in their order; -1 if that is not known.
+        catching_up: of those that joined: to whom pieces of a catch-up are still to come.
+        stable: how far this primary knows its log to be stable.
     """
 
     name: ClassVar = "in-sync set"
@@ -39,6 +51,10 @@ class SetChanged:
     joined: tuple[str, ...]
     left: tuple[str, ...]
     reason: str
+    lost: tuple[str, ...] = ()
+    acked: tuple[int, ...] = ()
+    catching_up: tuple[str, ...] = ()
+    stable: int = -1
 
 
 @attrs.frozen(kw_only=True)

@@ -51,9 +51,15 @@ class HaFacts:
         elif isinstance(event, SetChanged):
             tell("in_sync", members=",".join(event.in_sync), min_insync=min_insync)
             for broker in event.left:
-                tell("expel", backup=broker, reason=event.reason)
-            for broker in event.joined:
-                tell("admit", backup=broker)
+                tell("expel", backup=broker, reason=event.reason, data="lost" if broker in event.lost else "whole")
+            for broker, acked in zip(event.joined, event.acked, strict=True):
+                tell(
+                    "admit",
+                    backup=broker,
+                    acked=acked,
+                    catches_up=broker in event.catching_up,
+                    stable=event.stable,
+                )
         elif isinstance(event, BrokerBarred):
             tell("bar", backup=event.barred, by=event.by, lifted=event.lifted)
         elif isinstance(event, TransactionRefused):
@@ -80,7 +86,14 @@ class HaFacts:
             if role == "primary":
                 tell("promote", was=was)
             tell("role", role=role, was=was, primary=event.primary)
-        tell("status", status=event.status, was=event.was, primary=event.primary)
+        tell(
+            "status",
+            status=event.status,
+            was=event.was,
+            primary=event.primary,
+            listed=event.listed,
+            stable=event.stable,
+        )
 
     def step_down(self, reason: str, successor: str = "") -> None:
         """A primary's core is to be dropped; it has handed over to ``successor``, if an operator wanted that."""

@@ -531,6 +531,8 @@ class HaBroker:
                 epoch=group.epoch if group is not None else self.replicator.epoch_seen,
                 primary=group.primary if group is not None else "",
                 blockers=blockers,
+                listed=group is not None and self.config.broker in group.members,
+                stable=self.broker.log.stable,
             )
         )
 

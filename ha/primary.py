@@ -586,16 +586,22 @@ class Primary:
 
     def _tell_set(self, members: set[BrokerId]) -> None:
         known = {self._config.broker, *(name for name, backup in self.backups.items() if backup.listed)}
-        left = tuple(sorted(known - members))
+        left, joined = tuple(sorted(known - members)), tuple(sorted(members - known))
         if members != known:
-            reasons = [self.backups[name].leaving or "the store says so" for name in left if name in self.backups]
+            new = [self.backups.get(name) for name in joined]
+            gone = [self.backups[name] for name in left if name in self.backups]
+            reasons = [backup.leaving or "the store says so" for backup in gone]
             self._host.happened(
                 SetChanged(
                     epoch=self.epoch,
                     in_sync=self.in_sync.members,
-                    joined=tuple(sorted(members - known)),
+                    joined=joined,
                     left=left,
                     reason="; ".join(reasons),
+                    lost=tuple(backup.broker for backup in gone if backup.lost_data),
+                    acked=tuple(backup.most_acked if backup is not None else -1 for backup in new),
+                    catching_up=tuple(backup.broker for backup in new if backup is not None and backup.lacks_pieces),
+                    stable=self._log.stable,
                 )
             )
 

@@ -143,7 +143,12 @@ class RemoteBackup:
     @property
     def caught_up(self) -> bool:
         """No catch-up is under way. A refill brings nothing that readiness asks for."""
-        return self.catch_up is None or self.catch_up.refill or self.catch_up.finished
+        return not self.lacks_pieces
+
+    @property
+    def lacks_pieces(self) -> bool:
+        """Pieces of a catch-up are still to come to it, or to be acknowledged."""
+        return self.catch_up is not None and not self.catch_up.refill and not self.catch_up.finished
 
     def may_be_guarded(self) -> bool:
         """Everything closed has been sent to it in full, undecided transactions included."""

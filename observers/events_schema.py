@@ -490,11 +490,15 @@ class Status(Event):
     Attributes:
         status, was: joining, catchup, ready, recovering, active or standalone.
         primary: whom it follows, or itself.
+        listed: whether it is in the in-sync set, as it has seen that last.
+        stable: how far it knows its log to be stable; -1: that is not said.
     """
 
     status: str
     was: str = ""
     primary: str = ""
+    listed: bool = True
+    stable: int = -1
 
 
 class InSync(Event):
@@ -564,16 +568,31 @@ class TrackerClear(Event):
 
 
 class Expel(Event):
-    """A broker is taken out of the in-sync set."""
+    """A broker is taken out of the in-sync set.
+
+    Attributes:
+        data: ``lost`` if its disk was lost or replaced: such a broker leaves even if the set is below its minimum then. Else
+            ``whole``; "" if that is not said.
+    """
 
     backup: str
     reason: str
+    data: str = ""
 
 
 class Admit(Event):
-    """A broker is put into the in-sync set."""
+    """A broker is put into the in-sync set.
+
+    Attributes:
+        acked: the furthest offset that it has acknowledged; -1 if that is not known.
+        catches_up: whether pieces of a catch-up are still to come to it.
+        stable: how far this primary knew its log to be stable then; -1: that is not said.
+    """
 
     backup: str
+    acked: int = -1
+    catches_up: bool = False
+    stable: int = -1
 
 
 class Bar(Event):
@@ -686,6 +705,7 @@ class Confirm(Event):
         tag: the highest delivery tag of these.
         first_offset, last_offset: of the ENQUEUE records; 0 if the messages came to no queue whose messages are in the log.
         count: how many messages.
+        stable: how far this broker knew its log to be stable then; -1: that is not said.
     """
 
     client: str
@@ -694,6 +714,7 @@ class Confirm(Event):
     first_offset: int
     last_offset: int
     count: int
+    stable: int = -1
 
 
 class Told(Event):
@@ -701,14 +722,20 @@ class Told(Event):
 
     Attributes:
         answer: ``tx.commit-ok``, ``tx.rollback-ok``, ``dtx.prepare-ok``, ``dtx.commit-ok``, ``dtx.rollback-ok``, ``channel.close``
-            (the commit was refused) or ``outcome`` (the answer to an outcome query: a message).
-        outcome: ``committed``, ``rolled back`` or ``prepared``; of another answer to a transaction manager, its status.
+            (the commit was refused, or there is no such branch), ``outcome`` (the answer to an outcome query: a message) or
+            ``dtx.recover-ok`` (which branches are in doubt, if the answer lists all of them).
+        outcome: ``committed``, ``rolled back`` or ``prepared``; ``expired`` if the outcome is not kept any more; ``unknown`` if
+            there is no such branch; ``listed`` of ``dtx.recover-ok``; of another answer to a transaction manager, its status.
         tx: the transaction; "" of an outcome query, and of a branch that is not there any more.
         name: the client's; of an outcome query its subject, of a branch its xid.
         csn: of the transaction; 0 if it has none.
         prepare_offset: of its PREPARE, else of its DTX_PREPARE; 0 if it has neither.
         decided_at: offset of its COMMIT or ROLLBACK; 0 if it has none.
         client, channel: name of the connection, and number of the channel; "" and 0 of an outcome query.
+        stable: how far this broker knew its log to be stable then; -1: that is not said.
+        vhost: of a branch that is unknown, and of branches that are listed.
+        known_at: of these: the end of this broker's log when it looked for them; 0 of another answer.
+        branches: of ``dtx.recover-ok``: how many branches it lists as prepared; -1 of another answer.
     """
 
     answer: str
@@ -720,6 +747,10 @@ class Told(Event):
     decided_at: int = 0
     client: str = ""
     channel: int = 0
+    stable: int = -1
+    vhost: str = ""
+    known_at: int = 0
+    branches: int = -1
 
 
 class Deliver(Event):

@@ -19,8 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline import invariants
+from understudy.pipeline.batch_groups import early_groups, member_spans
+from understudy.pipeline.branch_denials import denials, lists
 from understudy.pipeline.chosen_log import ChosenLog
-from understudy.pipeline.feed_look import NAMED, PLAIN, is_whole, primaries, told_again
+from understudy.pipeline.feed_look import LISTED, NAMED, PLAIN, UNKNOWN, is_whole, primaries, told_again
 from understudy.pipeline.feed_reigns import joiners, sets_in_force
 from understudy.pipeline.feed_tables import Overview, brokers, numbers, positions
 from understudy.pipeline.invariants.atomic import with_ended
@@ -35,6 +37,7 @@ from understudy.pipeline.message_table import (
 )
 from understudy.pipeline.names_table import answers, bars
 from understudy.pipeline.plain_records import blocks
+from understudy.pipeline.requeues import overtakers
 from understudy.pipeline.session import is_small_session
 from understudy.pipeline.statements import arrivals, refusals, statements
 from understudy.pipeline.tx_table import judged_once, placed, transactions
@@ -100,6 +103,8 @@ class Tables:
             others += [rule(blocks(known, holders, chosen, again)) for rule in invariants.OF_BLOCKS]
         if any((each.event, each.said) == ("vote", "failed") for each in look.tallies):
             others += [rule(refusals(feed, sets)) for rule in invariants.OF_REFUSALS]
+        if spans := member_spans(look.tallies, look.evidence.lives):
+            others += [rule(early_groups(feed, spans)) for rule in invariants.OF_GROUPS]
         others += [*_of_names(known, table, look, kept), *_of_facts(feed, look)]
         if reigns := invariants.of_reigns(look.tallies, chosen, look.evidence.lives):
             others.append(values_table(spark, reigns, invariants.COLUMNS))
@@ -148,12 +153,16 @@ class Tables:
 
 
 def _of_names(known: DataFrame, table: DataFrame, look: Overview, kept: ExitStack) -> list[DataFrame]:
-    """Violations of the rules of names, if any was asked for, or barred."""
+    """Violations of the rules of names and branches, if any was asked for, or barred."""
     events = {(each.event, each.said) for each in look.tallies}
     found: list[DataFrame] = []
     if ("told", NAMED) in events:
         asked = keep(kept, answers(known, table))
         found += [rule(asked) for rule in invariants.OF_ANSWERS]
+    if ("told", UNKNOWN) in events:
+        found += [rule(denials(known, table)) for rule in invariants.OF_DENIALS]
+    if ("told", LISTED) in events:
+        found += [rule(lists(known, table)) for rule in invariants.OF_LISTS]
     if {("outcome", ""), ("rollback", NAMED)} & events:
         barred = bars(known, table)
         found += [rule(barred) for rule in invariants.OF_BARS]
@@ -168,6 +177,8 @@ def _of_facts(feed: DataFrame, look: Overview) -> list[DataFrame]:
         types = {"founding": "string", "epoch": "long", "primary": "string", "offset": "long"}
         epochs = values_table(feed.sparkSession, begun, types)
         found += [rule(epochs) for rule in invariants.OF_EPOCHS]
+    if any(each.event == "requeue" for each in look.tallies):
+        found += [rule(overtakers(feed)) for rule in invariants.OF_REQUEUES]
     if any(each.event == "tracker_add" or each.said == "blocked" for each in look.tallies):
         found += [rule(feed.filter(F.col("event").isin(*FACTS))) for rule in invariants.OF_FACTS]
     return found

@@ -39,6 +39,15 @@ PARTED_BYTES: Final = 2 << 20
 """A persistent body from which on it stands in the log in parts (docs/feed.md, What a client was told)."""
 NAMED: Final = "named"
 """`said` of answers to outcome queries, and of rollbacks of transactions with a name."""
+EARLY: Final = "early"
+"""In `said` of brokers that are put into the in-sync set: that one lacks what is stable, or what a catch-up brings."""
+LOST: Final = "/lost"
+"""In `said` of epochs in which transient messages ended, behind the offset."""
+UNKNOWN: Final = "unknown"
+LISTED: Final = "listed"
+"""`said` of answers that there is no such branch, and of those that list all that are in doubt."""
+UNLISTED: Final = "ready unlisted"
+"""`said` of a broker that is ready, and not in the in-sync set."""
 
 
 @attrs.frozen(kw_only=True)
@@ -46,22 +55,26 @@ class Tally:
     """Events of one incarnation and epoch with one name, and with the same in `said`.
 
     Attributes:
-        said: of `segment` the segment before it; of `gap` and `cut` the reason; of `in_sync` its number, the members, and how many
-            there must be; of `epoch` its offset and the primary; of `piece` what it is; of `vote` and `status` which; of `apply`
-            "tx" if it has a transaction; of `append` and `commit` its clock in units of `PAUSE_MS`; of `readiness` "blocked" if it
-            should not be ready; of `told` `NAMED` if it is the answer to an outcome query; of `rollback` the same if its
-            transaction has a name; of `enqueue` and `dequeue` `PLAIN` if they are of no transaction, `PARTED` if they are large;
-            else "".
+        said: what a rare event says, "" of others. In the order of `_said`: of `enqueue` and `dequeue` `PLAIN` if they are of no
+            transaction, `PARTED` if they are large; of `apply` "tx" if it has a transaction; of `append` and `commit` its clock in
+            units of `PAUSE_MS`; of `told` `NAMED` if it is the answer to an outcome query, `UNKNOWN` or `LISTED` of branches; of
+            `rollback` `NAMED` if its transaction has a name; of `readiness` "blocked" if it should not be ready; of `piece` what it
+            is; of `segment` the segment before it; of `gap` and `cut` the reason; of `in_sync` its number, the members, and how
+            many there must be; of `epoch` its offset, `LOST` if transient messages ended, and the primary; of `vote` and `status`
+            which, `UNLISTED` if it should not be ready; of `expel` its number, its data, and the broker; of `admit`
+            `EARLY` if it came too early, and the broker; of `bar` its number, the broker, and "lifted" if it is; of `step_down` the
+            successor.
         events: how many.
         broken: rows among them that are no events.
         newest: the highest schema.
         first, last, total: lowest, highest and sum of the numbers.
         squares: sum of the squares of their last 16 bits.
         begun_ms, ended_ms: clocks of the first and of the last one that has a clock.
-        low, high: lowest and highest offset.
+        low, high: lowest and highest offset; of `cut` the highest end of the log before.
         first_offset: of `append`: the lowest.
         covered: of `append`: places of the log, those of all batches together.
-        stable: of `append`: the highest position that one states as stable, at most its own.
+        stable: of `append`: the highest position that one states as stable, at most its own; of `status`: the highest; -1 if it is
+            not said.
         count: of `dropped`: sum.
         lag_ms: of `commit`: how much later it came to this journal, by its clock, than it was decided, by the primary's clock; the
             lowest.
@@ -114,10 +127,12 @@ def look_at(feed: DataFrame) -> list[Tally]:
             F.min(at).alias("begun_ms"),
             F.max(at).alias("ended_ms"),
             F.min("offset").alias("low"),
-            F.max("offset").alias("high"),
+            F.max(F.when(F.col("event") == "cut", F.col("end_before")).otherwise(F.col("offset"))).alias("high"),
             F.min(F.when(append, F.col("first_offset"))).alias("first_offset"),
             F.sum(F.when(append, F.col("offset") - F.col("first_offset") + 1)).alias("covered"),
-            F.max(F.when(append, F.least("stable", "offset"))).alias("stable"),
+            F.max(F.when(append, F.least("stable", "offset")).when(F.col("event") == "status", F.col("stable"))).alias(
+                "stable"
+            ),
             F.sum(F.when(F.col("event") == "dropped", F.col("count"))).alias("count"),
             F.min(F.when(F.col("event") == "commit", F.col("at_ms") - F.col("primary_ms"))).alias("lag_ms"),
             F.max("segment").alias("segment"),
@@ -132,6 +147,11 @@ def is_ready_too_much() -> Column:
     return F.col("ready") & ((F.col("blockers") > 0) | ~F.col("listed") | ~F.col("linked"))
 
 
+def _is_admitted_early() -> Column:
+    lacks = (F.col("acked") >= 0) & (F.col("acked") < F.col("stable"))
+    return F.col("catches_up") | lacks
+
+
 _SILENT: Final = ("deliver", "assign", "open", "close", "prepare", "hole", "requeue")
 """Frequent events that say nothing more than their names."""
 
@@ -139,22 +159,32 @@ _SILENT: Final = ("deliver", "assign", "open", "close", "prepare", "hole", "requ
 def _said() -> Column:
     """Of rare events what they say. Few: a segment, an epoch, a change of the in-sync set, a gap, a cut."""
     parted = F.when(F.col("size") >= PARTED_BYTES, PARTED).otherwise("")
+    number, space = F.col("seq").cast("string"), F.lit(" ")
     found = F.when(F.col("event").isin(*_SILENT), "")
     texts = {  # the frequent ones first: each row is compared with those before its own
         **dict.fromkeys(("enqueue", "dequeue"), F.when(F.col("tx") == "", PLAIN).otherwise(parted)),
         "apply": F.when(F.col("tx") == "", "").otherwise("tx"),
         **dict.fromkeys(("append", "commit"), F.floor(F.col("at_ms") / PAUSE_MS).cast("string")),
-        "told": F.when((F.col("tx") == "") & (F.col("answer") == "outcome"), NAMED).otherwise(""),
+        "told": F.when(F.col("tx") != "", "")
+        .when(F.col("answer") == "outcome", NAMED)
+        .when(F.col("outcome").isin(UNKNOWN, LISTED), F.col("outcome"))
+        .otherwise(""),
         "rollback": F.when(F.col("name") != "", NAMED).otherwise(""),
         "readiness": F.when(is_ready_too_much(), "blocked").otherwise(""),
         "piece": F.col("what"),
         "segment": F.col("previous"),
         "gap": F.col("reason"),
         "cut": F.col("reason"),
-        "in_sync": F.concat_ws(" ", F.col("seq").cast("string"), F.col("members"), F.col("min_insync").cast("string")),
-        "epoch": F.concat_ws(" ", F.col("offset").cast("string"), F.col("primary")),
+        "in_sync": F.concat_ws(" ", number, F.col("members"), F.col("min_insync").cast("string")),
+        "epoch": F.concat(
+            F.col("offset").cast("string"), F.when(F.col("transients_lost"), LOST).otherwise(""), space, "primary"
+        ),
         "vote": F.col("vote"),
-        "status": F.col("status"),
+        "status": F.when((F.col("status") == "ready") & ~F.col("listed"), UNLISTED).otherwise(F.col("status")),
+        "expel": F.concat_ws(" ", number, "data", "backup"),
+        "admit": F.concat_ws(" ", F.when(_is_admitted_early(), EARLY).otherwise(""), F.col("backup")),
+        "bar": F.concat_ws(" ", number, "backup", F.when(F.col("lifted"), "lifted").otherwise("")),
+        "step_down": F.col("successor"),
     }
     for name, text in texts.items():
         found = found.when(F.col("event") == name, text)

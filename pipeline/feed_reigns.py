@@ -137,15 +137,19 @@ class Told:
     """An in-sync set, as a primary has told it.
 
     Attributes:
+        number: of the fact, in its process.
         offset: the end of the primary's log then.
+        least: so many members there must be.
     """
 
     founding: str
     broker: str
     incarnation: str
+    number: int
     epoch: int
     offset: int
     members: tuple[str, ...]
+    least: int
 
 
 def sets_told(tallies: Iterable[Tally]) -> list[Told]:
@@ -157,9 +161,11 @@ def sets_told(tallies: Iterable[Tally]) -> list[Told]:
             founding=each.founding or "",
             broker=each.broker or "",
             incarnation=each.incarnation or "",
+            number=each.first or 0,
             epoch=each.epoch or 0,
             offset=each.high or 0,
             members=tuple(members_of(each).split(",")),
+            least=int(each.said.split(" ")[2]),
         )
         for each in found
     ]

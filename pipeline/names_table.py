@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
-_OUTCOMES = ("committed", "rolled back")
+_OUTCOMES = ("committed", "rolled back", "expired")
 
 
 def answers(known: DataFrame, transactions: DataFrame) -> DataFrame:
@@ -20,12 +20,13 @@ def answers(known: DataFrame, transactions: DataFrame) -> DataFrame:
         transactions: the table.
 
     Returns:
-        founding, broker, epoch, offset (the end of the log then), name, outcome; of the transaction ``tx``, ``prepare``,
-        ``trimmed`` (its outcome may be forgotten), null if the group's log has none of that name.
+        founding, broker, epoch, offset (the end of the log then), stable (as far as that broker knew), name, outcome; of the
+        transaction ``tx``, ``prepare``, ``trimmed`` (its outcome may be forgotten), null if the group's log has none of that name;
+        ``barred``: where that name was barred, or rolled back, first; null if it was not.
     """
     asked = known.filter((F.col("event") == "told") & (F.col("tx") == "") & (F.col("answer") == "outcome"))
     asked = asked.filter(F.col("outcome").isin(*_OUTCOMES)).select(
-        "founding", "broker", "epoch", "offset", "name", "outcome"
+        "founding", "broker", "epoch", "offset", "stable", "name", "outcome"
     )
     names = F.explode(F.array("name", F.substring_index("tx", "/", -1)))  # the client's, and its broker's
     wanted = F.broadcast(asked.select("founding", "name").distinct())
@@ -33,7 +34,9 @@ def answers(known: DataFrame, transactions: DataFrame) -> DataFrame:
     # The log may end between PREPARE and COMMIT of what clients were told.
     committed = transactions.filter("committed or told_committed is not null").select("founding", "tx")
     of_log = committed.join(F.broadcast(found), ["founding", "tx"])
-    return asked.join(_with_trims(of_log, known, "prepare"), ["founding", "name"], "left")
+    bars = _barred(known.join(wanted, ["founding", "name"]))
+    found = asked.join(_with_trims(of_log, known, "prepare"), ["founding", "name"], "left")
+    return found.join(F.broadcast(bars), ["founding", "name"], "left")
 
 
 def bars(known: DataFrame, transactions: DataFrame) -> DataFrame:
@@ -42,11 +45,16 @@ def bars(known: DataFrame, transactions: DataFrame) -> DataFrame:
     Returns:
         founding, name, tx, ``prepare``, ``barred``: offsets; ``trimmed``: the bar may be forgotten.
     """
-    ends = F.col("event").isin("outcome", "rollback") & F.col("kept") & (F.col("name") != "")
-    barred = known.filter(ends).groupBy("founding", "name").agg(F.min("offset").alias("barred"))
-    found = _prepares(known).join(F.broadcast(barred), ["founding", "name"]).filter("prepare > barred").distinct()
+    found = (
+        _prepares(known).join(F.broadcast(_barred(known)), ["founding", "name"]).filter("prepare > barred").distinct()
+    )
     committed = transactions.filter("committed or told_committed is not null").select("founding", "tx")
     return _with_trims(committed.join(F.broadcast(found), ["founding", "tx"]), known, "barred")
+
+
+def _barred(known: DataFrame) -> DataFrame:
+    ends = F.col("event").isin("outcome", "rollback") & F.col("kept") & (F.col("name") != "")
+    return known.filter(ends).groupBy("founding", "name").agg(F.min("offset").alias("barred"))
 
 
 def _prepares(known: DataFrame) -> DataFrame:

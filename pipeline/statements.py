@@ -1,10 +1,11 @@
 """What was said, with what it must be held against: to clients (`told`, `confirm`), and of the log (`apply`, `append`).
 
-A statement has ``place``, the offset up to which it speaks; ``kept_to``, the last offset that its epoch's log shares
+A statement has ``place``, the offset up to which it speaks; ``stable``, how far its broker knew the log to be stable
+then, -1 if that is not said; ``kept_to``, the last offset that its epoch's log shares
 with the group's, null if no feed has anything of that epoch; ``next_ms``, the clock at which the epoch began that cut
 what is behind. One that was said to a client has ``members``, the in-sync set that its primary had told last, null if
 it had told none; ``lowest``, the member that holds least of the log; ``held``, how far each member held it, when; and
-``few``, true of a set with fewer members than its minimum.
+``few``, true of a set with fewer members than its minimum. ``undecided`` is true of an answer "committed" that names no COMMIT.
 
 A body that stands in the log in parts is safe with its PREPARE, which stands behind what `confirm` names. ``body`` is
 the transaction of such a body; ``place`` is that PREPARE, or null if no log has it.
@@ -51,29 +52,35 @@ def statements(
     return placed.join(F.broadcast(began), ["founding", "cut_at"], "left")
 
 
-_SAID: Final = ("founding", "event", "broker", "incarnation", "seq", "epoch", "at_ms", "tx")
+_SAID: Final = ("founding", "event", "broker", "incarnation", "seq", "epoch", "at_ms", "tx", "stable")
 
 
 def _told(feed: DataFrame) -> DataFrame:
-    safe = F.col("outcome").isin("committed", "prepared") & (F.col("prepare_offset") > 0) & (F.col("tx") != "")
+    """What is safe with a record: PREPARE, DTX_PREPARE, or the ROLLBACK of what had one of these."""
+    committed, rolled_back = F.col("outcome") == "committed", F.col("outcome") == "rolled back"
+    ended = rolled_back & (F.col("decided_at") > 0)
+    safe = (committed | ended | (F.col("outcome") == "prepared")) & (F.col("prepare_offset") > 0) & (F.col("tx") != "")
     told = feed.filter((F.col("event") == "told") & safe)
-    place = F.col("prepare_offset").alias("place")
-    return told.select(*_SAID, "answer", place, F.lit("").alias("body"))
+    place = F.when(rolled_back, F.col("decided_at")).otherwise(F.col("prepare_offset")).alias("place")
+    undecided = committed & (F.col("decided_at") == 0)
+    return told.select(*_SAID, "answer", place, F.lit("").alias("body"), undecided.alias("undecided"))
 
 
 def _confirmed(feed: DataFrame, bodies: DataFrame | None) -> DataFrame:
     """A row a `confirm`; one for each body in parts if it is about several."""
+    decided = F.lit(False).alias("undecided")
     answer = F.concat(F.lit("a publisher confirm (basic.ack), tag "), F.col("tag").cast("string")).alias("answer")
     rows = feed.filter((F.col("event") == "confirm") & (F.col("last_offset") > 0))
     if bodies is None:
-        return rows.select(*_SAID, answer, F.col("last_offset").alias("place"), F.lit("").alias("body"))
+        return rows.select(*_SAID, answer, F.col("last_offset").alias("place"), F.lit("").alias("body"), decided)
     of_this = (F.col("founding") == F.col("of_founding")) & (F.col("epoch") == F.col("of_epoch"))
     within = F.col("at").between(F.col("first_offset"), F.col("last_offset"))
     place = F.when(F.col("body").isNull(), F.col("last_offset")).when(
         F.col("prepared").isNotNull(), F.greatest("last_offset", "prepared")
     )
     joined = rows.join(F.broadcast(bodies), of_this & within, "left")
-    return joined.select(*_SAID, answer, place.alias("place"), F.coalesce("body", F.lit("")).alias("body"))
+    body = F.coalesce("body", F.lit("")).alias("body")
+    return joined.select(*_SAID, answer, place.alias("place"), body, decided)
 
 
 def _bodies(feed: DataFrame, transactions: DataFrame) -> DataFrame:

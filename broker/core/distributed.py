@@ -35,6 +35,7 @@ from understudy.broker.amqp.methods import (
     DTX_START_OK,
 )
 from understudy.broker.core.association import Association
+from understudy.broker.core.dtx_lists import prepared_in
 from understudy.broker.core.dtx_manager import BranchState, BranchWork
 from understudy.broker.core.told import Told
 from understudy.broker.errors import DtxCommandInvalidError, IllegalStateError, PreconditionFailedError
@@ -294,9 +295,17 @@ class Distributed:
         limit_bytes = (connection.frame_max or self._broker.limits.frame_max or 131_072) - RECOVER_OVERHEAD
 
         def answer() -> None:
-            asker.answer(*self._broker.dtx.in_doubt(connection.vhost, args[0], limit_bytes))
+            more, packed = self._broker.dtx.in_doubt(connection.vhost, args[0], limit_bytes)
+            if asker.answer(more, packed) and self._broker.on_told and not more and not args[0]:
+                self._tell_list(connection.vhost, packed)
 
         self._channel.answer_when_acknowledged(asker.key, answer)
+
+    def _tell_list(self, vhost: str, packed: bytes) -> None:
+        """A manager was told all branches that are in doubt."""
+        broker = self._broker
+        prepared = prepared_in(packed)
+        broker.tell_outcome(Told("dtx.recover-ok", "listed", self._channel, None, "", vhost, broker.log.end, prepared))
 
     # -- the end --------------------------------------------------------------------------------------------------
 

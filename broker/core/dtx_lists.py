@@ -84,6 +84,15 @@ class InDoubtLists:
             del self._rests[next(iter(self._rests))]
 
 
+def prepared_in(packed: bytes) -> int:
+    """How many branches of a page are prepared, and not completed by an operator."""
+    at = found = 0
+    while at < len(packed):
+        found += packed[at] == _PREPARED
+        _, at = Xid.decode(packed, at + 1)
+    return found
+
+
 def _sorted(state: BrokerState, vhost: str, after: bytes) -> _Rest:
     tx_ids: dict[Xid, int | None] = {xid: None for where, xid in state.completions if where == vhost}
     for tx in state.prepared_branches():

@@ -28,6 +28,7 @@ import attrs
 
 from understudy.broker.core.dtx_lists import InDoubtLists
 from understudy.broker.core.entry import ACQUIRED
+from understudy.broker.core.told import Told
 from understudy.broker.errors import (
     BranchKnownError,
     IllegalStateError,
@@ -453,7 +454,11 @@ class DtxManager:
         self._say(tell, status)
 
     def _not_there(self, channel: Channel, key: int, name: BranchName) -> None:
+        broker = self._broker
+        asked_at = broker.log.end
+
         def say() -> None:
+            broker.tell_outcome(Told("channel.close", "unknown", channel, None, str(name[1]), name[0], asked_at))
             raise _unknown(name)
 
         channel.held = True  # what comes next is not done

@@ -63,6 +63,7 @@ class MessageFacts:
 
     def __init__(self, broker: Broker, facts: Facts) -> None:
         self._facts = facts
+        self._log = broker.log
         broker.on_delivered.append(self._delivered)
         broker.on_requeued.append(self._requeued)
         broker.on_confirmed.append(self._confirmed)
@@ -77,7 +78,7 @@ class MessageFacts:
         self._facts.tell("requeue", queue=queue.name, id=entry.id, vhost=queue.vhost, queue_id=queue.id)
 
     def _confirmed(self, channel: Channel, confirmed: list[Confirmed]) -> None:
-        client = channel.connection.name
+        client, stable = channel.connection.name, self._log.stable
         for run in runs(confirmed):
             self._facts.tell(
                 "confirm",
@@ -87,6 +88,7 @@ class MessageFacts:
                 first_offset=run.first,
                 last_offset=run.last,
                 count=run.messages,
+                stable=stable,
             )
 
     def _told(self, told: Told) -> None:
@@ -103,6 +105,8 @@ class MessageFacts:
             prepare_offset=_prepare_offset(tx) if tx is not None else 0,
             client=told.channel.connection.name if told.channel is not None else "",
             channel=told.channel.number if told.channel is not None else 0,
+            stable=self._log.stable,
+            **({"vhost": told.vhost, "known_at": told.known_at, "branches": told.branches} if told.vhost else {}),
         )
 
 

@@ -14,10 +14,14 @@ class Told(NamedTuple):
 
     Attributes:
         answer: the method, or ``outcome`` for the answer to an outcome query.
-        outcome: ``committed``, ``rolled back`` or ``prepared``; of another answer to a transaction manager, its status.
+        outcome: ``committed``, ``rolled back``, ``prepared``, ``expired``, ``unknown`` or ``listed``; of another answer to a
+            transaction manager, its status.
         channel: of that client; None if the answer is a message.
         tx: the transaction; None if only its name is known.
         name: the name in the question, or the xid of a branch; "" for the transaction's own name.
+        vhost, known_at: of a branch that is unknown, and of a list of branches: where, and the end of the log when it looked for
+            them.
+        branches: of a list: how many of them are prepared.
     """
 
     answer: str
@@ -25,6 +29,9 @@ class Told(NamedTuple):
     channel: Channel | None
     tx: TxBuffer | None
     name: str = ""
+    vhost: str = ""
+    known_at: int = 0
+    branches: int = -1
 
 
 Confirmed = tuple[int, int]

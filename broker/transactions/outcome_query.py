@@ -29,6 +29,8 @@ NAME_BYTES = 64
 """The longest name of a transaction. Its octets need not be UTF-8; those that are not are lone surrogates in a `str`."""
 SEQUENCE_MASK = (1 << ID_EPOCH_SHIFT) - 1
 ABOVE_ALL_IDS = 1 << 64
+_TOLD = frozenset(each.text for each in (Outcome.COMMITTED, Outcome.ROLLED_BACK, Outcome.EXPIRED))
+"""Answers that listeners hear of."""
 
 
 def tx_id_text(tx_id: int) -> str:
@@ -118,7 +120,7 @@ def _answer(broker: Broker, question: _Question) -> None:
 
 def _reply(broker: Broker, question: _Question, outcome: str) -> None:
     published = question.reply.send(outcome)
-    if published and broker.on_told and outcome in (Outcome.COMMITTED.text, Outcome.ROLLED_BACK.text):
+    if published and broker.on_told and outcome in _TOLD:
         broker.tell_outcome(Told("outcome", outcome, None, None, question.subject))
 
 

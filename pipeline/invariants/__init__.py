@@ -13,6 +13,10 @@ the whole feed:
 ``OF_STATEMENTS``       `statements.statements`: what was said to clients, and of the log
 ``OF_BLOCKS``           `plain_records.blocks`: places of the log at which brokers hold other plain records
 ``OF_ANSWERS``          `names_table.answers`: what outcome queries were told
+``OF_DENIALS``          `branch_denials.denials`: branches of which a manager was told that they are not there
+``OF_LISTS``            `branch_denials.lists`: how many branches a manager was told to be in doubt
+``OF_REQUEUES``         `requeues.overtakers`: messages that were put back, with what was delivered next of their queues
+``OF_GROUPS``           `batch_groups.early_groups`: batches that state as stable what was fsynced with them
 ``OF_BARS``             `names_table.bars`: names that were barred, and used behind that
 ``OF_REFUSALS``         `statements.refusals`: transactions of which a client was told, and that a member had refused
 ``OF_EPOCHS``           events `epoch`
@@ -87,20 +91,30 @@ OF_STATEMENTS: Final[tuple[Rule, ...]] = (
     durable.undone,
     durable.not_durable,
     durable.durable_late,
+    durable.told_early,
     durable.decided_by_few,
     durable.confirmed_unprepared,
 )
+OF_GROUPS: Final[tuple[Rule, ...]] = (durable.stable_early,)
 OF_EPOCHS: Final[tuple[Rule, ...]] = (durable.two_primaries,)
 OF_REFUSALS: Final[tuple[Rule, ...]] = (agreed.refused,)
 OF_BLOCKS: Final[tuple[Rule, ...]] = (agreed.plain_differing,)
-OF_ANSWERS: Final[tuple[Rule, ...]] = (outcomes.answered_committed, outcomes.answered_rolled_back)
+OF_ANSWERS: Final[tuple[Rule, ...]] = (
+    outcomes.answered_committed,
+    outcomes.answered_rolled_back,
+    outcomes.answered_expired,
+    outcomes.answered_early,
+)
+OF_DENIALS: Final[tuple[Rule, ...]] = (recoverable.branch_denied,)
+OF_LISTS: Final[tuple[Rule, ...]] = (recoverable.branches_miscounted,)
+OF_REQUEUES: Final[tuple[Rule, ...]] = (order.overtaken,)
 OF_BARS: Final[tuple[Rule, ...]] = (outcomes.barred,)
 OF_FACTS: Final[tuple[Rule, ...]] = (ready.ready_too_early, ready.ready_and_blocked)
 ABSENCES: Final = frozenset(
     {
         *("partial", "absent", "unapplied", "uneven", "left_out", "brought_back"),
         *reigns.ABSENCES,
-        *("plain_differing", "answered_committed"),
+        *("plain_differing", "answered_committed", "answered_expired", "branch_denied", "branches_miscounted"),
         *("branch_lost", "not_durable", "durable_late", "confirmed_unprepared", "told_unprepared"),
     }
 )
@@ -164,11 +178,15 @@ __all__ = [
     "OF_BLOCKS",
     "OF_BROUGHT",
     "OF_COMMITS",
+    "OF_DENIALS",
     "OF_EPOCHS",
     "OF_FACTS",
+    "OF_GROUPS",
     "OF_JOINERS",
+    "OF_LISTS",
     "OF_MESSAGES",
     "OF_REFUSALS",
+    "OF_REQUEUES",
     "OF_STATEMENTS",
     "OF_TRANSACTIONS",
     "Rule",

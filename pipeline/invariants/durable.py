@@ -21,7 +21,7 @@ from understudy.pipeline.invariants.violation import violations
 def suspect(statements: DataFrame) -> DataFrame:
     """Statements of which some rule here has something to say, or that cannot be judged: few."""
     conditions = [F.col("place") > F.col("kept_to"), _lacks(), _is_late(), _is_unprepared(), _is_of_few()]
-    conditions += [_is_unplaced(), _has_no_set()]
+    conditions += [_is_unplaced(), _has_no_set(), _is_early()]
     return statements.filter(reduce(or_, (F.coalesce(each, F.lit(False)) for each in conditions)))
 
 
@@ -83,6 +83,42 @@ def durable_late(statements: DataFrame) -> DataFrame:
         F.col("place"),
     )
     return violations(found, "G4", "durable_late", text, broker=late, epoch=F.col("epoch"), offset=F.col("place"))
+
+
+def told_early(statements: DataFrame) -> DataFrame:
+    """A client is told when its broker knows the record to be stable: each member of the in-sync set has acknowledged it by then.
+
+    The record is PREPARE or DTX_PREPARE, of an answer "rolled back" ROLLBACK. What is told to be committed has its COMMIT as well.
+    """
+    found = statements.filter(_is_early())
+    text = F.format_string(
+        "%s told a client %s in epoch %d, which rests on offset %d, %s",
+        F.col("broker"),
+        F.col("answer"),
+        F.col("epoch"),
+        F.col("place"),
+        F.when(F.col("undecided"), F.lit("and had not decided it yet")).otherwise(
+            F.format_string("when it knew the log to be stable up to %d", "stable")
+        ),
+    )
+    return violations(
+        found, "G4", "told_early", text, broker=F.col("broker"), epoch=F.col("epoch"), offset=F.col("place")
+    )
+
+
+def stable_early(groups: DataFrame) -> DataFrame:
+    """A batch states as stable only what each member of the in-sync set had fsynced before that batch came to it.
+
+    Args:
+        groups: `batch_groups.early_groups`.
+    """
+    text = F.format_string(
+        "a batch of epoch %d states that the log is stable up to offset %d; %s, a member of the in-sync set, fsynced that batch"
+        " as one with what stands from offset %d on",
+        *("epoch", "stable", "broker", "first"),
+    )
+    columns = {"broker": F.col("broker"), "epoch": F.col("epoch"), "offset": F.col("first")}
+    return violations(groups.withColumn("tx", F.lit("")), "G4", "stable_early", text, **columns)
 
 
 def decided_by_few(statements: DataFrame) -> DataFrame:
@@ -151,6 +187,10 @@ def _lacked_then(member: Column) -> Column:
             & (span["end"] >= F.col("place"))
         ),
     )
+
+
+def _is_early() -> Column:
+    return F.col("undecided") | ((F.col("stable") >= 0) & (F.col("place") > F.col("stable")))
 
 
 def _is_of_few() -> Column:

@@ -102,6 +102,20 @@ def unmarked(messages: DataFrame) -> DataFrame:
     return violations(messages.filter(is_unmarked()), "G9", "unmarked", text, **_of("seen_last"))
 
 
+def overtaken(overtakers: DataFrame) -> DataFrame:
+    """A message that returns to its queue returns to its place: it is delivered before those behind it.
+
+    Args:
+        overtakers: `requeues.overtakers`.
+    """
+    text = F.format_string(
+        "message %d of queue %s was put back in epoch %d, and %s delivered message %d of that queue before it",
+        *("id", "queue", "epoch", "broker", "next"),
+    )
+    columns = {name: F.col(name) for name in ("broker", "queue", "id", "epoch", "offset")}
+    return violations(overtakers.withColumn("tx", F.lit("")), "G9", "overtaken", text, **columns)
+
+
 def _of(at: str) -> dict[str, Column]:
     return {"queue": F.col("queue"), "id": F.col("id"), "epoch": epoch_of(F.col(at)), "offset": place_of(F.col(at))}
 

@@ -127,6 +127,37 @@ def answered_rolled_back(answers: DataFrame) -> DataFrame:
     return violations(found, "G8", "answered_rolled_back", text, **_of_answer())
 
 
+def answered_expired(answers: DataFrame) -> DataFrame:
+    """What an outcome query calls expired may be forgotten: the group has said so of all that was decided up to there.
+
+    Args:
+        answers: `names_table.answers`.
+    """
+    known = (F.col("prepare") <= F.col("offset")) & ~F.col("trimmed")
+    found = answers.filter((F.col("outcome") == "expired") & known)
+    text = F.format_string(
+        "%s answered in epoch %d that the outcome of %s is not kept; transaction %s of that name is prepared at offset %d, and"
+        " its outcome is kept",
+        *("broker", "epoch", "name", "tx", "prepare"),
+    )
+    return violations(found, "G8", "answered_expired", text, **_of_answer())
+
+
+def answered_early(answers: DataFrame) -> DataFrame:
+    """An outcome query is told "rolled back" when the record that bars the name, or the ROLLBACK, is stable.
+
+    Args:
+        answers: `names_table.answers`.
+    """
+    early = (F.col("stable") >= 0) & (F.col("barred") > F.col("stable"))
+    found = answers.filter((F.col("outcome") == "rolled back") & early)
+    text = F.format_string(
+        "%s answered in epoch %d that %s is rolled back, when the log was stable up to offset %d; that stands at %d",
+        *("broker", "epoch", "name", "stable", "barred"),
+    )
+    return violations(found.withColumn("tx", F.lit("")), "G8", "answered_early", text, **_of_answer())
+
+
 def _of_answer() -> dict[str, Column]:
     return {name: F.col(name) for name in ("broker", "epoch", "offset")}
 

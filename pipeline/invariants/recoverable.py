@@ -36,6 +36,38 @@ def branch_lost(transactions: DataFrame) -> DataFrame:
     return violations(rows, "G5", "branch_lost", text, broker=F.col("of.broker"), offset=F.col("branch"))
 
 
+def branch_denied(denials: DataFrame) -> DataFrame:
+    """No manager is told that there is no such branch while one of that name is prepared and not decided.
+
+    A manager takes that answer for "it is done", and forgets the branch.
+
+    Args:
+        denials: `branch_denials.denials`.
+    """
+    text = F.format_string(
+        "%s told a manager in epoch %d that there is no branch %s, asked for when its log ended at offset %d; that branch is %s,"
+        " in doubt since offset %d",
+        *("broker", "epoch", "xid", "known_at", "tx", "branch"),
+    )
+    columns = {"broker": F.col("broker"), "epoch": F.col("epoch"), "offset": F.col("known_at")}
+    return violations(denials, "G5", "branch_denied", text, **columns)
+
+
+def branches_miscounted(lists: DataFrame) -> DataFrame:
+    """A manager that asks which branches are in doubt is told of all that are prepared and not decided, and of no others.
+
+    Args:
+        lists: `branch_denials.lists`.
+    """
+    found = lists.filter((F.col("branches") < F.col("least")) | (F.col("branches") > F.col("most")))
+    text = F.format_string(
+        "%s listed %d prepared branches of vhost %s in epoch %d, when its log ended at offset %d; there were %d to %d",
+        *("broker", "branches", "vhost", "epoch", "known_at", "least", "most"),
+    )
+    columns = {"broker": F.col("broker"), "epoch": F.col("epoch"), "offset": F.col("known_at")}
+    return violations(found.withColumn("tx", F.lit("")), "G5", "branches_miscounted", text, **columns)
+
+
 def is_branch_ended() -> Column:
     """See `branch_ended`."""
     return F.col("ended_by_epoch") >= F.col("branch")

@@ -48,5 +48,10 @@ def violations(found: DataFrame, promise: str, kind: str, text: Column, **column
     )
 
 
+def found(promise: str, kind: str, text: str, **columns: Any) -> dict[str, Any]:
+    """A violation that a rule over tallies has found, as a row: columns that are left out say nothing."""
+    return {"promise": promise, "kind": kind, "text": text, **columns}
+
+
 def _nothing(kind: str) -> str | int:
     return "" if kind == "string" else 0

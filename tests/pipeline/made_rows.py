@@ -165,7 +165,7 @@ def journal_of(broker: str, segment: int) -> str:
 
 def _extra(segment: int, size: Size) -> int:
     """Events of a segment before those of transactions, behind `segment`."""
-    return QUEUES + 2 if segment == 0 else 2 if segment == size.segments // 2 else 0
+    return QUEUES + 3 if segment == 0 else 3 if segment == size.segments // 2 else 0
 
 
 def _records(k: int, size: Size) -> Iterator[Row]:
@@ -226,7 +226,8 @@ def facts(k: int, size: Size) -> Iterator[Row]:
     decided = {"csn": k + 1, "prepare_offset": prepare_of(k, size), "decided_at": commit_of(k, size)}
     answer = {"answer": "tx.commit-ok", "outcome": "committed", "client": "c", "channel": 1}
     named = {"tx": tx_of(k, size), "name": f"c-{k + 1}"}
-    yield {**head, "step": "told", "event": "told", "seq": first, **named, **answer, **decided}
+    stable = prepare_of(k, size)
+    yield {**head, "step": "told", "event": "told", "seq": first, **named, **answer, **decided, "stable": stable}
     for each in range(MESSAGES):
         message = {**_queue(queue_of(k, each // HALF)), "id": first_id(k, size) + each % HALF, "redelivered": False}
         yield {**head, "step": "deliver", "event": "deliver", "seq": first + 1 + each, **message}
@@ -255,15 +256,17 @@ def _segment(broker: str, segment: int, size: Size) -> Iterator[Row]:
     epoch, end = 1 + (extra == 0 and k >= size.half), base(k, size) - 1
     yield {**row, "event": "segment", "seq": 1, "epoch": epoch, "offset": end, "segment": segment + 1, **previous}
     if segment == 0:
-        yield {**row, "event": "epoch", "seq": 2, "epoch": 1, "offset": 1, "primary": "b1", "primary_ms": AT_MS}
+        yield {**row, "event": "epoch_seen", "seq": 2, "epoch": 1, "offset": 0}
+        yield {**row, "event": "epoch", "seq": 3, "epoch": 1, "offset": 1, "primary": "b1", "primary_ms": AT_MS}
         for queue in range(1, QUEUES + 1):
             made_queue = {"what": "queue", **_queue(queue), "durable": True}
-            yield {**row, "event": "declare", "seq": 2 + queue, "epoch": 1, "offset": 1 + queue, **made_queue}
-        yield {**row, "event": "append", "seq": 3 + QUEUES, "epoch": 1, **_batch(1, QUEUES + 1, 0, 1)}
+            yield {**row, "event": "declare", "seq": 3 + queue, "epoch": 1, "offset": 1 + queue, **made_queue}
+        yield {**row, "event": "append", "seq": 4 + QUEUES, "epoch": 1, **_batch(1, QUEUES + 1, 0, 0)}
     elif extra:
         at = epoch_two_at(size)
-        yield {**row, "event": "epoch", "seq": 2, "epoch": 2, "offset": at, "primary": "b2", "primary_ms": AT_MS + k}
-        yield {**row, "event": "append", "seq": 3, "epoch": 2, **_batch(at, at, at - 1, 1)}
+        yield {**row, "event": "epoch_seen", "seq": 2, "epoch": 2, "offset": at - 1}
+        yield {**row, "event": "epoch", "seq": 3, "epoch": 2, "offset": at, "primary": "b2", "primary_ms": AT_MS + k}
+        yield {**row, "event": "append", "seq": 4, "epoch": 2, **_batch(at, at, at - 1, 0)}
 
 
 def _head_facts(broker: str, size: Size) -> Rows:
@@ -274,6 +277,7 @@ def _head_facts(broker: str, size: Size) -> Rows:
     told.append({"event": "in_sync", "members": ",".join(BROKERS), "min_insync": 2})
     ready = {"event": "readiness", "ready": True, "listed": True, "linked": True, "blockers": 0}
     told += [{**ready, "backup": backup} for backup in BROKERS]
-    told.append({"event": "status", "status": "active" if leads else "ready", "primary": "b1"})
+    status = {"status": "active" if leads else "ready", "primary": "b1", "listed": True, "stable": row["offset"]}
+    told.append({"event": "status", **status})
     assert len(told) == HEAD_FACTS
     return added({**row, "seq": seq, **each} for seq, each in enumerate(told, 1))

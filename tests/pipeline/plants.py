@@ -39,6 +39,7 @@ from understudy.pipeline.feed_look import PARTED_BYTES
 Plant = Callable[[Rows, Size], Rows]
 
 LATE_MS: Final = 600_000
+XID: Final = "1:global:branch"
 
 
 def planted(size: Size) -> int:
@@ -250,7 +251,8 @@ def seen_void(rows: Rows, size: Size) -> Rows:
 
 def _told_at_the_end(rows: Rows, size: Size, at_ms: int) -> Rows:
     last = at(size, "told", k=size.half - 1)
-    return changed(rows, last, prepare_offset=epoch_two_at(size) + 3, at_ms=at_ms)
+    place = epoch_two_at(size) + 3
+    return changed(rows, last, prepare_offset=place, stable=place, at_ms=at_ms)
 
 
 @plant("G4", "lost", "told_unprepared")
@@ -267,7 +269,8 @@ def stale(rows: Rows, size: Size) -> Rows:
 def lost_confirm(rows: Rows, size: Size) -> Rows:
     last = at(size, "told", k=size.half - 1)
     end = epoch_two_at(size)
-    return changed(rows, last, event="confirm", tag=7, first_offset=end - 1, last_offset=end, count=2, tx=None)
+    told = {"event": "confirm", "tag": 7, "first_offset": end - 1, "last_offset": end, "count": 2}
+    return changed(rows, last, tx=None, stable=end, **told)
 
 
 @plant("G6", "undone", "unfit")
@@ -305,6 +308,36 @@ def decided_by_few(rows: Rows, size: Size) -> Rows:
     return changed(rows, (col("step") == "in_sync") & (col("broker") == "b2"), min_insync=4)
 
 
+@plant("G4", "told_early")
+def told_early(rows: Rows, size: Size) -> Rows:
+    return changed(rows, at(size, "told"), stable=prepare_of(planted(size), size) - 1)
+
+
+@plant("G4", "told_early")
+def told_undecided(rows: Rows, size: Size) -> Rows:
+    return changed(rows, at(size, "told"), decided_at=0)
+
+
+@plant("G4", "told_early")
+def confirmed_early(rows: Rows, size: Size) -> Rows:
+    """A message of the transaction is confirmed as well, before it is stable."""
+    first = base(planted(size), size)
+    told = {"event": "confirm", "tag": 7, "first_offset": first, "last_offset": first + 1, "count": 2}
+    return changed(rows, at(size, "told"), tx=None, stable=first, **told)
+
+
+@plant("G4", "stable_early")
+def stable_early(rows: Rows, size: Size) -> Rows:
+    """b3 fsyncs COMMIT together with PREPARE, which that batch states to be stable."""
+    return changed(rows, at(size, "append_commit", "b3"), sync=2 * planted(size) + 1)
+
+
+@plant("G4", "below_minimum")
+def below_minimum(rows: Rows, size: Size) -> Rows:
+    one_left = {"event": "in_sync", "members": "b2", "min_insync": 2}
+    return told_later(rows, "b2", size, one_left, {"event": "expel", "backup": "b3", "reason": "r", "data": "whole"})
+
+
 @plant("G4", "confirmed_unprepared")
 def confirmed_unprepared(rows: Rows, size: Size) -> Rows:
     """A body in parts has its ENQUEUE in every log, and no PREPARE."""
@@ -327,6 +360,18 @@ def forked(rows: Rows, size: Size) -> Rows:
     first = (col("broker") == "b3") & (col("offset") == epoch_two_at(size)) & (col("k") < 0)
     rows = hidden(rows, first & (col("step") == "epoch"))
     return changed(rows, first & col("step").isin("epoch", "append"), epoch=1)
+
+
+@plant("G6", "unnoted")
+def unnoted(rows: Rows, size: Size) -> Rows:
+    second = (col("step") == "epoch_seen") & (col("epoch") == 2) & (col("broker") == "b3")
+    return hidden(rows, second)
+
+
+@plant("G6", "active_too_early")
+def active_too_early(rows: Rows, size: Size) -> Rows:
+    active = (col("step") == "status") & (col("broker") == "b2")
+    return changed(rows, active, stable=epoch_two_at(size) - 1)
 
 
 # -- G5 -----------------------------------------------------------------------------------------------------------------
@@ -354,7 +399,7 @@ def branch_decided_twice(rows: Rows, size: Size) -> Rows:
 def _branch(rows: Rows, size: Size, k: int, told_at: int, *facts: Mapping[str, Any]) -> Rows:
     """The transaction is a branch, prepared before its PREPARE, and its manager was told; then its primary tells ``facts``."""
     offset, epoch = prepare_of(k, size) - 1, epoch_of(k, size)
-    place = {"event": "dtx_prepare", "tx": tx_of(k, size), "offset": offset}
+    place = {"event": "dtx_prepare", "tx": tx_of(k, size), "offset": offset, "vhost": "/", "xid": XID}
     rows = changed(rows, at(size, "applied_before", k=k), csn=None, stable=None, **place)
     in_force = {"event": "in_sync", "members": ",".join(BROKERS), "min_insync": 2, "epoch": epoch}
     told: dict[str, Any] = {"event": "told", "answer": "dtx.prepare-ok", "outcome": "prepared", "tx": tx_of(k, size)}
@@ -369,6 +414,24 @@ def branch_decided_unasked(rows: Rows, size: Size) -> Rows:
     active = (col("step") == "status") & (col("broker") == "b2")
     rows = changed(rows, active, offset=prepare_of(k, size) + 1)
     return _branch(rows, size, k, prepare_of(k, size) - 1)
+
+
+@plant("G5", "branch_denied")
+def branch_denied(rows: Rows, size: Size) -> Rows:
+    k = planted(size)
+    in_doubt = prepare_of(k, size) - 1
+    told = {"event": "told", "answer": "channel.close", "outcome": "unknown", "vhost": "/", "name": XID}
+    return _branch(rows, size, k, in_doubt, {**told, "known_at": in_doubt, "epoch": 1, "offset": in_doubt})
+
+
+@plant("G5", "branches_miscounted")
+def branches_miscounted(rows: Rows, size: Size) -> Rows:
+    """The manager is told that nothing is in doubt, though its branch is."""
+    k = planted(size)
+    in_doubt = prepare_of(k, size) - 1
+    told = {"event": "told", "answer": "dtx.recover-ok", "outcome": "listed", "vhost": "/", "branches": 0}
+    place = {"known_at": in_doubt, "stable": in_doubt, "epoch": 1, "offset": in_doubt}
+    return _branch(rows, size, k, in_doubt, {**told, **place})
 
 
 # -- G7 -----------------------------------------------------------------------------------------------------------------
@@ -406,6 +469,48 @@ def unfit(rows: Rows, size: Size) -> Rows:
     return changed(rows, at(size, "applied_before", "b3"), **later)
 
 
+@plant("G7", "ready_unlisted")
+def backup_ready_unlisted(rows: Rows, size: Size) -> Rows:
+    return changed(rows, (col("step") == "status") & (col("broker") == "b3"), listed=False)
+
+
+@plant("G7", "admitted_early")
+def admitted_early(rows: Rows, size: Size) -> Rows:
+    return told_later(rows, "b2", size, {"event": "admit", "backup": "b3", "acked": 8, "stable": 9})
+
+
+@plant("G7", "admitted_early")
+def admitted_in_a_catch_up(rows: Rows, size: Size) -> Rows:
+    return told_later(rows, "b2", size, {"event": "admit", "backup": "b3", "acked": 9, "catches_up": True})
+
+
+@plant("G7", "barred_listed")
+def barred_listed(rows: Rows, size: Size) -> Rows:
+    """b2 is barred, and may join again; b3 is barred, and joins."""
+    bars = ({"event": "bar", "backup": "b1", "lifted": lifted} for lifted in (False, True))
+    all_of_them = {"event": "in_sync", "members": ",".join(BROKERS), "min_insync": 2}
+    return told_later(rows, "b2", size, *bars, {"event": "bar", "backup": "b3"}, all_of_them)
+
+
+@plant("G7", "handed_over_early")
+def handed_over_early(rows: Rows, size: Size) -> Rows:
+    """The last batch of the first epoch goes one record further on b1, which hands over to b2."""
+    last = at(size, "append_commit", "b1", k=size.half - 1)
+    rows = changed(rows, last, offset=col("offset") + 1, count=2)
+    return told_later(rows, "b1", size, {"event": "step_down", "successor": "b2", "epoch": 1})
+
+
+@plant("G2", "transients_kept")
+def transients_kept(rows: Rows, size: Size) -> Rows:
+    """b2 began to lead in a process that no primary had brought up."""
+    return told_later(rows, "b2", size, {"event": "promote", "was": "backup"})
+
+
+@plant("G7", "unlisted_primary")
+def unlisted_later(rows: Rows, size: Size) -> Rows:
+    return told_later(rows, "b2", size, {"event": "in_sync", "members": "b1,b3", "min_insync": 2})
+
+
 @plant("G7", "unlisted_primary")
 def unlisted_primary(rows: Rows, size: Size) -> Rows:
     return changed(rows, (col("step") == "in_sync") & (col("broker") == "b2"), members="b1,b3")
@@ -423,7 +528,7 @@ def caught_up(rows: Rows, size: Size) -> Rows:
         queue = queue_of(k, second)
         messages = {"queue_id": queue, "queue": f"q{queue}", "id": first_id(k, size), "count": HALF}
         pieces.insert(1, {"what": "queue", **messages})
-    for seq, each in enumerate(pieces, 2):  # in the place of EPOCH, its batch, and what is applied before
+    for seq, each in enumerate(pieces, 3):  # in the place of EPOCH, its batch, and what is applied before
         piece = {"event": "piece", "step": "piece", "offset": offset, "epoch": 2, "tx": "", **each}
         rows = changed(rows, first & (col("seq") == seq), **piece)
     head = (col("broker") == "b2") & (col("k") < 0)
@@ -503,8 +608,8 @@ def branch_told_elsewhere(rows: Rows, size: Size) -> Rows:
     return _branch(rows, size, k, prepare_of(k, size) - 3)
 
 
-def _answered(rows: Rows, size: Size, name: str, outcome: str) -> Rows:
-    told = {"event": "told", "answer": "outcome", "outcome": outcome, "tx": "", "name": name}
+def _answered(rows: Rows, size: Size, name: str, outcome: str, stable: int = -1) -> Rows:
+    told = {"event": "told", "answer": "outcome", "outcome": outcome, "tx": "", "name": name, "stable": stable}
     return told_later(rows, "b2", size, {**told, "offset": prepare_of(planted(size), size)})
 
 
@@ -523,10 +628,26 @@ def answered_rolled_back_by_id(rows: Rows, size: Size) -> Rows:
     return _answered(rows, size, tx_of(planted(size), size).rpartition("/")[2], "rolled back")
 
 
+@plant("G8", "answered_expired")
+def answered_expired(rows: Rows, size: Size) -> Rows:
+    return _answered(rows, size, f"c-{planted(size) + 1}", "expired")
+
+
+def _barred(rows: Rows, size: Size, name: str) -> Rows:
+    record = {"event": "outcome", "name": name, "primary_ms": AT_MS}
+    return changed(rows, at(size, "applied_before"), tx=None, csn=None, stable=None, **record)
+
+
+@plant("G8", "answered_early")
+def answered_early(rows: Rows, size: Size) -> Rows:
+    """The record that bars the name stands in front of PREPARE."""
+    rows = _barred(rows, size, "nobody")
+    return _answered(rows, size, "nobody", "rolled back", stable=prepare_of(planted(size), size) - 2)
+
+
 @plant("G8", "barred")
 def barred(rows: Rows, size: Size) -> Rows:
-    record = {"event": "outcome", "name": f"c-{planted(size) + 1}", "primary_ms": AT_MS}
-    return changed(rows, at(size, "applied_before"), tx=None, csn=None, stable=None, **record)
+    return _barred(rows, size, f"c-{planted(size) + 1}")
 
 
 # -- G9 -----------------------------------------------------------------------------------------------------------------
@@ -548,6 +669,16 @@ def doubled(rows: Rows, size: Size) -> Rows:
     k = planted(size)
     first = at(size, "dequeue") & (col("offset") == base(k, size) + MESSAGES)
     return changed(rows, first, id=first_id(k - 9, size))
+
+
+@plant("G9", "overtaken")
+def overtaken(rows: Rows, size: Size) -> Rows:
+    """The last transaction's messages are taken by no other: one of them is put back, and another one is delivered before it."""
+    k = size.transactions - 1
+    message = {"queue": f"q{k % 8 + 1}", "queue_id": k % 8 + 1, "redelivered": True}
+    first = (2 << SHIFT) + 1 + k * HALF
+    ids = (("requeue", first), ("deliver", first + 1), ("deliver", first))
+    return told_later(rows, "b2", size, *({"event": event, "id": id_, **message} for event, id_ in ids))
 
 
 @plant("G9", "taken_again")

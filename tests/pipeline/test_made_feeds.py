@@ -36,6 +36,8 @@ APART = (
     "unapplied_after_a_loss",
     *("durable_late", "decided_by_few", "undone_transaction", "forked", "unlisted_primary", "plain_absent"),
     *("listed_catches_up", "left_out", "brought_back", "branch_decided_unasked"),
+    *("unnoted", "active_too_early", "handed_over_early", "transients_kept", "unlisted_later", "below_minimum"),
+    "barred_listed",
 )
 """Plants at the places of the failover, or that reach far: each in a run of its own."""
 TOGETHER = sorted(name for name, each in PLANTS.items() if each.promise and name not in APART)
@@ -60,7 +62,7 @@ def side_by_side(names: Iterable[str]) -> Rows:
 def _named(row: Row, name: str) -> Row:
     brokers = {
         each: ",".join(f"{name}.{broker}" for broker in row[each].split(","))
-        for each in ("broker", "primary", "backup", "members")
+        for each in ("broker", "primary", "backup", "members", "successor")
         if row.get(each)
     }
     return {**row, "founding": name, **brokers}

@@ -71,17 +71,17 @@ def test_a_confirm_names_the_records_of_its_channel_and_no_others() -> None:
     client.send(publish("q", b"1"), publish("q", b"2"), publish("q", b"3", channel=2), publish("q", b"4"))
     assert told.rows("confirm") == [], "nothing is told before it is stable"
     core.sync()
-    one = {"client": "test", "channel": 1}
+    one = {"client": "test", "channel": 1, "stable": base + 4}
     assert told.rows("confirm") == [
         one | {"tag": 2, "first_offset": base + 1, "last_offset": base + 2, "count": 2},
         one | {"tag": 3, "first_offset": base + 4, "last_offset": base + 4, "count": 1},
-        {"client": "test", "channel": 2, "tag": 1, "first_offset": base + 3, "last_offset": base + 3, "count": 1},
+        one | {"channel": 2, "tag": 1, "first_offset": base + 3, "last_offset": base + 3, "count": 1},
     ]
     client.send(publish("nowhere", b"5"), publish("q", b"6"))
     core.sync()
     assert told.rows("confirm") == [
         one | {"tag": 4, "first_offset": 0, "last_offset": 0, "count": 1},
-        one | {"tag": 5, "first_offset": base + 5, "last_offset": base + 5, "count": 1},
+        one | {"tag": 5, "first_offset": base + 5, "last_offset": base + 5, "count": 1, "stable": base + 5},
     ]
 
 
@@ -125,6 +125,7 @@ def test_outcomes_of_transactions() -> None:
     assert (row["answer"], row["outcome"], row["tx"], row["csn"]) == ("tx.commit-ok", "committed", "abc/1.1", 1)
     assert (row["client"], row["channel"]) == ("test", 1)
     assert row["prepare_offset"] == tx.prepare_offset < row["decided_at"] == tx.outcome_offset
+    assert tx.prepare_offset <= row["stable"]
     client.send(publish("q", b"2"), encode_method(1, TX_ROLLBACK))
     core.sync()
     (row,) = told.rows("told")
@@ -172,6 +173,27 @@ def test_outcomes_of_branches(ends: tuple[Any, ...], answer: str, outcome: str) 
     assert (row["answer"], row["outcome"], row["name"]) == (answer, outcome, "1:global:branch")
     assert row["tx"].startswith("abc/1.")
     assert row["decided_at"] > 0
+
+
+def test_a_branch_that_is_not_there() -> None:
+    """It was looked for at the end of the log that the fact names; the answer comes when a record behind that is stable."""
+    told = ToldCore()
+    core = told.core
+    client = core.client()
+    end = core.node.state.log.end
+    client.method(DTX_COMMIT, *XID, False)
+    assert told.rows("told") == []
+    core.sync()
+    assert client.heard() == ["channel.close"]
+    (row,) = told.rows("told")
+    assert (row["answer"], row["outcome"], row["name"], row["tx"]) == (
+        "channel.close",
+        "unknown",
+        "1:global:branch",
+        "",
+    )
+    assert (row["vhost"], row["known_at"]) == ("/", end)
+    assert row["stable"] > end
 
 
 @pytest.mark.parametrize("gone", [False, True])

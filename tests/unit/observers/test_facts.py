@@ -223,7 +223,7 @@ def test_what_the_ha_plugin_tells(reading: Readers, tmp_path: Path) -> None:
     ha.happened(StatusChanged(status="ready", was="joining", **status), 2)
     ha.happened(StatusChanged(status="recovering", was="ready", **status), 2)
     ha.happened(StatusChanged(status="active", was="recovering", **status), 2)
-    ha.happened(SetChanged(epoch=1, in_sync=("b1", "b3"), joined=("b3",), left=("b2",), reason="silent"), 2)
+    ha.happened(SetChanged(epoch=1, in_sync=("b1", "b3"), joined=("b3",), left=("b2",), reason="silent", acked=(7,)), 2)
     ha.happened(TransactionRefused(backup="b3", tx="1.7", prepare_offset=9, reason="lacks it"), 2)
     ha.happened(TrackerAdded(backup="b3", tx="1.7", queue="q", left=3), 2)
     ha.happened(TrackerCleared(backup="b3", tx="1.7"), 2)

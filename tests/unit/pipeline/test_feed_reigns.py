@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from understudy.pipeline.batch_groups import member_spans
 from understudy.pipeline.chosen_log import ChosenLog, EpochLog, choose
 from understudy.pipeline.feed_look import NEVER, PAUSE_MS, SKEW_MS, Tally, named
 from understudy.pipeline.feed_reigns import joiners, reigns, sets_in_force, spans_of, takeovers
@@ -31,8 +32,12 @@ def epoch(number: int, primary: str, offset: int, begun_ms: int = 0) -> Tally:
     return tally("epoch", primary, epoch=number, said=f"{offset} {primary}", low=offset, begun_ms=begun_ms)
 
 
-def kinds(*rows: Tally) -> list[tuple[str, str]]:
-    return [(row[1], row[4]) for row in of_reigns(rows, CHOSEN, {})]
+NOTED = [tally("epoch_seen", broker, epoch=9, first=-1) for broker in ("b1", "b2", "b3")]
+"""All brokers have noted a high epoch first of all."""
+
+
+def kinds(*rows: Tally, noted: bool = True) -> list[tuple[str, str]]:
+    return [(row[1], row[4]) for row in of_reigns([*NOTED, *rows] if noted else rows, CHOSEN, {})]
 
 
 def test_a_set_is_in_force_until_the_next_one_and_as_good_as_its_shortest_member() -> None:
@@ -113,3 +118,81 @@ def test_a_primary_is_listed_and_a_broker_that_catches_up_is_not() -> None:
     assert kinds(leads, told("1 b2,b3 2", "b2", epoch=2), over) == [("listed_catches_up", "b3")]
     assert kinds(leads, told("1 b2 2", "b2", epoch=2), told("4 b2,b3 2", "b2", epoch=2), over) == []
     assert kinds(leads, over) == []  # the primary has told no set
+    later = told("4 b1,b3 2", "b2", epoch=2)
+    assert kinds(leads, told("1 b2,b3 2", "b2", epoch=2), later) == [("unlisted_primary", "b2")]
+
+
+def test_who_holds_what_it_was_listed_for_stays_at_the_minimum() -> None:
+    sets = (told("1 b1,b2 2"), told("5 b1 2"))
+    for data, found in (("whole", [("below_minimum", "b2")]), ("lost", []), ("", [])):
+        expelled = tally("expel", incarnation="p1-1", said=f"6 {data} b2", first=6)
+        assert kinds(*sets, expelled) == found
+    before = tally("expel", incarnation="p1-1", said="4 whole b3", first=4)
+    assert kinds(*sets, before) == []  # two were left
+
+
+def test_who_is_barred_is_in_no_set_until_the_bar_is_lifted() -> None:
+    bar, lifted = (
+        tally("bar", incarnation="p1-1", said=f"{number} b2 {how}") for number, how in ((3, ""), (7, "lifted"))
+    )
+    assert kinds(told("2 b1,b2 2"), bar, told("8 b1,b2 2"), lifted) == []
+    assert kinds(bar, told("5 b1,b2 2"), lifted) == [("barred_listed", "b2")]
+    assert kinds(bar, told("1 b1,b2 2", "b3", epoch=2)) == [("barred_listed", "b2")]  # a bar outlives its primary
+
+
+def test_an_epoch_is_noted_before_a_record_of_it_is_held() -> None:
+    def seen(number: int, segment: int, first: int) -> Tally:
+        return tally("epoch_seen", incarnation=f"j{segment}-aa", epoch=number, first=first)
+
+    def held(number: int, segment: int, first: int, suffix: str = "") -> Tally:
+        return tally("append", incarnation=f"j{segment}-aa{suffix}", epoch=number, first=first, first_offset=1, high=9)
+
+    assert kinds(seen(1, 1, 2), held(1, 1, 5), held(1, 2, 2), noted=False) == []
+    assert kinds(seen(3, 1, 9), held(1, 1, 5), noted=False) == [("unnoted", "b1")]
+    assert kinds(seen(3, 1, 2), held(1, 1, 5), noted=False) == []  # a higher one
+    assert kinds(held(1, 3, 5, "@3"), noted=False) == []  # it may stand in front of what was read
+
+
+def test_who_has_restarted_ends_transient_messages() -> None:
+    promoted = tally("promote", incarnation="p1-1", epoch=2, first=5)
+    begun, told_lost = epoch(2, "b1", 100), tally("epoch", epoch=2, said="100/lost b1", low=100)
+    assert kinds(begun, promoted) == [("transients_kept", "b1")]
+    assert kinds(told_lost, promoted) == []
+    assert kinds(begun, promoted, tally("status", incarnation="p1-1", said="ready", first=4)) == []
+    assert kinds(begun, promoted, tally("status", incarnation="p1-1", said="ready", first=6)) != []
+    assert kinds(begun, promoted, tally("status", incarnation="p1-1", said="joining", first=4)) != []
+    assert kinds(epoch(1, "b1", 1), tally("promote", incarnation="p1-1", first=5)) == []  # there was nothing before
+
+
+def test_a_primary_is_active_and_hands_over_when_others_hold_its_log() -> None:
+    begun = epoch(2, "b2", 100)
+    for stable, found in ((99, [("active_too_early", "b2")]), (100, []), (-1, [])):
+        assert kinds(begun, tally("status", "b2", said="active", epoch=2, stable=stable)) == found
+    gone = tally("step_down", said="b2", high=120)
+    assert kinds(begun, gone, tally("append", high=99, first_offset=1)) == []
+    assert kinds(begun, gone, tally("append", high=100, first_offset=1)) == [("handed_over_early", "b2")]
+
+
+def test_batches_are_judged_while_their_broker_is_a_member_and_behind_what_may_come_again() -> None:
+    sets = [told("1 b1,b2 2", high=10), told("5 b1,b2,b3 2", high=50)]
+    of_b3 = ("f", 1, "b3", 50, NEVER)
+    spans = [
+        ("f", 1, "b1", 10, 50),
+        ("f", 1, "b2", 10, 50),
+        ("f", 1, "b1", 50, NEVER),
+        ("f", 1, "b2", 50, NEVER),
+        of_b3,
+    ]
+    leads = epoch(1, "b1", 1)
+    assert member_spans([leads, *sets], {}) == spans
+    assert member_spans(sets, {}) == []  # nobody knows who leads
+    piece = tally("piece", "b3", said="caught_up", high=70)
+    assert member_spans([leads, *sets, piece], {}) == [*spans[:4], ("f", 1, "b3", 70, NEVER)]
+    cut, rejoined = (tally("cut", "b3", said=how, high=80) for how in ("catch_up", "rejoin"))
+    assert member_spans([leads, *sets, cut], {})[4:] == [("f", 1, "b3", 80, NEVER)]
+    assert member_spans([leads, *sets, rejoined], {}) == spans
+    lives = {("b3", "j1-bb"): 1}
+    log = [tally("append", "b3", high=60), tally("append", "b3", "j1-bb", high=90)]
+    assert member_spans([leads, *sets, *log], lives)[4:] == [("f", 1, "b3", 60, NEVER)]
+    gone = tally("gap", "b3", "", said="rewritten")
+    assert member_spans([leads, *sets, gone], {}) == spans[:4]
