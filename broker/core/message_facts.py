@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from understudy.broker.core.entry import Entry
-from understudy.broker.core.facts import Facts
+from understudy.broker.core.facts import Facts, Value
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.told import Confirmed, Told
 from understudy.broker.transactions.outcome_query import tx_id_text
@@ -106,8 +106,13 @@ class MessageFacts:
             client=told.channel.connection.name if told.channel is not None else "",
             channel=told.channel.number if told.channel is not None else 0,
             stable=self._log.stable,
-            **({"vhost": told.vhost, "known_at": told.known_at, "branches": told.branches} if told.vhost else {}),
+            **_of_branches(told),
         )
+
+
+def _of_branches(told: Told) -> dict[str, Value]:
+    """What is told of a branch that is not there, or of a list of them."""
+    return {"vhost": told.vhost, "known_at": told.known_at, "branches": told.branches} if told.vhost else {}
 
 
 def _prepare_offset(tx: TxBuffer) -> int:

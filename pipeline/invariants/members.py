@@ -68,8 +68,8 @@ def barred_listed(sets: Sequence[Told], tallies: Sequence[Tally]) -> Iterator[di
         facts[told.founding].append((told.epoch, told.number, told, False))
     for each in tallies:
         if each.event == "bar":
-            number, backup, lifted = each.said.split(" ", 2)
-            facts[each.founding or ""].append((each.epoch or 0, int(number), backup, bool(lifted)))
+            number, backup, how = each.said.split(" ", 2)
+            facts[each.founding or ""].append((each.epoch or 0, int(number), backup, bool(how)))
     for some in facts.values():
         barred: set[str] = set()
         for _, _, fact, lifted in sorted(some, key=lambda one: one[:2]):
