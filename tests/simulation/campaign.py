@@ -150,10 +150,21 @@ def look_for(task: Task) -> Found:
     )
 
 
+_HELD: set[int] = set()
+"""Seeds that this process has run without a mutation, and that held. Many mutations are found by the same few seeds."""
+
+
+def _holds(seed: int) -> bool:
+    """Whether ``seed`` holds without any mutation."""
+    if seed not in _HELD and run_seed(seed).held:
+        _HELD.add(seed)
+    return seed in _HELD
+
+
 def _judge(mutation: Mutation, result: SeedResult, strikes: int) -> Seen:
     if result.held:
         return Seen.NOTHING
-    if not strikes or not run_seed(result.seed).held:
+    if not strikes or not _holds(result.seed):
         return Seen.SOUND_IS_BROKEN
     if result.promise in mutation.caught_by:
         return Seen.BY_CHECKER

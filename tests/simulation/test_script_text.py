@@ -124,8 +124,9 @@ def test_who_is_named() -> None:
     assert brokers_of(StoreOutage(for_ms=1)) == set()
 
 
-@pytest.mark.parametrize("seed", range(0, 40, 3))
+@pytest.mark.parametrize("seed", range(0, 40, 10))
 def test_what_a_seed_did_comes_back(seed: int) -> None:
+    """A few seeds show that what a run writes down is what the text takes; each strike and knob has an example of its own."""
     script, _ = Script.of_seed(seed)
     assert script.finds is None
     assert script.strikes
