@@ -23,6 +23,7 @@ from understudy.pipeline.session import (
     SessionSettings,
     is_submitted,
     session,
+    shrink,
     small,
 )
 
@@ -88,7 +89,9 @@ def audit(
             settings = small(settings)
         option = _option(feed, kafka, kafka_option or [])
         with _working(work, master) as folder, _session(settings, folder, with_kafka=bool(option.topic)) as spark:
-            events, where = _feed(spark, feed, option, folder)
+            if option.topic and is_small(events_about := option.events(spark)):
+                shrink(spark, partitions or partitions_for(events_about))
+            events, where = _feed(spark, feed, option, folder, few=is_small(events_about))
             verdict, stories = _audited(spark, events, where, clients, out)
     except PipelineError as error:
         typer.echo(f"understudy: {error}", err=True)
@@ -148,14 +151,16 @@ def _session(settings: SessionSettings, folder: Path, *, with_kafka: bool) -> Ab
     return session(attrs.evolve(settings, work=folder, jars=(KAFKA,) if with_kafka else ()))
 
 
-def _feed(spark: SparkSession, feed: list[str], option: FeedOption, folder: Path) -> tuple[DataFrame, str]:
+def _feed(
+    spark: SparkSession, feed: list[str], option: FeedOption, folder: Path, *, few: bool
+) -> tuple[DataFrame, str]:
     """The events, as Parquet or, if they are few, in memory; and what to call them."""
     from understudy.pipeline.feed_check import feed_errors  # noqa: PLC0415  # PySpark is an extra
     from understudy.pipeline.feed_source import PARQUET, held, literal_path, read_files  # noqa: PLC0415  # as above
 
     where = ", ".join(feed)
     events = option.table(spark) if option.topic else read_files(spark, feed)
-    if is_small(estimated_events(feed)):
+    if few:
         with feed_errors(where):
             return held(events), where
     if not option.topic and all(name.endswith(PARQUET) for name in events.inputFiles()):

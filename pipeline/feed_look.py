@@ -152,7 +152,7 @@ def _is_admitted_early() -> Column:
     return F.col("catches_up") | lacks
 
 
-_SILENT: Final = ("deliver", "assign", "open", "close", "prepare", "hole", "requeue")
+_SILENT: Final = ("assign", "open", "close", "prepare", "hole", "requeue")
 """Frequent events that say nothing more than their names."""
 
 
@@ -160,11 +160,12 @@ def _said() -> Column:
     """Of rare events what they say. Few: a segment, an epoch, a change of the in-sync set, a gap, a cut."""
     parted = F.when(F.col("size") >= PARTED_BYTES, PARTED).otherwise("")
     number, space = F.col("seq").cast("string"), F.lit(" ")
-    found = F.when(F.col("event").isin(*_SILENT), "")
     texts = {  # the frequent ones first: each row is compared with those before its own
         **dict.fromkeys(("enqueue", "dequeue"), F.when(F.col("tx") == "", PLAIN).otherwise(parted)),
+        "deliver": F.lit(""),
         "apply": F.when(F.col("tx") == "", "").otherwise("tx"),
         **dict.fromkeys(("append", "commit"), F.floor(F.col("at_ms") / PAUSE_MS).cast("string")),
+        **dict.fromkeys(_SILENT, F.lit("")),
         "told": F.when(F.col("tx") != "", "")
         .when(F.col("answer") == "outcome", NAMED)
         .when(F.col("outcome").isin(UNKNOWN, LISTED), F.col("outcome"))
@@ -186,8 +187,11 @@ def _said() -> Column:
         "bar": F.concat_ws(" ", number, "backup", F.when(F.col("lifted"), "lifted").otherwise("")),
         "step_down": F.col("successor"),
     }
-    for name, text in texts.items():
-        found = found.when(F.col("event") == name, text)
+    names = iter(texts)
+    first = next(names)
+    found = F.when(F.col("event") == first, texts[first])
+    for name in names:
+        found = found.when(F.col("event") == name, texts[name])
     return found.otherwise("")
 
 

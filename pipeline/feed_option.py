@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from understudy.pipeline.errors import FeedError
-from understudy.pipeline.kafka_topic import check_hosts
+from understudy.pipeline.feed_size import estimated_events
+from understudy.pipeline.kafka_topic import check_hosts, check_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +50,14 @@ class FeedOption:
             raise FeedError(f"--feed {self.text} cannot be read: {error.strerror}") from error
         if not found:
             raise FeedError(f"--feed {self.text} is not there")
+
+    def events(self, spark: SparkSession) -> int | None:
+        """About how many there are: by the sizes of files, or by the offsets of the topic; None: this is not known.
+
+        Raises:
+            FeedError: the feed is not there.
+        """
+        return check_topic(spark, self.hosts, self.topic, self.options) if self.topic else estimated_events([self.text])
 
     def table(self, spark: SparkSession) -> DataFrame:
         """All that is there now.

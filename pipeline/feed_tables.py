@@ -156,16 +156,29 @@ def brokers(spark: SparkSession, chosen: ChosenLog, tallies: Sequence[Tally] = (
     """One row for each founding: ``brokers``, an array of structs, one a broker and life; ``all_applied``, as far as any is.
 
     ``takeovers``, an array of structs: from the first record of an epoch to the end of the log when its primary was active.
+    ``all_bits``: a bit for the number of each of ``brokers``; null if there are too many.
     """
     rows: dict[str, list[tuple[int, str, int, int, int]]] = defaultdict(list)
     for each in chosen.reaches:
         rows[each.founding].append((each.number, each.broker, each.began, each.end, each.applied))
     struct = "struct<number:int,broker:string,began:long,end:long,applied:long>"
     types = {"founding": "string", "brokers": f"array<{struct}>", "all_applied": "long"}
-    types["takeovers"] = "array<struct<begins:long,active:long>>"
+    types |= {"takeovers": "array<struct<begins:long,active:long>>", "all_bits": "long"}
     spans = takeovers(tallies)
-    table = [(founding, found, chosen.applied(founding), spans[founding]) for founding, found in rows.items()]
+    few = all(each.number < _BITS for each in chosen.reaches)
+    table = [
+        (founding, found, chosen.applied(founding), spans[founding], _bits(found) if few else None)
+        for founding, found in rows.items()
+    ]
     return values_table(spark, table, types)
+
+
+_BITS: Final = 63
+"""Of a number that is not negative."""
+
+
+def _bits(found: Iterable[tuple[int, str, int, int, int]]) -> int:
+    return sum({1 << number for number, *_ in found})
 
 
 def numbers(spark: SparkSession, chosen: ChosenLog) -> DataFrame:

@@ -7,7 +7,7 @@ batch that has any.
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from understudy.pipeline.errors import FeedError
@@ -46,7 +46,7 @@ def check_hosts(hosts: str) -> None:
     raise FeedError(f"Kafka cannot be reached at {'; '.join(reasons)}")
 
 
-def check_topic(spark: SparkSession, hosts: str, topic: str, options: Mapping[str, str]) -> None:
+def check_topic(spark: SparkSession, hosts: str, topic: str, options: Mapping[str, str]) -> int:
     """Ask Kafka for the topic, with the client that Spark's connector brings along.
 
     Args:
@@ -54,6 +54,9 @@ def check_topic(spark: SparkSession, hosts: str, topic: str, options: Mapping[st
         hosts: ``host:port,...``.
         topic: its name.
         options: of Spark's connector; those of Kafka's client are used.
+
+    Returns:
+        How many offsets its partitions have, from the first to the last: at least the number of its messages.
 
     Raises:
         FeedError: Kafka does not answer, has no such topic, or does not show it to this user.
@@ -68,10 +71,22 @@ def check_topic(spark: SparkSession, hosts: str, topic: str, options: Mapping[st
     try:
         admin = getattr(jvm, _ADMIN).create(settings)
         try:
-            admin.describeTopics(jvm.java.util.Collections.singletonList(topic)).allTopicNames().get()
+            asked = admin.describeTopics(jvm.java.util.Collections.singletonList(topic)).allTopicNames().get()
+            partitions = [each.partition() for each in asked.get(topic).partitions()]
+            first, last = (_offsets(jvm, admin, topic, partitions, which) for which in ("earliest", "latest"))
         finally:
             admin.close(jvm.java.time.Duration.ZERO)
     except Py4JJavaError as error:
         said = str(error.java_exception)
         reason = next((words for part, words in _REASONS if part in said), said.splitlines()[0])
         raise FeedError(f"topic {topic!r} at {hosts}: {reason}") from error
+    return sum(last) - sum(first)
+
+
+def _offsets(jvm: Any, admin: Any, topic: str, partitions: Sequence[int], which: str) -> list[int]:
+    """The ``earliest`` or the ``latest`` offset of each partition."""
+    asked = jvm.java.util.HashMap()
+    for each in partitions:
+        spec = getattr(jvm.org.apache.kafka.clients.admin.OffsetSpec, which)()
+        asked.put(jvm.org.apache.kafka.common.TopicPartition(topic, each), spec)
+    return [int(found.offset()) for found in admin.listOffsets(asked).all().get().values()]

@@ -16,7 +16,7 @@ import typer
 from understudy.pipeline.errors import PipelineError
 from understudy.pipeline.feed_option import FeedOption, feed_option
 from understudy.pipeline.feed_size import estimated_events, is_small, partitions_for
-from understudy.pipeline.session import LOCAL, MEMORY, SessionSettings, require_pyspark, session, small
+from understudy.pipeline.session import LOCAL, MEMORY, SessionSettings, require_pyspark, session, shrink, small
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,6 +92,8 @@ def _gathered(option: FeedOption, master: str, memory: str, work: Path | None) -
         working(work, spark.sparkContext.master or LOCAL) as folder,
         feed_errors(option.text),
     ):
+        if option.topic and is_small(about := option.events(spark)):
+            shrink(spark, partitions_for(about))
         events = option.table(spark)
         events = held(events) if is_small(about) else _staged(spark, events, folder)
         check_feed(events, option.text)

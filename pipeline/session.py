@@ -45,7 +45,16 @@ UNCOMPILED: Final[Mapping[str, str]] = {
 """For small feeds: compiling plans, and planning anew between stages, would take most of the time."""
 QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """So would the optimising compiler of Java."""
+_ALL_STARTS: Final = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+"""Java takes the classes of the jars that are installed as they are: verifying them takes a tenth of a small audit."""
+_FIRST_JARS: Final = (
+    *("scala-library-", "spark-catalyst_", "spark-sql_", "spark-core_", "spark-sql-api_", "spark-common-utils_"),
+    *("spark-unsafe_", "hadoop-client-api-", "hadoop-client-runtime-", "py4j-"),
+)
+"""Java looks for a class in one jar after the other, and Spark has more than two hundred: most classes are in these."""
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+_OWN: Final = "spark.understudy.session"
+"""Marks a session that a command has opened."""
 _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _MEMORY: Final = re.compile(r"[1-9]\d*[kmgt]", re.IGNORECASE)
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
@@ -91,7 +100,7 @@ def open_session(settings: SessionSettings) -> SparkSession:
     from pyspark.errors import PySparkException  # noqa: PLC0415  # an extra: see require_pyspark
     from pyspark.sql import SparkSession  # noqa: PLC0415  # as above
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _spare_processes()
     builder = SparkSession.builder.appName(settings.name)
     for key, value in _configuration(settings, submitted=submitted).items():
         builder = builder.config(key, value)
@@ -106,6 +115,15 @@ def open_session(settings: SessionSettings) -> SparkSession:
             spark.stop()
             raise
     return spark
+
+
+def _spare_processes() -> None:
+    """Tell Spark's scripts what they would start Python for, and start Java quickly for what it says to the next Java."""
+    import pyspark  # noqa: PLC0415  # an extra: see require_pyspark
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_START)
 
 
 @contextmanager
@@ -147,6 +165,16 @@ def small(settings: SessionSettings) -> SessionSettings:
     return attrs.evolve(settings, java=QUICK_START, more={**UNCOMPILED, **settings.more})
 
 
+def shrink(spark: SparkSession, shuffle_partitions: int) -> None:
+    """Set a session up as `small` does, when it runs already: of a topic nothing is known before. Java stays as it is.
+
+    A session that was there before the command stays as it is, too.
+    """
+    if spark.conf.get(_OWN, ""):
+        for key, value in {**UNCOMPILED, "spark.sql.shuffle.partitions": str(shuffle_partitions)}.items():
+            spark.conf.set(key, value)
+
+
 def is_small_session(spark: SparkSession) -> bool:
     """Whether a session is set up as `small` says."""
     return spark.conf.get("spark.sql.codegen.wholeStage") == "false"
@@ -180,8 +208,11 @@ def _configuration(settings: SessionSettings, *, submitted: bool) -> dict[str, s
         "spark.sql.files.maxPartitionBytes": str(64 << 20),
         # Lists of a few elements a key. By default Spark sorts all rows of a task that has more than 128 keys.
         "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": str(1 << 16),
+        # Files of a feed are given by their names: tasks that list them cost more than they spare, up to thousands.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "1024",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.ui.showConsoleProgress": "false",
+        _OWN: settings.name,
         **settings.more,
     }
     if settings.jars:
@@ -194,11 +225,19 @@ def _configuration(settings: SessionSettings, *, submitted: bool) -> dict[str, s
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
             "spark.ui.enabled": "false",
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} {settings.java}",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} {_ALL_STARTS} {settings.java}",
+            "spark.driver.extraClassPath": os.pathsep.join(_first_jars()),
         }
         if settings.work is not None:
             chosen["spark.local.dir"] = str(settings.work)
     return chosen
+
+
+def _first_jars() -> list[str]:
+    """Of Spark's own jars those in which most classes are."""
+    jars = sorted(Path(os.environ["SPARK_HOME"], "jars").glob("*.jar"))
+    found = [jar for prefix in _FIRST_JARS for jar in jars if jar.name.startswith(prefix)]
+    return [str(jar) for jar in dict.fromkeys(found)]
 
 
 def _check_java() -> None:

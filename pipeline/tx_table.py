@@ -87,15 +87,20 @@ def transactions(known: DataFrame, brokers: DataFrame, numbers: DataFrame, again
         A row a transaction: founding, tx; ``parts``, an array with a struct for each broker that has anything of it; over all
         brokers the columns of `_whole`; ``brokers`` and ``all_applied`` of its founding. ``committed``: it has a PREPARE in the
         group's log, and a COMMIT there, or a broker has applied it. ``rolled_back``: its end without effect is applied.
+        ``alike``: all brokers of its founding hold the same of it (`_hash`).
     """
     of_tx = known.filter(F.col("event").isin(*EFFECTS, *OTHERS) & (F.col("tx") != "")).select(*_USED)
     rows = once(of_tx, again).unionByName(_commit_batches(known), allowMissingColumns=True)
-    parts = rows.groupBy(*_KEY).agg(*_part()).join(F.broadcast(numbers), ["broker", "life"], "left")
+    parts = rows.withColumn("kind", _kind()).groupBy(*_KEY).agg(*_part())
+    parts = parts.join(F.broadcast(numbers), ["broker", "life"], "left").withColumn("hash", _hash())
     whole = parts.groupBy("founding", "tx").agg(*_whole())
     committed = F.col("prepare").isNotNull() & (F.col("commit").isNotNull() | (F.col("applied") > 0))
     rolled_back = F.col("rollback").isNotNull() & (F.col("rollback") <= F.col("all_applied"))
-    return whole.join(F.broadcast(brokers), "founding").withColumns(
-        {"committed": committed, "rolled_back": rolled_back}
+    alike = (F.col("hash_first") == F.col("hash_last")) & (F.col("hashed") == F.col("all_bits"))
+    return (
+        whole.join(F.broadcast(brokers), "founding")
+        .withColumns({"committed": committed, "rolled_back": rolled_back, "alike": F.coalesce(alike, F.lit(False))})
+        .drop("hash_first", "hash_last", "hashed", "all_bits")
     )
 
 
@@ -148,8 +153,20 @@ def _commit_batches(known: DataFrame) -> DataFrame:
     )
 
 
+_KINDS: Final = (*EFFECTS, *OTHERS, "committed_at")
+
+
+def _kind() -> Column:
+    """The event's name as a number, its place in `_KINDS`: each aggregate compares it. The frequent names come first."""
+    found = F.when(F.col("event") == _KINDS[0], 0)
+    for number, name in enumerate(_KINDS[1:], 1):
+        found = found.when(F.col("event") == name, number)
+    return found
+
+
 def _is(*names: str) -> Column:
-    return F.col("event").isin(*names) if len(names) > 1 else F.col("event") == names[0]
+    numbers = [_KINDS.index(name) for name in names]
+    return F.col("kind").isin(*numbers) if len(numbers) > 1 else F.col("kind") == numbers[0]
 
 
 def _part() -> list[Column]:
@@ -212,6 +229,18 @@ def prepare_epoch() -> Column:
     return F.shiftright(F.col("owner"), OWNER_BITS)
 
 
+def _hash() -> Column:
+    """Of a part that has a PREPARE and was applied once: a hash of what the rules compare among brokers. Else null.
+
+    Where all brokers' parts have the same hash, no rule that compares them can find anything: they need not look.
+    """
+    whole = F.col("prepare").isNotNull() & (F.col("applies") == 1)
+    return F.when(whole, F.xxhash64(*(F.coalesce(name, F.lit(-1)) for name in _COMPARED)))
+
+
+_COMPARED: Final = ("came", "came_fold", "left", "left_fold", "given", "given_fold", "digest", "prepare")
+
+
 def _whole() -> list[Column]:
     """Of all brokers' parts."""
     lowest: tuple[str, ...] = (
@@ -249,6 +278,9 @@ def _whole() -> list[Column]:
     fields += ("branch", "applies", "applied", "applied_cut")
     return [
         F.collect_list(F.struct(*fields)).alias("parts"),
+        F.min("hash").alias("hash_first"),
+        F.max("hash").alias("hash_last"),
+        F.bit_or(F.when(F.col("hash").isNotNull(), F.expr("shiftleft(1L, number)"))).alias("hashed"),
         *(F.max(name).alias(name) for name in ("came", "given", "left", "transient")),
         *(F.min(name).alias(name) for name in lowest),
         *(F.max(name).alias(name) for name in highest),

@@ -124,16 +124,21 @@ ABSENCES: Final = frozenset(
 def is_suspect_transaction() -> Column:
     """Whether some rule of `OF_TRANSACTIONS` or `OF_BROUGHT` has something to say of a row.
 
-    That is so of few, so each rule need not read all.
+    That is so of few, so each rule need not read all. Rules that compare brokers with each other have nothing to say of a
+    transaction that is ``alike``. Comparing costs ten times what all else costs: so it is done of the others alone, by `F.when`
+    (Spark may compute both sides of an "and").
     """
-    conditions: list[Column] = [
+    compared: list[Column] = [
         atomic.is_partial(),
-        atomic.is_uneven(),
         atomic.is_absent(),
         atomic.is_unapplied(),
+        agreed.is_differing(),
+    ]
+    conditions: list[Column] = [
+        F.when(~F.col("alike"), _any(compared)),
+        atomic.is_uneven(),
         agreed.is_decided_both_ways(),
         agreed.has_two_owners(),
-        agreed.is_differing(),
         agreed.is_undone(),
         isolated.is_decided_too_early(),
         recoverable.is_branch_lost(),
