@@ -19,20 +19,31 @@ from typing import Any, TypeVar
 from understudy.broker.command_line.broker_rows import with_all_queues
 from understudy.broker.server.ports_file import READY_STATUSES
 
-START_TIMEOUT_S = 20.0
-STOP_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 90.0
+"""For what takes a second or three on a quiet machine. Only a test that fails waits for so long."""
+POLL_S = 0.05
 PROGRAM = Path(sys.executable).with_name("understudy")
 LITTLE_SPACE = Path(__file__).with_name("little_space.py")
 
 T = TypeVar("T")
 
 
-def wait_until(what: str, probe: Callable[[], T | None], timeout_s: float = START_TIMEOUT_S) -> T:
-    """What ``probe`` returns, as soon as it is true."""
+def wait_until(
+    what: str, probe: Callable[[], T | None], timeout_s: float = START_TIMEOUT_S, *, every_s: float = POLL_S
+) -> T:
+    """What ``probe`` returns, as soon as it is true.
+
+    Args:
+        what: said if it does not come true.
+        probe: is called every ``every_s`` seconds; what it costs is taken from the brokers that the test waits for.
+        timeout_s: seconds.
+        every_s: seconds.
+    """
     deadline = time.monotonic() + timeout_s
     while not (found := probe()):
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(0.02)
+        time.sleep(every_s)
     return found
 
 

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pika
 
 from tests.integration.broker_process import PROGRAM, remove_journals, wait_until
 from tests.stress.clients import ERRORS, connect_to
+from understudy.broker.command_line.broker_rows import NothingThereError, rows_of_directory
 
 Row = dict[str, Any]
 
@@ -43,11 +44,19 @@ def free_ports(count: int) -> int:
 class Cluster:
     """A running group of brokers.
 
+    Args:
+        folder: for everything; made if it is not there.
+        options: more words for the command.
+        brokers: how many.
+        environment: variables for the brokers.
+
     Attributes:
         lines: what the supervisor printed (``--json``) until it ended.
     """
 
-    def __init__(self, folder: Path, *options: str, brokers: int = 3) -> None:
+    def __init__(
+        self, folder: Path, *options: str, brokers: int = 3, environment: Mapping[str, str] | None = None
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self.data = folder / "cluster"
         self.brokers = brokers
@@ -56,19 +65,23 @@ class Cluster:
         command = [str(PROGRAM), "cluster", "--brokers", str(brokers), "--data", str(self.data)]
         command += ["--port", str(self.port), "--json", *options]
         with self.output.open("ab") as out, (folder / "cluster.err").open("ab") as err:
-            self.process = subprocess.Popen(command, stdout=out, stderr=err)
+            self.process = subprocess.Popen(command, stdout=out, stderr=err, env={**os.environ, **(environment or {})})
 
     def status(self) -> dict[str, Any]:
+        """What ``understudy status`` says."""
         done = subprocess.run(
-            [PROGRAM, "status", "--data", self.data, "--json"], capture_output=True, text=True, check=False, timeout=30
+            [PROGRAM, "status", "--data", self.data, "--json"], capture_output=True, text=True, check=False, timeout=60
         )
         found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {"brokers": []}
         return found
 
     def rows(self) -> dict[str, Row]:
-        return {row["broker"]: row for row in self.status()["brokers"]}
+        """The rows of ``understudy status``, by broker, without a process each time; none before there is a broker."""
+        with contextlib.suppress(NothingThereError):
+            return {row["broker"]: row for row in rows_of_directory(self.data)["brokers"]}
+        return {}
 
-    def ready(self, expected: int | None = None, timeout_s: float = 60.0) -> dict[str, Row]:
+    def ready(self, expected: int | None = None, timeout_s: float = 90.0) -> dict[str, Row]:
         """Wait for one active and ``expected - 1`` ready brokers; the rows."""
         wanted = ["active"] + ["ready"] * ((expected or self.brokers) - 1)
 
@@ -89,7 +102,7 @@ class Cluster:
     def kill(self, broker: str) -> None:
         os.kill(self.rows()[broker]["pid"], signal.SIGKILL)
 
-    def connect(self, timeout_s: float = 30.0) -> pika.BlockingConnection:
+    def connect(self, timeout_s: float = 90.0) -> pika.BlockingConnection:
         """A connection to whoever is the primary."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -107,16 +120,22 @@ class Cluster:
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        return self.process.wait(30)
+        return self.process.wait(90)
 
     def logs(self) -> str:
         return "\n".join(f"== {log.name}\n{log.read_text()}" for log in sorted(self.data.glob("*.log")))
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path, *options: str, brokers: int = 3, keep: bool = False) -> Iterator[Cluster]:
+def running_cluster(
+    folder: Path,
+    *options: str,
+    brokers: int = 3,
+    keep: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Cluster]:
     """A cluster for the time of a ``with``. Its journals go with it (a gigabyte), unless ``keep``."""
-    cluster = Cluster(folder, *options, brokers=brokers)
+    cluster = Cluster(folder, *options, brokers=brokers, environment=environment)
     try:
         cluster.ready()
         yield cluster

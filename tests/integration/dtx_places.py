@@ -17,7 +17,7 @@ from tests.integration.dtx_channel import DtxChannel
 from tests.stress.group import Group, running_group
 from understudy.broker.security import hash_password
 
-SETTLED_S = 20.0
+SETTLED_S = 90.0
 OTHER_VHOST = "/other"
 CLERK = "clerk"
 """May do everything but decide branches by hand. Password as name; guest has its own, which a list of users would take away."""

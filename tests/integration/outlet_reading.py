@@ -159,7 +159,7 @@ class Outlet:
         assert self.process is not None
         assert self.process.poll() is None, self.said
         self.process.send_signal(how)
-        return self.process.wait(60)
+        return self.process.wait(120)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:

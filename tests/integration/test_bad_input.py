@@ -204,7 +204,7 @@ def test_a_failing_write_ends_the_process_with_74_and_loses_nothing_confirmed(tm
         resource.prlimit(broker.process.pid, resource.RLIMIT_FSIZE, (8192, 8192))
         with leaks_of_clients(), pytest.raises(pika.exceptions.AMQPError):
             publish(broker, b"x" * 10_000)
-        assert broker.process.wait(10) == DISK
+        assert broker.process.wait(60) == DISK
         assert "the disk failed" in broker.log_text()
         broker.start()
         assert first_of(broker) == b"confirmed"
@@ -246,7 +246,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     assert broker.process is not None
     for _ in range(2):
         broker.process.send_signal(signal.SIGINT)
-    assert broker.process.wait(10) == 0
+    assert broker.process.wait(60) == 0
 
 
 def test_a_data_directory_that_is_removed_under_a_running_broker(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,7 +86,7 @@ def test_killing_the_primary_loses_nothing(cluster: Cluster) -> None:
         commit(cluster, 100 + number)
         took_s = time.monotonic() - started
         expected.append(100 + number)
-        assert took_s < 5.0, f"the first commit after a kill took {took_s:.2f} s"
+        assert took_s < 15.0, f"the first commit after a kill took {took_s:.2f} s"
         successor = cluster.primary()
         assert (successor["broker"], successor["epoch"]) != (primary["broker"], primary["epoch"])
         assert bodies(cluster, "a") == bodies(cluster, "b") == expected
@@ -268,13 +270,25 @@ def bound_by_role(cluster: Cluster, first: int, second: int) -> bool:
     return all(cpus_of(row) == ({first} if row["role"] == "primary" else {second}) for row in rows.values())
 
 
+@contextlib.contextmanager
+def busy(cpu: int) -> Iterator[None]:
+    """Somebody else's work that leaves nothing of this CPU."""
+    work = f"import os; os.nice(19); os.sched_setaffinity(0, {{{cpu}}})\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-S", "-c", work]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
 def test_the_primary_has_a_cpu_of_its_own_anew_at_each_promotion(tmp_path: Path) -> None:
+    """While that CPU is full, the backups are not on it."""
     usable = os.sched_getaffinity(0)
     assert len(usable) >= 2, "this test needs two CPUs"
     first, second = sorted(usable)[-2:]
     os.sched_setaffinity(0, {first, second})  # what a container allows; the cluster inherits it
     try:
-        with running_cluster(tmp_path) as cluster:
+        with running_cluster(tmp_path) as cluster, busy(first):
             for _ in range(2):
                 wait_until("the primary is alone on a CPU", lambda: bound_by_role(cluster, first, second))
                 before = cluster.primary()

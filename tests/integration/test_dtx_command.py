@@ -270,7 +270,7 @@ def test_it_is_completed_on_the_primary_that_comes_after(cluster: Cluster) -> No
     before = cluster.primary()["broker"]
     cluster.kill(before)
     wait_until("another broker leads", lambda: cluster.primary()["broker"] != before)
-    cluster.ready(timeout_s=40)
+    cluster.ready()
     all_say(cluster, (xid, "prepared"))
     assert dtx("rollback", xid, "--data", cluster.data, "--yes").returncode == 0
     all_say(cluster, (xid, "rolled back"))

@@ -43,7 +43,7 @@ def test_task_round_trip(connection: Any, queue: str) -> None:
 
     with connection.Consumer(tasks, callbacks=[on_task], prefetch_count=2):
         while len(got) < 10:
-            connection.drain_events(timeout=5)
+            connection.drain_events(timeout=60)
     assert got == list(range(10))
     with pytest.raises(socket.timeout), connection.Consumer(tasks, callbacks=[on_task]):
         connection.drain_events(timeout=0.2)
@@ -54,10 +54,10 @@ def test_simple_queue(connection: Any, queue: str) -> None:
     simple = connection.SimpleQueue(queue)
     simple.put({"hello": "world"})
     assert simple.qsize() == 1
-    message = simple.get(timeout=5)
+    message = simple.get(timeout=60)
     assert message.payload == {"hello": "world"}
     message.requeue()
-    again = simple.get(timeout=5)
+    again = simple.get(timeout=60)
     assert again.delivery_info["redelivered"]
     again.ack()
     with pytest.raises(simple.Empty):

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,7 @@ from tests.integration.test_edges import certificate
 
 pytestmark = pytest.mark.integration
 
+LIMIT_S = 120.0
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "monitoring"
 SCRAPE = """
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
@@ -89,7 +91,7 @@ def prometheus(folder: Path, targets: list[str], ca: Path | None = None) -> Iter
         yield port
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(LIMIT_S)
         shutil.rmtree(folder / "tsdb", ignore_errors=True)
 
 
@@ -124,8 +126,14 @@ def places(rows: dict[str, Row]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, kafka: str) -> Iterator[Cluster]:
-    options = ("--kafka", kafka, "--outlet", "monitored.{queue}")
-    with running_cluster(tmp_path_factory.mktemp("monitored"), *options) as running:
+    # Two processes may each run some of these tests, with a cluster each, beside the same Kafka.
+    name = f"monitored-{secrets.token_hex(4)}"
+    environment = {
+        "UNDERSTUDY__OUTLET__POSITION_TOPIC": f"{name}.position",
+        "UNDERSTUDY__OUTLET__TRANSACTIONAL_ID": name,
+    }
+    options = ("--kafka", kafka, "--outlet", f"{name}.{{queue}}")
+    with running_cluster(tmp_path_factory.mktemp("monitored"), *options, environment=environment) as running:
         for number in range(3):
             commit(running, number)
         yield running
@@ -134,8 +142,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, kafka: str) -> Iterator[Cl
 def test_prometheus_scrapes_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
     rows = cluster.ready()
     with prometheus(tmp_path / "prometheus", places(rows)) as port:
-        wait_until("every broker is up", lambda: len(query(port, 'up{job="understudy"} == 1')) == 3, 60)
-        leading = wait_until("one leads", lambda: query(port, 'understudy_ha_role{role="primary"} == 1'), 60)
+        wait_until("every broker is up", lambda: len(query(port, 'up{job="understudy"} == 1')) == 3, LIMIT_S)
+        leading = wait_until("one leads", lambda: query(port, 'understudy_ha_role{role="primary"} == 1'), LIMIT_S)
         primary = cluster.primary()
         assert [each["metric"]["instance"] for each in leading] == [f"127.0.0.1:{primary['ports']['http']}"]
         [commits] = query(port, "sum(understudy_tx_commits_total)")
@@ -145,7 +153,7 @@ def test_prometheus_scrapes_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
         lags = query(port, "understudy_ha_backup_lag_records")
         assert {each["metric"]["backup"] for each in lags} == set(rows) - {primary["broker"]}
         # One may be pending before the first scrape of every broker.
-        wait_until("no rule fires", lambda: set(rule_states(port).values()) == {("ok", "inactive")}, 60)
+        wait_until("no rule fires", lambda: set(rule_states(port).values()) == {("ok", "inactive")}, LIMIT_S)
 
 
 def test_every_metric_that_is_named_is_there(cluster: Cluster) -> None:
@@ -271,7 +279,7 @@ def test_the_http_port_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv("SSL_CERT_FILE", str(cert))
         assert _status("--url", url)["brokers"][0]["status"] == "standalone"
         with prometheus(tmp_path / "prometheus", [url.removeprefix("https://")], cert) as port:
-            wait_until("it is scraped", lambda: query(port, "understudy_ready == 1"), 60)
+            wait_until("it is scraped", lambda: query(port, "understudy_ready == 1"), LIMIT_S)
         assert broker.stop() == 0, broker.log_text()
     finally:
         if broker.process is not None and broker.process.poll() is None:
@@ -294,12 +302,12 @@ def test_pages_belong_to_the_process_and_not_to_its_role(cluster: Cluster) -> No
     cores = value(metrics(port), "understudy_cores_total")
     os.kill(before["pid"], signal.SIGSTOP)
     try:
-        after = wait_until("another broker leads", lambda: _leads_now(cluster, before["broker"]), 60)
+        after = wait_until("another broker leads", lambda: _leads_now(cluster, before["broker"]), LIMIT_S)
     finally:
         os.kill(before["pid"], signal.SIGCONT)
     assert get(after["ports"]["http"], "/primary")[0] == 200
     assert value(metrics(after["ports"]["http"]), "understudy_ha_group_epoch") == after["epoch"] > before["epoch"]
-    wait_until("the former primary may be promoted", partial(_answers_yes, port, "/promotable"), 60)
+    wait_until("the former primary may be promoted", partial(_answers_yes, port, "/promotable"), LIMIT_S)
     text = metrics(port)
     assert value(text, 'understudy_ha_role{role="backup"}') == 1
     assert value(text, "understudy_cores_total") > cores

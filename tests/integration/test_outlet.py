@@ -17,9 +17,10 @@ from tests.integration.broker_process import BrokerProcess, wait_until
 from tests.integration.conftest import SMALL_SEGMENTS
 from tests.integration.outlet_reading import COMPACTED, Outlet, by_transaction, check_whole, read, topics
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 PERSISTENT = 2
+LIMIT_S = 120.0
 
 
 @contextlib.contextmanager
@@ -79,7 +80,7 @@ def all_sent(outlet: Outlet, count: int) -> dict[str, int]:
             sent[key] += summary[key]
         return sent["records"] >= count
 
-    wait_until(f"{count} records are sent, of {sent}", probe, 60.0)
+    wait_until(f"{count} records are sent, of {sent}", probe, LIMIT_S)
     return sent
 
 
@@ -132,14 +133,14 @@ def test_a_zombie_is_fenced_by_kafka(tmp_path: Path, kafka: str) -> None:
         zombie, heir = Outlet(broker.data, "--kafka", kafka), Outlet(broker.data, "--kafka", kafka)
         with zombie.running():
             client.transaction("before", b"1", b"2")
-            wait_until("the first one sends", lambda: len(read(kafka, topic)) == 2, 60.0)
+            wait_until("the first one sends", lambda: len(read(kafka, topic)) == 2, LIMIT_S)
             zombie.send(signal.SIGSTOP)
             client.transaction("meanwhile", b"3", b"4")
             assert all_sent(heir, 2)["records"] == 2
             client.transaction("after", b"5")
             zombie.send(signal.SIGCONT)
             assert zombie.process is not None
-            assert zombie.process.wait(60) == 3
+            assert zombie.process.wait(LIMIT_S) == 3
             assert "another outlet of this group has taken over (broker 'b1', at position" in zombie.said
             assert all_sent(heir, 1)["records"] == 1
     named = check_whole(read(kafka, topic))
@@ -161,7 +162,7 @@ def test_what_the_journal_has_let_go_of_is_an_error_and_an_operators_decision(tm
                 client.channel.queue_purge(queue)
             return not first.exists()
 
-        wait_until("the first segment goes", gone, 60.0)
+        wait_until("the first segment goes", gone, LIMIT_S)
         done = outlet.once()
         assert done.returncode == 4
         assert "the log has been sent, and this journal begins with offset" in done.stderr
@@ -171,7 +172,7 @@ def test_what_the_journal_has_let_go_of_is_an_error_and_an_operators_decision(tm
         assert accepted.returncode == 0
         assert "passed over: everything up to offset" in accepted.stderr
         client.transaction("later", b"2")
-        wait_until("what is behind the gap comes", lambda: outlet.summary()["records"] > 0, 60.0)
+        wait_until("what is behind the gap comes", lambda: outlet.summary()["records"] > 0, LIMIT_S)
     last = max(read(kafka, topic), key=lambda each: each.position)
     assert (last.name, last.body) == ("later", b"2")
 
@@ -184,7 +185,7 @@ def test_an_outlet_that_begins_at_the_end(tmp_path: Path, kafka: str) -> None:
         outlet = Outlet(broker.data, "--kafka", kafka, "--from", "newest")
         assert outlet.summary()["records"] <= 1, "the last one may not be known to be stable yet"
         client.transaction("after", b"3")
-        wait_until("it comes", lambda: outlet.summary()["records"] > 0, 60.0)
+        wait_until("it comes", lambda: outlet.summary()["records"] > 0, LIMIT_S)
     named = check_whole(read(kafka, topic))
     assert "before" not in named
     assert [each.body for each in named["after"]] == [b"3"]

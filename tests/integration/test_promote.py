@@ -11,7 +11,7 @@ from pathlib import Path
 import pika
 import pytest
 
-from tests.integration.broker_process import PROGRAM, leaks_of_clients, wait_until
+from tests.integration.broker_process import PROGRAM, STOP_TIMEOUT_S, leaks_of_clients, wait_until
 from tests.stress.group import Group, GroupBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -152,7 +152,7 @@ def test_a_lost_store_is_made_anew(group: Group) -> None:
         path.unlink()
     first = group["b1"]
     process = first.spawn()
-    assert process.wait(20) == 1
+    assert process.wait(STOP_TIMEOUT_S) == 1
     assert "understudy promote --unclean" in first.log_text()
     done = promote(first, "--unclean", "--yes", "--min-insync", "2")
     assert done.returncode == 0, done.stderr

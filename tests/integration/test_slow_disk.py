@@ -151,7 +151,7 @@ def test_a_slow_disk_holds_neither_loop_nor_links(tmp_path: Path) -> None:
                 channel.tx_commit()
             return all(times["on_loop"] > slow[name]["on_loop"] + 10 for name, times in group.syncs().items())
 
-        wait_until("a quick disk is synced on the loop again", on_the_loop_again, 60.0)
+        wait_until("a quick disk is synced on the loop again", on_the_loop_again)
         channel.queue_purge(QUEUES[0])
         channel.connection.close()
         rows = group.ready()

@@ -36,7 +36,7 @@ from understudy.replicator.disk_claim import DiskClaim
 
 pytestmark = pytest.mark.integration
 
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 LONG_SESSION_S = 5.0
 """The loop stands still while a test does something else, which a store takes for a loop that hangs."""
 FIRST = GroupState(epoch=1, primary="b1", members=("b1",), version=1, min_insync=1, founding=7)

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 from amqp.exceptions import AMQPError
 
+from tests.integration.broker_process import STOP_TIMEOUT_S
 from tests.integration.xa_place import Place, forked, killer, running_place, transfer
 from understudy.xa import OutcomeUnknownError, RolledBackError, XaError
 
@@ -102,7 +103,7 @@ def test_the_state_server_dies(place: Place, point: str) -> None:
     place.state.stop()
     place.state.start(crash=point)
     told = told_of(place, "", None)
-    place.state.process.wait(20)  # type: ignore[union-attr]
+    place.state.process.wait(STOP_TIMEOUT_S)  # type: ignore[union-attr]
     assert place.state.process.returncode == -signal.SIGKILL  # type: ignore[union-attr]
     place.state.start()
     place.recovered()
@@ -116,7 +117,7 @@ def test_the_state_server_dies_while_it_writes_a_decision_into_a_queue(place: Pl
     place.state.stop()
     place.state.start(crash=point, url=url)
     told = told_of(place, "", None)
-    place.state.process.wait(20)  # type: ignore[union-attr]
+    place.state.process.wait(STOP_TIMEOUT_S)  # type: ignore[union-attr]
     assert place.state.process.returncode == -signal.SIGKILL  # type: ignore[union-attr]
     place.state.start(url=url)
     place.recovered()
@@ -133,7 +134,7 @@ def test_the_broker_dies(place: Place, point: str) -> None:
     place.write_profiles(timeout_s=1)  # it is not back before the client has given up
     told = told_of(place, point, pid)
     place.write_profiles()
-    assert place.broker.process.wait(20) == -signal.SIGKILL
+    assert place.broker.process.wait(STOP_TIMEOUT_S) == -signal.SIGKILL
     place.broker.start()
     place.recovered()
     check(told, before, place.agree())

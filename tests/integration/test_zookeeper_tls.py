@@ -17,7 +17,7 @@ from understudy.ha.zookeeper_access import access_of
 
 pytestmark = pytest.mark.integration
 
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 
 
 def first_connection(server: socket.socket, cert: Path, key: Path) -> str:

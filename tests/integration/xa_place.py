@@ -17,7 +17,14 @@ from typing import Any
 import amqp
 import attrs
 
-from tests.integration.broker_process import BrokerProcess, free_port, remove_journals, running_broker, wait_until
+from tests.integration.broker_process import (
+    STOP_TIMEOUT_S,
+    BrokerProcess,
+    free_port,
+    remove_journals,
+    running_broker,
+    wait_until,
+)
 from understudy.xa import TransactionManager
 from understudy.xa.core.wire import Shown
 from understudy.xa.link import StateLink
@@ -64,7 +71,7 @@ class StateServerProcess:
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
-        self.process.wait(20)
+        self.process.wait(STOP_TIMEOUT_S)
 
     @property
     def ended(self) -> bool:
@@ -74,7 +81,7 @@ class StateServerProcess:
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            assert self.process.wait(20) == 0
+            assert self.process.wait(STOP_TIMEOUT_S) == 0
 
 
 @attrs.define
@@ -161,7 +168,7 @@ class Place:
         assert bank == queue
         return bank
 
-    def recovered(self, within_s: float = 30) -> list[str]:
+    def recovered(self, within_s: float = 90) -> list[str]:
         """The job comes back; what it recovers."""
         deadline = time.monotonic() + within_s
         while True:

@@ -12,7 +12,7 @@ from types import TracebackType
 
 import attrs
 
-from tests.integration.broker_process import PROGRAM, free_port, wait_until
+from tests.integration.broker_process import PROGRAM, STOP_TIMEOUT_S, free_port, wait_until
 from understudy.xa.core.errors import XaError
 from understudy.xa.core.wire import Begin, Decide, Done, Ok, Request, Shown
 from understudy.xa.link import StateLink
@@ -69,13 +69,13 @@ class ServerProcess:
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
-        self.process.wait(20)
+        self.process.wait(STOP_TIMEOUT_S)
 
     def stop(self) -> int:
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(STOP_TIMEOUT_S)
 
     def link(self, job: str = JOB, timeout_s: float = 30) -> StateLink:
         return StateLink(self.address, job=job, profile="shop", fingerprint=FINGERPRINT, timeout_s=timeout_s)

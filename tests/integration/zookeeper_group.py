@@ -123,7 +123,7 @@ class Load:
         self._thread.join(60)
         assert not self._thread.is_alive()
 
-    def goes_on(self, commits: int = 20, timeout_s: float = 30.0) -> None:
+    def goes_on(self, commits: int = 20, timeout_s: float = 90.0) -> None:
         """Wait for so many more commits."""
         seen = len(self.committed)
         wait_until(f"{commits} more commits", lambda: len(self.committed) >= seen + commits, timeout_s)
