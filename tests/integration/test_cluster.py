@@ -272,8 +272,8 @@ def bound_by_role(cluster: Cluster, first: int, second: int) -> bool:
 
 @contextlib.contextmanager
 def busy(cpu: int) -> Iterator[None]:
-    """Somebody else's work that leaves nothing of this CPU."""
-    work = f"import os; os.nice(19); os.sched_setaffinity(0, {{{cpu}}})\nwhile True: pass"
+    """Somebody else's work that leaves nothing of this CPU; what is niced does not count."""
+    work = f"import os; os.setpriority(os.PRIO_PROCESS, 0, 0); os.sched_setaffinity(0, {{{cpu}}})\nwhile True: pass"
     with subprocess.Popen([sys.executable, "-S", "-c", work]) as process:
         try:
             yield
