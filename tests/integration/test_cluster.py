@@ -33,6 +33,13 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def calm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """For tests that leave it as it is: its first broker leads."""
+    with running_cluster(tmp_path_factory.mktemp("calm")) as running:
+        yield running
+
+
 def commit(cluster: Cluster, number: int, queues: tuple[str, ...] = ("a", "b")) -> None:
     connection = cluster.connect()
     channel = connection.channel()
@@ -94,14 +101,14 @@ def test_killing_the_primary_loses_nothing(cluster: Cluster) -> None:
         assert rows[primary["broker"]]["pid"] != primary["pid"]
 
 
-def test_a_backup_tells_who_the_primary_is(cluster: Cluster) -> None:
+def test_a_backup_tells_who_the_primary_is(calm_cluster: Cluster) -> None:
     with leaks_of_clients():
         with pytest.raises(pika.exceptions.AMQPConnectionError) as caught:
-            pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", cluster.port + 1))
+            pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", calm_cluster.port + 1))
         text = str(caught.value) + str(caught.value.args)
         assert "320" in text
         assert "NOT_PRIMARY" in text
-        assert f"b2 is a backup; primary is amqp://127.0.0.1:{cluster.port}" in text
+        assert f"b2 is a backup; primary is amqp://127.0.0.1:{calm_cluster.port}" in text
         del caught
 
 
@@ -188,7 +195,7 @@ def test_the_group_survives_a_stop_and_a_start(tmp_path: Path) -> None:
         assert bodies(again, "a") == bodies(again, "b") == [1]
 
 
-def test_no_cpu_while_nothing_happens(cluster: Cluster) -> None:
+def test_no_cpu_while_nothing_happens(calm_cluster: Cluster) -> None:
     """The supervisor waits; a broker ticks."""
     time.sleep(2)
 
@@ -196,18 +203,19 @@ def test_no_cpu_while_nothing_happens(cluster: Cluster) -> None:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    pids = [row["pid"] for row in cluster.rows().values()]
-    before = [cpu_s(cluster.process.pid), *map(cpu_s, pids)]
+    pids = [row["pid"] for row in calm_cluster.rows().values()]
+    before = [cpu_s(calm_cluster.process.pid), *map(cpu_s, pids)]
     time.sleep(5)
     used: list[Any] = [
-        after - start for after, start in zip([cpu_s(cluster.process.pid), *map(cpu_s, pids)], before, strict=True)
+        after - start for after, start in zip([cpu_s(calm_cluster.process.pid), *map(cpu_s, pids)], before, strict=True)
     ]
     assert used[0] <= 0.02, used
     assert max(used[1:]) < 0.25, used
 
 
-def test_a_second_cluster_on_the_same_data_changes_nothing(cluster: Cluster) -> None:
+def test_a_second_cluster_on_the_same_data_changes_nothing(calm_cluster: Cluster) -> None:
     """It used to write its own ports into the files of the running brokers, who took them when they were started again."""
+    cluster = calm_cluster
     files = {path: path.read_bytes() for path in cluster.data.glob("*.toml")}
     command = [str(PROGRAM), "cluster", "--data", str(cluster.data), "--port", str(free_ports(3))]
     second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)

@@ -28,7 +28,7 @@ from tests.stress.confirmer import Confirmer
 from tests.stress.group import WAIT_S, GroupBroker, running_group
 from tests.stress.test_far_behind import move_the_kept_log_on, said, stream
 
-pytestmark = [pytest.mark.stress, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.stress, pytest.mark.alone, pytest.mark.timeout(900)]
 
 ASKED_LONG = os.environ.get("UNDERSTUDY_LONG_QUEUE", "")
 LONG = int(ASKED_LONG or "60000")

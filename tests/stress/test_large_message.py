@@ -25,7 +25,7 @@ from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.frames import FrameParser
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_QOS_OK
 
-pytestmark = [pytest.mark.stress, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.stress, pytest.mark.alone, pytest.mark.timeout(180)]
 
 SIZE = int(os.environ.get("UNDERSTUDY_LARGE_MB", "250")) * 1_000_000
 EXTRA = '[limits]\nmessage_bytes = "512MiB"\n'

@@ -22,7 +22,7 @@ from tests.integration.broker_process import wait_until
 from tests.stress.clients import PERSISTENT, Finder, declare
 from tests.stress.group import WAIT_S, Group, GroupBroker, running_group
 
-pytestmark = [pytest.mark.stress, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.stress, pytest.mark.alone, pytest.mark.timeout(1200)]
 
 MIB = 1 << 20
 SIZE_MIB = int(os.environ.get("UNDERSTUDY_LARGE_TX_MIB", "320"))

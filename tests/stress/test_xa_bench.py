@@ -44,8 +44,8 @@ def report(work: Path, *options: str) -> Any:
 
 
 def test_branches_are_counted_at_every_server(work: Path) -> None:
-    found = report(work, "branches", "--numbers", "20,40")
-    assert [one["number"] for one in found["numbers"]] == [20, 40]
+    found = report(work, "branches", "--numbers", "20")
+    assert [one["number"] for one in found["numbers"]] == [20]
     for one in found["numbers"]:
         assert len(one["seconds"]) == 9
         assert min(one["seconds"].values()) > 0

@@ -12,7 +12,7 @@ from tests.integration.zookeeper_group import ROOT, SESSION_S, group_on, nodes_o
 from tests.stress.flood import CLIENTS, flood
 from understudy.ha.zookeeper_servers import lay_out_ensemble
 
-pytestmark = [pytest.mark.stress, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stress, pytest.mark.alone, pytest.mark.timeout(300)]
 
 SESSIONS = 6
 """The load lasts as long as so many sessions: one that is not renewed ends within one."""
