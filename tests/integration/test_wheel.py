@@ -43,8 +43,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"understudy"}
     assert not [name for name in names if {"tests", "scripts"} & set(name.split("/")) or name.endswith(".toml")]
-    venv.create(folder / "venv", with_pip=True)
-    run(folder / "venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, cwd=folder)
+    venv.create(folder / "venv")
+    pip = (sys.executable, "-m", "pip", "--python", folder / "venv/bin/python")
+    run(*pip, "install", "--quiet", "--disable-pip-version-check", wheel, cwd=folder)
     return folder / "venv/bin/understudy"
 
 
