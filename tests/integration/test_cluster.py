@@ -280,13 +280,13 @@ def bound_by_role(cluster: Cluster, first: int, second: int) -> bool:
 
 @contextlib.contextmanager
 def busy(cpu: int) -> Iterator[None]:
-    """Somebody else's work that leaves nothing of this CPU; what is niced does not count."""
+    """Somebody else's work that leaves nothing of this CPU. Niced work counts as none, so there is enough to outweigh it."""
     work = f"import os; os.setpriority(os.PRIO_PROCESS, 0, 0); os.sched_setaffinity(0, {{{cpu}}})\nwhile True: pass"
-    with subprocess.Popen([sys.executable, "-S", "-c", work]) as process:
-        try:
-            yield
-        finally:
-            process.kill()
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            process = stack.enter_context(subprocess.Popen([sys.executable, "-S", "-c", work]))
+            stack.callback(process.kill)
+        yield
 
 
 def test_the_primary_has_a_cpu_of_its_own_anew_at_each_promotion(tmp_path: Path) -> None:
