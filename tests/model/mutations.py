@@ -34,7 +34,7 @@ class Mutation:
         bounds: small ones that suffice.
         found: the promise of which a broken case must be found, or the goal that must be found out of reach.
         source: where the rule that it breaks comes from.
-        by_hand: it is found too late for every check, by ``--mutations`` alone.
+        by_hand: it is found too late, or explored for too long, for every check: by ``--mutations`` alone.
     """
 
     breaks: str
@@ -178,6 +178,7 @@ EPOCHS = {
         "",
         "DESIGN 3, epoch; BrokerReplicator.note_epoch, Primary._synced",
         safe="every process reads the store before it links: who has forgotten an epoch that it led or followed learns of it",
+        by_hand=True,
     ),
     "old-primary-followed-when-wiped": Mutation(
         "a new process follows a primary without having read the store's epoch first",
@@ -350,6 +351,7 @@ REJOINING = {
         "",
         "CatchUp._go_on",
         safe="the vote finds what is missing: the joiner's no ends its link, and the next catch-up brings all of it",
+        by_hand=True,
     ),
     "skip-set-is-a-range": Mutation(
         "a catch-up skips everything up to the newest id that the joiner holds",
