@@ -22,7 +22,7 @@ from understudy.pipeline import invariants
 from understudy.pipeline.batch_groups import early_groups, member_spans
 from understudy.pipeline.branch_denials import denials, lists
 from understudy.pipeline.chosen_log import ChosenLog
-from understudy.pipeline.feed_look import LISTED, NAMED, PLAIN, UNKNOWN, is_whole, primaries, told_again
+from understudy.pipeline.feed_look import LISTED, NAMED, PLAIN, UNKNOWN, UNLOGGED, is_whole, primaries, told_again
 from understudy.pipeline.feed_reigns import joiners, sets_in_force
 from understudy.pipeline.feed_tables import Overview, brokers, numbers, positions
 from understudy.pipeline.invariants.atomic import with_ended
@@ -41,6 +41,7 @@ from understudy.pipeline.requeues import overtakers
 from understudy.pipeline.session import is_small_session
 from understudy.pipeline.statements import arrivals, refusals, statements
 from understudy.pipeline.tx_table import judged_once, placed, transactions
+from understudy.pipeline.unreplicated import records
 
 FACTS: Final = ("tracker_add", "tracker_clear", "readiness", "admit", "link_down", "step_down", "role")
 
@@ -177,6 +178,8 @@ def _of_facts(feed: DataFrame, look: Overview) -> list[DataFrame]:
         types = {"founding": "string", "epoch": "long", "primary": "string", "offset": "long"}
         epochs = values_table(feed.sparkSession, begun, types)
         found += [rule(epochs) for rule in invariants.OF_EPOCHS]
+    if any((each.event, each.said) == ("declare", UNLOGGED) for each in look.tallies):
+        found += [rule(records(feed)) for rule in invariants.OF_UNREPLICATED]
     if any(each.event == "requeue" for each in look.tallies):
         found += [rule(overtakers(feed)) for rule in invariants.OF_REQUEUES]
     if any(each.event == "tracker_add" or each.said == "blocked" for each in look.tallies):

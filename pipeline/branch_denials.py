@@ -38,8 +38,10 @@ def lists(known: DataFrame, transactions: DataFrame) -> DataFrame:
     Returns:
         founding, broker, epoch, vhost, known_at, stable, branches (how many the list has); ``least``, ``most``.
     """
-    told = _told(known, "listed").select(
-        "founding", "broker", "incarnation", "seq", "epoch", "vhost", "known_at", "stable", "branches"
+    told = (
+        _told(known, "listed")
+        .filter("branches >= 0")
+        .select("founding", "broker", "incarnation", "seq", "epoch", "vhost", "known_at", "stable", "branches")
     )
     found = told.join(F.broadcast(_branches(known, transactions)), ["founding", "vhost"], "left")
     least = (F.col("branch") <= F.col("stable")) & ~_ended("known_at")

@@ -46,6 +46,8 @@ LOST: Final = "/lost"
 UNKNOWN: Final = "unknown"
 LISTED: Final = "listed"
 """`said` of answers that there is no such branch, and of those that list all that are in doubt."""
+UNLOGGED: Final = "unlogged"
+"""`said` of declarations of queues whose messages are in no log."""
 UNLISTED: Final = "ready unlisted"
 """`said` of a broker that is ready, and not in the in-sync set."""
 
@@ -63,7 +65,7 @@ class Tally:
             many there must be; of `epoch` its offset, `LOST` if transient messages ended, and the primary; of `vote` and `status`
             which, `UNLISTED` if it should not be ready; of `expel` its number, its data, and the broker; of `admit`
             `EARLY` if it came too early, and the broker; of `bar` its number, the broker, and "lifted" if it is; of `step_down` the
-            successor.
+            successor; of `declare` `UNLOGGED` if messages of that queue are in no log.
         events: how many.
         broken: rows among them that are no events.
         newest: the highest schema.
@@ -147,6 +149,11 @@ def is_ready_too_much() -> Column:
     return F.col("ready") & ((F.col("blockers") > 0) | ~F.col("listed") | ~F.col("linked"))
 
 
+def is_unlogged() -> Column:
+    """Of a `declare`: whether it is of a queue whose messages are in no log."""
+    return (F.col("what") == "queue") & ~F.col("messages_logged")
+
+
 def _is_admitted_early() -> Column:
     lacks = (F.col("acked") >= 0) & (F.col("acked") < F.col("stable"))
     return F.col("catches_up") | lacks
@@ -186,6 +193,7 @@ def _said() -> Column:
         "admit": F.concat_ws(" ", F.when(_is_admitted_early(), EARLY).otherwise(""), F.col("backup")),
         "bar": F.concat_ws(" ", number, "backup", F.when(F.col("lifted"), "lifted").otherwise("")),
         "step_down": F.col("successor"),
+        "declare": F.when(is_unlogged(), UNLOGGED).otherwise(""),
     }
     names = iter(texts)
     first = next(names)

@@ -16,6 +16,7 @@ the whole feed:
 ``OF_DENIALS``          `branch_denials.denials`: branches of which a manager was told that they are not there
 ``OF_LISTS``            `branch_denials.lists`: how many branches a manager was told to be in doubt
 ``OF_REQUEUES``         `requeues.overtakers`: messages that were put back, with what was delivered next of their queues
+``OF_UNREPLICATED``     `unreplicated.records`: what logs have of queues that are not replicated
 ``OF_GROUPS``           `batch_groups.early_groups`: batches that state as stable what was fsynced with them
 ``OF_BARS``             `names_table.bars`: names that were barred, and used behind that
 ``OF_REFUSALS``         `statements.refusals`: transactions of which a client was told, and that a member had refused
@@ -107,6 +108,7 @@ OF_ANSWERS: Final[tuple[Rule, ...]] = (
 )
 OF_DENIALS: Final[tuple[Rule, ...]] = (recoverable.branch_denied,)
 OF_LISTS: Final[tuple[Rule, ...]] = (recoverable.branches_miscounted,)
+OF_UNREPLICATED: Final[tuple[Rule, ...]] = (agreed.logged_unreplicated,)
 OF_REQUEUES: Final[tuple[Rule, ...]] = (order.overtaken,)
 OF_BARS: Final[tuple[Rule, ...]] = (outcomes.barred,)
 OF_FACTS: Final[tuple[Rule, ...]] = (ready.ready_too_early, ready.ready_and_blocked)
@@ -194,6 +196,7 @@ __all__ = [
     "OF_REQUEUES",
     "OF_STATEMENTS",
     "OF_TRANSACTIONS",
+    "OF_UNREPLICATED",
     "Rule",
     "is_suspect_transaction",
     "of_reigns",

@@ -128,6 +128,20 @@ def plain_differing(blocks: DataFrame) -> DataFrame:
     return violations(blocks, "G2", "plain_differing", text, **columns)
 
 
+def logged_unreplicated(records: DataFrame) -> DataFrame:
+    """Messages of a queue that is declared as not replicated are in no log: other brokers hold none of them.
+
+    Args:
+        records: `unreplicated.records`.
+    """
+    text = F.format_string(
+        "queue %s is declared as not replicated, and the log of %s has %d records of its messages, from offset %d on",
+        *("queue", "broker", "records", "offset"),
+    )
+    columns = {name: F.col(name) for name in ("broker", "queue", "epoch", "offset")}
+    return violations(records.withColumn("tx", F.lit("")), "G2", "logged_unreplicated", text, **columns)
+
+
 def refused(refusals: DataFrame) -> DataFrame:
     """No transaction commits that a member of the in-sync set has refused: its primary takes that broker out of the set first.
 

@@ -712,6 +712,17 @@ def refused(rows: Rows, size: Size) -> Rows:
     return instead_of_applied(rows, size, "b3", **vote)
 
 
+@plant("G2", "logged_unreplicated", "plain_differing")
+def logged_unreplicated(rows: Rows, size: Size) -> Rows:
+    """A queue is declared as not replicated, and a message of it is in all logs."""
+    k = planted(size)
+    queue = {"queue_id": 98, "queue": "alone", "vhost": "/"}
+    declared = {"event": "declare", "what": "queue", **queue, "messages_logged": False, "durable": True}
+    rows = changed(rows, at(size, "applied_before"), tx=None, csn=None, stable=None, **declared)
+    message = {"event": "enqueue", **queue, "id": (1 << SHIFT) + k, "persistent": True, "size": 10}
+    return changed(rows, at(size, "applied_before", k=k + 1), tx="", csn=None, stable=None, **message)
+
+
 @plant("G2", "plain_differing")
 def plain_differing(rows: Rows, size: Size) -> Rows:
     """A message of no transaction comes to a queue of its own, and has another size on b3."""

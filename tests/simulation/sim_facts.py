@@ -88,8 +88,9 @@ class SimFacts:
         self.ha.happened(event, group.min_insync if group is not None else 0)
 
     def step_down(self, reason: str) -> None:
-        if self._node.ha.primary is not None:
-            self.ha.step_down(reason)
+        primary = self._node.ha.primary
+        if primary is not None:
+            self.ha.step_down(reason, primary.hand_over.named)
 
     def tick(self, now_ms: int) -> None:
         self.ha.look_at_links(_is_broken)
