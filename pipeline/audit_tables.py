@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline import invariants
-from understudy.pipeline.batch_groups import early_groups, member_spans
+from understudy.pipeline.batch_groups import early_groups, held_again, member_spans
 from understudy.pipeline.branch_denials import denials, lists
 from understudy.pipeline.chosen_log import ChosenLog
 from understudy.pipeline.feed_look import LISTED, NAMED, PLAIN, UNKNOWN, UNLOGGED, is_whole, primaries, told_again
@@ -104,8 +104,9 @@ class Tables:
             others += [rule(blocks(known, holders, chosen, again)) for rule in invariants.OF_BLOCKS]
         if any((each.event, each.said) == ("vote", "failed") for each in look.tallies):
             others += [rule(refusals(feed, sets)) for rule in invariants.OF_REFUSALS]
-        if spans := member_spans(look.tallies, look.evidence.lives):
-            others += [rule(early_groups(feed, spans)) for rule in invariants.OF_GROUPS]
+        held = held_again(look.tallies, look.evidence.lives)
+        if spans := member_spans(look.tallies, held):
+            others += [rule(early_groups(feed, spans, held)) for rule in invariants.OF_GROUPS]
         others += [*_of_names(known, table, look, kept), *_of_facts(feed, look)]
         if reigns := invariants.of_reigns(look.tallies, chosen, look.evidence.lives):
             others.append(values_table(spark, reigns, invariants.COLUMNS))

@@ -25,10 +25,14 @@ Span = tuple[str, int, str, int, int]
 """(founding, epoch, broker, after, before): offsets between which that broker was a member."""
 
 
-def member_spans(tallies: Sequence[Tally], lives: Lives) -> list[Span]:
-    """Where each broker's batches are judged. Pure."""
+def member_spans(tallies: Sequence[Tally], again: Mapping[tuple[str, str], int]) -> list[Span]:
+    """Where each broker's batches are judged. Pure.
+
+    Args:
+        tallies: of `feed_look`.
+        again: of `held_again`.
+    """
     leads = {(founding, epoch): primary for founding, epoch, primary, _ in primaries(tallies)}
-    again = _again(tallies, lives)
     gone = {broker for broker, _ in gaps(tallies)}
     processes: dict[tuple[str, int, str], list[tuple[int, tuple[str, ...]]]] = defaultdict(list)
     for told in sets_told(tallies):
@@ -45,8 +49,8 @@ def member_spans(tallies: Sequence[Tally], lives: Lives) -> list[Span]:
     return found
 
 
-def _again(tallies: Iterable[Tally], lives: Lives) -> Mapping[tuple[str, str], int]:
-    """By (founding, broker): up to which offset its journal may hold records that it had held before."""
+def held_again(tallies: Iterable[Tally], lives: Lives) -> dict[tuple[str, str], int]:
+    """By (founding, broker): up to which offset its journal may hold records that it had held before. Pure."""
     ends: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
     found: dict[tuple[str, str], int] = {}
     for each in tallies:
@@ -58,15 +62,16 @@ def _again(tallies: Iterable[Tally], lives: Lives) -> Mapping[tuple[str, str], i
             found[place] = max(found.get(place, 0), high)
     for place, by_life in ends.items():
         found[place] = max([found.get(place, 0), *(end for life, end in by_life.items() if life < max(by_life))])
-    return found
+    return {place: end for place, end in found.items() if end}
 
 
-def early_groups(feed: DataFrame, spans: Sequence[Span]) -> DataFrame:
-    """A row for each group of which a batch states as stable what stands in that group itself.
+def early_groups(feed: DataFrame, spans: Sequence[Span], again: Mapping[tuple[str, str], int]) -> DataFrame:
+    """A row for each group of which a batch states as stable what stands in that group itself, for the first time.
 
     Args:
         feed: events.
         spans: of `member_spans`.
+        again: of `held_again`.
 
     Returns:
         founding, broker, epoch, first (the lowest offset of the group), stable (the highest that a batch states).
@@ -75,6 +80,11 @@ def early_groups(feed: DataFrame, spans: Sequence[Span]) -> DataFrame:
     members = F.broadcast(values_table(feed.sparkSession, list(spans), types))
     appends = feed.filter((F.col("event") == "append") & (F.col("founding") != ""))
     rows = appends.select("founding", "broker", "incarnation", "epoch", "sync", "first_offset", "offset", "stable")
+    if again:
+        types = {"founding": "string", "broker": "string", "held": "long"}
+        ends = values_table(feed.sparkSession, [(*place, end) for place, end in again.items()], types)
+        rows = rows.join(F.broadcast(ends), ["founding", "broker"], "left")
+        rows = rows.filter(F.col("first_offset") > F.coalesce("held", F.lit(0))).drop("held")
     judged = rows.join(members, ["founding", "epoch", "broker"], "left")
     within = (F.col("first_offset") > F.col("after")) & (F.col("offset") < F.col("before"))
     groups = judged.groupBy("founding", "broker", "incarnation", "sync").agg(

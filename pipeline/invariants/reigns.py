@@ -50,7 +50,8 @@ def of_reigns(tallies: Iterable[Tally], chosen: ChosenLog, lives: Lives) -> list
 def unfit(tallies: Sequence[Tally]) -> Iterator[dict[str, Any]]:
     """A broker that begins an epoch holds all that was stable before: what a broker of a lower epoch had stated, or applied.
 
-    What is stated later, by a broker that catches up with a lower epoch's records, says nothing of that moment.
+    What is stated later, by a broker that catches up with a lower epoch's records, says nothing of that moment. A broker whose disk
+    has lost what it had synced learns that from others: one that steps down before it is active has led nobody.
     """
     stated: dict[str, list[tuple[int, int, int, str]]] = defaultdict(list)
     for each in tallies:
@@ -62,7 +63,11 @@ def unfit(tallies: Sequence[Tally]) -> Iterator[dict[str, Any]]:
         if each.event == "epoch":
             place = each.founding or "", each.epoch or 0
             begun[place] = min(begun.get(place, NEVER), each.begun_ms or 0)
+    said = {(each.founding or "", each.epoch or 0, each.broker or "", each.event, each.said) for each in tallies}
     for founding, epoch, primary, offset in primaries(tallies):
+        reign = founding, epoch, primary
+        if (*reign, "step_down", "") in said and (*reign, "status", "active") not in said:
+            continue
         at_ms = begun[founding, epoch]
         before = [(upto, of, by) for of, upto, ended, by in stated[founding] if of < epoch and ended <= at_ms]
         highest, of, by = max(before, default=(0, 0, ""))

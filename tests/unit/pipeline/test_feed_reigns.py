@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from understudy.pipeline.batch_groups import member_spans
+from understudy.pipeline.batch_groups import Span, held_again, member_spans
 from understudy.pipeline.chosen_log import ChosenLog, EpochLog, choose
-from understudy.pipeline.feed_look import NEVER, PAUSE_MS, SKEW_MS, Tally, named
+from understudy.pipeline.feed_look import NEVER, PAUSE_MS, SKEW_MS, Lives, Tally, named
 from understudy.pipeline.feed_reigns import joiners, reigns, sets_in_force, spans_of, takeovers
 from understudy.pipeline.invariants.reigns import of_reigns
 
@@ -102,6 +102,10 @@ def test_who_begins_an_epoch_holds_what_was_stable_before() -> None:
     assert kinds(epoch(2, "b1", 150, 50), stable) == [("unfit", "b1")]
     assert kinds(epoch(2, "b1", 151, 50), stable) == []
     assert kinds(epoch(2, "b1", 150, 39), stable) == []  # it was stated later, of an older epoch's records
+    gone = tally("step_down", epoch=2)
+    assert kinds(epoch(2, "b1", 150, 50), stable, gone) == []  # others held more, and it was never active
+    active = tally("status", epoch=2, said="active", stable=-1)
+    assert kinds(epoch(2, "b1", 150, 50), stable, gone, active) == [("unfit", "b1")]
 
 
 def test_a_log_goes_on_with_the_first_record_of_an_epoch_or_behind_a_base() -> None:
@@ -173,6 +177,10 @@ def test_a_primary_is_active_and_hands_over_when_others_hold_its_log() -> None:
     assert kinds(begun, gone, tally("append", high=100, first_offset=1)) == [("handed_over_early", "b2")]
 
 
+def spans_of_members(rows: list[Tally], lives: Lives | None = None) -> list[Span]:
+    return member_spans(rows, held_again(rows, lives or {}))
+
+
 def test_batches_are_judged_while_their_broker_is_a_member_and_behind_what_may_come_again() -> None:
     sets = [told("1 b1,b2 2", high=10), told("5 b1,b2,b3 2", high=50)]
     of_b3 = ("f", 1, "b3", 50, NEVER)
@@ -184,15 +192,15 @@ def test_batches_are_judged_while_their_broker_is_a_member_and_behind_what_may_c
         of_b3,
     ]
     leads = epoch(1, "b1", 1)
-    assert member_spans([leads, *sets], {}) == spans
-    assert member_spans(sets, {}) == []  # nobody knows who leads
+    assert spans_of_members([leads, *sets]) == spans
+    assert spans_of_members(sets) == []  # nobody knows who leads
     piece = tally("piece", "b3", said="caught_up", high=70)
-    assert member_spans([leads, *sets, piece], {}) == [*spans[:4], ("f", 1, "b3", 70, NEVER)]
+    assert spans_of_members([leads, *sets, piece]) == [*spans[:4], ("f", 1, "b3", 70, NEVER)]
     cut, rejoined = (tally("cut", "b3", said=how, high=80) for how in ("catch_up", "rejoin"))
-    assert member_spans([leads, *sets, cut], {})[4:] == [("f", 1, "b3", 80, NEVER)]
-    assert member_spans([leads, *sets, rejoined], {}) == spans
+    assert spans_of_members([leads, *sets, cut])[4:] == [("f", 1, "b3", 80, NEVER)]
+    assert spans_of_members([leads, *sets, rejoined]) == spans
     lives = {("b3", "j1-bb"): 1}
     log = [tally("append", "b3", high=60), tally("append", "b3", "j1-bb", high=90)]
-    assert member_spans([leads, *sets, *log], lives)[4:] == [("f", 1, "b3", 60, NEVER)]
+    assert spans_of_members([leads, *sets, *log], lives)[4:] == [("f", 1, "b3", 60, NEVER)]
     gone = tally("gap", "b3", "", said="rewritten")
-    assert member_spans([leads, *sets, gone], {}) == spans[:4]
+    assert spans_of_members([leads, *sets, gone]) == spans[:4]
