@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline import client_logs, invariants
-from understudy.pipeline.audit_tables import Tables, keep
+from understudy.pipeline.audit_tables import Tables, in_columns, keep
 from understudy.pipeline.feed_check import feed_errors
 from understudy.pipeline.feed_reigns import reigns
 from understudy.pipeline.feed_source import literal_path
@@ -80,6 +80,7 @@ class Audit:
     def run(self) -> Verdict:
         """Raises: FeedError: the feed cannot be read; ClientLogError: the logs are of another run."""
         with feed_errors(self.where), ExitStack() as kept:
+            self.feed = in_columns(kept, self.feed)
             self.say("reading the feed: what it has, and what is missing")
             look = self._overview(kept)
             self.feed = with_lives(self.feed, look.evidence.lives)

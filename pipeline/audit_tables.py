@@ -55,6 +55,19 @@ def keep(kept: ExitStack, table: DataFrame) -> DataFrame:
     return table
 
 
+def in_columns(kept: ExitStack, feed: DataFrame) -> DataFrame:
+    """``feed``; if it has few events, held in columns until ``kept`` ends.
+
+    Each table reads some columns of all events. From rows, as `feed_source.held` has them, Spark takes all columns each time,
+    one by one: that took most of the tasks' time.
+    """
+    if not is_small_session(feed.sparkSession):
+        return feed
+    feed = feed.persist(StorageLevel.MEMORY_AND_DISK)
+    kept.callback(feed.unpersist)
+    return feed
+
+
 @attrs.frozen(kw_only=True)
 class Tables:
     """What the rules read. Nothing of it is computed before `count` and `found` ask.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SIZE = Size(segment=100, segments=4)
-SMALL = Size(segment=7, segments=4)
+SMALL = Size(segment=5, segments=4)
 APART = (
     "lost",
     "stale",
