@@ -1,6 +1,6 @@
 """Commands of the pipeline one after the other in one process, so that Java starts once and gets warm.
 
-python -m tests.integration.pipeline_commands   reads a JSON list of command lines, and prints a JSON line for each
+python -m tests.integration.pipeline_commands   reads a command line as a JSON list, a line each, and prints a JSON line for each
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -34,21 +36,43 @@ class Done:
         return json.loads(self.out.splitlines()[-1])
 
 
-def run_commands(lines: Sequence[Sequence[object]]) -> list[Done]:
-    """Run them in a process of their own. Each has its own Spark session; the connectors are there from the start."""
-    given = json.dumps([[str(word) for word in line] for line in lines])
+class Commands:
+    """A process that runs commands. Each has its own Spark session; the connectors are there from the start."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def run(self, line: Sequence[object]) -> Done:
+        """Run one. Raises: AssertionError: the process has ended."""
+        given, told = self._process.stdin, self._process.stdout
+        assert given is not None
+        assert told is not None
+        given.write(json.dumps([str(word) for word in line]) + "\n")
+        given.flush()
+        answer = told.readline()
+        assert answer, f"the process has ended with {self._process.wait(LIMIT_S)}"
+        return Done(**json.loads(answer))
+
+
+@contextmanager
+def commands() -> Iterator[Commands]:
+    """The process; it ends with the block, or after `LIMIT_S`."""
     program = [sys.executable, "-m", "tests.integration.pipeline_commands"]
-    done = subprocess.run(program, input=given, capture_output=True, text=True, check=False, timeout=LIMIT_S)
-    assert done.returncode == 0, done.stderr
-    return [Done(**json.loads(line)) for line in done.stdout.splitlines()]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        limit = threading.Timer(LIMIT_S, process.kill)
+        limit.start()
+        try:
+            yield Commands(process)
+        finally:
+            limit.cancel()
 
 
 def main() -> None:
     """What is given to the first session, Java keeps for the later ones."""
     settings = SessionSettings(name="commands", master="local[2]", memory="1g", jars=[KAFKA, DELTA])
     open_session(small(settings)).stop()
-    for line in json.load(sys.stdin):
-        result = CliRunner().invoke(app, line)
+    for line in sys.stdin:
+        result = CliRunner().invoke(app, json.loads(line))
         fault = repr(result.exception) if result.exception is not None else ""
         done = Done(result.exit_code, result.stdout, result.stderr + fault)
         print(json.dumps(attrs.asdict(done)), flush=True)

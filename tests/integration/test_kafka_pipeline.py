@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -14,7 +15,7 @@ import pytest
 from scripts.service_tools.kafka_keeper import SharedKafka
 from tests.integration.broker_process import wait_until
 from tests.integration.kafka_reading import messages
-from tests.integration.pipeline_commands import Done, run_commands
+from tests.integration.pipeline_commands import Commands, Done, commands
 from tests.integration.test_kafka_feed import Feed, topic_of
 from tests.stress.group import running_group
 from tests.stress.load import Load
@@ -86,6 +87,12 @@ def place(tmp_path: Path, kafka: str) -> Place:
     return Place(kafka, topic, tmp_path, primary.name)
 
 
+@pytest.fixture
+def pipeline() -> Iterator[Commands]:
+    with commands() as process:
+        yield process
+
+
 def as_user(server: SharedKafka, user: str, password: str) -> list[str]:
     """Options for the SASL listener."""
     login = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{user}" password="{password}";'
@@ -100,25 +107,26 @@ def as_user(server: SharedKafka, user: str, password: str) -> list[str]:
     return ["--kafka", server.sasl_hosts, *options]
 
 
-def test_a_feed_in_kafka_is_proved_reported_and_streamed(place: Place, kafka_server: SharedKafka) -> None:
+def test_a_feed_in_kafka_is_proved_reported_and_streamed(
+    place: Place, kafka_server: SharedKafka, pipeline: Commands
+) -> None:
     """A batch that runs again is in Delta once; its alerts come again with their keys."""
     alerts = topic_of(place.kafka, "pipeline-alerts", 1)
     nowhere = ("--feed", "kafka:nowhere", "--kafka", place.kafka)
     page = place.folder / "report.html"
     to_alerts = ("--alerts", f"kafka:{alerts}")
-    audited, reported, streamed, *refused = run_commands(
-        [
-            ["audit", *place.feed, "--json", "--partitions", "2"],
-            ["report", *place.feed, "--json", "--out", page],
-            place.stream(*to_alerts),
-            ["audit", *nowhere],
-            ["report", *nowhere, "--out", page],
-            ["stream", *nowhere, "--out", place.folder / "none", "--checkpoint", place.folder / "c"],
-            place.stream("--alerts", "kafka:no-alerts"),
-            ["audit", "--feed", f"kafka:{place.topic}", *as_user(kafka_server, "stranger", "wrong")],
-            ["audit", "--feed", f"kafka:{place.topic}", *as_user(kafka_server, "stranger", "stranger-secret")],
-        ]
-    )
+    lines: list[list[object]] = [
+        ["audit", *place.feed, "--json", "--partitions", "2"],
+        ["report", *place.feed, "--json", "--out", page],
+        place.stream(*to_alerts),
+        ["audit", *nowhere],
+        ["report", *nowhere, "--out", page],
+        ["stream", *nowhere, "--out", place.folder / "none", "--checkpoint", place.folder / "c"],
+        place.stream("--alerts", "kafka:no-alerts"),
+        ["audit", "--feed", f"kafka:{place.topic}", *as_user(kafka_server, "stranger", "wrong")],
+        ["audit", "--feed", f"kafka:{place.topic}", *as_user(kafka_server, "stranger", "stranger-secret")],
+    ]
+    audited, reported, streamed, *refused = [pipeline.run(line) for line in lines]
     assert audited.code == 0, audited.err
     proved = audited.json()
     assert (proved["verdict"], proved["brokers"], proved["missing"]) == ("PROVED", 3, [])
@@ -148,7 +156,7 @@ def test_a_feed_in_kafka_is_proved_reported_and_streamed(place: Place, kafka_ser
     before = {name: place.table(name) for name in ("alerts", "open", "readiness")}
     assert all(before.values())
     place.forget_last_batches()
-    (again,) = run_commands([place.stream(*to_alerts)])
+    again = pipeline.run(place.stream(*to_alerts))
     assert again.code == 0, again.err
     assert {name: place.table(name) for name in before} == before
     twice = messages(place.kafka, alerts)
