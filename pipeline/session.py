@@ -41,8 +41,9 @@ UNCOMPILED: Final[Mapping[str, str]] = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",
 }
-"""For small feeds: compiling plans, and planning anew between stages, would take most of the time."""
+"""For small feeds: compiling plans, planning anew between stages, and describing plans for a page would take most of the time."""
 QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """So would the optimising compiler of Java."""
 _ALL_STARTS: Final = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
