@@ -51,7 +51,8 @@ def unfit(tallies: Sequence[Tally]) -> Iterator[dict[str, Any]]:
     """A broker that begins an epoch holds all that was stable before: what a broker of a lower epoch had stated, or applied.
 
     What is stated later, by a broker that catches up with a lower epoch's records, says nothing of that moment. A broker whose disk
-    has lost what it had synced learns that from others: one that steps down before it is active has led nobody.
+    has lost some of what it had synced learns that from others: one that steps down before it is active has led nobody. One whose
+    log is empty knows that itself.
     """
     stated: dict[str, list[tuple[int, int, int, str]]] = defaultdict(list)
     for each in tallies:
@@ -66,7 +67,7 @@ def unfit(tallies: Sequence[Tally]) -> Iterator[dict[str, Any]]:
     said = {(each.founding or "", each.epoch or 0, each.broker or "", each.event, each.said) for each in tallies}
     for founding, epoch, primary, offset in primaries(tallies):
         reign = founding, epoch, primary
-        if (*reign, "step_down", "") in said and (*reign, "status", "active") not in said:
+        if offset > 1 and (*reign, "step_down", "") in said and (*reign, "status", "active") not in said:
             continue
         at_ms = begun[founding, epoch]
         before = [(upto, of, by) for of, upto, ended, by in stated[founding] if of < epoch and ended <= at_ms]

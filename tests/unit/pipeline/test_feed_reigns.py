@@ -104,6 +104,7 @@ def test_who_begins_an_epoch_holds_what_was_stable_before() -> None:
     assert kinds(epoch(2, "b1", 150, 39), stable) == []  # it was stated later, of an older epoch's records
     gone = tally("step_down", epoch=2)
     assert kinds(epoch(2, "b1", 150, 50), stable, gone) == []  # others held more, and it was never active
+    assert kinds(epoch(2, "b1", 1, 50), stable, gone) == [("unfit", "b1")]  # it knew that its log was empty
     active = tally("status", epoch=2, said="active", stable=-1)
     assert kinds(epoch(2, "b1", 150, 50), stable, gone, active) == [("unfit", "b1")]
 
