@@ -144,22 +144,24 @@ def uneven(transactions: DataFrame) -> DataFrame:
 def with_ended(transactions: DataFrame, known: DataFrame) -> DataFrame:
     """The transactions that are `uneven`, with ``ended``: a queue of its messages has ended, or may have, before its PREPARE.
 
-    A queue ends when it is deleted. One that is not durable ends without a record, when the whole group has restarted.
+    A queue ends when it is deleted. One that is not durable ends without a record: its declaration and end are in no journal, or
+    the whole group has restarted. So a queue lasts that the feed declares as durable.
 
     Args:
         transactions: the table.
         known: events, `tx_table.placed`.
     """
     found = transactions.filter(is_uneven())
-    of_queue = F.col("what") == "queue"
-    deleted = (F.col("event") == "delete") & of_queue
-    passing = (F.col("event") == "declare") & of_queue & ~F.col("durable")
-    since = F.when(deleted, F.col("offset")).otherwise(F.lit(0)).alias("since")
-    ends = known.filter(deleted | passing).select("founding", "queue_id", since)
+    queues = known.filter(F.col("event").isin("declare", "delete") & (F.col("what") == "queue"))
+    lasts = queues.groupBy("founding", "queue_id").agg(
+        F.bool_or((F.col("event") == "declare") & F.col("durable")).alias("lasts"),
+        F.min(F.when(F.col("event") == "delete", F.col("offset"))).alias("since"),
+    )
     brings = known.filter((F.col("event") == "enqueue") & (F.col("tx") != "")).select("founding", "tx", "queue_id")
     touched = brings.distinct().join(found.select("founding", "tx", "prepare"), ["founding", "tx"])
-    touched = touched.join(ends, ["founding", "queue_id"]).filter(F.col("since") < F.col("prepare"))
-    marked = touched.select("founding", "tx").distinct().withColumn("ended", F.lit(True))
+    touched = touched.join(lasts, ["founding", "queue_id"], "left")
+    ended = ~F.coalesce("lasts", F.lit(False)) | F.coalesce(F.col("since") < F.col("prepare"), F.lit(False))
+    marked = touched.filter(ended).select("founding", "tx").distinct().withColumn("ended", F.lit(True))
     return found.join(marked, ["founding", "tx"], "left").withColumn("ended", F.coalesce("ended", F.lit(False)))
 
 

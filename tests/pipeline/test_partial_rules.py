@@ -63,13 +63,14 @@ def test_as_many_ids_are_given_as_messages_come(spark: SparkSession) -> None:
         "to a deleted": (3, 2, 0),
         "deleted later": (3, 2, 0),
         "to a passing": (3, 2, 0),
+        "to one in no journal": (3, 2, 0),
     }
     rows = [(*row(tx, part(0, 3, 0), part(1, 3, 0)), *each) for tx, each in numbers.items()]
     table = spark.createDataFrame(rows, f"{TABLE}, came long, given long, transient long")
     comes = [("enqueue", tx, number, 60, "", True) for number, tx in enumerate(numbers)]
     ends = [("delete", "", 4, PREPARE - 1, "queue", False), ("delete", "", 5, PREPARE + 1, "queue", False)]
-    ends += [("delete", "", 0, 1, "exchange", False), ("declare", "", 1, 2, "queue", True)]
-    ends += [("declare", "", 6, 2, "queue", False)]
+    ends += [("delete", "", 0, 1, "exchange", False), ("declare", "", 6, 2, "queue", False)]
+    ends += [("declare", "", number, 2, "queue", True) for number in range(6)]
     events = "event string, tx string, queue_id long, offset long, what string, durable boolean"
     known = spark.createDataFrame(comes + ends, events).withColumn("founding", F.lit("f"))
     found = {each["tx"] for each in atomic.uneven(atomic.with_ended(table, known)).collect()}
