@@ -182,12 +182,22 @@ def bases(tallies: Iterable[Tally], lives: Lives) -> dict[tuple[str, str, int], 
 
 
 def epochs_caught_up(tallies: Iterable[Tally]) -> list[tuple[str, str, int, int]]:
-    """(founding, broker, epoch, offset) of the end of each broker's catch-ups in an epoch."""
-    return sorted(
-        (each.founding or "", each.broker or "", each.epoch or 0, each.high or 0)
-        for each in tallies
-        if each.event == "piece" and each.said == "caught_up"
-    )
+    """(founding, broker, epoch, offset) of the end of each broker's catch-ups in an epoch.
+
+    The epoch is that of the primary, which the broker has noted before: the log may have no record of it yet.
+    """
+    tallies = list(tallies)
+    noted: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    for each in tallies:
+        if each.event == "epoch_seen":
+            noted[each.broker or "", each.incarnation or ""].append((each.first or 0, each.epoch or 0))
+    found = []
+    for each in tallies:
+        if each.event == "piece" and each.said == "caught_up":
+            seen = noted[each.broker or "", each.incarnation or ""]
+            epoch = max([each.epoch or 0, *(epoch for number, epoch in seen if number < (each.first or 0))])
+            found.append((each.founding or "", each.broker or "", epoch, each.high or 0))
+    return sorted(found)
 
 
 def takeovers(tallies: Iterable[Tally]) -> dict[str, list[tuple[int, int]]]:
