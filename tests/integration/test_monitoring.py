@@ -33,7 +33,7 @@ from tests.integration.cluster_process import Cluster, Row, running_cluster
 from tests.integration.test_cluster import commit
 from tests.integration.test_edges import certificate
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 LIMIT_S = 120.0
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "monitoring"
@@ -160,7 +160,7 @@ def test_prometheus_scrapes_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
 def test_every_metric_that_is_named_is_there(cluster: Cluster) -> None:
     ports = [row["ports"]["http"] for row in cluster.ready().values()]
     commit(cluster, 4)  # an outlet counts what it has sent itself, and another broker may lead by now
-    wait_until("the outlet has sent all", lambda: _sent(metrics(cluster.primary()["ports"]["http"])), 180)
+    wait_until("the outlet has sent all", lambda: _sent(metrics(cluster.primary()["ports"]["http"])), 600)
     texts = [metrics(port, "/metrics?per_queue=1") for port in ports]
     there = {re.split(r"[{ ]", line)[0] for text in texts for line in text.splitlines()}
     for text in texts:  # of the text's form; and what Prometheus users expect of names
