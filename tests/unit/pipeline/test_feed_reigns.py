@@ -117,10 +117,12 @@ def test_a_log_goes_on_with_the_first_record_of_an_epoch_or_behind_a_base() -> N
 
 
 def test_a_primary_is_listed_and_a_broker_that_catches_up_is_not() -> None:
-    over = tally("piece", "b3", incarnation="j2-aa", said="caught_up", epoch=2, first=7, high=130)
+    over = tally("piece", "b3", incarnation="j2-bb", said="caught_up", epoch=2, first=7, high=130)
     leads = epoch(2, "b2", 100)
-    noted = tally("epoch_seen", "b3", incarnation="j2-aa", epoch=3, first=6)
+    noted = tally("epoch_seen", "b3", incarnation="j2-bb", epoch=3, first=6)
     assert kinds(leads, told("1 b2,b3 2", "b2", epoch=2), over, noted) == []  # a later primary has brought it up
+    before = tally("epoch_seen", "b3", incarnation="j1-bb", epoch=3, first=9)
+    assert kinds(leads, told("1 b2,b3 2", "b2", epoch=2), over, before) == []  # and in an earlier segment it began to
     assert kinds(leads, told("1 b1,b3 2", "b2", epoch=2)) == [("unlisted_primary", "b2")]
     assert kinds(leads, told("1 b2,b3 2", "b2", epoch=2), over) == [("listed_catches_up", "b3")]
     assert kinds(leads, told("1 b2 2", "b2", epoch=2), told("4 b2,b3 2", "b2", epoch=2), over) == []
