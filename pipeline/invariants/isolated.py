@@ -75,7 +75,7 @@ def is_seen_locked() -> Column:
 
 
 def seen_locked(messages: DataFrame) -> DataFrame:
-    """A message that a prepared branch takes is delivered to nobody, unless the branch is rolled back."""
+    """A message that a prepared branch takes is not delivered to any consumer, unless the branch is rolled back."""
     text = F.format_string(
         "message %d of queue %s was delivered when the log ended at offset %d; a branch that is prepared at %d takes it",
         F.col("id"),

@@ -1,4 +1,4 @@
-"""Rules of G2, G4, G6 and G7 about epochs and in-sync sets: who may lead, who is listed, what a log may go on with.
+"""Rules of G2, G4, G6 and G7 about epochs and in-sync sets: leaders, members, and the records with which a log goes on.
 
 Epochs, sets and catch-ups are few. So these rules read tallies of the driver (`feed_look`), and give rows of violations; Spark
 does nothing for them. `members` has those of sets, `takeovers` those of how a broker begins to lead.

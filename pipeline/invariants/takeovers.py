@@ -45,7 +45,7 @@ def unnoted(tallies: Sequence[Tally], lives: Lives) -> Iterator[dict[str, Any]]:
 
 
 def transients_kept(tallies: Sequence[Tally]) -> Iterator[dict[str, Any]]:
-    """Whoever has restarted and begins to lead says in its EPOCH that transient messages are lost: all brokers end them alike.
+    """A broker that has restarted and begins to lead says in its EPOCH that transient messages are lost: all brokers end them.
 
     It has lost its own unless a primary has brought it up since, in the life of the same process.
     """
