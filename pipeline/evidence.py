@@ -24,7 +24,8 @@ import attrs
 
 MASK: Final = 0xFFFF
 """Of the numbers whose squares are summed: their sum stays below 2**63 for 2**31 events, and is known without a look at them."""
-_JOURNAL: Final = re.compile(r"j(\d+)-[0-9a-f]+(?:@(\d+))?")
+JOURNAL: Final = re.compile(r"j(\d+)-[0-9a-f]+(?:@(\d+))?")
+"""The incarnation of events of a journal: the segment, and from which on all was read, if not from the first."""
 _PROCESS: Final = re.compile(r"p(\d+)-(\d+)")
 SEQ_BITS: Final = 40
 
@@ -161,7 +162,7 @@ def _problems_of(broker: str, found: list[Incarnation]) -> Iterator[str]:
 
 
 def _chain_problem(broker: str, each: Incarnation, names: Mapping[str, Incarnation]) -> Iterator[str]:
-    named = _JOURNAL.fullmatch(each.name)
+    named = JOURNAL.fullmatch(each.name)
     if named is not None and named[2] is not None:
         return  # it began late: the gap that stands before it says so
     if not each.previous:

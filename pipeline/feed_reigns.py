@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -12,10 +11,18 @@ from typing import Final
 import attrs
 
 from understudy.pipeline.chosen_log import JOINERS, ChosenLog, Joiner
-from understudy.pipeline.feed_look import NEVER, PAUSE_MS, SKEW_MS, Lives, Tally, life_of, members_of, primaries
+from understudy.pipeline.evidence import JOURNAL
+from understudy.pipeline.feed_look import (
+    NEVER,
+    PAUSE_MS,
+    SKEW_MS,
+    Lives,
+    Tally,
+    life_of,
+    members_of,
+    primaries,
+)
 
-_SEGMENT: Final = re.compile(r"j(\d+)-([0-9a-f]+)")
-"""The incarnation of events of a journal."""
 _SPANS: Final = 64
 """So many times between pauses are told apart of each broker: those with the longest pauses."""
 
@@ -184,32 +191,30 @@ def bases(tallies: Iterable[Tally], lives: Lives) -> dict[tuple[str, str, int], 
     return found
 
 
-def epochs_caught_up(tallies: Iterable[Tally]) -> list[tuple[str, str, int, int]]:
+def epochs_caught_up(tallies: Iterable[Tally], lives: Lives) -> list[tuple[str, str, int, int]]:
     """(founding, broker, epoch, offset) of the end of each broker's catch-ups in an epoch.
 
     The epoch is that of the primary, which the broker has noted before, maybe in an earlier segment: the log may have no record
     of it yet.
     """
     tallies = list(tallies)
-    noted: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)
+    noted: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
     for each in tallies:
         if each.event == "epoch_seen":
-            journal, segment = _journal_and_segment(each)
-            noted[each.broker or "", journal].append((segment, each.first or 0, each.epoch or 0))
+            noted[each.broker or "", life_of(each, lives)].append((_segment(each), each.first or 0, each.epoch or 0))
     found = []
     for each in tallies:
         if each.event == "piece" and each.said == "caught_up":
-            journal, segment = _journal_and_segment(each)
-            seen = noted[each.broker or "", journal]
-            epochs = (epoch for at, number, epoch in seen if (at, number) < (segment, each.first or 0))
+            seen = noted[each.broker or "", life_of(each, lives)]
+            epochs = (epoch for at, number, epoch in seen if (at, number) < (_segment(each), each.first or 0))
             found.append((each.founding or "", each.broker or "", max([each.epoch or 0, *epochs]), each.high or 0))
     return sorted(found)
 
 
-def _journal_and_segment(each: Tally) -> tuple[str, int]:
-    """Of an event of a journal: the salt, which all segments that a process has begun share, and the segment."""
-    parts = _SEGMENT.match(each.incarnation or "")
-    return (parts[2], int(parts[1])) if parts is not None else ("", 0)
+def _segment(each: Tally) -> int:
+    """Of an event of a journal the number of its segment."""
+    journal = JOURNAL.fullmatch(each.incarnation or "")
+    return int(journal[1]) if journal is not None else 0
 
 
 def takeovers(tallies: Iterable[Tally]) -> dict[str, list[tuple[int, int]]]:

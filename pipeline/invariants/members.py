@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from understudy.pipeline.feed_look import EARLY, UNLISTED, Tally, primaries
+from understudy.pipeline.feed_look import EARLY, UNLISTED, Lives, Tally, primaries
 from understudy.pipeline.feed_reigns import Told, epochs_caught_up
 from understudy.pipeline.invariants.violation import found
 
@@ -23,7 +23,7 @@ def unlisted_primary(sets: Sequence[Told], tallies: Sequence[Tally]) -> Iterator
             yield found("G7", "unlisted_primary", text, **_of(each))
 
 
-def listed_catches_up(sets: Sequence[Told], tallies: Sequence[Tally]) -> Iterator[dict[str, Any]]:
+def listed_catches_up(sets: Sequence[Told], tallies: Sequence[Tally], lives: Lives) -> Iterator[dict[str, Any]]:
     """A broker that catches up is not in the in-sync set meanwhile: its primary has taken it out before.
 
     So it is not in each of the sets that this primary has told in the epoch in which the catch-up ended.
@@ -33,7 +33,7 @@ def listed_catches_up(sets: Sequence[Told], tallies: Sequence[Tally]) -> Iterato
     for each in sets:
         if led.get((each.founding, each.epoch)) == each.broker:
             members[each.founding, each.epoch].append(frozenset(each.members))
-    for founding, broker, epoch, offset in epochs_caught_up(tallies):
+    for founding, broker, epoch, offset in epochs_caught_up(tallies, lives):
         told = members.get((founding, epoch), [])
         if told and all(broker in each for each in told):
             text = (

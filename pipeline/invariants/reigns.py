@@ -38,7 +38,7 @@ def of_reigns(tallies: Iterable[Tally], chosen: ChosenLog, lives: Lives) -> list
         *forked(tallies, chosen, lives),
         *of_takeovers(tallies, lives),
         *unlisted_primary(sets, tallies),
-        *listed_catches_up(sets, tallies),
+        *listed_catches_up(sets, tallies, lives),
         *below_minimum(sets, tallies),
         *barred_listed(sets, tallies),
         *admitted_early(tallies),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
+from understudy.pipeline.evidence import JOURNAL
 from understudy.pipeline.feed_look import LOST, NEVER, Lives, Tally, life_of, primaries
 from understudy.pipeline.invariants.violation import found
 
-_JOURNAL: Final = re.compile(r"j(\d+)-[0-9a-f]+(@\d+)?")
 _Place = tuple[int, int]
 """(number of a segment, number of an event in it)."""
 
@@ -24,7 +23,7 @@ def unnoted(tallies: Sequence[Tally], lives: Lives) -> Iterator[dict[str, Any]]:
     held: dict[tuple[str, int, str, int], tuple[_Place, int]] = {}
     late: set[tuple[str, int]] = set()
     for each in tallies:
-        journal = _JOURNAL.fullmatch(each.incarnation or "")
+        journal = JOURNAL.fullmatch(each.incarnation or "")
         if journal is None:
             continue
         of, place = (each.broker or "", life_of(each, lives)), (int(journal[1]), each.first or 0)

@@ -119,14 +119,16 @@ def test_a_log_goes_on_with_the_first_record_of_an_epoch_or_behind_a_base() -> N
 def test_a_primary_is_listed_and_a_broker_that_catches_up_is_not() -> None:
     over = tally("piece", "b3", incarnation="j2-bb", said="caught_up", epoch=2, first=7, high=130)
     leads = epoch(2, "b2", 100)
-    noted = tally("epoch_seen", "b3", incarnation="j2-bb", epoch=3, first=6)
-    assert kinds(leads, told("1 b2,b3 2", "b2", epoch=2), over, noted) == []  # a later primary has brought it up
+    later_noted = tally("epoch_seen", "b3", incarnation="j2-bb", epoch=3, first=6)
+    # A later primary has brought it up:
+    assert kinds(leads, told("1 b2,b3 2", "b2", epoch=2), over, later_noted, noted=False) == []
     before = tally("epoch_seen", "b3", incarnation="j1-bb", epoch=3, first=9)
-    assert kinds(leads, told("1 b2,b3 2", "b2", epoch=2), over, before) == []  # and in an earlier segment it began to
+    # and in an earlier segment it began to.
+    assert kinds(leads, told("1 b2,b3 2", "b2", epoch=2), over, before, noted=False) == []
     assert kinds(leads, told("1 b1,b3 2", "b2", epoch=2)) == [("unlisted_primary", "b2")]
-    assert kinds(leads, told("1 b2,b3 2", "b2", epoch=2), over) == [("listed_catches_up", "b3")]
-    assert kinds(leads, told("1 b2 2", "b2", epoch=2), told("4 b2,b3 2", "b2", epoch=2), over) == []
-    assert kinds(leads, over) == []  # the primary has told no set
+    assert kinds(leads, told("1 b2,b3 2", "b2", epoch=2), over, noted=False) == [("listed_catches_up", "b3")]
+    assert kinds(leads, told("1 b2 2", "b2", epoch=2), told("4 b2,b3 2", "b2", epoch=2), over, noted=False) == []
+    assert kinds(leads, over, noted=False) == []  # the primary has told no set
     later = told("4 b1,b3 2", "b2", epoch=2)
     assert kinds(leads, told("1 b2,b3 2", "b2", epoch=2), later) == [("unlisted_primary", "b2")]
 
