@@ -97,13 +97,16 @@ def status(
     config: Annotated[
         Path | None, typer.Option(help="The file of a broker: show what its store has; with --zk for its credentials.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Again every second, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again every second, until Ctrl-C or --wait ends it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object (a line each with --watch).")] = False,
     expect: Annotated[
         str, typer.Option(help="active or ready: exit code 3 if the group is not so.", show_default=False)
     ] = "",
     wait: Annotated[
-        str, typer.Option(help="active or ready: show it when the group is so; exit code 3 if not in time.")
+        str,
+        typer.Option(
+            help="active or ready: show it when the group is so (--watch: meanwhile too); exit code 3 if not in time."
+        ),
     ] = "",
     timeout: Annotated[str, typer.Option(help="For --wait: seconds, or with a unit, such as 30s or 500ms.")] = "30s",
 ) -> None:
@@ -129,11 +132,15 @@ def status(
         timeout_s = seconds(timeout)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--timeout") from error
-    if zk:
+    for option, text, read in (
+        ("--zk", zk, servers_of),
+        ("--group", group, _read_id),
+    ):  # else --wait would look again and again
         try:
-            servers_of(zk, "--zk")
-        except ConfigError as error:  # else --wait would look again and again
-            raise typer.BadParameter(error.problem, param_hint="--zk") from error
+            if text:
+                read(text, option)
+        except ConfigError as error:
+            raise typer.BadParameter(error.problem, param_hint=option) from error
 
     def look() -> dict[str, Any]:
         if zk or config is not None:
@@ -141,6 +148,14 @@ def status(
         return rows_of_directory(data) if data is not None else rows_of_url(url)
 
     raise typer.Exit(show(look, Showing(as_json=as_json, watch=watch, expect=expect, wait=wait, timeout_s=timeout_s)))
+
+
+def _read_id(text: str, option: str) -> str:
+    """The id of a broker or a group. Raises: ConfigError."""
+    from understudy.broker.config.readers import Place  # noqa: PLC0415  # as above
+    from understudy.broker.config.schema import ID  # noqa: PLC0415  # as above
+
+    return ID.read(text, Place(option, Path()))
 
 
 @users.command("hash")
@@ -308,12 +323,16 @@ def _decide(
     *,
     asks: bool,
 ) -> None:
+    from understudy.broker.command_line.amqp_address import AmqpUrlError  # noqa: PLC0415  # as above
     from understudy.broker.command_line.dtx_command import address_of, decide, decided_text  # noqa: PLC0415  # as above
 
     xid = _parsed(text)
     if amqp is not None and data is not None:
         raise typer.BadParameter("give --amqp or --data, not both", param_hint="--amqp")
-    address = address_of(amqp, data, user=user, password=password, vhost=vhost)
+    try:
+        address = address_of(amqp, data, user=user, password=password, vhost=vhost)
+    except AmqpUrlError as error:
+        raise typer.BadParameter(str(error), param_hint="--amqp") from error
     if asks:
         _ask_whether(
             f"Complete branch {xid} in vhost '{address.vhost}' by hand? Its transaction manager will be told heurhaz."

@@ -178,7 +178,10 @@ def _place(
     if sum(each is not None for each in (amqp, data, config)) > 1:
         raise typer.BadParameter("give one of --amqp, --data and --config", param_hint="--amqp")
     settings = load(config, os.environ) if config is not None else None
-    address = address_of(amqp, data, user=user, password=password, vhost=vhost)
+    try:
+        address = address_of(amqp, data, user=user, password=password, vhost=vhost)
+    except AmqpUrlError as error:
+        raise typer.BadParameter(str(error), param_hint="--amqp") from error
     if settings is not None:
         address = attrs.evolve(address, host=settings.amqp.host, port=settings.amqp.port)
     return _Place(address, settings)

@@ -24,6 +24,8 @@ from understudy.ha.coordination import BrokerId, BrokerInfo, GroupState, History
 
 ROOT: Final = "/understudy"
 SCHEMA: Final = 1
+MAX_MIN_INSYNC: Final = 64
+"""As of ``ha.min_insync`` and of ``promote --min-insync``."""
 MAX_SHOWN: Final = 200
 """So much of a node that cannot be read stands in the message."""
 
@@ -164,10 +166,12 @@ def decode_history(path: str, raw: bytes) -> HistoryEntry:
 
 def _contradiction(group: GroupState) -> str:
     """Why no program can have written this, "" for no reason."""
-    if not 1 <= min(group.epoch, group.version, group.min_insync) <= max(group.epoch, group.version) < 1 << 62:
-        return "must have epoch, version and min_insync of at least 1, and none of 2**62 or more"
-    if not 0 <= group.founding < 1 << 63:
-        return "must have a founding from 0 to 2**63 - 1"
+    if not 1 <= min(group.epoch, group.version) <= max(group.epoch, group.version) < 1 << 62:
+        return "must have epoch and version of at least 1, and none of 2**62 or more"
+    if not 1 <= group.min_insync <= MAX_MIN_INSYNC:
+        return f"must have min_insync from 1 to {MAX_MIN_INSYNC}"
+    if not 1 <= group.founding < 1 << 63:
+        return "must have a founding from 1 to 2**63 - 1"
     if list(group.members) != sorted(set(group.members)) or "" in group.members:
         return "must have different, sorted members"
     if group.primary not in group.members:

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import attrs
@@ -28,9 +28,9 @@ class Showing:
 
     Attributes:
         as_json: one JSON object, else text.
-        watch: again every second.
+        watch: again every second. With ``wait``: until the group is so, or ``timeout_s`` have passed.
         expect: ``active`` or ``ready``: an exit code tells if the group is not so; "" for no expectation.
-        wait: the same, and nothing is shown before the group is so, or ``timeout_s`` have passed.
+        wait: the same, and without ``watch`` nothing is shown before the group is so, or ``timeout_s`` have passed.
     """
 
     as_json: bool = False
@@ -46,36 +46,59 @@ def show(look: Callable[[], dict[str, Any]], how: Showing) -> int:
     Raises:
         UnderstudyError: nothing was found; with ``wait``, not in time either.
     """
-    deadline = time.monotonic() + how.timeout_s
-    while True:
-        group = _awaited(look, how, deadline) if how.wait else look()
-        if how.as_json:
-            _print(json.dumps(group) + "\n")
-        else:
-            clear = "\x1b[H\x1b[2J" if how.watch and sys.stdout.isatty() else ""
-            _print(clear + status_text(group))
-        missed = [reason for expected in {how.expect, how.wait} - {""} for reason in unmet(group, expected)]
-        if missed:
-            reasons = "; ".join(map(escaped, dict.fromkeys(missed)))
-            print(f"understudy: not as expected: {reasons}", file=sys.stderr)  # noqa: T201  # a command prints
-            return NOT_AS_EXPECTED
+    if how.wait:
+        group = _awaited(look, how)
         if not how.watch:
-            return 0
+            _show(group, how)
+        return _judged(group, {how.expect, how.wait})
+    while True:
+        group = look()
+        _show(group, how)
+        code = _judged(group, {how.expect})
+        if code or not how.watch:
+            return code
         time.sleep(WATCH_EVERY_S)
 
 
-def _awaited(look: Callable[[], dict[str, Any]], how: Showing, deadline: float) -> dict[str, Any]:
-    """The group as soon as it is as waited for; as it is when the time is over."""
+def _awaited(look: Callable[[], dict[str, Any]], how: Showing) -> dict[str, Any]:
+    """The group as soon as it is as waited for; as it is when the time is over. With ``watch`` each look is shown."""
+    deadline = time.monotonic() + how.timeout_s
     while True:
         late = time.monotonic() >= deadline
         try:
             group = look()
+            if how.watch:
+                _show(group, how)
             if late or not unmet(group, how.wait):
                 return group
-        except UnderstudyError:
+        except UnderstudyError as error:
             if late:
                 raise
-        time.sleep(WAIT_STEP_S)
+            if how.watch:
+                _say(str(error))
+        left_s = max(0.0, deadline - time.monotonic())
+        time.sleep(min(WATCH_EVERY_S, left_s) if how.watch else WAIT_STEP_S)
+
+
+def _judged(group: Mapping[str, Any], expectations: Collection[str]) -> int:
+    """The exit code; on stderr what is not as expected. "" expects nothing."""
+    missed = [reason for expected in expectations if expected for reason in unmet(group, expected)]
+    if not missed:
+        return 0
+    _say("not as expected: " + "; ".join(map(escaped, dict.fromkeys(missed))))
+    return NOT_AS_EXPECTED
+
+
+def _show(group: dict[str, Any], how: Showing) -> None:
+    if how.as_json:
+        _print(json.dumps(group) + "\n")
+    else:
+        clear = "\x1b[H\x1b[2J" if how.watch and sys.stdout.isatty() else ""
+        _print(clear + status_text(group))
+
+
+def _say(text: str) -> None:
+    print(f"understudy: {text}", file=sys.stderr, flush=True)  # noqa: T201  # a command prints
 
 
 def unmet(group: Mapping[str, Any], expected: str) -> list[str]:

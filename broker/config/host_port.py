@@ -16,7 +16,10 @@ from attrs import frozen
 from understudy.broker.config.errors import ConfigError
 from understudy.broker.config.readers import Host, Place, Text
 
-CHROOT: Final = Text("a path such as '/production'", r"(/[^/\s,]+)+")
+CHROOT: Final = Text(
+    "a path such as '/production'", r"(/(?!\.{1,2}(?:/|$))[^/\s,\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+)+"
+)
+"""Source: ZooKeeper Programmer's Guide, The ZooKeeper Data Model."""
 
 _ADDRESS: Final = re.compile(r"(?:\[(?P<ipv6>[^\[\]]*)\]|(?P<name>[^\s/,:@?#\\\[\]]+)):(?P<port>[0-9]{1,5})")
 _DELIMITERS: Final = b"/:@?#"

@@ -42,9 +42,10 @@ _TOPIC: Final = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}"  # Kafka's rule
 _TOPIC_EXPECTED: Final = "a Kafka topic: 1 to 249 letters, digits, '.', '_' and '-'"
 _Host = Annotated[str, Host()]
 _Port = Annotated[int, Number(0, 65_535)]  # 0: any free one
-_Id = Annotated[
-    str, Text("a name of 1 to 64 letters, digits, '.', '_' and '-', no sign first", r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-]
+ID: Final = Text(
+    "a name of 1 to 64 letters, digits, '.', '_' and '-', no sign first", r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+)
+_Id = Annotated[str, ID]
 
 
 @frozen(kw_only=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -101,15 +103,36 @@ def test_an_operator_changes_the_store_itself_while_no_primary_runs(ensemble: En
         ] == ""
 
 
-def test_a_cluster_with_a_server_of_its_own(tmp_path: Path) -> None:
-    """`understudy cluster --zookeeper embedded`: it is there for the brokers, and gone after them."""
-    with running_cluster(tmp_path, "--zookeeper", "embedded", brokers=2) as cluster:
+@pytest.fixture
+def two_cpus() -> Iterator[tuple[int, int]]:
+    """Those that this process, and what it starts, may use meanwhile: as in a container."""
+    usable = os.sched_getaffinity(0)
+    assert len(usable) >= 2, "this test needs two CPUs"
+    first, second = sorted(usable)[-2:]
+    os.sched_setaffinity(0, {first, second})
+    yield first, second
+    os.sched_setaffinity(0, usable)
+
+
+def cpus_of_java(parent: int) -> set[int]:
+    """Where any thread of the one Java process among the children of a process may run."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    (server,) = [pid for pid in children if Path(f"/proc/{pid}/comm").read_text() == "java\n"]
+    return {cpu for task in Path(f"/proc/{server}/task").iterdir() for cpu in os.sched_getaffinity(int(task.name))}
+
+
+def test_a_cluster_with_a_server_of_its_own(tmp_path: Path, two_cpus: tuple[int, int]) -> None:
+    """`understudy cluster --zookeeper embedded`: it is there for the brokers, not on the primary's CPU, and gone after them."""
+    with running_cluster(tmp_path, "--zookeeper", "embedded", brokers=3) as cluster:
+        cluster.ready()
+        assert os.sched_getaffinity(cluster.primary()["pid"]) == {two_cpus[0]}
+        assert cpus_of_java(cluster.process.pid) == {two_cpus[1]}
         section = tomllib.loads((cluster.data / "b2.toml").read_text())["coordination"]
         assert section["kind"] == "zookeeper"
         (hosts,) = section["hosts"]
         code, shown, errors = status(hosts, "--wait", "ready", "--json")
         assert code == 0, errors
-        assert {row["broker"] for row in json.loads(shown)["brokers"]} == {"b1", "b2"}
+        assert {row["broker"] for row in json.loads(shown)["brokers"]} == {"b1", "b2", "b3"}
     host, port = hosts.split(":")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)))

@@ -59,6 +59,16 @@ def test_a_damaged_journal_is_looked_at_as_its_error_says(
     assert json.loads(capsys.readouterr().out)["damaged"]["position"] == at
 
 
+@pytest.mark.parametrize("command", ["step-down", "expel b2", "admit b2", "dtx commit --yes 1:aa:bb"])
+def test_an_amqp_url_that_is_none_is_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert run(monkeypatch, *command.split(), "--amqp", "http://x") == 2
+    said = capsys.readouterr().err
+    assert "--amqp" in said
+    assert "http://x is no AMQP URL" in said
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "127.0.0.1:http", "http://[::1"])
 def test_a_url_that_is_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str) -> None:
     assert run(monkeypatch, "status", "--url", url) == 1

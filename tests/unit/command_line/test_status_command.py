@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from understudy.broker.cli import status
-from understudy.broker.command_line import broker_rows, store_rows
+from understudy.broker.command_line import broker_rows, status_command, store_rows
 from understudy.broker.command_line.broker_rows import NothingThereError, rows_of_directory, rows_of_url
 from understudy.broker.command_line.status_command import NOT_AS_EXPECTED, Showing, seconds, show, unmet
 from understudy.broker.command_line.status_text import status_text
@@ -146,6 +146,9 @@ def test_where_the_store_is(tmp_path: Path) -> None:
         ("zk..1:2181", "'zk..1:2181'"),
         ("zk:1,zk:1", "different"),
         ("zk:1//a", "'//a'"),
+        ("zk:1/a/../b", "'/a/../b'"),
+        ("zk:1/.", "'/.'"),
+        ("zk:1/a\x00b", "expected a path"),
     ],
 )
 @pytest.mark.parametrize("command", ["status --wait ready --zk", "cluster --zookeeper"])
@@ -163,9 +166,20 @@ def test_servers_that_cannot_be_used_are_wrong_usage(
     assert shown in result.output
 
 
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "-g", " ", "x" * 65])
+def test_a_group_that_no_broker_can_have_is_wrong_usage(name: str) -> None:
+    """As part of a path it would name another node, or none."""
+    app = typer.Typer()
+    app.command("status")(status)
+    result = CliRunner().invoke(app, ["--zk", "127.0.0.1:1", "--group", name])
+    assert result.exit_code == 2, result.output
+    assert "--group" in result.output
+
+
 def test_servers_with_blanks_and_addresses() -> None:
-    section = config_of_store("[::1]:2181, 10.0.0.1:2181/", "g", None).coordination
-    assert (section.hosts, section.chroot) == (("[::1]:2181", "10.0.0.1:2181"), "")
+    section = config_of_store("[::1]:2181, 10.0.0.1:2181/..a/b..c/...", "g", None).coordination
+    assert (section.hosts, section.chroot) == (("[::1]:2181", "10.0.0.1:2181"), "/..a/b..c/...")
+    assert config_of_store("a:1/", "g", None).coordination.chroot == ""
 
 
 def group(*statuses: str) -> dict[str, Any]:
@@ -231,6 +245,27 @@ def test_it_waits_until_the_group_is_so_or_the_time_is_over(capsys: pytest.Captu
 
     with pytest.raises(NothingThereError):
         show(nothing, Showing(wait="active", timeout_s=0))
+
+
+def test_a_watch_that_waits_shows_each_look_and_ends_with_the_wait(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(status_command, "WATCH_EVERY_S", 0.0)
+    looks: Iterator[Any] = iter([shown("joining"), NothingThereError("gone"), shown("active", "down"), shown("active")])
+
+    def look() -> dict[str, Any]:
+        found: dict[str, Any] | Exception = next(looks)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    assert show(look, Showing(watch=True, wait="ready")) == 0
+    out, err = capsys.readouterr()
+    assert (out.count("group g, epoch 1"), err) == (3, "understudy: gone\n")
+    assert show(lambda: shown("joining"), Showing(watch=True, wait="active", timeout_s=0)) == NOT_AS_EXPECTED
+    looks = iter([shown("active"), shown("joining")])
+    assert show(look, Showing(watch=True, expect="active")) == NOT_AS_EXPECTED
+    assert capsys.readouterr().out.count("group g, epoch 1") == 3
 
 
 @pytest.mark.parametrize(("text", "value"), [("30s", 30.0), ("500ms", 0.5), ("2min", 120.0), ("7", 7.0), ("1.5s", 1.5)])
