@@ -85,7 +85,7 @@ def write(wanted: Wanted) -> Written:
     return Written(folder=wanted.folder, whole=whole, lost=lost, result=result)
 
 
-_NAMES = ("broker", "primary", "backup", "peer", "successor", "name", "queue", "founding")
+_NAMES = ("broker", "primary", "backup", "peer", "successor", "name", "xid", "queue", "founding")
 
 
 def merge(folders: Sequence[Path], out: Path) -> Path:

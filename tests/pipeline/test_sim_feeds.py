@@ -5,10 +5,11 @@ All seeds and all bugs: ``python -m tests.pipeline.sim_feeds`` and ``python -m t
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.pipeline.sim_feeds import Wanted, judge, write
+from tests.pipeline.sim_feeds import Wanted, judge, merge, write
 from tests.pipeline.sim_mutations import Wanted as WantedBug
 from tests.pipeline.sim_mutations import write_found
 from tests.simulation.campaign import run_mutated
@@ -37,6 +38,17 @@ def test_clean_runs_are_proved_and_known_bugs_are_found(spark: SparkSession, tmp
         assert judged[f"seed-{seed}"].word == PROVED, judged[f"seed-{seed}"].as_json()
     for name, (_, wanted) in BUGS.items():
         assert wanted in judged[name].violations, judged[name].as_json()
+
+
+def test_branches_of_merged_runs_have_the_name_that_their_managers_are_told(tmp_path: Path) -> None:
+    """A rule compares both: with different names it would find nothing in simulated runs."""
+    xid, feed = "1:global:branch", tmp_path / "run" / "feed"
+    feed.mkdir(parents=True)
+    events = [{"event": "dtx_prepare", "xid": xid}, {"event": "told", "outcome": "unknown", "name": xid}]
+    (feed / "b1.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
+    (merged,) = (merge([feed.parent], tmp_path / "merged") / "feed").iterdir()
+    prepared, told = map(json.loads, merged.read_text().splitlines())
+    assert prepared["xid"] == told["name"] == f"run.{xid}"
 
 
 def test_a_run_whose_checkers_are_not_heeded_is_the_same_and_goes_on() -> None:
