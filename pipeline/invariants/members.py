@@ -1,4 +1,4 @@
-"""Rules of G4 and G7 about in-sync sets: who may be listed, who must be, and how small a set may get. As `reigns`: of tallies."""
+"""Rules of G4 and G7 about in-sync sets: which brokers may be, or must be, members, and how small a set may get. Of tallies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from understudy.pipeline.invariants.violation import found
 def unlisted_primary(sets: Sequence[Told], tallies: Sequence[Tally]) -> Iterator[dict[str, Any]]:
     """A primary is a member of each in-sync set that it tells of its own epoch.
 
-    Whoever is replaced learns from the store that another leads: it does not take over that other's set.
+    A primary that is replaced learns from the store that another broker leads: it does not take over that other's set.
     """
     led = {(founding, epoch, primary) for founding, epoch, primary, _ in primaries(tallies)}
     for each in sets:
@@ -62,17 +62,20 @@ def below_minimum(sets: Sequence[Told], tallies: Sequence[Tally]) -> Iterator[di
 
 
 def barred_listed(sets: Sequence[Told], tallies: Sequence[Tally]) -> Iterator[dict[str, Any]]:
-    """A broker that an operator keeps out of the in-sync set is in no set that is told until the bar is lifted."""
-    facts: dict[str, list[tuple[int, int, Told | str, bool]]] = defaultdict(list)
+    """A broker that an operator keeps out of the in-sync set is in no set that its primary tells until the bar is lifted.
+
+    Each epoch is judged by itself. While no broker leads, an operator lifts a bar in the coordination store: no feed tells that.
+    """
+    facts: dict[tuple[str, int], list[tuple[int, Told | str, bool]]] = defaultdict(list)
     for told in sets:
-        facts[told.founding].append((told.epoch, told.number, told, False))
+        facts[told.founding, told.epoch].append((told.number, told, False))
     for each in tallies:
         if each.event == "bar":
             number, backup, how = each.said.split(" ", 2)
-            facts[each.founding or ""].append((each.epoch or 0, int(number), backup, bool(how)))
+            facts[each.founding or "", each.epoch or 0].append((int(number), backup, bool(how)))
     for some in facts.values():
         barred: set[str] = set()
-        for _, _, fact, lifted in sorted(some, key=lambda one: one[:2]):
+        for _, fact, lifted in sorted(some, key=lambda one: one[0]):
             if isinstance(fact, Told):
                 for backup in sorted(barred & {*fact.members}):
                     text = (
