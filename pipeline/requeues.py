@@ -8,16 +8,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 from pyspark.sql.window import Window
 
-_QUEUE: Final = ("founding", "broker", "incarnation", "queue_id")
+_QUEUE: Final = ("founding", "broker", "incarnation", "epoch", "queue_id")
 NEAR: Final = 1 << 14
 """Events of a process."""
 
 
 def overtakers(feed: DataFrame) -> DataFrame:
-    """A row for each message that was put back, is delivered again by the same process, and was overtaken.
+    """A row for each message that was put back, is delivered again by the same process in that epoch, and was overtaken.
 
     Replication ids grow along a queue, so the next message that is delivered has that id or a lower one. Only deliveries are looked
-    at that follow within `NEAR` events of the process: so the rows are as many as what is put back makes them.
+    at that follow within `NEAR` events of the process: so the rows are as many as what is put back makes them. A process that leads
+    again later may find the message taken by a prepared branch, and deliver others first.
 
     Args:
         feed: events.
@@ -29,7 +30,7 @@ def overtakers(feed: DataFrame) -> DataFrame:
     block = F.floor(F.col("seq") / NEAR)
     near = feed.filter(returns).select(*_QUEUE, F.explode(F.array(block, block + 1)).alias("block")).distinct()
     rows = feed.filter(returns | (F.col("event") == "deliver")).select(
-        *_QUEUE, "seq", "event", "epoch", "offset", "queue", "id", block.alias("block")
+        *_QUEUE, "seq", "event", "offset", "queue", "id", block.alias("block")
     )
     rows = rows.join(F.broadcast(near), [*_QUEUE, "block"])
     behind = Window.partitionBy(*_QUEUE).orderBy(F.col("seq").desc()).rowsBetween(Window.unboundedPreceding, -1)

@@ -118,6 +118,8 @@ ABSENCES: Final = frozenset(
         *reigns.ABSENCES,
         *("plain_differing", "answered_committed", "answered_expired", "branch_denied", "branches_miscounted"),
         *("branch_lost", "not_durable", "durable_late", "confirmed_unprepared", "told_unprepared"),
+        # What may be missing: a delivery between two others, a bar before another one, another in-sync set, a tracker's end.
+        *("overtaken", "answered_early", "stable_early", "decided_by_few", "refused", "ready_too_early"),
     }
 )
 """Kinds that say what is *not* in a feed. They are violations only if nothing is missing in the feed."""

@@ -51,8 +51,8 @@ def unfit(tallies: Sequence[Tally]) -> Iterator[dict[str, Any]]:
     """A broker that begins an epoch holds all that was stable before: what a broker of a lower epoch had stated, or applied.
 
     What is stated later, by a broker that catches up with a lower epoch's records, says nothing of that moment. A broker whose disk
-    has lost some of what it had synced learns that from others: one that steps down before it is active has led nobody. One whose
-    log is empty knows that itself.
+    has lost some of what it had synced learns that from others: if it steps down before it is active, no client has worked with it.
+    A broker whose log is empty knows that itself.
     """
     stated: dict[str, list[tuple[int, int, int, str]]] = defaultdict(list)
     for each in tallies:

@@ -119,11 +119,13 @@ def hidden(rows: Rows, where: Where) -> Rows:
 
 
 def told_later(rows: Rows, broker: str, size: Size, *facts: Mapping[str, Any]) -> Rows:
-    """More facts, of a later process of a broker."""
+    """More facts, of a later process of a broker; behind those that stand at the end of ``rows``."""
     name = f"p{AT_MS + planted(size)}-99"
+    last = rows[-1]
+    first = 1 + (last["seq"] if (last["broker"], last["incarnation"]) == (broker, name) else 0)
     row: dict[str, Any] = {"broker": broker, "incarnation": name, "at_ms": AT_MS + size.transactions}
     row |= {"epoch": 2, "offset": commit_of(size.transactions - 1, size)}
-    return rows + added({**row, "seq": number, **each} for number, each in enumerate(facts, 1))
+    return rows + added({**row, "seq": number, **each} for number, each in enumerate(facts, first))
 
 
 def instead_of_applied(rows: Rows, size: Size, *brokers: str, **values: Any) -> Rows:
@@ -534,7 +536,18 @@ def caught_up(rows: Rows, size: Size) -> Rows:
     head = (col("broker") == "b2") & (col("k") < 0)
     rows = changed(rows, head & (col("step") == "in_sync"), members="b1,b2")
     again = {"event": "in_sync", "min_insync": 2, "members": ",".join(BROKERS)}
-    return changed(rows, head & (col("step") == "status"), **again)
+    rows = changed(rows, head & (col("step") == "status"), **again)
+    return _put_back_before(rows, size)
+
+
+def _put_back_before(rows: Rows, size: Size) -> Rows:
+    """b2 had led before, and a message was put back then; now another one is delivered before it, as if a branch had taken it."""
+    k = size.half
+    queue, one = queue_of(k, 0), first_id(k, size)
+    put_back = {"event": "requeue", "queue_id": queue, "queue": f"q{queue}", "id": one, "epoch": 1}
+    rows = changed(rows, (col("broker") == "b2") & (col("seq") == 1) & (col("step") == "role"), **put_back)
+    first_two = (col("step") == "deliver") & (col("queue_id") == queue) & col("id").isin(one, one + 1)
+    return changed(rows, first_two, id=lambda row: 2 * one + 1 - row["id"])
 
 
 def _pieces() -> Where:
@@ -673,9 +686,12 @@ def doubled(rows: Rows, size: Size) -> Rows:
 
 @plant("G9", "overtaken")
 def overtaken(rows: Rows, size: Size) -> Rows:
-    """The last transaction's messages are taken by no other: one of them is put back, and another one is delivered before it."""
+    """The last transaction's messages are taken by no other: one of them is put back, and another one is delivered before it.
+
+    A later epoch knows that they were delivered before.
+    """
     k = size.transactions - 1
-    message = {"queue": f"q{k % 8 + 1}", "queue_id": k % 8 + 1, "redelivered": True}
+    message = {"queue": f"q{k % 8 + 1}", "queue_id": k % 8 + 1, "redelivered": True, "epoch": 3}
     first = (2 << SHIFT) + 1 + k * HALF
     ids = (("requeue", first), ("deliver", first + 1), ("deliver", first))
     return told_later(rows, "b2", size, *({"event": event, "id": id_, **message} for event, id_ in ids))
@@ -760,6 +776,14 @@ def gap_event(rows: Rows, size: Size) -> Rows:
 @gap("facts had no room")
 def dropped(rows: Rows, size: Size) -> Rows:
     return told_later(rows, "b1", size, {"event": "dropped", "count": 12})
+
+
+@gap("facts had no room")
+def dropped_between(rows: Rows, size: Size) -> Rows:
+    """What looks like violations, if facts may be missing: deliveries, in-sync sets, ends of trackers, bars."""
+    for put in (answered_early, refused, stable_early, decided_by_few, ready_too_early, overtaken, dropped):
+        rows = put(rows, size)
+    return rows
 
 
 @gap("which is missing", whole=True)
