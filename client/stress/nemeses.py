@@ -57,7 +57,7 @@ class Nemesis:
     Attributes:
         needs: what the place must be able to do.
         hold_s: from the strike to the healing, at random between the two.
-        kills: it kills the primary with SIGKILL.
+        kills: it may kill the primary with SIGKILL.
         fails_over: the primary is gone for clients, so a failover follows.
     """
 
@@ -165,7 +165,7 @@ NEMESES: Final[dict[str, Nemesis]] = {
         Nemesis(
             name="kill-backup", needs="kill", hold_s=(0.1, 1.5), strike=lambda scene: _kill(scene, [scene.backup()])
         ),
-        Nemesis(name="kill-two", needs="kill", hold_s=(0.1, 1.5), strike=_kill_two),
+        Nemesis(name="kill-two", needs="kill", hold_s=(0.1, 1.5), kills=True, strike=_kill_two),
         Nemesis(
             name="kill-all", needs="kill", hold_s=(0.1, 1.0), kills=True, fails_over=True,
             strike=lambda scene: _kill(scene, scene.all),

@@ -108,6 +108,12 @@ def asked(
     names = able if nemesis == ALL else _names("--nemesis", nemesis, NEMESES)
     if impossible := [name for name in names if name not in able]:
         raise WishError(f"--nemesis: {', '.join(impossible)} cannot be done here, with --{place} --store {store}")
+    if kills is not None and seconds is None and not any(NEMESES[name].kills for name in names):
+        killing = ", ".join(name for name in able if NEMESES[name].kills)
+        raise WishError(
+            f"--kills {kills}: {', '.join(names)} kills no primary, so the run would not end: add one of {killing} to "
+            "--nemesis, or give --minutes"
+        )
     return Wishes(
         place=place,
         store=store,

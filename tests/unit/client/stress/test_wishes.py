@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from understudy.client.stress import local_place, stress
+from understudy.client.stress.conductor import Goal
 from understudy.client.stress.nemeses import NEMESES
 from understudy.client.stress.wishes import WishError, Wishes, asked
 
@@ -27,6 +28,10 @@ def wishes(**options: Any) -> Wishes:
         ({"nemesis": "kill-primary,earthquake"}, "there is no earthquake; there are kill-primary, kill-backup"),
         ({"nemesis": " , "}, "name at least one of kill-primary"),
         ({"nemesis": "zk-kill"}, "zk-kill cannot be done here, with --local --store file"),
+        (
+            {"nemesis": "pause-backup,kill-backup", "seconds": None, "kills": 2},
+            "--kills 2: pause-backup, kill-backup kills no primary, so the run would not end: add one of kill-primary, kill-two",
+        ),
         ({"workload": "casino"}, "--workload casino: there is none of that name; there are bank, fifo, large-tx, dtx"),
         ({"libraries": "puka"}, "there is no puka; there are pika, aio-pika, kombu"),
         ({"store": "etcd"}, "there are file, zookeeper"),
@@ -39,6 +44,11 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(WishError) as caught:
         wishes(**options)
     assert words in str(caught.value)
+
+
+def test_faults_that_kill_no_primary_end_with_the_time() -> None:
+    assert wishes(nemesis="pause-backup", kills=2).goal == Goal(seconds=60.0, kills=2)
+    assert wishes(nemesis="pause-backup,kill-two", seconds=None, kills=2).goal == Goal(seconds=None, kills=2)
 
 
 def test_without_docker_there_is_no_compose(monkeypatch: pytest.MonkeyPatch) -> None:
