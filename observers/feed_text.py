@@ -92,7 +92,13 @@ def _second(at_s: int) -> str:
     return f"{datetime.fromtimestamp(at_s).astimezone():%H:%M:%S}"
 
 
+def _if_known(label: str) -> Callable[[int], str]:
+    """Of a number that is -1 where the event does not say it."""
+    return lambda value: "" if value < 0 else f"{label} {value}"
+
+
 _WORDS: Final[dict[str, Callable[[Any], str]]] = {
+    **{name: _if_known(name) for name in ("stable", "acked", "branches")},
     "tx": lambda value: f"tx {value.rpartition('/')[2]}",
     "id": lambda value: f"id {tx_id_text(value)}",  # an epoch above a number, too
     "count": lambda value: "" if value == 1 else f"count {value}",

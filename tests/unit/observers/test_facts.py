@@ -25,7 +25,7 @@ from understudy.ha.events import (
     TransactionRefused,
 )
 from understudy.ha.feed_facts import HaFacts
-from understudy.observers.events_schema import Dropped, Event, Gap, LinkDown, LinkUp, Readiness
+from understudy.observers.events_schema import Admit, Dropped, Event, Expel, Gap, LinkDown, LinkUp, Readiness
 from understudy.observers.fact_reader import FactReader, UnknownFactError
 from understudy.observers.feed_reader import CursorError
 
@@ -223,7 +223,9 @@ def test_what_the_ha_plugin_tells(reading: Readers, tmp_path: Path) -> None:
     ha.happened(StatusChanged(status="ready", was="joining", **status), 2)
     ha.happened(StatusChanged(status="recovering", was="ready", **status), 2)
     ha.happened(StatusChanged(status="active", was="recovering", **status), 2)
-    ha.happened(SetChanged(epoch=1, in_sync=("b1", "b3"), joined=("b3",), left=("b2",), reason="silent", acked=(7,)), 2)
+    left: dict[str, Any] = {"left": ("b2",), "reason": "silent", "lost": ("b2",)}
+    joined: dict[str, Any] = {"joined": ("b3",), "acked": (7,), "catching_up": ("b3",), "stable": 6}
+    ha.happened(SetChanged(epoch=1, in_sync=("b1", "b3"), **joined, **left), 2)
     ha.happened(TransactionRefused(backup="b3", tx="1.7", prepare_offset=9, reason="lacks it"), 2)
     ha.happened(TrackerAdded(backup="b3", tx="1.7", queue="q", left=3), 2)
     ha.happened(TrackerCleared(backup="b3", tx="1.7"), 2)
@@ -245,6 +247,11 @@ def test_what_the_ha_plugin_tells(reading: Readers, tmp_path: Path) -> None:
     )
     assert [each.__struct_config__.tag for each in found] == [*names.split(), "work_refused", "work_taken"]
     assert {getattr(each, "tx", "abc/1.7") for each in found} == {"abc/1.7"}
+    expel, admit = found[names.split().index("expel")], found[names.split().index("admit")]
+    assert isinstance(expel, Expel)
+    assert (expel.backup, expel.data) == ("b2", "lost")
+    assert isinstance(admit, Admit)
+    assert (admit.backup, admit.acked, admit.catches_up, admit.stable) == ("b3", 7, True, 6)
     downs = [(each.peer, each.reason) for each in found if isinstance(each, LinkDown)]
     assert downs == [("b2", "reset"), ("b3", "closed by this broker")]
 

@@ -15,7 +15,7 @@ from understudy.broker.message import Message
 from understudy.broker.transactions.dtx_branch import DtxBranch, Owner
 from understudy.broker.transactions.outcomes import Outcomes
 from understudy.broker.transactions.xid import Xid
-from understudy.observers.events_schema import EVENT_TYPES, Event
+from understudy.observers.events_schema import EVENT_TYPES, Admit, Event, Told
 from understudy.observers.feed_text import event_json, event_line
 from understudy.observers.feed_translation import FeedTranslation
 from understudy.replicator import wire
@@ -71,6 +71,15 @@ class Journal:
 
 def piece(message: bytes) -> bytes:
     return message
+
+
+def test_a_number_that_an_event_does_not_say_is_not_shown() -> None:
+    head: dict[str, Any] = {"schema": 1, "group": "g", "founding": "ab", "broker": "b1", "incarnation": "p1-1"}
+    head |= {"seq": 1, "epoch": 1, "offset": 5, "at_ms": 1}
+    answer = Told(**head, answer="tx.commit-ok", outcome="committed", tx=TEXT, stable=4)
+    assert event_line(answer).endswith("told            answer tx.commit-ok  outcome committed  tx 2.7  stable 4")
+    assert event_line(Admit(**head, backup="b2")).endswith("admit           backup b2")
+    assert event_line(Admit(**head, backup="b2", acked=4, stable=4)).endswith("backup b2  acked 4  stable 4")
 
 
 def test_no_name_of_a_client_moves_the_cursor() -> None:
