@@ -18,6 +18,7 @@ from understudy.broker.amqp.methods import (
     DTX_COMMIT,
     DTX_END,
     DTX_PREPARE,
+    DTX_RECOVER,
     DTX_ROLLBACK,
     DTX_SELECT,
     DTX_START,
@@ -194,6 +195,27 @@ def test_a_branch_that_is_not_there() -> None:
     )
     assert (row["vhost"], row["known_at"]) == ("/", end)
     assert row["stable"] > end
+
+
+def test_a_list_of_branches_that_are_in_doubt() -> None:
+    """A manager that asks from the beginning is told of all that are prepared."""
+    told = ToldCore()
+    core = told.core
+    client = core.client()
+    client.send(
+        encode_method(1, DTX_SELECT),
+        encode_method(1, DTX_START, *XID, False, False),
+        encode_method(1, DTX_END, *XID, False, False),
+        encode_method(1, DTX_PREPARE, *XID),
+    )
+    core.sync()
+    (prepared,) = told.rows("told")
+    client.method(DTX_RECOVER, b"")
+    core.sync()
+    assert client.heard()[-1] == "dtx.recover-ok"
+    (row,) = told.rows("told")
+    assert (row["answer"], row["outcome"], row["vhost"], row["branches"]) == ("dtx.recover-ok", "listed", "/", 1)
+    assert row["known_at"] == row["stable"] == core.node.state.log.end > prepared["stable"]
 
 
 @pytest.mark.parametrize("gone", [False, True])
