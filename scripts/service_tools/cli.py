@@ -30,7 +30,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     services = parser.add_subparsers(dest="service", required=True)
     zookeeper = services.add_parser("zookeeper", help="an ensemble of ZooKeeper servers")
     zookeeper.add_argument("--servers", type=int, default=1, choices=range(1, MAX_SERVERS + 1), metavar="N")
-    zookeeper.add_argument("--tick-ms", type=int, default=TICK_MS, help="sessions may last 2 to 20 ticks")
+    zookeeper.add_argument("--tick-ms", type=_tick, default=TICK_MS, help="sessions may last 2 to 20 ticks")
     kafka = services.add_parser("kafka", help="a Kafka cluster in KRaft mode")
     kafka.add_argument("--brokers", type=int, default=1, choices=range(1, MAX_BROKERS + 1), metavar="N")
     kafka.add_argument(
@@ -48,6 +48,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _tick(text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,4}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of milliseconds from 1 to 99999")
+    return int(text)
+
+
 def _topic(text: str) -> tuple[str, int]:
     found = _TOPIC.fullmatch(text)
     if found is None:
@@ -58,7 +64,7 @@ def _topic(text: str) -> tuple[str, int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until a signal ends it; returns the exit code."""
     options = _options(arguments)
-    data: Path = options.data or Path(tempfile.mkdtemp(prefix="understudy-services-"))
+    data: Path = (options.data or Path(tempfile.mkdtemp(prefix="understudy-services-"))).absolute()
     stop = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, stop)
     servers: Ensemble | KafkaCluster | PostgresServer = Ensemble([])
@@ -81,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             servers.start()
         _say(name, servers, data, as_json=options.json)
         signal.sigwait(stop)
-    except (UnderstudyError, XaError) as error:
+    except (UnderstudyError, XaError, OSError) as error:  # OSError: a folder that cannot be made
         print(f"scripts/services: {error}", file=sys.stderr)
         return 1
     finally:
