@@ -21,7 +21,7 @@ from understudy.xa.core.errors import ConfigError, XaError
 from understudy.xa.core.job import checked_job
 from understudy.xa.core.wire import Shown
 from understudy.xa.manager import TransactionManager, read_profile
-from understudy.xa.operator import FORGETTABLE, Operator, RefusedError, answered_badly, as_rows
+from understudy.xa.operator import Operator, RefusedError, answered_badly, as_rows, has_branch
 
 DEFAULT_FILE: Final = Path("xa.toml")
 PROGRESS_S: Final = 5.0
@@ -46,7 +46,7 @@ def list_transactions(
 ) -> None:
     """List what the state server knows, and the branches in the resource managers that it does not know (orphans)."""
     with errors_as_exit_codes():
-        rows = as_rows(_operator(config, profile, job, rm).look(job or ""))
+        rows = as_rows(_operator(config, profile, job, rm).look(job or "").of(rm or ()))
     if as_json:
         _print(json.dumps(rows))
         return
@@ -61,18 +61,24 @@ def list_transactions(
 
 
 def show(
-    gid: _Gid, config: _Config = DEFAULT_FILE, profile: _Profile = None, rm: _Rm = None, as_json: _Json = False
+    gid: _Gid,
+    config: _Config = DEFAULT_FILE,
+    profile: _Profile = None,
+    job: _Job = None,
+    rm: _Rm = None,
+    as_json: _Json = False,
 ) -> None:
     """Show one transaction: its record, and its orphans. Exit code 1 if there is neither."""
     with errors_as_exit_codes():
-        rows = as_rows(_operator(config, profile, None, rm).look())
+        rows = as_rows(_operator(config, profile, job, rm).look(job or "").of(rm or ()))
     found: dict[str, Any] = {
         "transaction": next((row for row in rows["transactions"] if row["gid"] == gid), None),
         "orphans": [row for row in rows["orphans"] if row["gid"] == gid],
         "unreachable": rows["unreachable"],
     }
     if found["transaction"] is None and not found["orphans"]:
-        _fail(f"transaction {gid} is not known to the state server, nor to a resource manager", 1)
+        narrowed = " under these options" if job or rm else ""
+        _fail(f"transaction {gid} is not known to the state server, nor to a resource manager{narrowed}", 1)
     if as_json:
         _print(json.dumps(found))
         return
@@ -86,20 +92,27 @@ def recover(
     config: _Config = DEFAULT_FILE,
     profile: _Profile = None,
     job: _Job = None,
+    rm: _Rm = None,
     yes: _Yes = False,
     as_json: _Json = False,
 ) -> None:
-    """Complete what a job has left, as the record says: also what is parked since its recovery failed."""
-    with errors_as_exit_codes(), contextlib.closing(_operator(config, profile, job, None)) as operator:
+    """Complete what a job has left, as the record says: also what is parked since its recovery failed.
+
+    With --rm: only transactions that have a branch there. All branches of each of them are completed.
+    """
+    with errors_as_exit_codes(), contextlib.closing(_operator(config, profile, job, rm)) as operator:
         job = _job(config, profile, job)
-        waiting = [one for one in operator.look(job).entries if one.state in ("pending", "parked")]
+        waiting = [one for one in operator.look(job).of(rm or ()).entries if one.state in ("pending", "parked")]
+        if waiting:
+            operator.connect()
         done: dict[str, Any] = {}
         for one in _with_progress(waiting):
             verdict = "commit" if one.entry.commit else "rollback"
-            if not yes:
-                done[one.entry.gid] = {"would": verdict}
-                continue
             try:
+                if not yes:
+                    operator.check(one, commit=None)
+                    done[one.entry.gid] = {"would": verdict}
+                    continue
                 _, answers = operator.complete(one.entry.gid, commit=None)
             except XaError as error:
                 done[one.entry.gid] = {"failed": str(error)}
@@ -145,16 +158,21 @@ def forget(
     config: _Config = DEFAULT_FILE,
     profile: _Profile = None,
     job: _Job = None,
+    rm: _Rm = None,
     yes: _Yes = False,
     as_json: _Json = False,
 ) -> None:
-    """Drop the record of a transaction with heuristic completions, when its consequences are dealt with."""
+    """Drop the record of a transaction with heuristic completions, when its consequences are dealt with.
+
+    With --rm: only if it has a branch there.
+    """
     with errors_as_exit_codes():
-        operator = _operator(config, profile, job, None)
+        operator = _operator(config, profile, job, rm)
+        shown = operator.forgettable(gid)
+        if rm and not has_branch(shown.entry, rm):
+            raise RefusedError(f"transaction {gid} has no branch in {', '.join(rm)}")
         if yes:
             operator.forget(gid)
-        elif (shown := operator.entry(gid)) is None or shown.state not in FORGETTABLE:
-            raise RefusedError(f"transaction {gid} is no transaction with heuristic completions, and no ruling")
     _print_done({gid: {"done" if yes else "would": "forget"}}, as_json=as_json, nothing="")
 
 
@@ -183,6 +201,9 @@ def _decide(
         elif not any(one.gid == gid for one in operator.look().orphans):
             raise RefusedError(f"transaction {gid} is not known to the state server, nor to a resource manager")
         if not yes:
+            if shown is not None:
+                with contextlib.closing(operator):
+                    operator.check(shown, commit=commit, allow_missing=allow_missing)
             _print_done({gid: {"would": verdict}}, as_json=as_json, nothing="")
             return
         if shown is not None:

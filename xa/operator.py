@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import attrs
@@ -59,6 +59,16 @@ class Found:
     now_ms: int
     orphans: list[Orphan]
     unreachable: dict[str, str]
+
+    def of(self, names: Collection[str]) -> Found:
+        """Without the transactions that have no branch in these resource managers; no names: as it is."""
+        return attrs.evolve(self, entries=[one for one in self.entries if not names or has_branch(one.entry, names)])
+
+
+def has_branch(entry: Entry, names: Collection[str]) -> bool:
+    """Whether a transaction may have a branch in one of these resource managers, or a ruling names one."""
+    ruled = (branch.partition(" ")[0] for branch in entry.ruled)
+    return any(name in names for name in (*entry.resources, *ruled))
 
 
 class Operator:
@@ -120,6 +130,40 @@ class Operator:
         with self._link() as link:
             return next((one for one in link.entries()[0] if one.entry.gid == gid), None)
 
+    def connect(self) -> None:
+        """Open what `complete` needs, so that a server that is down fails once, and not for each transaction.
+
+        Raises:
+            ResourceManagerError, StateServerError, WrongProfileError: as `Session`.
+        """
+        self._working()
+
+    def check(self, shown: Shown, *, commit: bool | None, allow_missing: bool = False) -> None:
+        """Raise what `complete` would raise before its first step. Nothing is changed, and nothing is taken.
+
+        Args:
+            shown: the transaction, as it is listed.
+            commit: as `complete`.
+            allow_missing: as `complete`.
+
+        Raises:
+            RefusedError: as `complete`.
+            ResourceManagerError, StateServerError, WrongProfileError: as `Session`.
+        """
+        entry = shown.entry
+        if shown.state == "active":
+            raise RefusedError(f"transaction {entry.gid} is in use by a connected program")
+        if shown.state in FORGETTABLE:
+            raise RefusedError(f"transaction {entry.gid} is complete, heuristically: see it, then forget it")
+        session = self._working()
+        if (entry.job, entry.fingerprint) != (self._job, self._profile.fingerprint):
+            raise RefusedError(
+                f"transaction {entry.gid} is of job {entry.job} and profile {entry.profile!r} (fingerprint "
+                f"{entry.fingerprint}), and this is job {self._job} and profile {self._profile.name!r} (fingerprint "
+                f"{self._profile.fingerprint})"
+            )
+        _check_verdict(session, entry, commit=commit, allow_missing=allow_missing)
+
     def complete(
         self, gid: str, *, commit: bool | None, allow_missing: bool = False
     ) -> tuple[Entry, dict[str, Answer]]:
@@ -138,13 +182,8 @@ class Operator:
         session = self._working()
         try:
             entry = self._taken(session, gid)
-            if commit is False and entry.commit:
-                raise RefusedError(
-                    f"transaction {gid} is decided as commit, and a branch of it may be committed: rollback is refused"
-                )
+            _check_verdict(session, entry, commit=commit, allow_missing=allow_missing)
             if commit and not entry.commit:
-                if not allow_missing:
-                    _refuse_if_missing(session, entry)
                 _ask(session, Decide(gid))
                 entry.commit = True
             return entry, session.run(recover(entry))
@@ -184,11 +223,11 @@ class Operator:
         if isinstance(reply, Refused):
             raise RefusedError(reply.text)
 
-    def forget(self, gid: str) -> None:
-        """Drop a heuristic entry, on the resource managers and on the state server; or the record of a ruling.
+    def forgettable(self, gid: str) -> Shown:
+        """The entry of a transaction whose record may be dropped.
 
         Raises:
-            RefusedError: it is not one.
+            RefusedError: there is none, or it may not.
         """
         shown = self.entry(gid)
         if shown is None or shown.state not in FORGETTABLE:
@@ -196,6 +235,15 @@ class Operator:
             raise RefusedError(
                 f"transaction {gid} is {state}: only one with heuristic completions, or a ruling, can be forgotten"
             )
+        return shown
+
+    def forget(self, gid: str) -> None:
+        """Drop a heuristic entry, on the resource managers and on the state server; or the record of a ruling.
+
+        Raises:
+            RefusedError: it is not one.
+        """
+        shown = self.forgettable(gid)
         for name in shown.entry.heuristics:
             resource = self._resource(name)
             try:
@@ -237,6 +285,16 @@ class Operator:
 
 def _known(entries: Iterable[Shown]) -> set[bytes]:
     return {one.entry.gid.encode() for one in entries if not one.entry.ruled}
+
+
+def _check_verdict(session: Session, entry: Entry, *, commit: bool | None, allow_missing: bool) -> None:
+    """Whether the record, and what is in doubt, allow what an operator asks for."""
+    if commit is False and entry.commit:
+        raise RefusedError(
+            f"transaction {entry.gid} is decided as commit, and a branch of it may be committed: rollback is refused"
+        )
+    if commit and not entry.commit and not allow_missing:
+        _refuse_if_missing(session, entry)
 
 
 def _refuse_if_missing(session: Session, entry: Entry) -> None:

@@ -187,8 +187,10 @@ def test_commit_by_hand_is_recorded_and_done(place: Place) -> None:
 
 def test_commit_by_hand_of_a_half_is_refused(place: Place) -> None:
     gid = left_by_a_killed_client(place, "prepare.bank.after")
-    said = xa(place, "commit", gid, "--yes", code=1)
-    assert "has no branch in doubt in queues: it was not prepared there, or has written nothing" in said
+    for options in ((), ("--yes",)):  # what would be refused is refused without --yes, too
+        said = xa(place, "commit", gid, *options, code=1)
+        assert "has no branch in doubt in queues: it was not prepared there, or has written nothing" in said
+    assert xa(place, "commit", gid, "--allow-missing") == {gid: {"would": "commit"}}
     assert [one.entry.commit for one in place.entries()] == [False]
     assert place.in_doubt() == {"bank": [gid], "queues": []}
 
@@ -215,8 +217,31 @@ def test_commit_by_hand_beside_a_branch_that_has_only_read(place: Place) -> None
 
 def test_rollback_of_what_is_decided_is_refused(place: Place) -> None:
     gid = left_by_a_killed_client(place, "commit.bank.after")
-    assert "is decided as commit, and a branch of it may be committed" in xa(place, "rollback", gid, "--yes", code=1)
-    assert [one.entry.commit for one in place.entries()] == [True]
+    for options in ((), ("--yes",)):
+        said = xa(place, "rollback", gid, *options, code=1)
+        assert "is decided as commit, and a branch of it may be committed" in said
+    assert f"is of job {JOB} and profile 'shop'" in xa(place, "commit", gid, "--job", "other", code=1)
+    assert [(one.entry.commit, one.state) for one in place.entries()] == [(True, "pending")]
+
+
+def test_options_narrow_down_what_is_known(place: Place) -> None:
+    """All of job, profile and resource manager, for every command."""
+    with place.manager(job="in-use") as manager, manager.begin() as transaction:
+        gid = transaction.gid
+        used = ("list", "--rm", "queues"), ("show", gid, "--job", "in-use", "--rm", "bank")
+        assert xa(place, *used[0])["transactions"][0]["gid"] == xa(place, *used[1])["transaction"]["gid"] == gid
+        assert "is in use by a connected program" in xa(place, "rollback", gid, "--job", "in-use", code=1)
+        transaction.rollback()
+    profile = read_profile(place.profiles, "shop")
+    with StateLink(profile.state_server, job="half", profile="shop", fingerprint=profile.fingerprint) as link:
+        assert link.ask(Begin("half", ["bank"])) == Ok()
+    assert xa(place, "list", "--rm", "queues")["transactions"] == []
+    assert "not known to the state server" in xa(place, "show", "half", "--rm", "queues", code=1)
+    assert "not known to the state server" in xa(place, "show", "half", "--job", "other", code=1)
+    assert xa(place, "recover", "--job", "half", "--rm", "queues", "--yes") == {}
+    assert xa(place, "recover", "--job", "half", "--rm", "bank") == {"half": {"would": "rollback"}}
+    assert "can be forgotten" in xa(place, "forget", "half", "--rm", "bank", code=1)
+    assert xa(place, "recover", "--job", "half", "--rm", "bank", "--yes")["half"]["done"] == "rollback"
 
 
 def test_orphans_are_listed_and_never_completed_by_recovery(place: Place) -> None:
