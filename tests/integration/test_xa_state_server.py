@@ -95,9 +95,13 @@ def test_a_damaged_status_file_is_refused_and_kept(tmp_path: Path) -> None:
     content = file.read_bytes()
     damaged = content[:30] + bytes((content[30] ^ 1,)) + content[31:]
     file.write_bytes(damaged)
-    code, said = ended(started(data))
-    assert (code, said) == (2, "understudy state-server: status-1.0: the first frame is damaged\n")
-    assert file.read_bytes() == damaged
+    before = {path.name: path.read_bytes() for path in data.iterdir()}
+    for options in ((), ("--workers", "3")):  # the latter would add a shard
+        code, said = ended(started(data, *options))
+        assert code == 2
+        assert "understudy state-server: status-1.0: the first frame is damaged; nothing was changed (status " in said
+        assert "--force-empty" in said
+        assert {path.name: path.read_bytes() for path in data.iterdir()} == before
     assert ended(started(data, "--shards", "1"))[0] == 2
     with started(data, "--force-empty") as server:
         assert server.stdout is not None
@@ -154,7 +158,9 @@ def test_the_mirrored_engine(tmp_path: Path) -> None:
         with started(data, "--engine", "mirrored") as server:
             assert server.stdout is not None
             if len(damaged) == 2:
-                assert ended(server) == (2, "understudy state-server: mirror-0.a and mirror-0.b: no image is intact\n")
+                code, said = ended(server)
+                assert code == 2
+                assert "mirror-0.a and mirror-0.b: no image is intact; nothing was changed (status files in" in said
                 continue
             address = json.loads(server.stdout.readline())["address"]
             with StateLink(address, job=JOB, profile="p", fingerprint="f") as link:
@@ -165,6 +171,13 @@ def test_the_mirrored_engine(tmp_path: Path) -> None:
             server.terminate()
             assert server.wait(60) == 0
     assert "1 shards of engine mirrored, and journal is asked for" in ended(started(data))[1]
+    kept = [(data / f"mirror-0.{side}").read_bytes() for side in "ab"]
+    with started(data, "--engine", "mirrored", "--force-empty") as server:
+        assert server.stdout is not None
+        assert set(json.loads(server.stdout.readline())["entries"].values()) == {0}
+        server.terminate()
+        assert server.wait(60) == 0
+    assert [(data / f"damaged-0-mirror-0.{side}").read_bytes() for side in "ab"] == kept
 
 
 def test_another_address_than_loopback_must_be_wanted(tmp_path: Path) -> None:

@@ -21,7 +21,17 @@ from understudy.xa.core.state import MAX_ATTEMPTS, StateCore
 from understudy.xa.state_server.listening import AddressError
 from understudy.xa.state_server.router import Router, WorkerEndedError
 from understudy.xa.state_server.server import EXIT_DISK, OnStep, StateServer
-from understudy.xa.state_server.stores import DEFAULT_QUEUE, ENGINES, JOURNAL, OWNER_WAIT_S, QUEUE, Where, held, opened
+from understudy.xa.state_server.stores import (
+    DEFAULT_QUEUE,
+    ENGINES,
+    JOURNAL,
+    OWNER_WAIT_S,
+    QUEUE,
+    Where,
+    held,
+    opened,
+    read,
+)
 from understudy.xa.state_server.worker import Settings
 
 EXIT_USAGE: Final = 2
@@ -134,7 +144,7 @@ def run(
         AddressError, ConfigError: the address cannot be had.
     """
     with opened(where, shards, force_empty=force_empty) as files:
-        core = StateCore([file.open() for file in files], max_attempts)
+        core = StateCore([read(file, where) for file in files], max_attempts)
         server = StateServer(files, core, sync_delay_ms=sync_delay_ms, on_step=on_step)
 
         def ready(address: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from understudy.xa.core.entry import Entry
 from understudy.xa.core.errors import ConfigError, NewerStatusError, StatusFileError
 from understudy.xa.core.log_address import LogAddress
 from understudy.xa.core.mirrored_file import MirroredFile, mirrored_shards_on
@@ -111,9 +112,12 @@ def held(where: Where, shards: int, *, at_least: int, force_empty: bool) -> Iter
         if force_empty:
             _set_aside_damaged(disk, where.engine)
         count = max(_count_of_files(disk, where.engine, shards), at_least)
-        for number in range(count):
-            if not any(_is_of(name, number) for name in disk.names()):
-                _file(disk, number, where.engine).open()
+        new = [number for number in range(count) if not any(_is_of(name, number) for name in disk.names())]
+        if new:  # a server that cannot start adds no shards
+            for number in range(count - len(new)):
+                read(_file(disk, number, where.engine), where)
+        for number in new:
+            _file(disk, number, where.engine).open()
         yield count, disk.lock
     finally:
         disk.close()
@@ -121,6 +125,23 @@ def held(where: Where, shards: int, *, at_least: int, force_empty: bool) -> Iter
 
 def _is_of(name: str, shard: int) -> bool:
     return name.startswith((f"status-{shard}.", f"mirror-{shard}."))
+
+
+def read(store: StatusStore, where: Where) -> dict[str, Entry]:
+    """Open a store, and return its entries.
+
+    Raises:
+        StatusFileError: it is damaged; the text says what an operator can do.
+    """
+    try:
+        return store.open()
+    except NewerStatusError:
+        raise
+    except StatusFileError as error:
+        raise StatusFileError(
+            f"{error}; nothing was changed ({where}). Put back an intact copy, or begin without it by --force-empty: "
+            "that keeps it under another name, and `understudy xa list` shows what is still prepared as orphans"
+        ) from error
 
 
 def say(text: str) -> None:

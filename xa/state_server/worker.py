@@ -18,7 +18,7 @@ from understudy.xa.core.errors import XaError
 from understudy.xa.core.log_address import LogAddress
 from understudy.xa.core.state import StateCore
 from understudy.xa.state_server.server import OnStep, StateServer
-from understudy.xa.state_server.stores import Where, opened, say
+from understudy.xa.state_server.stores import Where, opened, read, say
 
 EXIT_USAGE: Final = 2
 PASSWORD_VARIABLE: Final = "UNDERSTUDY_STATE_WORKER"  # noqa: S105  # the name of a variable
@@ -70,7 +70,7 @@ def main(text: str, on_step: OnStep | None = None) -> int:
     part = range(settings.first, settings.first + settings.count)
     try:
         with opened(settings.where, 0, force_empty=False, only=part) as files:
-            core = StateCore([file.open() for file in files], settings.max_attempts, settings.first)
+            core = StateCore([read(file, settings.where) for file in files], settings.max_attempts, settings.first)
             server = StateServer(files, core, sync_delay_ms=settings.sync_delay_ms, on_step=on_step)
             with contextlib.suppress(asyncio.CancelledError):
                 asyncio.run(_until_input_ends(server, f"unix:{settings.socket}"))
