@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from amqp.exceptions import AMQPError
 
-from tests.integration.broker_process import STOP_TIMEOUT_S
+from tests.integration.broker_process import STOP_TIMEOUT_S, wait_until
 from tests.integration.xa_place import Place, forked, killer, running_place, transfer
 from understudy.xa import OutcomeUnknownError, RolledBackError, XaError
 
@@ -144,7 +144,7 @@ def test_the_broker_dies(place: Place, point: str) -> None:
 def test_the_database_dies(place: Place, point: str) -> None:
     before = place.agree()
     told = told_of(place, point, place.postgresql.pid)
-    place.postgresql.kill()
+    wait_until("the point was hit", lambda: not place.postgresql.up)
     place.postgresql.start()
     place.recovered()
     check(told, before, place.agree())

@@ -44,7 +44,7 @@ def states(server: ServerProcess) -> list[str]:
 
 
 def test_many_clients_of_one_job_recover_each_transaction_once(server: ServerProcess) -> None:
-    gids = left_by(server, 12)
+    gids = left_by(server, 20)
     assert {one.shard for one in server.entries().values()} == {0, 1, 2, 3}
     with server.link() as client:
         refused = client.ask(Begin("new", ["bank"]))

@@ -135,6 +135,68 @@ def test_each_transaction_is_given_to_one_client() -> None:
     assert server.say(19, Begin("new", [])) == Ok()  # recovery has started, and need not be over
 
 
+@pytest.mark.parametrize("shards", [1, 4])
+def test_one_of_twenty_workers_dies_and_any_other_one_recovers(shards: int) -> None:
+    """The transactions of the nineteen go on; each worker, old or new, is told to recover before it begins a new one."""
+    for comes in (*range(20), 20):
+        server = Server(shards)
+        for number in range(20):
+            server.begun(number, f"gid{number}")
+        server.core.left(7)
+        if comes in (7, 20):
+            server.join(comes)
+        else:
+            assert server.say(comes, Done(f"gid{comes}")) == Ok()
+        assert code(server.say(comes, Begin("new", ["bank"]))) == "recover_first"
+        assert gid_of(server.say(comes, Claim())) == "gid7"
+        assert server.say(comes, Begin("new", ["bank"])) == Ok()
+        others = {f"gid{number}" for number in ({*range(20)} - {comes}) | {7}}
+        assert {one.gid for shard in range(shards) for one in server.core.image(shard)} == {*others, "new"}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_happens_a_transaction_has_one_owner_or_waits_once(seed: int) -> None:
+    """Clients come, work, recover and die in any order; the server restarts, too."""
+    chance = random.Random(seed)
+    server = Server(4)
+    server.core = StateCore([{} for _ in range(4)], max_attempts=2)
+    clients: list[int] = []
+    owned: dict[str, int] = {}
+    for step in range(600):
+        if not clients or chance.random() < 0.15:
+            clients.append(step)
+            assert server.join(step, f"job{step % 3}") == Ok()
+        one = chance.choice(clients)
+        mine = [gid for gid, owner in owned.items() if owner == one]
+        what = chance.choice(["begin", "begin", "claim", "claim", "done", "release", "failed", "leave", "restart"])
+        if what == "begin" and server.say(one, Begin(f"gid{step}", ["bank"])) == Ok():
+            owned[f"gid{step}"] = one
+        elif what == "claim" and isinstance(reply := server.say(one, Claim()), Claimed):
+            assert reply.entry.gid not in owned
+            owned[reply.entry.gid] = one
+        elif what in ("done", "release", "failed") and mine:
+            ends: dict[str, Request] = {
+                "done": Done(mine[0]),
+                "release": Release(mine[0], ""),
+                "failed": Failed(mine[0], ""),
+            }
+            assert server.say(one, ends[what]) == Ok()
+            del owned[mine[0]]
+        elif what == "leave":
+            server.core.left(one)
+            clients.remove(one)
+            owned = {gid: owner for gid, owner in owned.items() if owner != one}
+        elif what == "restart" and chance.random() < 0.1:
+            server.restarted()
+            clients, owned = [], {}
+        entries = {entry.gid: entry for shard in range(4) for entry in server.core.image(shard)}
+        waits = [gid for _, _, gid in server.core.pending]
+        parked = {gid for gid, entry in entries.items() if entry.parked}
+        assert len(waits) == len(set(waits))
+        assert {*waits, *owned, *parked} == entries.keys()
+        assert len(waits) + len(owned) + len(parked) == len(entries)
+
+
 def test_own_shard_first_then_the_first_other_one() -> None:
     server = Server(3)
     for number in range(6):  # shards 0, 1, 2, 0, 1, 2
