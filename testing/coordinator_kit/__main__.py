@@ -39,7 +39,9 @@ def main(
         subject = Subject(_load(name), options, seeds, crash_seeds)
         KitRun(subject)
     except Exception as error:  # noqa: BLE001  # the class is somebody else's, and may raise anything where it is made
-        sys.stderr.write(f"understudy: coordinator {name!r}: {error}\n")
+        said = str(error)
+        named = said if said.startswith("coordinator ") else f"coordinator {name!r}: {said}"
+        sys.stderr.write(f"understudy: {named}\n")
         raise typer.Exit(BAD_INPUT) from None
     failed = 0
     began = time.monotonic()
@@ -84,4 +86,6 @@ def _load(name: str) -> type[Coordinator]:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)  # its markup would take [transactions.options] away
+    app.command()(main)
+    app()

@@ -100,7 +100,7 @@ def test_the_test_of_the_page_passes(site: Path, tmp_path: Path) -> None:
 
 def test_what_cannot_be_loaded_is_named(site: Path) -> None:
     for arguments, said in (
-        (["prioritty"], "coordinator 'prioritty' is not installed (did you mean 'priority'?)"),
+        (["prioritty"], "understudy: coordinator 'prioritty' is not installed (did you mean 'priority'?)"),
         (["fair_share", "--option", "share"], "option 'share' is not of the form KEY=VALUE"),
         (["json:JSONDecoder"], "is no subclass of Coordinator"),
         (["fair_share", "--option", "share=none"], "invalid literal"),
@@ -109,6 +109,8 @@ def test_what_cannot_be_loaded_is_named(site: Path) -> None:
         assert done.returncode == 2, done.stderr
         assert said in done.stderr
         assert "Traceback" not in done.stderr
+    assert "KEY=VALUE" in (said := kit("--help").stdout)
+    assert "Of [transactions.options]" in said
 
 
 def kit(*arguments: str) -> subprocess.CompletedProcess[str]:
