@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,23 @@ from tests.model.mutations import MUTATIONS
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
 PRODUCT = [path for room in ("broker", "ha", "replicator", "observers") for path in sorted((ROOT / room).rglob("*.py"))]
-DEFINED = {path.stem for path in PRODUCT}
-CLASSES: set[str] = set()
-for path in PRODUCT:
-    text = path.read_text(encoding="utf-8")
-    CLASSES |= set(re.findall(r"^class (\w+)", text, re.MULTILINE))
-    DEFINED |= set(re.findall(r"^ +(\w+): ", text, re.MULTILINE))
-    DEFINED |= set(re.findall(r"\bdef (\w+)", text))
-    DEFINED |= set(re.findall(r"\.(\w+)(?::[^=\n]+)? = ", text))
+
+
+def definitions(paths: Iterable[Path]) -> tuple[set[str], set[str]]:
+    """What modules define: names of modules, functions and attributes; and of classes."""
+    names: set[str] = set()
+    classes: set[str] = set()
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        classes |= set(re.findall(r"^class (\w+)", text, re.MULTILINE))
+        names.add(path.stem)
+        names |= set(re.findall(r"^ +(\w+): ", text, re.MULTILINE))
+        names |= set(re.findall(r"\bdef (\w+)", text))
+        names |= set(re.findall(r"\.(\w+)(?::[^=\n]+)? = ", text))
+    return names, classes
+
+
+DEFINED, CLASSES = definitions(PRODUCT)
 MODEL = {
     word
     for path in (ROOT / "tests" / "model").glob("*.py")

@@ -1,4 +1,4 @@
-"""docs/requirements.md: a row for every requirement of replication and coordinator; each test and code it names is there."""
+"""docs/requirements.md: a row for every requirement of replication, coordinator and transaction manager; what it names is there."""
 
 from __future__ import annotations
 
@@ -7,30 +7,38 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_model_doc import CLASSES, DEFINED
+from tests.unit.test_model_doc import PRODUCT, definitions
 from tests.unit.test_testing_doc import functions
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
 ROWS = {
-    cells[0]: cells for cells in re.findall(r"^\| ([CHK]-\d\d) \| (.*) \| (.*) \| (.*) \| ?(.*)\|$", TEXT, re.MULTILINE)
+    cells[0]: cells
+    for cells in re.findall(r"^\| ([CHKX]-\d\d) \| (.*) \| (.*) \| (.*) \| ?(.*)\|$", TEXT, re.MULTILINE)
 }
-OF_REPLICATION = (1, 2, 3, 4, 6, 7, 8, 9, 10, 13, 14, 15, 16, 18, 19, 20, 21, 23, 25)
+DEFINED, CLASSES = definitions([*PRODUCT, *sorted((ROOT / "xa").rglob("*.py"))])
+CONFLICTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 25)
 
 
 def test_every_number_has_a_row() -> None:
     numbers = [f"H-{number:02}" for number in range(1, 53)]
-    numbers += [f"K-{number:02}" for number in OF_REPLICATION]
+    numbers += [f"K-{number:02}" for number in CONFLICTS]
     numbers += [f"C-{number:02}" for number in range(1, 39)]
+    numbers += [f"X-{number:02}" for number in range(1, 65)]
     assert list(ROWS) == numbers, "each once, in order, with five cells"
     left_out = {f"K-{number:02}" for number in range(1, 28)} - ROWS.keys()
-    assert left_out == set(re.findall(r"K-\d\d", TEXT.partition("Left out:")[2].partition("\n|")[0]))
+    assert left_out == set(re.findall(r"K-\d\d", TEXT.partition("Left out:")[2].partition("\n\n")[0]))
 
 
 def test_all_that_differs_is_named_at_the_head() -> None:
     head = TEXT.partition("**Not held, or not as asked.**")[2].partition("\n\n")[0]
     differing = [number for number, row in ROWS.items() if row[4].strip()]
-    assert set(re.findall(r"[CHK]-\d\d", head)) == {*differing, "K-27"}
+    assert set(re.findall(r"[CHKX]-\d\d", head)) == {*differing, "K-27"}
+
+
+@pytest.mark.parametrize("number", [10, 11, 12, 13, 25, 26, 27, 28, 29, 30])
+def test_every_crash_point_of_the_transaction_manager_has_a_test(number: int) -> None:
+    assert re.search(rf"^\| CP-{number} .* \| .* \| `[\w/]+\.py::test_\w+` \|$", TEXT, re.MULTILINE)
 
 
 @pytest.mark.parametrize("number", ROWS)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.xa.core.errors import ConfigError
-from understudy.xa.core.job import MAX_JOB, checked_job, default_job
+from understudy.xa.core.job import JOB_VARIABLE, MAX_JOB, checked_job, default_job
 from understudy.xa.core.profile import Profile, profile_of
 from understudy.xa.core.xid import FORMAT_ID, MAX_ID_OCTETS, Xid, branch_of, global_id, job_digits, printable
-from understudy.xa.manager import read_profile
+from understudy.xa.manager import PROFILE_VARIABLE, TransactionManager, read_profile
 
 ADDRESS = 'address = "127.0.0.1:5680"'
 FILE = """
@@ -178,6 +178,23 @@ def test_the_default_job_is_fixed_by_host_profile_and_resource_managers() -> Non
 def test_a_job_that_cannot_be_one(job: str) -> None:
     with pytest.raises(ConfigError, match="UNDERSTUDY_JOB: job "):
         checked_job(job, "UNDERSTUDY_JOB")
+
+
+def test_the_environment_names_job_and_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the program does."""
+    path = tmp_path / "xa.toml"
+    path.write_text(FILE)
+    monkeypatch.delenv(JOB_VARIABLE, raising=False)
+    monkeypatch.setenv(PROFILE_VARIABLE, "other")
+    assert TransactionManager.from_file(path).profile.name == "other"
+    manager = TransactionManager.from_file(path, "shop")
+    assert (manager.profile.name, manager.job.rpartition("/")[2]) == ("shop", "shop")
+    monkeypatch.setenv(JOB_VARIABLE, "payments")
+    assert TransactionManager.from_file(path).job == "payments"
+    assert TransactionManager.from_file(path, job="other").job == "other"
+    monkeypatch.setenv(JOB_VARIABLE, "a b")
+    with pytest.raises(ConfigError, match="UNDERSTUDY_JOB: job 'a b'"):
+        TransactionManager.from_file(path)
 
 
 def test_a_link_to_the_file_is_the_same_job(tmp_path: Path) -> None:
