@@ -7,8 +7,8 @@
             bank = await tx.resource("bank")
             await tx.run(bank.execute, "UPDATE account SET balance = balance - 10 WHERE id = 1")
 
-A transaction belongs to the task that has begun it. A cancelled call is waited for, since its thread goes on: then the
-transaction is rolled back, unless its decision was made.
+A transaction belongs to the task that has begun it, or has resumed it. A cancelled call is waited for, since its thread goes on:
+then the transaction is rolled back, unless its decision was made.
 
 The threads are the manager's own, one for each transaction that is active. In asyncio's own pool, which is small, calls that wait
 for a lock of the database would leave no thread to the commit that frees it.
@@ -40,15 +40,20 @@ MAX_ACTIVE: Final = 256
 class AsyncTransaction:
     """An active transaction; see `manager.Transaction`. Its calls follow each other, also if several tasks make them."""
 
-    def __init__(self, transaction: Transaction, threads: Executor) -> None:
+    def __init__(self, transaction: Transaction, tasks: _Tasks, task: asyncio.Task[Any]) -> None:
         self._transaction = transaction
-        self._threads = threads
+        self._tasks = tasks
+        self._task: asyncio.Task[Any] | None = task
         self._one = asyncio.Lock()
 
     @property
     def active(self) -> bool:
         """Whether it may be committed or rolled back."""
         return self._transaction.active
+
+    @property
+    def over(self) -> bool:
+        return self._transaction.over
 
     @property
     def gid(self) -> str:
@@ -64,10 +69,14 @@ class AsyncTransaction:
         """What to work with, in `run`: its methods block."""
         return await self.run(self._transaction.resource, name)
 
+    async def leave(self, name: str) -> None:
+        """A resource manager takes no further part; what it did stays in the transaction."""
+        await self.run(self._transaction.leave, name)
+
     async def run(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Call something that blocks, such as a method of a resource."""
         async with self._one:
-            return await in_thread(self._threads, call, *args, **kwargs)
+            return await in_thread(self._tasks.threads, call, *args, **kwargs)
 
     async def commit(self) -> Outcome:
         """Commit; see `GlobalTransaction.commit` for the errors."""
@@ -76,6 +85,77 @@ class AsyncTransaction:
     async def rollback(self) -> None:
         """Roll back."""
         await self.run(self._transaction.rollback)
+
+    async def suspend(self) -> None:
+        """Let go of the task; it may begin another transaction. A suspended one does not count for `MAX_ACTIVE`."""
+        try:
+            await self.run(self._transaction.suspend)
+        finally:
+            self.let_go(only_suspended=True)
+
+    async def resume(self) -> None:
+        """Associate with this task.
+
+        Raises:
+            ProtocolError: the transaction is not suspended, or this task has another one.
+        """
+        task = await self._tasks.entered()
+        if self._task is not None:
+            self._tasks.left(task)
+            raise ProtocolError(f"transaction {self.gid} is active: resume is out of turn")
+        self._task = task
+        try:
+            await self.run(self._transaction.resume, owner=task)
+        finally:
+            self.let_go(only_suspended=True)
+
+    @contextlib.asynccontextmanager
+    async def suspended(self) -> AsyncIterator[None]:
+        """Suspend for the time of an ``async with``."""
+        await self.suspend()
+        try:
+            yield
+        finally:
+            if not self.active and not self.over:  # and not rolled back meanwhile
+                await self.resume()
+
+    def let_go(self, *, only_suspended: bool = False) -> None:
+        """Leave the task, at the end; or if the transaction is suspended."""
+        task = self._task
+        if task is not None and not (only_suspended and (self.active or self.over)):
+            self._task = None
+            self._tasks.left(task)
+
+
+class _Tasks:
+    """Which tasks have a transaction, and the threads of those transactions."""
+
+    def __init__(self) -> None:
+        self.threads = ThreadPoolExecutor(MAX_ACTIVE, "understudy-xa")
+        self.room = asyncio.Semaphore(MAX_ACTIVE)
+        self._busy: set[asyncio.Task[Any]] = set()
+
+    async def entered(self) -> asyncio.Task[Any]:
+        """This task is to have a transaction; waits while MAX_ACTIVE are active.
+
+        Raises:
+            ProtocolError: it has one.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        if task in self._busy:
+            raise ProtocolError("a transaction is active in this task")
+        self._busy.add(task)
+        try:
+            await self.room.acquire()
+        except BaseException:
+            self._busy.discard(task)
+            raise
+        return task
+
+    def left(self, task: asyncio.Task[Any]) -> None:
+        self._busy.discard(task)
+        self.room.release()
 
 
 class AsyncTransactionManager:
@@ -88,9 +168,7 @@ class AsyncTransactionManager:
 
     def __init__(self, profile: Profile, **options: Any) -> None:
         self._manager = TransactionManager(profile, **options)
-        self._busy: set[asyncio.Task[Any]] = set()
-        self._threads = ThreadPoolExecutor(MAX_ACTIVE, "understudy-xa")
-        self._room = asyncio.Semaphore(MAX_ACTIVE)
+        self._tasks = _Tasks()
 
     @classmethod
     def from_file(cls, path: str | Path, profile: str | None = None, **options: Any) -> Self:
@@ -104,8 +182,8 @@ class AsyncTransactionManager:
 
     async def recover(self) -> list[str]:
         """Recover what waits for this job; returns the global ids."""
-        async with self._room:
-            return await in_thread(self._threads, self._manager.recover)
+        async with self._tasks.room:
+            return await in_thread(self._tasks.threads, self._manager.recover)
 
     @contextlib.asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncTransaction]:
@@ -115,33 +193,39 @@ class AsyncTransactionManager:
             ProtocolError: this task has one already.
             XaError: as `TransactionManager.begin`.
         """
-        task = asyncio.current_task()
-        assert task is not None
-        if task in self._busy:
-            raise ProtocolError("a transaction is active in this task")
-        self._busy.add(task)
+        task = await self._tasks.entered()
         try:
-            async with self._room:
-                transaction = await self._begun(task)
-                try:
-                    yield transaction
-                except BaseException:
-                    if transaction.active:  # the application's own error says more than one of the rollback
-                        await _ended(asyncio.ensure_future(transaction.rollback()))
-                    raise
-                if transaction.active:
-                    await transaction.commit()
+            transaction = await self._begun(task)
+        except BaseException:
+            self._tasks.left(task)
+            raise
+        try:
+            try:
+                yield transaction
+            except BaseException:
+                if not transaction.over:  # the application's own error says more than one of the rollback
+                    await _ended(asyncio.ensure_future(transaction.rollback()))
+                raise
+            if not transaction.over:
+                await self._committed(transaction)
         finally:
-            self._busy.discard(task)
+            transaction.let_go()
+
+    async def _committed(self, transaction: AsyncTransaction) -> None:
+        try:
+            await transaction.commit()
+        except ProtocolError:  # it is suspended, and nothing else would end it
+            await transaction.rollback()
+            raise
 
     async def _begun(self, task: asyncio.Task[Any]) -> AsyncTransaction:
         begun: list[AsyncTransaction] = []
 
         def begin() -> None:
-            begun.append(AsyncTransaction(self._manager.begin(owner=task), self._threads))
+            begun.append(AsyncTransaction(self._manager.begin(owner=task), self._tasks, task))
 
         try:
-            await in_thread(self._threads, begin)
+            await in_thread(self._tasks.threads, begin)
         except asyncio.CancelledError:
             for transaction in begun:
                 await _ended(asyncio.ensure_future(transaction.rollback()))
@@ -150,11 +234,11 @@ class AsyncTransactionManager:
 
     async def close(self) -> None:
         """As `TransactionManager.close`."""
-        await in_thread(self._threads, self._manager.close)
+        await in_thread(self._tasks.threads, self._manager.close)
 
     async def __aenter__(self) -> Self:
-        async with self._room:
-            await in_thread(self._threads, self._manager.open)
+        async with self._tasks.room:
+            await in_thread(self._tasks.threads, self._manager.open)
         return self
 
     async def __aexit__(

@@ -123,9 +123,16 @@ class Transaction:
         self._run(self._core.suspend())
         self._manager.dissociate(self)
 
-    def resume(self) -> None:
-        """Associate with this thread or task."""
-        self._manager.associate(self)
+    def resume(self, *, owner: object = None) -> None:
+        """Associate with this thread or task.
+
+        Args:
+            owner: as `TransactionManager.begin`.
+
+        Raises:
+            ProtocolError: the transaction is not suspended, or this thread or task has another one.
+        """
+        self._manager.associate(self, owner)
         try:
             self._run(self._core.resume())
         except ProtocolError:
@@ -318,9 +325,9 @@ class TransactionManager:
 
     # -- for transactions ---------------------------------------------------------------------------------------------
 
-    def associate(self, transaction: Transaction) -> None:
-        """A transaction is resumed in this thread or task."""
-        me = _identity()
+    def associate(self, transaction: Transaction, owner: object = None) -> None:
+        """A transaction is resumed in this thread or task, or in that of its owner."""
+        me = owner if owner is not None else _identity()
         if me in self._current:
             raise ProtocolError(f"transaction {self._current[me].gid} is active in this thread or task")
         self._current[me] = transaction

@@ -27,6 +27,7 @@ from understudy.xa import (
     TransactionManager,
     tpc,
 )
+from understudy.xa.asynchronous import AsyncTransaction
 from understudy.xa.core.codes import OK
 from understudy.xa.core.profile import profile_of
 from understudy.xa.core.steps import Flag
@@ -123,6 +124,50 @@ def test_a_task_has_one_transaction(place: Place) -> None:
 
     asyncio.run(work())
     place.agree()
+
+
+def test_a_task_suspends_and_another_one_resumes(place: Place) -> None:
+    before = place.agree()
+
+    async def writes(transaction: AsyncTransaction, *names: str) -> None:
+        for name in names:
+            work = await transaction.resource(name)
+            if name == "bank":
+                await transaction.run(work.execute, "INSERT INTO ledger VALUES (%s)", (transaction.gid,))
+            else:
+                message = amqp.Message(transaction.gid, delivery_mode=2)
+                await transaction.run(work.basic_publish, message, exchange="", routing_key=QUEUE)
+            await transaction.leave(name)
+
+    async def ends(transaction: AsyncTransaction) -> None:
+        await transaction.resume()
+        await writes(transaction, "queues")
+        await transaction.commit()
+
+    async def stays_suspended(manager: AsyncTransactionManager) -> None:
+        async with manager.begin() as transaction:
+            await writes(transaction, "bank")
+            await transaction.suspend()
+
+    async def work() -> set[str]:
+        async with AsyncTransactionManager.from_file(place.profiles, "shop", job=JOB) as manager:
+            async with manager.begin() as first:
+                await writes(first, "bank")
+                with pytest.raises(ProtocolError, match="active in this task"):
+                    await first.resume()
+                async with first.suspended():
+                    second = await moved(manager)
+                await writes(first, "queues")
+            async with manager.begin() as third:
+                await writes(third, "bank")
+                await third.suspend()
+                await asyncio.create_task(ends(third))
+            with pytest.raises(ProtocolError, match="suspended: commit is out of turn"):
+                await stays_suspended(manager)
+            return {first.gid, second, third.gid, await moved(manager)}
+
+    done = asyncio.run(work())
+    assert place.agree() - before == done
 
 
 # -- PEP 249 ----------------------------------------------------------------------------------------------------------
