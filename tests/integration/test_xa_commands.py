@@ -22,7 +22,8 @@ from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, runnin
 from tests.integration.xa_servers import Server
 from understudy.xa import commands, operator
 from understudy.xa.core.profile import ResourceConfig
-from understudy.xa.core.wire import Begin, Ok
+from understudy.xa.core.state import MAX_ATTEMPTS
+from understudy.xa.core.wire import Begin, Claim, Claimed, Failed, Ok, Request
 from understudy.xa.link import StateLink
 from understudy.xa.manager import read_profile
 from understudy.xa.resource_managers.factory import make_resource_manager
@@ -98,6 +99,20 @@ def test_recover_completes_many_over_the_same_connections(place: Place, monkeypa
     done = xa(place, "recover", "--job", JOB, "--yes")
     assert [done[gid]["done"] for gid in gids] == ["rollback"] * 5
     assert len(made) == 4  # two to look at, and two to work with
+
+
+def test_what_is_parked_is_shown_and_recovered_by_command_alone(place: Place) -> None:
+    profile = read_profile(place.profiles, "shop")
+    fails: list[Request] = [Claim(), Failed("parked", "bank is down")]
+    for requests in ([Begin("parked", ["bank"])], fails * MAX_ATTEMPTS):
+        with StateLink(profile.state_server, job="parks", profile="shop", fingerprint=profile.fingerprint) as link:
+            assert [reply for reply in map(link.ask, requests) if not isinstance(reply, (Ok, Claimed))] == []
+    with place.manager(job="parks") as manager, manager.begin() as transaction:  # new work goes on
+        transaction.rollback()
+    (row,) = xa(place, "list")["transactions"]
+    assert (row["state"], row["attempts"], row["reason"]) == ("parked", MAX_ATTEMPTS, "bank is down")
+    assert xa(place, "recover", "--job", "parks") == {"parked": {"would": "rollback"}}
+    assert xa(place, "recover", "--job", "parks", "--yes")["parked"]["done"] == "rollback"
 
 
 def metrics(place: Place, *options: str) -> dict[str, float]:
