@@ -598,6 +598,8 @@ class Admit(Event):
 class Bar(Event):
     """An operator keeps a broker out of the in-sync set from now on, or does so no more.
 
+    No broker tells what an operator changes in the coordination store while no primary runs.
+
     Attributes:
         backup: which.
         by: the user who gave the command.
