@@ -119,13 +119,11 @@ def hidden(rows: Rows, where: Where) -> Rows:
 
 
 def told_later(rows: Rows, broker: str, size: Size, *facts: Mapping[str, Any]) -> Rows:
-    """More facts, of a later process of a broker; behind those that stand at the end of ``rows``."""
+    """More facts, of a later process of a broker."""
     name = f"p{AT_MS + planted(size)}-99"
-    last = rows[-1]
-    first = 1 + (last["seq"] if (last["broker"], last["incarnation"]) == (broker, name) else 0)
     row: dict[str, Any] = {"broker": broker, "incarnation": name, "at_ms": AT_MS + size.transactions}
     row |= {"epoch": 2, "offset": commit_of(size.transactions - 1, size)}
-    return rows + added({**row, "seq": number, **each} for number, each in enumerate(facts, first))
+    return rows + added({**row, "seq": number, **each} for number, each in enumerate(facts, 1))
 
 
 def instead_of_applied(rows: Rows, size: Size, *brokers: str, **values: Any) -> Rows:
@@ -780,10 +778,8 @@ def dropped(rows: Rows, size: Size) -> Rows:
 
 @gap("facts had no room")
 def dropped_between(rows: Rows, size: Size) -> Rows:
-    """What looks like violations, if facts may be missing: deliveries, in-sync sets, ends of trackers, bars."""
-    for put in (answered_early, refused, stable_early, decided_by_few, ready_too_early, overtaken, dropped):
-        rows = put(rows, size)
-    return rows
+    """What looks like violations, if facts may be missing: in-sync sets, and a delivery."""
+    return dropped(overtaken(decided_by_few(stable_early(rows, size), size), size), size)
 
 
 @gap("which is missing", whole=True)
