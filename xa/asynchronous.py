@@ -91,7 +91,8 @@ class AsyncTransaction:
         try:
             await self.run(self._transaction.suspend)
         finally:
-            self.let_go(only_suspended=True)
+            if not self.active:
+                self.let_go()
 
     async def resume(self) -> None:
         """Associate with this task.
@@ -107,7 +108,8 @@ class AsyncTransaction:
         try:
             await self.run(self._transaction.resume, owner=task)
         finally:
-            self.let_go(only_suspended=True)
+            if not self.active:
+                self.let_go()
 
     @contextlib.asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
@@ -119,11 +121,10 @@ class AsyncTransaction:
             if not self.active and not self.over:  # and not rolled back meanwhile
                 await self.resume()
 
-    def let_go(self, *, only_suspended: bool = False) -> None:
-        """Leave the task, at the end; or if the transaction is suspended."""
-        task = self._task
-        if task is not None and not (only_suspended and (self.active or self.over)):
-            self._task = None
+    def let_go(self) -> None:
+        """Leave the task, if the transaction has one."""
+        task, self._task = self._task, None
+        if task is not None:
             self._tasks.left(task)
 
 

@@ -164,6 +164,8 @@ def test_a_task_suspends_and_another_one_resumes(place: Place) -> None:
                 await asyncio.create_task(ends(third))
             with pytest.raises(ProtocolError, match="suspended: commit is out of turn"):
                 await stays_suspended(manager)
+            with pytest.raises(ProtocolError, match="over: resume is out of turn"):
+                await third.resume()
             return {first.gid, second, third.gid, await moved(manager)}
 
     done = asyncio.run(work())
