@@ -41,7 +41,7 @@ class SetChanged:
         reason: why a broker was removed, if one was.
         lost: of those that left: whose disk was lost or replaced.
         acked: how far each of those that joined has acknowledged the log, in their order; -1 if that is not known.
-        catching_up: of those that joined: to whom pieces of a catch-up are still to come.
+        catching_up: those that joined, and that lack pieces of a catch-up still.
         stable: how far this primary knows its log to be stable.
     """
 

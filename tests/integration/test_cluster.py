@@ -280,7 +280,7 @@ def bound_by_role(cluster: Cluster, first: int, second: int) -> bool:
 
 @contextlib.contextmanager
 def busy(cpu: int) -> Iterator[None]:
-    """Somebody else's work that leaves nothing of this CPU. Niced work counts as none, so there is enough to outweigh it."""
+    """Work of other programs that leaves nothing of this CPU. Niced work counts as none, so there is enough to outweigh it."""
     work = f"import os; os.setpriority(os.PRIO_PROCESS, 0, 0); os.sched_setaffinity(0, {{{cpu}}})\nwhile True: pass"
     with contextlib.ExitStack() as stack:
         for _ in range(2):

@@ -144,7 +144,7 @@ def test_prometheus_scrapes_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
         leading = wait_until("one leads", lambda: query(port, 'understudy_ha_role{role="primary"} == 1'), LIMIT_S)
         primary = cluster.primary()
         assert [each["metric"]["instance"] for each in leading] == [f"127.0.0.1:{primary['ports']['http']}"]
-        for number in range(3):  # who leads by now may have counted none of those at the start
+        for number in range(3):  # the primary of now may have counted none of those at the start
             commit(cluster, number)
         wait_until("commits are counted", lambda: query(port, "sum(understudy_tx_commits_total) >= 3"), LIMIT_S)
         [timed] = query(port, "understudy_tx_commit_seconds_count > 0")

@@ -201,7 +201,7 @@ def test_batches_are_judged_while_their_broker_is_a_member_and_behind_what_may_c
     ]
     leads = epoch(1, "b1", 1)
     assert spans_of_members([leads, *sets]) == spans
-    assert spans_of_members(sets) == []  # nobody knows who leads
+    assert spans_of_members(sets) == []  # no EPOCH names the primary
     piece = tally("piece", "b3", said="caught_up", high=70)
     assert spans_of_members([leads, *sets, piece]) == [*spans[:4], ("f", 1, "b3", 70, NEVER)]
     cut, rejoined = (tally("cut", "b3", said=how, high=80) for how in ("catch_up", "rejoin"))
