@@ -26,7 +26,7 @@ from understudy.ha.store_nodes import (
     newest,
 )
 from understudy.ha.zookeeper import ZooKeeperSession
-from understudy.ha.zookeeper_requests import NodeExistsError, NoNodeError, VersionError
+from understudy.ha.zookeeper_requests import NodeExistsError, NoNodeError, UnreachedError, VersionError
 
 WRITES_TRIED: Final = 3
 """A write whose node has another version, but holds what was expected: an operator has edited it."""
@@ -120,10 +120,20 @@ class GroupNode:
             return
 
     async def trim_history(self) -> None:
-        """Remove the oldest entries, after a change of this broker. Entries of forced epochs stay."""
+        """Remove the oldest entries, after a change of this broker. Entries of forced epochs stay.
+
+        If ZooKeeper cannot be reached meanwhile, it stays due.
+        """
         if not self.has_grown:
             return
         self.has_grown = False
+        try:
+            await self._remove_oldest()
+        except UnreachedError:
+            self.has_grown = True
+            raise
+
+    async def _remove_oldest(self) -> None:
         paths, session = self._paths, self._session
         names = newest(await session.children(paths.history))
         for name in names[: max(0, len(names) - MAX_HISTORY)]:

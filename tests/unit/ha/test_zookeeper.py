@@ -16,9 +16,10 @@ from kazoo.protocol.connection import STOP_CONNECTING, ConnectionHandler
 
 from understudy.ha import zookeeper_store
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, GroupState
-from understudy.ha.store_nodes import encode_group
+from understudy.ha.store_nodes import Paths, encode_group
 from understudy.ha.zookeeper import ZooKeeperSession
 from understudy.ha.zookeeper_access import Access
+from understudy.ha.zookeeper_group_node import GroupNode
 from understudy.ha.zookeeper_requests import Node, UnreachedError, check
 from understudy.ha.zookeeper_store import ZooKeeperCoordination
 
@@ -180,6 +181,27 @@ async def test_a_last_answer_does_not_regain_a_store_that_is_lost(
         await settled()
         assert listener.told == ["lost", "regained", "changed"]
         await store.stop()
+
+
+@pytest.mark.asyncio
+async def test_a_history_that_could_not_be_trimmed_is_trimmed_later() -> None:
+    session: Any = FakeSession(Access(hosts="zk:1"), None, None, wait_s=1.0)
+    node = GroupNode(session, Paths("g"), "b1")
+    node.has_grown = True
+    for reached in (False, True):
+        trim = asyncio.ensure_future(node.trim_history())
+        await settled()
+        ((what, answer),) = session.asked
+        assert what.startswith("children ")
+        session.asked.clear()
+        if reached:
+            answer.set_result([])
+            await trim
+        else:
+            answer.set_exception(UnreachedError("no answer within 1 s"))
+            with pytest.raises(UnreachedError):
+                await trim
+        assert node.has_grown is not reached
 
 
 @pytest.mark.asyncio
