@@ -2,7 +2,7 @@
 
 Commands of plugins are entry points of the group ``understudy.commands``, each a function with typer annotations; ``cluster``
 comes from the HA plugin and ``demo`` from the client, neither of which this room may import. They are loaded when one of them is
-asked for, or all names are: ``understudy serve`` pays for none of them.
+asked for, or all names are: ``understudy serve`` pays for none of them, ``understudy feed`` for its own.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ def serve(
     Exit codes: 0 stopped; 1 refused to start (port in use, data directory locked, damaged or somebody else's), nothing changed;
     70 internal error; 74 the disk failed; 78 the configuration cannot be used.
     """
+    import understudy.broker.plain_structlog  # noqa: F401, PLC0415  # before all that logs
     from understudy.broker.server.log_setup import LEVELS  # noqa: PLC0415  # other commands need no broker
     from understudy.broker.server.run import serve as serve_file  # noqa: PLC0415  # as above
 
@@ -353,10 +354,16 @@ class _RefusedError(UnderstudyError):
     """What a command was given cannot be used."""
 
 
-def _add_commands_of_plugins() -> None:
-    """The commands of entry points; ``journal.dump`` is a command of ``understudy journal``."""
+def _add_commands_of_plugins(asked: str) -> None:
+    """The commands of entry points: the one that is ``asked`` for, those of a group of that name, or else all of them.
+
+    ``journal.dump`` is a command of the group ``understudy journal``.
+    """
+    import understudy.broker.plain_structlog  # noqa: F401, PLC0415  # before all that logs; other commands need no log
+
     groups = {"": app, "journal": journals, "xa": transactions}
-    for point in entry_points(group=COMMANDS_GROUP):
+    points = entry_points(group=COMMANDS_GROUP)
+    for point in [each for each in points if each.name.partition(".")[0] == asked] or points:
         group, _, name = point.name.rpartition(".")
         groups[group].command(name)(_loaded(point))
 
@@ -377,9 +384,9 @@ def _loaded(point: EntryPoint) -> Callable[..., Any]:
 
 def main() -> None:
     """Run the command line; ends the process."""
-    own = {"serve", "status", "user", "dtx"}
-    if not own.intersection(sys.argv[1:2]):
-        _add_commands_of_plugins()
+    asked = next(iter(sys.argv[1:]), "")
+    if asked not in ("serve", "status", "user", "dtx"):
+        _add_commands_of_plugins(asked)
     try:
         app()
     except BrokenPipeError:

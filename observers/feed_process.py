@@ -13,6 +13,7 @@ import threading
 
 import typer
 
+import understudy.broker.plain_structlog  # noqa: F401  # before all that logs
 from understudy.broker.server.private_files import keep_private
 from understudy.observers.feed_command import feed
 from understudy.observers.side_process import stand_back

@@ -9,6 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import understudy.broker.plain_structlog  # noqa: F401  # before all that logs
 from understudy.broker.server.log_setup import LEVELS
 from understudy.broker.server.run import serve
 
