@@ -88,6 +88,7 @@ def audit(
         if is_small(events_about):
             settings = small(settings)
         option = _option(feed, kafka, kafka_option or [])
+        _check_out(out)
         with _working(work, master) as folder, _session(settings, folder, with_kafka=bool(option.topic)) as spark:
             if option.topic and is_small(events_about := option.events(spark)):
                 shrink(spark, partitions or partitions_for(events_about))
@@ -106,6 +107,18 @@ def audit(
     if as_json:
         typer.echo(json.dumps(verdict_json(verdict, stories, took_s)))
     raise typer.Exit(EXIT_CODES[verdict.word])
+
+
+def _check_out(out: Path | None) -> None:
+    """See that violations can be written, before Spark starts and a large feed is read. Raises: FeedError: they cannot be."""
+    if out is None:
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise FeedError(f"--out {out}: {error.strerror}") from error
 
 
 def _one_line(error: Exception) -> str:

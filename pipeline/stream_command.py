@@ -30,6 +30,8 @@ SHUFFLE_PARTITIONS: Final = 4
 DELTA_SETTINGS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # What a table's log has is read with 50 tasks by default, after each batch; it is a few thousand small files at most.
+    "spark.databricks.delta.snapshotPartitions": "2",
 }
 
 
