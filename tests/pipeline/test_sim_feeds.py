@@ -19,8 +19,8 @@ from understudy.pipeline.audit import PROVED
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CLEAN = (1, 17)
-"""Among them catch-ups, cuts, step-downs, directories that are lost, and a log that is let go."""
+CLEAN = (17,)
+"""With catch-ups, cuts, step-downs, directories that are lost, and a log that is let go."""
 BUGS = {
     "redelivery-not-marked": (0, "G9 unmarked"),
 }

@@ -216,16 +216,12 @@ def test_tables_say_what_the_feed_says_whatever_the_batches(spark: SparkSession,
     assert [row["tx"] for row in told_once] == ["left open"]
     assert max(row["now_ms"] for row in table("open")) == BEGAN_MS + FAR + 1
 
-
-def test_what_comes_behind_the_watermark_is_counted_as_late(spark: SparkSession, tmp_path: Path) -> None:
-    asked = wishes(tmp_path, late_s=1.0)
-    told = Told()
-    told.transaction("far", "b1", FAR, 1, took=1)
-    told.write(tmp_path / "feed", "000000000001")
-    run_once(spark, asked)
-    told.transaction("late", "b1", 0, 10, took=1)
-    told.write(tmp_path / "feed", "000000000002")
+    told.transaction("late", "b1", 0, offset + 20, took=1)
+    told.write(tmp_path / "feed", "000000000004")
     assert run_once(spark, asked).totals["throughput"].late > 0
+    assert {row["from_ms"]: row["commits"] for row in table("latency")} == {
+        row["from_ms"]: row["commits"] for row in latency.values()
+    }
 
 
 def test_a_query_that_fails_says_why(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ LEAST = {"wild transactions": 20, "wild messages got": 30, "wild clients closed"
 have enough before these have said much."""
 
 
-@pytest.mark.parametrize("seed", range(93_000, 93_006))
+@pytest.mark.parametrize("seed", range(93_000, 93_003))
 def test_they_break_no_promise_and_leave_nothing_behind(seed: int) -> None:
     knobs = Knobs.draw(seed)
     knobs = attrs.evolve(
