@@ -119,8 +119,9 @@ def test_each_broker_writes_its_feed(tmp_path: Path) -> None:
         folders = [cluster.data / "feed" / name for name in ("b1", "b2")]
         wait_until("both feeds have begun", lambda: all(folder.exists() for folder in folders))
         commit(cluster, 1)
-        wait_until("journals and facts hold all of it", lambda: wanted <= feed_of(cluster.data))
-    wait_until("all of it is in files", lambda: wanted <= feed_of(cluster.data / "feed"))
+        wait_until("journals and facts hold all of it", lambda: wanted <= feed_of(cluster.data), every_s=1.0)
+        wait_until("all of it is in files", lambda: wanted <= feed_of(cluster.data / "feed"), every_s=1.0)
+    assert wanted <= feed_of(cluster.data / "feed")
 
 
 def feed_of(directory: Path) -> set[tuple[str, str]]:
