@@ -7,7 +7,8 @@ next program of the same job completes what is left before it begins new work.
 ::
 
     core/                what decides, without I/O
-    manager, session     what a program uses; one thread of control's connections
+    manager, active      what a program uses: begin or join; the transaction that it has then
+    session              one thread of control's connections
     link                 the connection to the state server
     resource_managers/   the broker, PostgreSQL, any PEP 249 module with two-phase commit
     state_server/        ``understudy state-server``
@@ -24,7 +25,8 @@ next program of the same job completes what is left before it begins new work.
 The room speaks AMQP and imports nothing of the broker. How to use it: docs/xa.md.
 """
 
-from understudy.xa.asynchronous import AsyncTransaction, AsyncTransactionManager
+from understudy.xa.active import JoinedTransaction, Transaction
+from understudy.xa.asynchronous import AsyncJoinedTransaction, AsyncTransaction, AsyncTransactionManager
 from understudy.xa.core.codes import Answer, XaCode
 from understudy.xa.core.errors import (
     ConfigError,
@@ -34,22 +36,25 @@ from understudy.xa.core.errors import (
     HeuristicMixedError,
     HeuristicRollbackError,
     OutcomeUnknownError,
+    ProgramsLateError,
     ProtocolError,
     RecoveryFailedError,
     ResourceManagerError,
     RolledBackError,
     StateServerError,
+    TicketError,
     WrongProfileError,
     XaError,
 )
 from understudy.xa.core.profile import Profile, ResourceConfig
-from understudy.xa.core.transaction import Outcome
+from understudy.xa.core.states import Outcome
 from understudy.xa.core.xid import Xid
-from understudy.xa.manager import Transaction, TransactionManager
+from understudy.xa.manager import TransactionManager
 from understudy.xa.resource_managers.port import InDoubt, ResourceManager
 
 __all__ = [
     "Answer",
+    "AsyncJoinedTransaction",
     "AsyncTransaction",
     "AsyncTransactionManager",
     "ConfigError",
@@ -59,9 +64,11 @@ __all__ = [
     "HeuristicMixedError",
     "HeuristicRollbackError",
     "InDoubt",
+    "JoinedTransaction",
     "Outcome",
     "OutcomeUnknownError",
     "Profile",
+    "ProgramsLateError",
     "ProtocolError",
     "RecoveryFailedError",
     "ResourceConfig",
@@ -69,6 +76,7 @@ __all__ = [
     "ResourceManagerError",
     "RolledBackError",
     "StateServerError",
+    "TicketError",
     "Transaction",
     "TransactionManager",
     "WrongProfileError",

@@ -24,23 +24,26 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self, TypeVar
+from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
+from understudy.xa.active import JoinedTransaction, Transaction, Work
 from understudy.xa.core.errors import ProtocolError
 from understudy.xa.core.profile import Profile
-from understudy.xa.core.transaction import Outcome
-from understudy.xa.manager import Transaction, TransactionManager, read_profile
+from understudy.xa.core.states import Outcome
+from understudy.xa.manager import TransactionManager, read_profile
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_W = TypeVar("_W", bound=Work)
+_A = TypeVar("_A", bound="AsyncWork[Any]")
 MAX_ACTIVE: Final = 256
 """Transactions of one manager at a time, and so its threads. A further begin waits."""
 
 
-class AsyncTransaction:
-    """An active transaction; see `manager.Transaction`. Its calls follow each other, also if several tasks make them."""
+class AsyncWork(Generic[_W]):
+    """The base of `AsyncTransaction` and `AsyncJoinedTransaction`. Its calls follow each other, also if several tasks make them."""
 
-    def __init__(self, transaction: Transaction, tasks: _Tasks, task: asyncio.Task[Any]) -> None:
+    def __init__(self, transaction: _W, tasks: _Tasks, task: asyncio.Task[Any]) -> None:
         self._transaction = transaction
         self._tasks = tasks
         self._task: asyncio.Task[Any] | None = task
@@ -60,11 +63,6 @@ class AsyncTransaction:
         """The global id."""
         return self._transaction.gid
 
-    @property
-    def outcome(self) -> Outcome | None:
-        """How it was committed; None before, and if it was rolled back."""
-        return self._transaction.outcome
-
     async def resource(self, name: str) -> Any:
         """What to work with, in `run`: its methods block."""
         return await self.run(self._transaction.resource, name)
@@ -78,13 +76,13 @@ class AsyncTransaction:
         async with self._one:
             return await in_thread(self._tasks.threads, call, *args, **kwargs)
 
-    async def commit(self) -> Outcome:
-        """Commit; see `GlobalTransaction.commit` for the errors."""
-        return await self.run(self._transaction.commit)
+    async def end(self) -> None:
+        """What leaving the block does without an exception."""
+        await self.run(self._transaction.end)
 
-    async def rollback(self) -> None:
-        """Roll back."""
-        await self.run(self._transaction.rollback)
+    async def rollback(self, reason: str = "asked for") -> None:
+        """Roll back; other programs of the transaction are told the reason."""
+        await self.run(self._transaction.rollback, reason)
 
     async def suspend(self) -> None:
         """Let go of the task; it may begin another transaction. A suspended one does not count for `MAX_ACTIVE`."""
@@ -126,6 +124,41 @@ class AsyncTransaction:
         task, self._task = self._task, None
         if task is not None:
             self._tasks.left(task)
+
+
+class AsyncTransaction(AsyncWork[Transaction]):
+    """An active transaction; see `active.Transaction`."""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it was committed; None before, and if it was rolled back."""
+        return self._transaction.outcome
+
+    async def ticket(self) -> str:
+        """What another program needs to join; see `active.Transaction.ticket`."""
+        return await self.run(self._transaction.ticket)
+
+    async def commit(self) -> Outcome:
+        """Commit; see `GlobalTransaction.commit` for the errors."""
+        return await self.run(self._transaction.commit)
+
+
+class AsyncJoinedTransaction(AsyncWork[JoinedTransaction]):
+    """The part of this program in a transaction of another one; see `active.JoinedTransaction`."""
+
+    @property
+    def program(self) -> int:
+        """The number of this program in the transaction, from 1."""
+        return self._transaction.program
+
+    @property
+    def voted(self) -> bool:
+        """Whether the vote is durable: the program that began the transaction decides."""
+        return self._transaction.voted
+
+    async def vote(self) -> None:
+        """Prepare the branches of this program and record its vote; see `ProgramWork.vote` for the errors."""
+        await self.run(self._transaction.vote)
 
 
 class _Tasks:
@@ -194,44 +227,67 @@ class AsyncTransactionManager:
             ProtocolError: this task has one already.
             XaError: as `TransactionManager.begin`.
         """
+        async with self._working(AsyncTransaction, lambda task: self._manager.begin(owner=task)) as transaction:
+            yield transaction
+
+    @contextlib.asynccontextmanager
+    async def join(self, ticket: str) -> AsyncIterator[AsyncJoinedTransaction]:
+        """Work on a transaction of another program for the time of an ``async with``: its end votes, an exception rolls back.
+
+        Raises:
+            ProtocolError: this task has a transaction already.
+            XaError: as `TransactionManager.join`.
+        """
+        async with self._working(
+            AsyncJoinedTransaction, lambda task: self._manager.join(ticket, owner=task)
+        ) as transaction:
+            yield transaction
+
+    @contextlib.asynccontextmanager
+    async def _working(
+        self, kind: Callable[[_W, _Tasks, asyncio.Task[Any]], _A], call: Callable[[object], _W]
+    ) -> AsyncIterator[_A]:
         task = await self._tasks.entered()
         try:
-            transaction = await self._begun(task)
+            transaction = await self._made(kind, call, task)
         except BaseException:
             self._tasks.left(task)
             raise
         try:
             try:
                 yield transaction
-            except BaseException:
+            except BaseException as error:
                 if not transaction.over:  # the application's own error says more than one of the rollback
-                    await _ended(asyncio.ensure_future(transaction.rollback()))
+                    reason = f"its block raised {type(error).__name__}"
+                    await _ended(asyncio.ensure_future(transaction.rollback(reason)))
                 raise
             if not transaction.over:
-                await self._committed(transaction)
+                await self._completed(transaction)
         finally:
             transaction.let_go()
 
-    async def _committed(self, transaction: AsyncTransaction) -> None:
+    async def _completed(self, transaction: AsyncWork[Any]) -> None:
         try:
-            await transaction.commit()
+            await transaction.end()
         except ProtocolError:  # it is suspended, and nothing else would end it
             await transaction.rollback()
             raise
 
-    async def _begun(self, task: asyncio.Task[Any]) -> AsyncTransaction:
-        begun: list[AsyncTransaction] = []
+    async def _made(
+        self, kind: Callable[[_W, _Tasks, asyncio.Task[Any]], _A], call: Callable[[object], _W], task: asyncio.Task[Any]
+    ) -> _A:
+        made: list[_A] = []
 
-        def begin() -> None:
-            begun.append(AsyncTransaction(self._manager.begin(owner=task), self._tasks, task))
+        def make() -> None:
+            made.append(kind(call(task), self._tasks, task))
 
         try:
-            await in_thread(self._tasks.threads, begin)
+            await in_thread(self._tasks.threads, make)
         except asyncio.CancelledError:
-            for transaction in begun:
+            for transaction in made:
                 await _ended(asyncio.ensure_future(transaction.rollback()))
             raise
-        return begun[0]
+        return made[0]
 
     async def close(self) -> None:
         """As `TransactionManager.close`."""

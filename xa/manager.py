@@ -7,35 +7,36 @@
             tx.resource("bank").execute("UPDATE account SET balance = balance - 10 WHERE id = 1")
             tx.resource("queues").basic_publish(message, routing_key="transfers")
 
-Leaving the inner block commits; an exception rolls back. One transaction belongs to one thread, or to one asyncio task, at a time.
+Leaving the inner block commits; an exception rolls back. Another program works on the same transaction in a block of
+``manager.join(tx.ticket())``. One transaction belongs to one thread, or to one asyncio task, at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import inspect
-import logging
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
+from understudy.xa.active import JoinedTransaction, Transaction, Work
 from understudy.xa.core.errors import (
     ConfigError,
     ProtocolError,
     RecoverFirstError,
     StateServerError,
     StateServerLostError,
-    XaError,
+    TicketError,
 )
+from understudy.xa.core.gathering import WAIT_MS
 from understudy.xa.core.job import JOB_VARIABLE, checked_job, default_job
 from understudy.xa.core.profile import Profile, ResourceConfig, profile_of
-from understudy.xa.core.steps import Steps
-from understudy.xa.core.transaction import GlobalTransaction, Outcome, TxState
+from understudy.xa.core.program import ProgramWork
+from understudy.xa.core.ticket import Ticket, check_place, ticket_of
+from understudy.xa.core.transaction import GlobalTransaction
 from understudy.xa.core.xid import global_id
 from understudy.xa.host import host_address, host_id
 from understudy.xa.link import TIMEOUT_S
@@ -43,151 +44,11 @@ from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
 from understudy.xa.session import OnStep, Session
 
-_log = logging.getLogger(__name__)
-_T = TypeVar("_T")
 PROFILE_VARIABLE: Final = "UNDERSTUDY_PROFILE"
 BEGINS: Final = 4
 """Tries of one begin: an idle session may be stale, and another program of the job may leave something to recover meanwhile."""
+MAX_JOIN_TIMEOUT_S: Final = 86_400
 MakeResource = Callable[[ResourceConfig], ResourceManager]
-
-
-class Transaction:
-    """An active transaction, as the application has it.
-
-    Attributes:
-        outcome: how it was committed; None before, and if it was rolled back.
-    """
-
-    def __init__(self, manager: TransactionManager, session: Session, core: GlobalTransaction) -> None:
-        self._manager = manager
-        self._session = session
-        self._core = core
-        self._released = False
-        self.outcome: Outcome | None = None
-
-    @property
-    def gid(self) -> str:
-        """The global id."""
-        return self._core.gid
-
-    @property
-    def active(self) -> bool:
-        return self._core.state is TxState.ACTIVE
-
-    @property
-    def decided(self) -> bool:
-        """Whether the decision to commit is durable, and `finish` has yet to be called."""
-        return self._core.state is TxState.DECIDED
-
-    @property
-    def over(self) -> bool:
-        return self._core.state is TxState.OVER
-
-    def resource(self, name: str) -> Any:
-        """What to work with: a psycopg connection, a channel of py-amqp. A dynamic resource manager joins by this.
-
-        Raises:
-            ConfigError: the profile has none of this name.
-            RolledBackError: it refused to join; the transaction is rolled back.
-        """
-        self._manager.profile.resource(name)
-        self._run(self._core.join(name))
-        return self._session.resources[name].resource
-
-    def leave(self, name: str) -> None:
-        """A resource manager takes no further part; what it did stays in the transaction."""
-        self._run(self._core.leave(name))
-
-    def commit(self) -> Outcome:
-        """Commit; see `GlobalTransaction.commit` for the errors."""
-        return self.vote() or self.finish()
-
-    def vote(self) -> Outcome | None:
-        """The first half of `commit`, for another coordinator; see `GlobalTransaction.vote`."""
-        self.outcome = self._run(self._core.vote())
-        return self.outcome
-
-    def finish(self) -> Outcome:
-        """The second half of `commit`, of a transaction that is decided; see `GlobalTransaction.finish`."""
-        self.outcome = self._run(self._core.finish())
-        if self.outcome is Outcome.COMMIT_PENDING:
-            _log.warning("transaction %s is committed; a branch is left to the recovery of its job", self.gid)
-        return self.outcome
-
-    def rollback(self) -> None:
-        """Roll back."""
-        self._run(self._core.rollback())
-
-    def suspend(self) -> None:
-        """Let go of the thread or task; it may begin another transaction."""
-        self._run(self._core.suspend())
-        self._manager.dissociate(self)
-
-    def resume(self, *, owner: object = None) -> None:
-        """Associate with this thread or task.
-
-        Args:
-            owner: as `TransactionManager.begin`.
-
-        Raises:
-            ProtocolError: the transaction is not suspended, or this thread or task has another one.
-        """
-        self._manager.associate(self, owner)
-        try:
-            self._run(self._core.resume())
-        except ProtocolError:
-            self._manager.dissociate(self)
-            raise
-
-    @contextlib.contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Suspend for the time of a ``with``."""
-        self.suspend()
-        try:
-            yield
-        finally:
-            if self._core.state is TxState.SUSPENDED:  # and not rolled back meanwhile
-                self.resume()
-
-    def _run(self, steps: Steps[_T]) -> _T:
-        result: object = None
-        try:
-            result = done = self._session.run(steps)
-            return done
-        finally:
-            # A signal, such as Ctrl-C, may raise between a request and its answer: then what was done is not known here.
-            if interrupted := inspect.getgeneratorstate(steps) != inspect.GEN_CLOSED:
-                self._core.give_up()
-            if self._core.state is TxState.OVER and not self._released:
-                self._released = True
-                # A session is used again only if nothing of this transaction can be left in it.
-                clean = not interrupted and not self._session.link.closed and self._core.all_complete
-                if clean and not isinstance(result, Outcome):  # rolled back
-                    self._session.give_back()
-                self._manager.over(self, self._session, clean=clean)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.over:
-            return
-        if self.decided:
-            self.finish()
-            return
-        if error is None:
-            try:
-                self.commit()
-            except ProtocolError:  # it is suspended, and nothing else would end it
-                self.rollback()
-                raise
-            return
-        try:
-            self.rollback()
-        except XaError:  # the application's own error says more, and goes on
-            _log.exception("rollback of transaction %s", self.gid)
 
 
 class TransactionManager:
@@ -199,6 +60,7 @@ class TransactionManager:
         make_resource: makes an adapter; for resource managers of one's own.
         on_step: see `session`.
         timeout_s: of the state server's answers.
+        join_timeout_s: how long a commit waits for the votes of programs that have joined; 0 or more.
     """
 
     def __init__(
@@ -209,16 +71,20 @@ class TransactionManager:
         make_resource: MakeResource = make_resource_manager,
         on_step: OnStep | None = None,
         timeout_s: float = TIMEOUT_S,
+        join_timeout_s: float = WAIT_MS / 1000,
     ) -> None:
+        if not 0 <= join_timeout_s < MAX_JOIN_TIMEOUT_S:
+            raise ConfigError(f"join_timeout_s {join_timeout_s} is not 0 to {MAX_JOIN_TIMEOUT_S}")
         self.profile = profile
         self.job = _job(profile, job)
         self._make_resource = make_resource
         self._on_step = on_step
         self._timeout_s = timeout_s
+        self._wait_ms = int(join_timeout_s * 1000)
         self._lock = threading.Lock()
         self._idle: list[Session] = []
         self._closed = False
-        self._current: dict[object, Transaction] = {}
+        self._current: dict[object, Work] = {}
 
     @classmethod
     def from_file(cls, path: str | Path, profile: str | None = None, **options: Any) -> Self:
@@ -281,14 +147,12 @@ class TransactionManager:
             RolledBackError: a resource manager refused to start.
             ResourceManagerError, StateServerError, WrongProfileError, RecoveryFailedError: nothing has begun.
         """
-        me = owner if owner is not None else _identity()
-        if me in self._current:
-            raise ProtocolError(f"transaction {self._current[me].gid} is active in this thread or task")
+        me = self._free(owner)
         for _ in range(BEGINS):
             session = self._session()
-            core = GlobalTransaction(global_id(uuid.uuid1().bytes, uuid.uuid4().bytes), self.job)
+            core = GlobalTransaction(global_id(uuid.uuid1().bytes, uuid.uuid4().bytes), self.job, self._wait_ms)
             try:
-                session.run(core.begin([one.name for one in self.profile.resources if not one.dynamic]))
+                session.run(core.begin(self._started_at_once))
             except RecoverFirstError:
                 self._recover_in(session)
             except StateServerLostError:  # of an idle session, perhaps long ago
@@ -304,8 +168,72 @@ class TransactionManager:
             f"the state server at {self.profile.state_server} begins no transaction of job {self.job}"
         )
 
+    def join(self, ticket: str, *, owner: object = None) -> JoinedTransaction:
+        """Work on a transaction that another program has begun, in this thread or task, on branches of one's own.
+
+        Args:
+            ticket: what `Transaction.ticket` gave to the other program.
+            owner: as `begin`.
+
+        Raises:
+            TicketError: the ticket is damaged, or of another job, profile or state server; or its transaction has ended, is
+                decided, or can only be rolled back. Nothing was done.
+            ProtocolError: this thread or task has a transaction already.
+            RolledBackError: a resource manager refused to start; the whole transaction is rolled back.
+            ResourceManagerError, StateServerError, WrongProfileError: this program has not joined.
+        """
+        told = ticket_of(ticket)
+        profile = self.profile
+        check_place(told, job=self.job, profile=profile.name, fingerprint=profile.fingerprint)
+        me = self._free(owner)
+        for last in (False, True):
+            session = self._session()
+            core = ProgramWork(told.gid, self.job)
+            try:
+                session.run(core.enter(self._started_at_once))
+            except TicketError as error:
+                self._keep(session)
+                raise self._with_address(error, told) from error
+            except StateServerLostError:  # of an idle session, perhaps long ago
+                session.close()
+                self._close_idle()
+                if last:
+                    raise
+            except BaseException:
+                session.close()
+                raise
+            else:
+                self._current[me] = joined = JoinedTransaction(self, session, core)
+                return joined
+        raise AssertionError(told)
+
+    def ticket(self, gid: str) -> str:
+        """The ticket of a transaction of this manager."""
+        profile = self.profile
+        return Ticket(gid, self.job, profile.name, profile.fingerprint, profile.state_server).text
+
+    def _with_address(self, error: TicketError, ticket: Ticket) -> TicketError:
+        here, there = self.profile.state_server, ticket.state_server
+        other = "" if here == there else f", and the ticket is of the one at {there}"
+        return TicketError(f"{error} (the state server at {here} says so{other})")
+
     @property
-    def current(self) -> Transaction | None:
+    def _started_at_once(self) -> list[str]:
+        return [one.name for one in self.profile.resources if not one.dynamic]
+
+    def _free(self, owner: object) -> object:
+        """This thread or task, or what stands for it.
+
+        Raises:
+            ProtocolError: it has a transaction.
+        """
+        me = owner if owner is not None else _identity()
+        if me in self._current:
+            raise ProtocolError(f"transaction {self._current[me].gid} is active in this thread or task")
+        return me
+
+    @property
+    def current(self) -> Work | None:
         """The transaction of this thread or task."""
         return self._current.get(_identity())
 
@@ -325,20 +253,17 @@ class TransactionManager:
 
     # -- for transactions ---------------------------------------------------------------------------------------------
 
-    def associate(self, transaction: Transaction, owner: object = None) -> None:
+    def associate(self, transaction: Work, owner: object = None) -> None:
         """A transaction is resumed in this thread or task, or in that of its owner."""
-        me = owner if owner is not None else _identity()
-        if me in self._current:
-            raise ProtocolError(f"transaction {self._current[me].gid} is active in this thread or task")
-        self._current[me] = transaction
+        self._current[self._free(owner)] = transaction
 
-    def dissociate(self, transaction: Transaction) -> None:
+    def dissociate(self, transaction: Work) -> None:
         """A transaction is suspended, or over."""
         for identity, found in list(self._current.items()):
             if found is transaction:
                 del self._current[identity]
 
-    def over(self, transaction: Transaction, session: Session, *, clean: bool) -> None:
+    def over(self, transaction: Work, session: Session, *, clean: bool) -> None:
         """A transaction is over; its session may be used again if it is clean."""
         self.dissociate(transaction)
         if clean:

@@ -14,14 +14,14 @@ from typing import Any, Final
 import attrs
 
 from understudy.xa.core.codes import Answer, XaCode
-from understudy.xa.core.entry import Entry
+from understudy.xa.core.entry import Entry, why_undecidable
 from understudy.xa.core.errors import XaError
 from understudy.xa.core.finish import finished
 from understudy.xa.core.profile import Profile
 from understudy.xa.core.recovery import is_complete, recover
 from understudy.xa.core.steps import Tell, Verb, VerbName
 from understudy.xa.core.wire import Claimed, Decide, Forget, Refused, Request, Rule, Shown, Take
-from understudy.xa.core.xid import Xid, branch_of, job_digits, printable
+from understudy.xa.core.xid import Xid, branch_of, job_digits, printable, resource_of
 from understudy.xa.link import StateLink
 from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
@@ -68,7 +68,7 @@ class Found:
 def has_branch(entry: Entry, names: Collection[str]) -> bool:
     """Whether a transaction may have a branch in one of these resource managers, or a ruling names one."""
     ruled = (branch.partition(" ")[0] for branch in entry.ruled)
-    return any(name in names for name in (*entry.resources, *ruled))
+    return any(name in names for name in (*map(resource_of, entry.resources), *ruled))
 
 
 class Operator:
@@ -244,10 +244,10 @@ class Operator:
             RefusedError: it is not one.
         """
         shown = self.forgettable(gid)
-        for name in shown.entry.heuristics:
-            resource = self._resource(name)
+        for label in shown.entry.heuristics:
+            resource = self._resource(resource_of(label))
             try:
-                resource.call(Verb(VerbName.FORGET, name, branch_of(gid, name, shown.entry.job)))
+                resource.call(Verb(VerbName.FORGET, label, branch_of(gid, label, shown.entry.job)))
             finally:
                 resource.close()
         with self._link() as link:
@@ -293,17 +293,19 @@ def _check_verdict(session: Session, entry: Entry, *, commit: bool | None, allow
         raise RefusedError(
             f"transaction {entry.gid} is decided as commit, and a branch of it may be committed: rollback is refused"
         )
+    if commit and not entry.commit and (wrong := why_undecidable(entry)):
+        raise RefusedError(wrong)
     if commit and not entry.commit and not allow_missing:
         _refuse_if_missing(session, entry)
 
 
 def _refuse_if_missing(session: Session, entry: Entry) -> None:
     """Without a decision, a branch that is in doubt nowhere may never have been prepared: to commit the others makes a half."""
-    for name in entry.resources:
-        branch = branch_of(entry.gid, name, entry.job)
-        if not any(one.xid == branch for one in session.resources[name].recover()):
+    for label in entry.resources:
+        branch = branch_of(entry.gid, label, entry.job)
+        if not any(one.xid == branch for one in session.resources[resource_of(label)].recover()):
             raise RefusedError(
-                f"transaction {entry.gid} has no branch in doubt in {name}: it was not prepared there, or has written nothing; "
+                f"transaction {entry.gid} has no branch in doubt in {label}: it was not prepared there, or has written nothing; "
                 "roll it back, or commit the others with --allow-missing"
             )
 
@@ -347,6 +349,8 @@ def as_rows(found: Found) -> dict[str, Any]:
                 "reason": one.entry.reason,
                 "heuristics": {name: XaCode(code).name for name, code in one.entry.heuristics.items()},
                 "ruled": one.entry.ruled,
+                "programs": one.entry.programs,
+                "doomed": one.entry.doomed,
                 "shard": one.shard,
             }
             for one in found.entries

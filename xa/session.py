@@ -17,6 +17,7 @@ from understudy.xa.core.profile import Profile
 from understudy.xa.core.recovery import recover
 from understudy.xa.core.steps import Step, Steps, Tell, Verb, Wait
 from understudy.xa.core.wire import Claim, Claimed, Nothing, Refused
+from understudy.xa.core.xid import resource_of
 from understudy.xa.link import TIMEOUT_S, StateLink
 from understudy.xa.resource_managers.port import ResourceManager
 
@@ -101,7 +102,7 @@ class Session:
     def _carried_out(self, step: Step) -> Any:
         match step:
             case Verb():
-                return self.resources[step.resource].call(step)
+                return self.resources[resource_of(step.resource)].call(step)
             case Tell():
                 return self.link.ask(step.request)
             case Wait(ms):

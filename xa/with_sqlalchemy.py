@@ -36,8 +36,8 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
+from understudy.xa.active import Work
 from understudy.xa.core.errors import ConfigError, ProtocolError
-from understudy.xa.manager import Transaction
 
 ENGINE_OPTIONS: Final = frozenset(
     ("echo", "execution_options", "hide_parameters", "insertmanyvalues_page_size", "logging_name", "query_cache_size")
@@ -55,7 +55,7 @@ class HasCurrent(Protocol):
     """A `TransactionManager`, or a `JointTransactions`."""
 
     @property
-    def current(self) -> Transaction | None: ...
+    def current(self) -> Work | None: ...
 
 
 def enlisted_engine(source: HasCurrent, resource: str, **options: Any) -> Engine:
@@ -101,7 +101,7 @@ class EnlistedConnection:
 
     __slots__ = ("_changes", "_name", "_transaction", "_used", "real")
 
-    def __init__(self, transaction: Transaction, name: str) -> None:
+    def __init__(self, transaction: Work, name: str) -> None:
         found = transaction.resource(name)
         if not isinstance(found, psycopg.Connection):
             raise ConfigError(f"resource manager {name!r} gives no connection of psycopg, but {type(found).__name__}")

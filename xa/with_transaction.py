@@ -33,8 +33,9 @@ import transaction
 from transaction.interfaces import IDataManager
 from zope.interface import implementer
 
+from understudy.xa.active import Transaction
 from understudy.xa.core.errors import ProtocolError, XaError
-from understudy.xa.manager import Transaction, TransactionManager
+from understudy.xa.manager import TransactionManager
 
 _log = logging.getLogger(__name__)
 SORT_PREFIX: Final = "~~understudy.xa"

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from understudy.xa.core.wire import WIRE_VERSION, Begin, Hello, Rule
+from understudy.xa.core.entry import Entry
+from understudy.xa.core.wire import WIRE_VERSION, Begin, Enter, Hello, Rule
+from understudy.xa.core.xid import PROGRAM_MARK
 
 MAX_NAME: Final = 256
 MAX_GLOBAL_ID: Final = 64
 MAX_RESOURCES: Final = 1000
 MAX_RULED: Final = 1000
+MAX_PROGRAMS: Final = 1000
 MAX_REASON: Final = 1000
 """Characters: of a longer text the beginning is kept."""
 
@@ -33,6 +36,15 @@ def wrong_version(hello: Hello) -> str:
     return f"this server speaks version {WIRE_VERSION}, the client {hello.version}"
 
 
+def wrong_profile(entry: Entry, hello: Hello) -> str:
+    """Of a program that asks for an entry of other resource managers, or of another job."""
+    return (
+        f"transaction {entry.gid} of job {entry.job} was begun with profile {entry.profile!r} (fingerprint "
+        f"{entry.fingerprint}), and this is profile {hello.profile!r} (fingerprint {hello.fingerprint}) of job "
+        f"{hello.job}: nothing was changed"
+    )
+
+
 def wrong_begin(begin: Begin) -> str:
     """Of the global id and the resource managers."""
     gid = begin.gid
@@ -45,7 +57,17 @@ def wrong_begin(begin: Begin) -> str:
 
 def wrong_resource(name: str) -> str:
     """Of the name of a resource manager."""
-    return "" if 1 <= len(name) <= MAX_NAME else f"the name of a resource manager has 1 to {MAX_NAME} characters"
+    if not 1 <= len(name) <= MAX_NAME:
+        return f"the name of a resource manager has 1 to {MAX_NAME} characters"
+    return f"the name of a resource manager, {name!r}, has a {PROGRAM_MARK}" if PROGRAM_MARK in name else ""
+
+
+def wrong_enter(enter: Enter, entry: Entry) -> str:
+    """Of one more program and its branches."""
+    if len(entry.programs) == MAX_PROGRAMS or len(entry.resources) + len(enter.resources) > MAX_RESOURCES:
+        most = f"{MAX_PROGRAMS} programs and {MAX_RESOURCES} branches"
+        return f"transaction {enter.gid} has no room for one more program: {most} are the most"
+    return next((wrong_resource(name) for name in enter.resources if wrong_resource(name)), "")
 
 
 def wrong_rule(rule: Rule, earlier: Mapping[str, str]) -> str:

@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from understudy.xa.core.xid import program_of
+
 STATUS_FORMAT: Final = 1
 """Of the status files; a server refuses files of a newer one."""
 
@@ -18,7 +20,8 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     Attributes:
         gid: the global id.
-        resources: names of the resource managers that may have a branch, in the order of their start.
+        resources: labels of the branches that may be there, in the order of their start: names of resource managers, and of joined
+            programs ``bank~1`` (see `xid`).
         fingerprint: of the profile; recovery by another profile is refused.
         began_ms: wall clock.
         commit: the decision to commit is recorded. Without it recovery rolls back.
@@ -31,6 +34,8 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
             do not know it, and refuse a status that has it.
         ruled: branch to what an operator has decided and what the resource manager answered. Such an entry stands for branches
             that no entry knew, and stays for people, too. Older servers do not know it, and refuse a status that has it.
+        programs: for each program that has joined, by its number from 1, whether it has voted yes.
+        doomed: why the transaction can only be rolled back. Older servers know neither, and refuse a status that has one.
     """
 
     gid: str
@@ -47,6 +52,8 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     heuristics: dict[str, int] = {}
     unfinished: bool = False
     ruled: dict[str, str] = {}
+    programs: list[bool] = []
+    doomed: str = ""
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="record", tag=str.lower):
@@ -92,6 +99,35 @@ class Decided(_Record, frozen=True):
     gid: str
 
 
+class Entered(_Record, frozen=True):
+    """One more program joins, and will start these branches; see `Entry.programs`."""
+
+    gid: str
+    branches: list[str]
+
+
+class Voted(_Record, frozen=True):
+    """A joined program has prepared these branches, and has no others."""
+
+    gid: str
+    program: int
+    prepared: list[str]
+
+
+class Doomed(_Record, frozen=True):
+    """The transaction can only be rolled back."""
+
+    gid: str
+    reason: str
+
+
+class Settled(_Record, frozen=True):
+    """These branches are complete, and others may not be."""
+
+    gid: str
+    branches: list[str]
+
+
 class Attempted(_Record, frozen=True):
     """A recovery failed, or the client let go."""
 
@@ -131,12 +167,35 @@ class Owned(_Record, frozen=True):
     owner: str
 
 
-Record = Image | Owned | Begun | Joined | StartedBy | Decided | Attempted | Met | Ruled | Ended
+Record = (
+    Image
+    | Owned
+    | Begun
+    | Joined
+    | StartedBy
+    | Decided
+    | Entered
+    | Voted
+    | Doomed
+    | Settled
+    | Attempted
+    | Met
+    | Ruled
+    | Ended
+)
 
 
 def is_complete(entry: Entry) -> bool:
     """Whether no branch is left to be completed: the entry is kept for people."""
     return bool(entry.ruled) or (bool(entry.heuristics) and not entry.unfinished)
+
+
+def why_undecidable(entry: Entry) -> str:
+    """Why the decision to commit cannot be recorded; "" if it can."""
+    if entry.doomed:
+        return f"transaction {entry.gid} can only be rolled back: {entry.doomed}"
+    missing = ", ".join(str(number) for number, voted in enumerate(entry.programs, 1) if not voted)
+    return f"transaction {entry.gid} cannot be committed: no vote of program {missing}" if missing else ""
 
 
 def apply(entries: dict[str, Entry], record: Record) -> None:
@@ -154,6 +213,8 @@ def apply(entries: dict[str, Entry], record: Record) -> None:
             entries[gid].started = {**entries[gid].started, **codes}
         case Decided(gid):
             entries[gid].commit = True
+        case Entered(gid) | Voted(gid) | Doomed(gid) | Settled(gid):
+            _apply_of_programs(entries[gid], record)
         case Attempted(gid, attempts, reason, parked):
             entry = entries[gid]
             entry.attempts, entry.reason, entry.parked = attempts, reason, parked
@@ -166,3 +227,17 @@ def apply(entries: dict[str, Entry], record: Record) -> None:
             del entries[gid]
         case Owned():
             pass
+
+
+def _apply_of_programs(entry: Entry, record: Entered | Voted | Doomed | Settled) -> None:
+    match record:
+        case Entered(_, branches):
+            entry.resources = [*entry.resources, *branches]
+            entry.programs = [*entry.programs, False]
+        case Voted(_, program, prepared):
+            entry.resources = [one for one in entry.resources if program_of(one) != program or one in prepared]
+            entry.programs = [voted or number == program for number, voted in enumerate(entry.programs, 1)]
+        case Doomed(_, reason):
+            entry.doomed = reason
+        case Settled(_, branches):
+            entry.resources = [one for one in entry.resources if one not in branches]

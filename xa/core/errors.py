@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from understudy.xa.core.codes import Answer
@@ -63,6 +63,23 @@ class RolledBackError(XaError):
         self.reasons = dict(reasons)
         told = "; ".join(f"{name}: {text}" if name else text for name, text in reasons.items())
         super().__init__(f"transaction {gid} is rolled back: {told or 'asked for'}")
+
+
+class ProgramsLateError(RolledBackError):
+    """A joined program has not voted in time. Its later vote is refused, and it rolls back its own branches.
+
+    Attributes:
+        programs: numbers of those that had not voted.
+    """
+
+    def __init__(self, gid: str, programs: Sequence[int], wait_ms: int) -> None:
+        self.programs = list(programs)
+        told = ", ".join(map(str, programs))
+        super().__init__(gid, {"": f"no vote of program {told} within {wait_ms / 1000:g} s"})
+
+
+class TicketError(XaError):
+    """A ticket cannot be used: it is damaged, of another place, or its transaction takes no program. Nothing was done."""
 
 
 class OutcomeUnknownError(XaError):

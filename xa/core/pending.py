@@ -41,6 +41,10 @@ class PendingTable:
         shards = self._jobs.get(job, {})
         return bool(shards) if shard is None else shard in shards
 
+    def holds(self, job: str, shard: int, gid: str) -> bool:
+        """Whether this transaction is in the table."""
+        return gid in self._jobs.get(job, {}).get(shard, ())
+
     def first_shard(self, job: str) -> int | None:
         """The lowest shard with a transaction of the job; None if there is none."""
         return min(self._jobs.get(job, {}), default=None)

@@ -14,7 +14,7 @@ from understudy.xa.core.entry import Entry
 from understudy.xa.core.errors import RecoveryBusyError, RecoveryFailedError
 from understudy.xa.core.finish import RETRIES, finished
 from understudy.xa.core.steps import Steps, Tell, Verb, VerbName
-from understudy.xa.core.wire import Done, Failed, Heuristic, Ok, Release
+from understudy.xa.core.wire import Done, Failed, Heuristic, Ok, Release, Settle
 from understudy.xa.core.xid import branch_of
 
 GIVES_WAY_RETRIES: Final = 20
@@ -30,7 +30,7 @@ def recover(entry: Entry, *, gives_way: bool = False) -> Steps[dict[str, Answer]
             row which another transaction of the job has locked, and that one is to be recovered, too.
 
     Returns:
-        What each resource manager answered.
+        What each resource manager answered, by the label of the branch.
 
     Raises:
         RecoveryBusyError: a branch is busy, and the entry waits behind the others of its job.
@@ -39,9 +39,9 @@ def recover(entry: Entry, *, gives_way: bool = False) -> Steps[dict[str, Answer]
     """
     verb = VerbName.COMMIT if entry.commit else VerbName.ROLLBACK
     answers: dict[str, Answer] = {}
-    for resource in entry.resources:
-        step = Verb(verb, resource, branch_of(entry.gid, resource, entry.job))
-        answers[resource] = yield from finished(step, GIVES_WAY_RETRIES if gives_way else RETRIES)
+    for label in entry.resources:
+        step = Verb(verb, label, branch_of(entry.gid, label, entry.job))
+        answers[label] = yield from finished(step, GIVES_WAY_RETRIES if gives_way else RETRIES)
     failed = {name: answer for name, answer in answers.items() if not is_complete(answer.code, committed=entry.commit)}
     if failed:
         reason = "; ".join(f"{name}: {answer}" for name, answer in failed.items())
@@ -59,8 +59,8 @@ def recover(entry: Entry, *, gives_way: bool = False) -> Steps[dict[str, Answer]
             raise RecoveryFailedError(f"transaction {entry.gid}: the heuristic completions are not recorded: {reply}")
     for name in heuristics:
         yield Verb(VerbName.FORGET, name, branch_of(entry.gid, name, entry.job))
-    if not against:
-        yield Tell(Done(entry.gid))
+    if entry.programs or not against:
+        yield Tell(Settle(entry.gid, entry.resources) if entry.programs else Done(entry.gid))
     return answers
 
 

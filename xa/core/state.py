@@ -1,8 +1,8 @@
 """StateCore: what the state server decides. It records and orders, and never calls a resource manager.
 
-A connection owns the transactions that it has begun or claimed. When the connection ends, each of them waits for recovery; after
-a restart of the server all do. A transaction to recover is given to one connection of the same job and the same profile. While
-one waits, its job begins no new transaction: so recovery starts before new work.
+A connection owns the transactions that it has begun or claimed; others may work on one, too (`programs`). When the connection ends,
+each waits for recovery; after a restart of the server all do. A transaction to recover is given to one connection of the same job
+and the same profile. While one waits, its job begins no new transaction: so recovery starts before new work.
 
 Every request yields one `Reaction`. The reply may be sent when the records up to and including the reaction's are durable; with
 `at_once` it may be sent before.
@@ -17,7 +17,7 @@ from typing import Final
 
 import attrs
 
-from understudy.xa.core.bounds import MAX_REASON, wrong_begin, wrong_hello, wrong_resource, wrong_rule, wrong_version
+from understudy.xa.core.bounds import MAX_REASON, wrong_begin, wrong_hello, wrong_profile, wrong_resource, wrong_version
 from understudy.xa.core.entry import (
     Attempted,
     Begun,
@@ -29,11 +29,15 @@ from understudy.xa.core.entry import (
     Met,
     Record,
     Ruled,
+    Settled,
     StartedBy,
     apply,
     is_complete,
+    why_undecidable,
 )
 from understudy.xa.core.pending import PendingTable
+from understudy.xa.core.programs import Programs
+from understudy.xa.core.rulings import ruling
 from understudy.xa.core.wire import (
     Begin,
     Claim,
@@ -49,11 +53,13 @@ from understudy.xa.core.wire import (
     Listing,
     Nothing,
     Ok,
+    ProgramRequest,
     Refused,
     Release,
     Reply,
     Request,
     Rule,
+    Settle,
     Shown,
     Started,
     Take,
@@ -87,7 +93,7 @@ class _Client:
     """A connection that has said hello.
 
     Attributes:
-        listed: job and sorted global ids of the list that the connection has begun last.
+        listed: job and sorted global ids of the list that it has begun last.
         gave_way: what it has claimed and released: it is given others first.
     """
 
@@ -117,6 +123,7 @@ class StateCore:
         self._owners: dict[str, int] = {}
         self._shard_of: dict[str, int] = {}
         self._clients: dict[int, _Client] = {}
+        self._programs = Programs()
         for number, entries in enumerate(self._shards):
             for entry in entries.values():
                 self._shard_of[entry.gid] = number
@@ -129,10 +136,12 @@ class StateCore:
     # -- connections --------------------------------------------------------------------------------------------------
 
     def left(self, connection: int) -> None:
-        """A connection has ended: what it owned waits for recovery."""
+        """A connection has ended: what it owned waits for recovery, and so does what it did as a joined program."""
         self._clients.pop(connection, None)
-        for gid in [gid for gid, owner in self._owners.items() if owner == connection]:
-            del self._owners[gid]
+        owned = [gid for gid, owner in self._owners.items() if owner == connection]
+        for gid in owned:
+            self._let_go(gid)
+        for gid in {*owned, *self._programs.left(connection)}:
             self._wait_for_recovery(self._entry(gid))
 
     def received(self, connection: int, request: Request, now_ms: int) -> Reaction:
@@ -164,7 +173,7 @@ class StateCore:
             case Watch():
                 reaction = _refused(client.shard, "protocol", "watch is the first request of a connection")
             case _:
-                reaction = self._of_owner(connection, client, request, request.gid)
+                reaction = self._of_transaction(connection, client, request, request.gid)
         if reaction.record is not None:
             self._apply(reaction.shard, reaction.record)
         return reaction
@@ -182,7 +191,7 @@ class StateCore:
         shard = loads.index(min(loads))
         self._clients[connection] = _Client(hello, shard)
         if (other := self._of_other_profile(hello)) is not None:
-            return _refused(shard, "wrong_profile", _wrong(other, hello))
+            return _refused(shard, "wrong_profile", wrong_profile(other, hello))
         return Reaction(_OK, shard)
 
     def _of_other_profile(self, hello: Hello) -> Entry | None:
@@ -207,10 +216,10 @@ class StateCore:
         client.shard = self._shard_of[gid]
         entry = self._entry(gid)
         if entry.fingerprint != client.hello.fingerprint:
-            return _refused(client.shard, "wrong_profile", _wrong(entry, client.hello))
+            return _refused(client.shard, "wrong_profile", wrong_profile(entry, client.hello))
         self.pending.remove(job, client.shard, gid)
         self._owners[gid] = connection
-        return Reaction(Claimed(entry), client.shard)
+        return Reaction(Claimed(self._programs.view(entry)), client.shard)
 
     def _take(self, connection: int, client: _Client, gid: str) -> Reaction:
         shard = self._shard_of.get(gid)
@@ -218,8 +227,8 @@ class StateCore:
             return _refused(client.shard, "unknown", f"transaction {gid} is not known")
         entry = self._entry(gid)
         if entry.job != client.hello.job or entry.fingerprint != client.hello.fingerprint:
-            return _refused(shard, "wrong_profile", _wrong(entry, client.hello))
-        if gid in self._owners:
+            return _refused(shard, "wrong_profile", wrong_profile(entry, client.hello))
+        if gid in self._owners or not self._programs.is_left(entry):
             return _refused(shard, "not_owner", f"transaction {gid} is in use by a connected program")
         if entry.ruled:
             return _refused(shard, "protocol", f"transaction {gid} is none: branches that an operator has completed")
@@ -228,11 +237,19 @@ class StateCore:
         if not entry.parked:
             self.pending.remove(entry.job, shard, gid)
         self._owners[gid] = connection
-        return Reaction(Claimed(entry), shard)
+        return Reaction(Claimed(self._programs.view(entry)), shard)
 
     def _wait_for_recovery(self, entry: Entry) -> None:
-        if not entry.parked and not is_complete(entry):
-            self.pending.insert(entry.job, self._shard_of[entry.gid], entry.gid)
+        """If nobody has the entry, and something of it can be completed. It may wait already."""
+        shard = self._shard_of[entry.gid]
+        if entry.parked or is_complete(entry) or entry.gid in self._owners or not self._programs.is_left(entry):
+            return
+        if not self.pending.holds(entry.job, shard, entry.gid):
+            self.pending.insert(entry.job, shard, entry.gid)
+
+    def _let_go(self, gid: str) -> None:
+        self._owners.pop(gid, None)
+        self._programs.let_go(gid)
 
     # -- the life of a transaction ------------------------------------------------------------------------------------
 
@@ -256,16 +273,23 @@ class StateCore:
         self._shard_of[begin.gid] = shard
         return Reaction(_OK, shard, Begun(entry))
 
-    def _of_owner(  # noqa: PLR0911  # one for each request
-        self, connection: int, client: _Client, request: Request, gid: str
-    ) -> Reaction:
-        """A request about a transaction that the connection owns."""
+    def _of_transaction(self, connection: int, client: _Client, request: Request, gid: str) -> Reaction:
+        """A request about a transaction that the connection owns, or works on as one program of several."""
         shard = self._shard_of.get(gid)
         if shard is None:
             return _refused(client.shard, "unknown", f"transaction {gid} is not known")
-        if self._owners.get(gid) != connection:
-            return _refused(shard, "not_owner", f"transaction {gid} is not this connection's any more")
-        entry = self._entry(gid)
+        entry, owner = self._entry(gid), self._owners.get(gid)
+        if owner == connection and not isinstance(request, ProgramRequest):
+            return self._of_owner(client, request, entry, shard)
+        reply, record = self._programs.received(connection, client.hello, request, entry, owner)
+        if isinstance(request, Settle) and record is not None and owner == connection:
+            self._let_go(gid)
+        return Reaction(reply, shard, record, at_once=isinstance(request, (Started, Settle)))
+
+    def _of_owner(  # noqa: PLR0911  # one for each request
+        self, client: _Client, request: Request, entry: Entry, shard: int
+    ) -> Reaction:
+        gid = entry.gid
         match request:
             case Started(_, codes):
                 return Reaction(_OK, shard, StartedBy(gid, codes), at_once=True)
@@ -274,12 +298,15 @@ class StateCore:
             case Join(_, resource):
                 return Reaction(_OK, shard, Joined(gid, resource) if resource not in entry.resources else None)
             case Decide():
-                return Reaction(_OK, shard, Decided(gid))
+                wrong = why_undecidable(entry)
+                return _refused(shard, "doomed", wrong) if wrong else Reaction(_OK, shard, Decided(gid))
+            case Done() if self._programs.at_work(gid):
+                return _refused(shard, "protocol", f"transaction {gid}: other programs work on it")
             case Done():
                 # A transaction that met heuristic completions stays, though its other branches are done.
                 return Reaction(_OK, shard, Met(gid, {}) if entry.heuristics else Ended(gid), at_once=True)
             case Heuristic(_, codes, unfinished):
-                return Reaction(_OK, shard, Met(gid, codes, unfinished))
+                return Reaction(_OK, shard, Met(gid, codes, unfinished or bool(self._programs.at_work(gid))))
             case Release(_, reason):
                 client.gave_way.add(gid)
                 return Reaction(_OK, shard, Attempted(gid, entry.attempts, reason[:MAX_REASON], parked=False))
@@ -298,12 +325,15 @@ class StateCore:
                 self._shard_of[entry.gid] = shard
             case Ended(gid):
                 self._owners.pop(gid, None)
+                self._programs.forget(gid)
                 del self._shard_of[gid]
             case Attempted(gid):
-                self._owners.pop(gid, None)
+                self._let_go(gid)
+                self._wait_for_recovery(self._entry(gid))
+            case Settled(gid):
                 self._wait_for_recovery(self._entry(gid))
             case Met(gid, _, False):
-                self._owners.pop(gid, None)  # nothing is left to do for its owner
+                self._let_go(gid)  # nothing is left to do for its owner
             case _:
                 pass
 
@@ -324,25 +354,9 @@ class StateCore:
     def _rule(self, client: _Client, rule: Rule, now_ms: int) -> Reaction:
         """Record a ruling, or what came of it."""
         shard = self._shard_of.get(rule.gid)
-        if shard is not None and not self._entry(rule.gid).ruled:
-            return _refused(shard, "protocol", f"transaction {rule.gid} is known here, and its branches are no orphans")
-        if shard is None and not rule.new:
-            return _refused(client.shard, "unknown", f"transaction {rule.gid} is not known")
-        earlier = {} if shard is None else self._entry(rule.gid).ruled
-        if wrong := wrong_rule(rule, earlier):
-            return _refused(client.shard, "protocol", wrong)
-        hello = client.hello
-        entry = Entry(
-            gid=rule.gid,
-            job=hello.job,
-            profile=hello.profile,
-            fingerprint=hello.fingerprint,
-            resources=[],
-            began_ms=now_ms,
-            reason=f"by {hello.client}",
-            ruled={**earlier, **rule.ruled},
-        )
-        return Reaction(_OK, client.shard if shard is None else shard, Ruled(entry))
+        decided = ruling(rule, None if shard is None else self._entry(rule.gid), client.hello, now_ms)
+        at = client.shard if shard is None else shard
+        return Reaction(decided, at) if isinstance(decided, Refused) else Reaction(_OK, at, decided)
 
     # -- what is shown ------------------------------------------------------------------------------------------------
 
@@ -352,23 +366,19 @@ class StateCore:
         Later pages are those of the entries at the time of the first page, less what has ended since.
         """
         if not request.after or client.listed is None or client.listed[0] != request.job:
-            wanted = (gid for gid, shard in self._shard_of.items() if self._is_of(gid, shard, request.job))
+            wanted = (gid for gid in self._shard_of if request.job in ("", self._entry(gid).job))
             client.listed = request.job, sorted(wanted)
         _, gids = client.listed
         at = bisect.bisect_right(gids, request.after)
+        there = (gid for gid in itertools.islice(gids, at, None) if gid in self._shard_of)
         page = first_page(
-            Shown(self._entry(gid), self._state(self._entry(gid)), self.first + self._shard_of[gid])
-            for gid in itertools.islice(gids, at, None)
-            if gid in self._shard_of
+            Shown(self._entry(gid), self._state(self._entry(gid)), self.first + self._shard_of[gid]) for gid in there
         )
         more = bool(page) and page[-1].entry.gid != gids[-1]
         return Reaction(Listing(page, more, now_ms), client.shard)
 
-    def _is_of(self, gid: str, shard: int, job: str) -> bool:
-        return not job or self._shards[shard][gid].job == job
-
     def _state(self, entry: Entry) -> str:
-        if entry.gid in self._owners:
+        if entry.gid in self._owners or not self._programs.is_left(entry):
             return "active"
         if is_complete(entry):
             return "ruled" if entry.ruled else "heuristic"
@@ -388,11 +398,3 @@ class StateCore:
 
 def _refused(shard: int, code: str, text: str) -> Reaction:
     return Reaction(Refused(code, text), shard)
-
-
-def _wrong(entry: Entry, hello: Hello) -> str:
-    return (
-        f"transaction {entry.gid} of job {entry.job} was begun with profile {entry.profile!r} (fingerprint "
-        f"{entry.fingerprint}), and this is profile {hello.profile!r} (fingerprint {hello.fingerprint}) of job "
-        f"{hello.job}: nothing was changed"
-    )

@@ -40,7 +40,11 @@ class Flag(enum.Flag):
 
 @attrs.frozen
 class Verb:
-    """Call a resource manager."""
+    """Call a resource manager.
+
+    Attributes:
+        resource: the label of the branch; see `xid.resource_of`.
+    """
 
     name: VerbName
     resource: str

@@ -9,90 +9,61 @@ The order is what makes it safe (X/Open CAE C193; presumed abort):
 4. ``Done`` is told when all branches are complete. If it is lost, recovery finds no branch, and that is the same.
 
 A transaction with one branch commits in one phase: that resource manager decides. A branch that answers RDONLY to prepare has
-nothing to commit. If the answer to the decision is lost, nothing more is done to any branch: the record decides.
+nothing to commit. If the answer to the decision is lost, nothing more is done to any branch: the record decides. If other programs
+work on the transaction, their votes come before step 2 (`gathering`, `program`).
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping
 
 import attrs
 
+from understudy.xa.core.branches import Branches
 from understudy.xa.core.codes import Answer, XaCode
 from understudy.xa.core.errors import (
     OutcomeUnknownError,
     ProtocolError,
-    RecoverFirstError,
     RolledBackError,
-    StateServerError,
     StateServerLostError,
 )
 from understudy.xa.core.finish import finished
+from understudy.xa.core.gathering import WAIT_MS, gathered
 from understudy.xa.core.heuristics import heuristic_error
+from understudy.xa.core.states import BranchState, Outcome, TxState
 from understudy.xa.core.steps import Flag, Steps, Tell, Verb, VerbName
-from understudy.xa.core.wire import Begin, Decide, Done, Heuristic, Join, Ok, Refused, Release, Request, Started
-from understudy.xa.core.xid import Xid, branch_of
-
-
-class TxState(enum.Enum):
-    """Of a transaction."""
-
-    NEW = "new"
-    ACTIVE = "active"
-    SUSPENDED = "suspended"
-    DECIDED = "decided"
-    OVER = "over"
-
-
-class BranchState(enum.Enum):
-    """Of a branch: distinct from the transaction's state, since branches come and go while the transaction lives."""
-
-    ACTIVE = "active"
-    ENDED = "ended"
-    PREPARED = "prepared"
-    COMPLETE = "complete"
-
-
-class Outcome(enum.Enum):
-    """How a transaction was committed.
-
-    COMMITTED: all branches are committed.
-    READ_ONLY: no branch had anything to commit.
-    COMMIT_PENDING: the decision is durable; a branch could not be reached, and recovery commits it.
-    """
-
-    COMMITTED = "committed"
-    READ_ONLY = "read only"
-    COMMIT_PENDING = "commit pending"
+from understudy.xa.core.wire import (
+    Begin,
+    Decide,
+    Done,
+    Doom,
+    Gathered,
+    Heuristic,
+    Join,
+    Ok,
+    Refused,
+    Release,
+    Request,
+    Settle,
+    Share,
+    Started,
+)
 
 
 @attrs.define
-class GlobalTransaction:
+class GlobalTransaction(Branches):
     """One transaction over several resource managers. Each method is a generator of steps.
 
     Args:
-        gid: the global id.
-        job: the container in which it is recovered.
+        gid, job: as `Branches`.
+        wait_ms: how long a commit waits for the votes of other programs.
 
     Attributes:
-        branches: resource manager to the state of its branch, in the order of their start.
-        state: an illegal call raises `ProtocolError` and changes nothing.
+        shared: other programs may join.
     """
 
-    gid: str
-    job: str
-    branches: dict[str, BranchState] = attrs.field(factory=dict, init=False)
-    state: TxState = attrs.field(default=TxState.NEW, init=False)
-
-    @property
-    def all_complete(self) -> bool:
-        """Whether no branch remains to be completed."""
-        return all(state is BranchState.COMPLETE for state in self.branches.values())
-
-    def xid(self, resource: str) -> Xid:
-        """The branch of a resource manager."""
-        return branch_of(self.gid, resource, self.job)
+    wait_ms: int = WAIT_MS
+    shared: bool = attrs.field(default=False, init=False)
 
     # -- the work -----------------------------------------------------------------------------------------------------
 
@@ -109,6 +80,9 @@ class GlobalTransaction:
         names = list(resources)
         self.state = TxState.OVER  # until the record is there
         self._must((yield Tell(Begin(self.gid, names))))
+        yield from self._start_all(names)
+
+    def _start_all(self, names: Iterable[str]) -> Steps[None]:
         self.state = TxState.ACTIVE
         answers: dict[str, Answer] = {}
         for name in names:
@@ -140,6 +114,17 @@ class GlobalTransaction:
             raise ProtocolError(f"transaction {self.gid}: resource manager {resource!r} is not working on it")
         yield from self._roll_back_if((yield from self._end([resource])))
 
+    def share(self) -> Steps[None]:
+        """Let other programs join.
+
+        Raises:
+            ProtocolError, RolledBackError: as :meth:`join`.
+        """
+        self._require("ticket", TxState.ACTIVE)
+        if not self.shared:
+            yield from self._tell_or_roll_back(Share(self.gid))
+            self.shared = True
+
     def suspend(self) -> Steps[None]:
         """Dissociate the thread or task from the transaction."""
         self._require("suspend", TxState.ACTIVE)
@@ -168,8 +153,11 @@ class GlobalTransaction:
         """A call was interrupted between two steps, perhaps when the decision was sent. So only recovery goes on, by the record."""
         self.state = TxState.OVER
 
-    def rollback(self) -> Steps[None]:
+    def rollback(self, reason: str = "asked for") -> Steps[None]:
         """Roll back all branches.
+
+        Args:
+            reason: that other programs are told.
 
         Raises:
             HeuristicError: a branch was committed heuristically.
@@ -181,7 +169,7 @@ class GlobalTransaction:
             except RolledBackError:
                 return
         yield from self._end(self._in_state(BranchState.ACTIVE))
-        yield from self._roll_back_all()
+        yield from self._roll_back_all(reason)
 
     def commit(self) -> Steps[Outcome]:
         """Commit all branches, or none: `vote`, then `finish`.
@@ -203,17 +191,20 @@ class GlobalTransaction:
             commits in one phase, and branches that have written nothing need no second one.
 
         Raises:
-            RolledBackError: a resource manager or the state server refused.
+            RolledBackError: a resource manager, the state server or another program refused; `ProgramsLateError`: a program has
+                not voted in time.
             OutcomeUnknownError: the answer to the decision is lost.
             HeuristicError: the only resource manager decided on its own.
         """
         self._require("commit", TxState.ACTIVE)
         yield from self._roll_back_if((yield from self._end(self._in_state(BranchState.ACTIVE))))
-        if len(self.branches) == 1:
+        others = yield from self._gathered()
+        if len(self.branches) == 1 and not others:
             return (yield from self._commit_in_one_phase(next(iter(self.branches))))
         yield from self._prepare_all()
+        self.branches.update(dict.fromkeys(others, BranchState.PREPARED))
         if not self._in_state(BranchState.PREPARED):
-            yield from self._over(Done(self.gid))
+            yield from self._over(self._done())
             return Outcome.READ_ONLY
         yield from self._decide()
         self.state = TxState.DECIDED
@@ -227,6 +218,14 @@ class GlobalTransaction:
         """
         self._require("finish", TxState.DECIDED)
         return (yield from self._commit_all(self._in_state(BranchState.PREPARED)))
+
+    def _gathered(self) -> Steps[list[str]]:
+        """Wait for the votes of all joined programs; returns what they have prepared."""
+        found = (yield from gathered(self.gid, self.wait_ms)) if self.shared else []
+        if isinstance(found, RolledBackError):
+            yield from self._roll_back_all(found.reasons[""])
+            raise found
+        return found
 
     def _prepare_all(self) -> Steps[None]:
         for name in list(self.branches):
@@ -250,7 +249,7 @@ class GlobalTransaction:
                 "the recovery of its job completes it as the state server's record says"
             ) from error
         if isinstance(reply, Refused):
-            yield from self._roll_back_all()
+            yield from self._roll_back_all(reply.text)
             raise RolledBackError(self.gid, {"": f"the state server refused the decision: {reply.text}"})
 
     def _commit_all(self, prepared: list[str]) -> Steps[Outcome]:
@@ -276,7 +275,7 @@ class GlobalTransaction:
         answer: Answer = yield Verb(VerbName.COMMIT, name, self.xid(name), Flag.ONE_PHASE)
         if answer.code in (XaCode.OK, XaCode.RDONLY):
             self.branches[name] = BranchState.COMPLETE
-            yield from self._over(Done(self.gid))
+            yield from self._over(self._done())
             return Outcome.COMMITTED if answer.code == XaCode.OK else Outcome.READ_ONLY
         if answer.code.heuristic:
             yield from self._settle({name: answer}, {}, committed=True)
@@ -286,7 +285,7 @@ class GlobalTransaction:
             raise OutcomeUnknownError(
                 f"transaction {self.gid}: {name} was asked to commit in one phase and its answer is lost ({answer})"
             )
-        yield from self._roll_back_all()
+        yield from self._roll_back_all(f"{name}: {answer}")
         raise RolledBackError(self.gid, {name: str(answer)})
 
     # -- rollback -----------------------------------------------------------------------------------------------------
@@ -295,10 +294,20 @@ class GlobalTransaction:
         """Roll back and say why, if there is a reason."""
         if failures:
             yield from self._end(self._in_state(BranchState.ACTIVE))
-            yield from self._roll_back_all()
-            raise RolledBackError(self.gid, {name: str(answer) for name, answer in failures.items()})
+            reasons = {name: str(answer) for name, answer in failures.items()}
+            yield from self._roll_back_all("; ".join(f"{name}: {text}" for name, text in reasons.items()))
+            raise RolledBackError(self.gid, reasons)
 
-    def _roll_back_all(self) -> Steps[None]:
+    def _withdraw(self, reason: str) -> Steps[None]:
+        """No other program may vote any more; what those have left that do not work any more is rolled back here."""
+        if self.shared and isinstance(reply := (yield from self._answer_to(Doom(self.gid, reason))), Gathered):
+            for (
+                label
+            ) in reply.branches:  # behind the own ones: a session that works on a branch takes that for each one
+                self.branches.setdefault(label, BranchState.ENDED)
+
+    def _roll_back_all(self, reason: str) -> Steps[None]:
+        yield from self._withdraw(reason)
         failed: dict[str, Answer] = {}
         heuristics: dict[str, Answer] = {}
         for name, state in list(self.branches.items()):
@@ -325,32 +334,12 @@ class GlobalTransaction:
             yield Verb(VerbName.FORGET, name, self.xid(name))
         if failed:
             yield from self._over(Release(self.gid, "; ".join(f"{name}: {answer}" for name, answer in failed.items())))
-        elif not against:
-            yield from self._over(Done(self.gid))
+        elif self.shared or not against:
+            yield from self._over(self._done())
         self.state = TxState.OVER
         if against:
             as_decided = any(state is BranchState.COMPLETE for state in self.branches.values())
             raise heuristic_error(self.gid, against, committed=committed, as_decided=as_decided)
-
-    # -- small steps --------------------------------------------------------------------------------------------------
-
-    def _start(self, name: str, flags: Flag = Flag.NONE) -> Steps[Answer]:
-        answer: Answer = yield Verb(VerbName.START, name, self.xid(name), flags)
-        if answer.code == XaCode.OK:
-            self.branches[name] = BranchState.ACTIVE
-        elif answer.code == XaCode.RMFAIL:
-            self.branches[name] = BranchState.ENDED  # it may have been started
-        return answer
-
-    def _end(self, names: Iterable[str]) -> Steps[dict[str, Answer]]:
-        """End the association of branches; returns what was not OK."""
-        failures: dict[str, Answer] = {}
-        for name in names:
-            self.branches[name] = BranchState.ENDED
-            answer: Answer = yield Verb(VerbName.END, name, self.xid(name))
-            if answer.code != XaCode.OK:
-                failures[name] = answer
-        return failures
 
     def _tell_or_roll_back(self, request: Request) -> Steps[None]:
         """Tell the state server; if it does not take it, roll back.
@@ -367,34 +356,9 @@ class GlobalTransaction:
                 return
             reason = f"the state server refused: {reply.text}"
         yield from self._end(self._in_state(BranchState.ACTIVE))
-        yield from self._roll_back_all()
+        yield from self._roll_back_all(reason)
         raise RolledBackError(self.gid, {"": reason})
 
-    def _told(self, request: Request) -> Steps[bool]:
-        """Tell the state server what it need not have heard: without it recovery asks the resource managers again.
-
-        Returns:
-            Whether the server took it.
-        """
-        try:
-            reply = yield Tell(request)
-        except StateServerLostError:
-            return False
-        return isinstance(reply, Ok)
-
-    def _over(self, request: Request) -> Steps[None]:
-        self.state = TxState.OVER
-        yield from self._told(request)
-
-    def _must(self, reply: object) -> None:
-        if isinstance(reply, Refused):
-            if reply.code == "recover_first":
-                raise RecoverFirstError(reply.text)
-            raise StateServerError(f"the state server refused transaction {self.gid}: {reply.text}")
-
-    def _in_state(self, state: BranchState) -> list[str]:
-        return [name for name, found in self.branches.items() if found is state]
-
-    def _require(self, verb: str, *states: TxState) -> None:
-        if self.state not in states:
-            raise ProtocolError(f"transaction {self.gid} is {self.state.value}: {verb} is out of turn")
+    def _done(self) -> Request:
+        """All branches are complete that this program knows of."""
+        return Settle(self.gid, list(self.branches)) if self.shared else Done(self.gid)

@@ -138,9 +138,64 @@ class Forget(_Message, frozen=True):
     gid: str
 
 
+class Share(_Message, frozen=True):
+    """Other programs may join this transaction from now on."""
+
+    gid: str
+
+
+class Enter(_Message, frozen=True):
+    """Join a transaction, and record the branches that this program will start. Answered when durable, by `Welcome`.
+
+    Attributes:
+        resources: names of resource managers.
+    """
+
+    gid: str
+    resources: list[str]
+
+
+class Vote(_Message, frozen=True):
+    """The vote of a joined program: yes. Answered when durable; the program does nothing more to its branches.
+
+    Attributes:
+        prepared: labels of its branches that are prepared. The others have nothing to commit.
+    """
+
+    gid: str
+    prepared: list[str]
+
+
+class Doom(_Message, frozen=True):
+    """Record that a shared transaction can only be rolled back. Answered when durable, by `Gathered`."""
+
+    gid: str
+    reason: str
+
+
+class Gather(_Message, frozen=True):
+    """Ask whether all joined programs have voted, by the program that began the transaction; nobody joins any more."""
+
+    gid: str
+
+
+class Settle(_Message, frozen=True):
+    """These branches of a shared transaction are complete, and this client does not go on. In place of `Done`.
+
+    Attributes:
+        branches: labels. The owner of the transaction need not name those of the program that began it.
+    """
+
+    gid: str
+    branches: list[str]
+
+
 class Watch(_Message, frozen=True):
     """The first request of a connection that is told all changes of the table of what waits for recovery. No reply ends it."""
 
+
+ProgramRequest = Share | Enter | Vote | Doom | Gather | Settle
+"""Of a transaction that several programs work on. Older servers refuse the line."""
 
 Request = (
     Hello
@@ -157,6 +212,12 @@ Request = (
     | Take
     | Forget
     | Rule
+    | Share
+    | Enter
+    | Vote
+    | Doom
+    | Gather
+    | Settle
     | Watch
 )
 
@@ -169,7 +230,8 @@ class Refused(_Message, frozen=True):
     """Not done.
 
     Attributes:
-        code: `wrong_profile`, `recover_first`, `unknown`, `not_owner`, `protocol` or `version`.
+        code: `wrong_profile`, `recover_first`, `unknown`, `not_owner`, `protocol` or `version`; of a shared transaction also
+            `closed`: it takes no further program, and `doomed`: it can only be rolled back.
     """
 
     code: str
@@ -180,6 +242,28 @@ class Claimed(_Message, frozen=True):
     """A transaction to recover: only this connection has it."""
 
     entry: Entry
+
+
+class Welcome(_Message, frozen=True):
+    """A program has joined.
+
+    Attributes:
+        program: its number.
+    """
+
+    program: int
+
+
+class Gathered(_Message, frozen=True):
+    """How far the joined programs are.
+
+    Attributes:
+        branches: labels, of the programs that do not work any more.
+        waits: numbers of the programs that still work.
+    """
+
+    branches: list[str]
+    waits: list[int]
 
 
 class Nothing(_Message, frozen=True):
@@ -224,7 +308,7 @@ class Waits(_Message, frozen=True):
     now: bool
 
 
-Reply = Waits | Ok | Refused | Claimed | Nothing | Listing
+Reply = Waits | Ok | Refused | Claimed | Nothing | Listing | Welcome | Gathered
 
 _requests: Final = msgspec.json.Decoder(Request)
 _replies: Final = msgspec.json.Decoder(Reply)

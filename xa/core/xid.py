@@ -4,6 +4,10 @@ A transaction is named by its global id: 64 hexadecimal digits, those of a time-
 the format id of this manager, the global id, and a branch id: the name of the resource manager and a digest of the job. So the
 branches that a resource manager lists can be told apart by program, job and resource manager without the state server.
 
+Several programs may work on one transaction. Each that joins has a number, from 1, and branches of its own. Their *labels* are
+``bank~1``: resource manager and number. The label of a branch of the program that began the transaction is the name of the
+resource manager alone, in which ``~`` cannot stand. The label stands in the branch id, and in the state server's record.
+
 All of it is printable ASCII, since resource managers and tools print ids.
 """
 
@@ -18,6 +22,7 @@ NO_FORMAT: Final = -1
 """In the place of a format id: the resource manager names the branch by a text, which is the global id (X/Open: no XID)."""
 MAX_ID_OCTETS: Final = 64
 JOB_DIGITS: Final = 16
+PROGRAM_MARK: Final = "~"
 
 
 class Xid(NamedTuple):
@@ -69,6 +74,22 @@ def job_digits(job: str) -> str:
     return hashlib.blake2b(job.encode(), digest_size=JOB_DIGITS // 2).hexdigest()
 
 
-def branch_of(gid: str, resource: str, job: str) -> Xid:
-    """The branch of one resource manager in a transaction."""
-    return Xid(FORMAT_ID, gid.encode("ascii"), f"{resource}.{job_digits(job)}".encode("ascii"))
+def branch_of(gid: str, label: str, job: str) -> Xid:
+    """The branch of a label in a transaction."""
+    return Xid(FORMAT_ID, gid.encode("ascii"), f"{label}.{job_digits(job)}".encode("ascii"))
+
+
+def label_of(resource: str, program: int) -> str:
+    """The label of the branch of one resource manager and one joined program."""
+    return f"{resource}{PROGRAM_MARK}{program}"
+
+
+def resource_of(label: str) -> str:
+    """The resource manager of a branch."""
+    return label.partition(PROGRAM_MARK)[0]
+
+
+def program_of(label: str) -> int:
+    """The number of the program that a branch belongs to; 0: the one that began the transaction."""
+    _, _, number = label.partition(PROGRAM_MARK)
+    return int(number) if number else 0

@@ -28,6 +28,7 @@ from understudy.xa.core.wire import (
     Claim,
     Claimed,
     Done,
+    Enter,
     Failed,
     Forget,
     Hello,
@@ -40,6 +41,7 @@ from understudy.xa.core.wire import (
     Reply,
     Request,
     Rule,
+    Settle,
     Take,
     Waits,
     Watch,
@@ -269,7 +271,7 @@ class Router:
                 return self._owned(client, gid, await self._ask(client, client.current, request))
             case Claim():
                 return await self._claim(client, client.hello.job, request)
-            case Take() | Forget():
+            case Take() | Forget() | Enter():
                 return await self._anywhere(client, request)
             case Rule():
                 known = await self._anywhere(client, msgspec.structs.replace(request, new=False))
@@ -279,7 +281,7 @@ class Router:
                 return await self._list(client, request)
             case Hello():
                 return await self._ask(client, client.current, request)
-            case Done() | Release() | Failed():
+            case Done() | Release() | Failed() | Settle():
                 return await self._let_go(client, request)
             case _:
                 return await self._ask(client, client.owns.get(request.gid, client.current), request)
@@ -330,14 +332,14 @@ class Router:
                 return reply
             await asyncio.sleep(AGAIN_S)
 
-    async def _let_go(self, client: _Client, request: Done | Release | Failed) -> Reply:
+    async def _let_go(self, client: _Client, request: Done | Release | Failed | Settle) -> Reply:
         worker = client.owns.pop(request.gid, client.current)
         if isinstance(request, Release):
             client.gave_way.add(worker)
         return await self._ask(client, worker, request)
 
-    async def _anywhere(self, client: _Client, request: Take | Forget | Rule) -> Reply:
-        """What an operator asks for by its global id: the worker that knows it answers."""
+    async def _anywhere(self, client: _Client, request: Take | Forget | Rule | Enter) -> Reply:
+        """What is asked by a global id that the client need not own: the worker that knows it answers."""
         await self._all_up()
         reply: Reply = Refused("unknown", f"transaction {request.gid} is not known")
         for number in range(len(self._parts)):

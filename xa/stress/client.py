@@ -19,9 +19,10 @@ import attrs
 import psycopg
 from amqp.exceptions import AMQPError
 
+from understudy.xa.active import Transaction
 from understudy.xa.core.errors import HeuristicError, OutcomeUnknownError, XaError
 from understudy.xa.demo.books import ACCOUNTS, deposit, withdraw
-from understudy.xa.manager import Transaction, TransactionManager
+from understudy.xa.manager import TransactionManager
 
 AGAIN_S: Final = 0.02
 """After an error, before the next try."""

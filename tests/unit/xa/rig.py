@@ -13,6 +13,7 @@ from understudy.xa.core.state import StateCore
 from understudy.xa.core.steps import Steps, Tell, Verb, Wait
 from understudy.xa.core.transaction import GlobalTransaction
 from understudy.xa.core.wire import WIRE_VERSION, Claim, Claimed, Hello, Ok, Reply, Request
+from understudy.xa.core.xid import resource_of
 from understudy.xa.resource_managers.scripted import ScriptedResource
 
 _T = TypeVar("_T")
@@ -73,7 +74,7 @@ class Rig:
             return None
         self.trace.append(step.label)
         if isinstance(step, Verb):
-            return self.resources[step.resource].call(step)
+            return self.resources[resource_of(step.resource)].call(step)
         assert isinstance(step, Tell)
         name = step.label.removeprefix("tell.")
         if name == self.lost.removeprefix("-"):

@@ -20,8 +20,8 @@ from understudy.xa.core.errors import (
     StateServerLostError,
 )
 from understudy.xa.core.recovery import recover
+from understudy.xa.core.states import Outcome, TxState
 from understudy.xa.core.steps import Flag
-from understudy.xa.core.transaction import Outcome, TxState
 
 NOT_OK = [code for code in XaCode if code is not XaCode.OK]
 
