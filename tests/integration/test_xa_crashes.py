@@ -19,6 +19,16 @@ from amqp.exceptions import AMQPError
 
 from tests.integration.broker_process import STOP_TIMEOUT_S, wait_until
 from tests.integration.xa_place import Place, forked, killer, running_place, transfer
+from tests.integration.xa_points import (
+    BANK_POINTS,
+    BOTH_FIRST_POINTS,
+    BOTH_SECOND_POINTS,
+    BOTH_SERVER_POINTS,
+    BROKER_POINTS,
+    CLIENT_POINTS,
+    DECIDED,
+    SERVER_POINTS,
+)
 from understudy.xa import OutcomeUnknownError, RolledBackError, XaError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -26,25 +36,11 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 RUNS = int(os.environ.get("UNDERSTUDY_XA_RUNS", "8"))
 """Transfers that are killed at a random moment; each takes a quarter of a second."""
 
-STEPS = [
-    "tell.begin", "start.bank", "start.queues", "tell.started", "end.bank", "end.queues", "prepare.bank", "prepare.queues",
-    "tell.decide", "commit.bank", "commit.queues", "tell.done",
-]  # fmt: skip
-CLIENT_POINTS = [f"{step}.{side}" for step in STEPS for side in ("before", "after")]
-DECIDED = CLIENT_POINTS.index("tell.decide.after")
-SERVER_POINTS = [
-    f"{what}.{request}.{side}"
-    for request, all_of in (("begin", "append sync reply"), ("started", "append reply"), ("decide", "append sync reply"),
-                            ("done", "append reply"))
-    for what in all_of.split()
-    for side in ("before", "after")
-]  # fmt: skip
-BROKER_POINTS = [point for point in CLIENT_POINTS if ".queues." in point or ".decide." in point]
-BANK_POINTS = [point for point in CLIENT_POINTS if ".bank." in point or ".decide." in point]
-
 
 def test_there_are_enough_points() -> None:
     assert len({*CLIENT_POINTS, *SERVER_POINTS}) + len(BROKER_POINTS) + len(BANK_POINTS) >= 44
+    of_both = {*BOTH_FIRST_POINTS, *BOTH_SECOND_POINTS, *BOTH_SERVER_POINTS}
+    assert len(of_both - {*CLIENT_POINTS, *SERVER_POINTS}) == 37
 
 
 @pytest.fixture(scope="module")

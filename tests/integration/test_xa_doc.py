@@ -70,11 +70,12 @@ BALANCES = [
     [(90,), (10,)],  # the other way round
     [(89,), (10,)],  # suspended
     [(80,), (10,)],  # asyncio
-    [(75,), (10,)],  # transaction
-    [(70,), (10,)],  # a session
-    [(65,), (10,)],  # two-phase sessions
-    [(65,), (10,)],  # PEP 249
-    [(65,), (10,)],  # and what is listed
+    [(75,), (15,)],  # two programs
+    [(70,), (15,)],  # transaction
+    [(65,), (15,)],  # a session
+    [(60,), (15,)],  # two-phase sessions
+    [(60,), (15,)],  # PEP 249
+    [(60,), (15,)],  # and what is listed
 ]
 
 

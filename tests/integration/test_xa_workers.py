@@ -13,7 +13,26 @@ import pytest
 from tests.integration.broker_process import wait_until
 from tests.integration.xa_servers import ServerProcess, Told, ended, lives
 from understudy.xa.core.errors import StateServerLostError
-from understudy.xa.core.wire import Begin, Claim, Claimed, Decide, Done, Nothing, Ok, Refused, Release, Take
+from understudy.xa.core.wire import (
+    Begin,
+    Claim,
+    Claimed,
+    Decide,
+    Done,
+    Doom,
+    Enter,
+    Gather,
+    Gathered,
+    Nothing,
+    Ok,
+    Refused,
+    Release,
+    Settle,
+    Share,
+    Take,
+    Vote,
+    Welcome,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -164,3 +183,26 @@ def test_a_server_that_was_killed_leaves_its_folder_to_the_next_one(tmp_path: Pa
     damaged.write_bytes(b"x" + damaged.read_bytes()[1:])
     assert "status-3.0: the first frame is damaged" in server.refused()
     assert sum(server.start("--force-empty").values()) < 4
+
+
+def test_a_program_joins_a_transaction_of_another_worker(server: ServerProcess) -> None:
+    """Four programs: with two workers, some are served by another worker than the one that has the transaction."""
+    gid = "shared"
+    with server.link() as first:
+        assert first.ask(Begin(gid, ["bank"])) == Ok()
+        assert first.ask(Share(gid)) == Ok()
+        links = [server.link() for _ in range(4)]
+        for number, link in enumerate(links, 1):
+            assert link.ask(Enter(gid, ["bank"])) == Welcome(number)
+        for number, link in enumerate(links[:3], 1):
+            assert link.ask(Vote(gid, [f"bank~{number}"])) == Ok()
+        voted = [f"bank~{number}" for number in (1, 2, 3)]
+        assert first.ask(Gather(gid)) == Gathered(voted, [4])
+        for link in links:
+            link.close()
+        wait_until("the last one is missed", lambda: isinstance(first.ask(Gather(gid)), Refused))
+        assert first.ask(Doom(gid, "")) == Gathered([*voted, "bank~4"], [])
+        assert first.ask(Settle(gid, [*voted, "bank~4"])) == Ok()
+        assert first.ask(Begin("next", ["bank"])) == Ok()
+        assert first.ask(Done("next")) == Ok()
+    wait_until("nothing is left", lambda: server.entries() == {})

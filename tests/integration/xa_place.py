@@ -48,7 +48,7 @@ class StateServerProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, crash: str = "", url: str = "") -> None:
-        """With `url`, the URL of a broker, the decisions are in a queue there, and not in the folder."""
+        """With `url` the record is elsewhere: in a queue of the broker of that URL, or in the folder of ``mirrored:FOLDER``."""
         with (self.folder / "state-server.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, SERVER, url or self.folder / "state", f"127.0.0.1:{self.port}"],

@@ -1,4 +1,7 @@
-"""A state server that kills itself at the point that the environment names: ``xa_state_server.py FOLDER|URL ADDRESS``."""
+"""A state server that kills itself at the point that the environment names.
+
+``xa_state_server.py FOLDER|URL|mirrored:FOLDER ADDRESS``
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 
 from understudy.xa.core.log_address import log_address_of
 from understudy.xa.state_server.command import run
-from understudy.xa.state_server.stores import QUEUE, Where
+from understudy.xa.state_server.stores import JOURNAL, MIRRORED, QUEUE, Where
 
 point = os.environ.get("XA_CRASH", "")
 
@@ -22,5 +25,7 @@ def on_step(label: str) -> None:
 if __name__ == "__main__":
     place = sys.argv[1]
     address = log_address_of(place, "URL") if place.startswith("amqp:") else None
-    where = Where(data=Path(place)) if address is None else Where(engine=QUEUE, address=address)
+    engine = MIRRORED if place.startswith(f"{MIRRORED}:") else JOURNAL
+    folder = Path(place.removeprefix(f"{MIRRORED}:"))
+    where = Where(engine=engine, data=folder) if address is None else Where(engine=QUEUE, address=address)
     run(where, sys.argv[2], on_step=on_step)
