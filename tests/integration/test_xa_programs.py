@@ -19,7 +19,7 @@ import pytest
 from amqp.exceptions import AMQPError
 
 from tests.integration.broker_process import STOP_TIMEOUT_S
-from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, running_place
+from tests.integration.xa_place import JOB, QUEUE, Place, StateServerProcess, forked, killer, running_place
 from tests.integration.xa_points import BOTH_FIRST_POINTS, BOTH_SECOND_POINTS, BOTH_SERVER_POINTS
 from understudy.xa import (
     AsyncTransactionManager,
@@ -116,20 +116,18 @@ def test_a_program_that_is_late_is_named_and_its_vote_is_refused(place: Place) -
     assert place.agree() == before
 
 
-def test_a_ticket_that_cannot_be_used_is_named_and_nothing_is_touched(place: Place, tmp_path: Path) -> None:
+def test_a_ticket_that_cannot_be_used_is_named_and_nothing_is_touched(place: Place) -> None:
     with place.manager() as first, place.manager() as second, place.manager(job="other") as other:
         with first.begin() as transaction:
             write(transaction)
             ticket = transaction.ticket()
             told = ticket_of(ticket)
             (before,) = place.entries()
-            elsewhere = Ticket("9" * 64, JOB, told.profile, told.fingerprint, "host9:5680").text
             for manager, bad, text in (
                 (other, ticket, "is of job job, and this is job other"),
                 (second, Ticket(told.gid, JOB, "store", told.fingerprint, "").text, "is of profile 'store'"),
                 (second, "garbage", "'garbage' is no ticket"),
                 (second, ticket[:-1], "is damaged"),
-                (second, elsewhere, f"{'9' * 64} is not known .*the ticket is of the one at host9:5680"),
             ):
                 with pytest.raises(TicketError, match=text):
                     manager.join(bad)
@@ -143,6 +141,30 @@ def test_a_ticket_that_cannot_be_used_is_named_and_nothing_is_touched(place: Pla
             with pytest.raises(TicketError, match="is decided"):
                 second.join(ticket)
     place.agree()
+
+
+def test_a_ticket_of_another_state_server_names_both(place: Place, tmp_path: Path) -> None:
+    elsewhere = StateServerProcess(tmp_path)
+    elsewhere.start()
+    text = place.profiles.read_text().replace(f":{place.state.port}", f":{elsewhere.port}")
+    (tmp_path / "elsewhere.toml").write_text(text)
+    stranger = TransactionManager.from_file(tmp_path / "elsewhere.toml", "shop", job=JOB)
+    with place.manager() as first, stranger as second, first.begin() as transaction:
+        write(transaction)
+        ports = f"server at 127.0.0.1:{elsewhere.port} .*of the one at 127.0.0.1:{place.state.port}"
+        with pytest.raises(TicketError, match=ports):
+            second.join(transaction.ticket())
+    elsewhere.stop()
+    place.agree()
+
+
+def test_a_connection_that_was_idle_while_the_state_server_restarted_is_replaced(place: Place) -> None:
+    before = place.agree()
+    with place.manager() as first, place.manager() as second:
+        place.state.stop()
+        place.state.start()
+        both(first, second)
+    assert len(place.agree() - before) == 2
 
 
 def test_tasks_join(place: Place) -> None:

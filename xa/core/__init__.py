@@ -1,6 +1,7 @@
 """What decides in the transaction manager and in the state server: plain synchronous code without I/O.
 
 `transaction` and `recovery` decide what a manager does next. Each is a generator: it yields one step, such as a verb of a
-resource manager, and is sent the answer. `state` decides what the state server records and answers. `status_log` decides which
-octets of a status file are believed. The edges in `understudy.xa` carry out the steps and decide nothing.
+resource manager, and is sent the answer. `program` is the part of a program that has joined a transaction of another one. `state`
+decides what the state server records and answers, `programs` what it does for several programs. `status_log` decides which octets
+of a status file are believed. The edges in `understudy.xa` carry out the steps and decide nothing.
 """

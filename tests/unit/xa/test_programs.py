@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import copy
-import zlib
 
 import msgspec
 import pytest
@@ -13,10 +11,8 @@ from tests.unit.xa.crash_disk import CrashDisk
 from tests.unit.xa.programs_world import GID, RESOURCES, Program, World, any_order
 from tests.unit.xa.rig import NOW_MS, hello
 from understudy.xa.core.entry import Begun, Entry, Record
-from understudy.xa.core.errors import TicketError
 from understudy.xa.core.mirrored_file import MirroredFile
 from understudy.xa.core.status_log import frame, image_frame, replay
-from understudy.xa.core.ticket import Ticket, check_place, ticket_of
 from understudy.xa.core.wire import (
     Begin,
     Claim,
@@ -262,6 +258,26 @@ def test_what_a_program_works_on_is_left_to_it() -> None:
     assert [one.gid for one in world.core.image(0)] == ["2" * 64]
 
 
+def test_what_must_be_durable_before_the_reply() -> None:
+    world, first = opened()
+    second, third = world.connection(), world.connection()
+    waits = {}
+    for connection, request in (
+        (second, Enter(GID, ["bank"])),
+        (third, Enter(GID, ["bank"])),
+        (second, Started(GID, {"bank~1": 0})),
+        (second, Vote(GID, ["bank~1"])),
+        (third, Doom(GID, "no")),
+        (third, Settle(GID, ["bank~2"])),
+        (first, Settle(GID, ["bank~1"])),
+    ):
+        reaction = world.core.received(connection, request, NOW_MS)
+        assert reaction.record is not None
+        waits[type(request).__name__] = not reaction.at_once
+    assert waits == {"Enter": True, "Started": False, "Vote": True, "Doom": True, "Settle": False}
+    assert world.core.image(0) == []
+
+
 def test_who_may_join() -> None:
     world, first = opened()
     for name, job, fingerprint in ((91, "other", "f"), (92, "job", "g")):
@@ -354,52 +370,3 @@ def test_an_old_file_reads_and_an_old_server_refuses_a_new_one() -> None:
     _, shared = records()
     with pytest.raises(msgspec.ValidationError, match=r"unknown field `(programs|doomed)`"):
         msgspec.msgpack.decode(msgspec.msgpack.encode(shared), type=OldEntry)
-
-
-# -- tickets ----------------------------------------------------------------------------------------------------------
-
-TICKET = Ticket(GID, "job", "shop", "f" * 32, "127.0.0.1:5680")
-
-
-def test_a_ticket_says_what_was_put_into_it_and_stands_in_a_header() -> None:
-    assert ticket_of(TICKET.text) == TICKET
-    assert TICKET.text.isascii()
-    assert TICKET.text.isprintable()
-    assert not {" ", ",", ";", '"', "="} & set(TICKET.text)
-    check_place(TICKET, job="job", profile="shop", fingerprint="f" * 32)
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"job": "other"}, "is of job job, and this is job other"),
-        ({"profile": "store"}, "is of profile 'shop'.*this is profile 'store'"),
-        ({"fingerprint": "g"}, "fingerprint g"),
-    ],
-)
-def test_a_ticket_of_another_place_is_refused(change: dict[str, str], text: str) -> None:
-    with pytest.raises(TicketError, match=text):
-        check_place(TICKET, **{"job": "job", "profile": "shop", "fingerprint": "f" * 32, **change})
-
-
-@pytest.mark.parametrize(
-    "bad", ["", "x", "uxt1", "ü", TICKET.text + " ", TICKET.text + "\n", "uxt2" + TICKET.text[4:], "a" * 10**6]
-)
-def test_garbage_is_no_ticket(bad: str) -> None:
-    with pytest.raises(TicketError, match="is no ticket of a transaction"):
-        ticket_of(bad)
-
-
-def test_a_damaged_ticket_is_refused_whichever_character_it_is() -> None:
-    text = TICKET.text
-    for at in range(len(text)):
-        bad = text[:at] + ("A" if text[at] != "A" else "B") + text[at + 1 :]
-        with pytest.raises(TicketError):
-            ticket_of(bad)
-
-
-@pytest.mark.parametrize("content", [b"{}", b"[1,2]", b"\xff", b'["a","b","c","d"]'])
-def test_a_ticket_with_another_content_cannot_be_read(content: bytes) -> None:
-    inside = base64.urlsafe_b64encode(content).rstrip(b"=")
-    with pytest.raises(TicketError, match="cannot be read"):
-        ticket_of(f"uxt1.{zlib.crc32(inside):08x}.{inside.decode()}")
