@@ -9,7 +9,7 @@ from understudy.broker import chunks
 from understudy.broker.core import broker, connection, consuming, publishing, state
 from understudy.broker.log import record
 
-SEEDS = range(3_000, 3_020)
+SEEDS = range(3_000, 3_010)
 LARGE_BYTES = 12
 
 
