@@ -68,7 +68,8 @@ class Found:
 def has_branch(entry: Entry, names: Collection[str]) -> bool:
     """Whether a transaction may have a branch in one of these resource managers, or a ruling names one."""
     ruled = (branch.partition(" ")[0] for branch in entry.ruled)
-    return any(name in names for name in (*map(resource_of, entry.resources), *ruled))
+    labels = (*entry.resources, *entry.heuristics)
+    return any(name in names for name in (*map(resource_of, labels), *ruled))
 
 
 class Operator:

@@ -30,8 +30,8 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         reason: why the last attempt failed, or why the client let go.
         parked: no recovery is tried until an operator asks.
         heuristics: resource manager to its heuristic code. Such an entry stays for people.
-        unfinished: heuristic completions were met, and another branch is not complete yet: recovery goes on with it. Older servers
-            do not know it, and refuse a status that has it.
+        unfinished: heuristic completions were met, and another branch may not be complete yet: recovery goes on with it. Older
+            servers do not know it, and refuse a status that has it.
         ruled: branch to what an operator has decided and what the resource manager answered. Such an entry stands for branches
             that no entry knew, and stays for people, too. Older servers do not know it, and refuse a status that has it.
         programs: for each program that has joined, by its number from 1, whether it has voted yes.
@@ -241,3 +241,4 @@ def _apply_of_programs(entry: Entry, record: Entered | Voted | Doomed | Settled)
             entry.doomed = reason
         case Settled(_, branches):
             entry.resources = [one for one in entry.resources if one not in branches]
+            entry.parked = False  # what is left now has perhaps never been tried

@@ -1,6 +1,7 @@
 """ProgramWork: the part of a global transaction that a joined program does, on branches of its own.
 
-1. ``Enter`` is durable before any branch is started, and ``Started`` is taken after it: from then on a recovery finds the branches.
+1. ``Enter`` or ``Join`` is durable before a branch is started, and ``Started`` is taken after it: from then on a recovery finds
+   the branch. A recovery that came before it has found none, perhaps dropped the record, and ``Started`` is refused.
 2. All its branches are prepared before ``Vote``. The vote is durable before the program says that its part is done.
 3. After the vote it touches its branches no more: the program that began the transaction completes them, or recovery does.
 4. Before it rolls back, ``Doom`` says that all must be. ``Settle`` names the branches that are rolled back.
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from understudy.xa.core.codes import Answer
+from understudy.xa.core.codes import Answer, XaCode
 from understudy.xa.core.errors import (
     OutcomeUnknownError,
     ProtocolError,
@@ -25,7 +26,7 @@ from understudy.xa.core.errors import (
 from understudy.xa.core.states import BranchState, Outcome, TxState
 from understudy.xa.core.steps import Steps, Tell
 from understudy.xa.core.transaction import GlobalTransaction
-from understudy.xa.core.wire import Doom, Enter, Refused, Settle, Vote, Welcome
+from understudy.xa.core.wire import Doom, Enter, Refused, Settle, Started, Vote, Welcome
 from understudy.xa.core.xid import label_of
 
 
@@ -74,9 +75,12 @@ class ProgramWork(GlobalTransaction):
         yield from self._start_all(self._recorded)
 
     def join(self, resource: str) -> Steps[None]:
-        if resource not in self._recorded:
+        new = resource not in self._recorded
+        if new:
             self._recorded.append(resource)
         yield from super().join(resource)
+        if new:
+            yield from self._tell_or_roll_back(Started(self.gid, {resource: int(XaCode.OK)}))
 
     def share(self) -> Steps[None]:
         """A ticket is given by the program that began the transaction."""

@@ -138,10 +138,9 @@ class StateCore:
     def left(self, connection: int) -> None:
         """A connection has ended: what it owned waits for recovery, and so does what it did as a joined program."""
         self._clients.pop(connection, None)
-        owned = [gid for gid, owner in self._owners.items() if owner == connection]
-        for gid in owned:
+        for gid in (owned := [gid for gid, owner in self._owners.items() if owner == connection]):
             self._let_go(gid)
-        for gid in {*owned, *self._programs.left(connection)}:
+        for gid in dict.fromkeys([*owned, *self._programs.left(connection)]):
             self._wait_for_recovery(self._entry(gid))
 
     def received(self, connection: int, request: Request, now_ms: int) -> Reaction:
@@ -306,7 +305,8 @@ class StateCore:
                 # A transaction that met heuristic completions stays, though its other branches are done.
                 return Reaction(_OK, shard, Met(gid, {}) if entry.heuristics else Ended(gid), at_once=True)
             case Heuristic(_, codes, unfinished):
-                return Reaction(_OK, shard, Met(gid, codes, unfinished or bool(self._programs.at_work(gid))))
+                unknown = bool(entry.programs)  # what they have left meanwhile: `Settle` ends the entry
+                return Reaction(_OK, shard, Met(gid, codes, unfinished or unknown))
             case Release(_, reason):
                 client.gave_way.add(gid)
                 return Reaction(_OK, shard, Attempted(gid, entry.attempts, reason[:MAX_REASON], parked=False))
