@@ -206,7 +206,7 @@ class Programs:
                 own = {one for one in entry.resources if not program_of(one)}
                 return self._settled(own.union(branches), entry, owned=False)
             case _:
-                raise AssertionError(request)
+                return Refused("protocol", f"transaction {gid}: the program that began it does not vote"), None
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

@@ -25,11 +25,13 @@ from understudy.xa.core.wire import (
     Failed,
     Heuristic,
     Ok,
+    Refused,
     Reply,
     Request,
     Settle,
     Share,
     Take,
+    Vote,
     Welcome,
 )
 from understudy.xa.operator import has_branch
@@ -130,6 +132,13 @@ def test_what_an_operator_has_completed_in_part_is_parked_no_more() -> None:
     world.cut(second)
     world.recover()
     assert not world.check()
+
+
+def test_the_vote_of_the_program_that_began_is_refused_and_changes_nothing() -> None:
+    world, first, _ = joined()
+    reply = say(world, first, Vote(GID, RESOURCES))
+    assert reply == Refused("protocol", f"transaction {GID}: the program that began it does not vote")
+    assert entry(world).programs == [False]
 
 
 def test_an_entry_is_found_by_a_branch_that_was_completed_heuristically() -> None:
