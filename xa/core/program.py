@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from understudy.xa.core.codes import Answer, XaCode
+from understudy.xa.core.codes import Answer
 from understudy.xa.core.errors import (
     OutcomeUnknownError,
     ProtocolError,
@@ -26,7 +26,7 @@ from understudy.xa.core.errors import (
 from understudy.xa.core.states import BranchState, Outcome, TxState
 from understudy.xa.core.steps import Steps, Tell
 from understudy.xa.core.transaction import GlobalTransaction
-from understudy.xa.core.wire import Doom, Enter, Refused, Settle, Started, Vote, Welcome
+from understudy.xa.core.wire import Doom, Enter, Refused, Settle, Vote, Welcome
 from understudy.xa.core.xid import label_of
 
 
@@ -75,12 +75,9 @@ class ProgramWork(GlobalTransaction):
         yield from self._start_all(self._recorded)
 
     def join(self, resource: str) -> Steps[None]:
-        new = resource not in self._recorded
-        if new:
+        if resource not in self._recorded:
             self._recorded.append(resource)
         yield from super().join(resource)
-        if new:
-            yield from self._tell_or_roll_back(Started(self.gid, {resource: int(XaCode.OK)}))
 
     def share(self) -> Steps[None]:
         """A ticket is given by the program that began the transaction."""

@@ -2,7 +2,8 @@
 
 The order is what makes it safe (X/Open CAE C193; presumed abort):
 
-1. ``Begin`` is durable on the state server before any branch is started, ``Join`` before a further one is.
+1. ``Begin`` is durable on the state server before any branch is started, ``Join`` before a further one is. ``Started`` is taken
+   behind the start: a recovery that came before has found no branch, perhaps dropped the record, and ``Started`` is refused.
 2. All branches are prepared before the decision.
 3. The decision to commit is durable before the first branch is committed. A rollback is not recorded: what has no decision is
    rolled back by recovery.
@@ -105,6 +106,10 @@ class GlobalTransaction(Branches):
         if state is None:
             yield from self._tell_or_roll_back(Join(self.gid, resource))
         answer = yield from self._start(resource, Flag.NONE if state is None else Flag.JOIN)
+        if (
+            state is None
+        ):  # as in `begin`: a recovery that came before the start has found no branch, and then this is refused
+            yield from self._tell_or_roll_back(Started(self.gid, {resource: int(answer.code)}))
         yield from self._roll_back_if({resource: answer} if answer.code != XaCode.OK else {})
 
     def leave(self, resource: str) -> Steps[None]:

@@ -121,6 +121,22 @@ def test_a_branch_that_is_started_after_recovery_has_looked_for_it_is_rolled_bac
     assert not world.check()
 
 
+def test_so_is_one_of_a_program_that_works_alone() -> None:
+    world = World()
+    connection = world.connection()
+    alone = GlobalTransaction(GID, JOB)
+    run(world, alone.begin([]), connection)
+    steps = alone.join("bank")
+    step = advanced(world, steps, next(steps), connection)
+    assert step.label == "start.bank"
+    world.restart()
+    world.recover()
+    assert world.core.image(0) == []
+    with pytest.raises(RolledBackError, match="lost"):
+        to_the_end(world, steps, step, connection)
+    assert not world.check()
+
+
 def test_what_an_operator_has_completed_in_part_is_parked_no_more() -> None:
     world, first, second = joined(max_attempts=1)
     world.cut(first)

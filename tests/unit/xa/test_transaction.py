@@ -256,7 +256,7 @@ def test_resource_managers_join_and_leave() -> None:
     rig.run(transaction.leave("queues"))
     rig.run(transaction.join("queues"))
     rig.run(transaction.join("queues"))
-    assert rig.trace[3:] == ["tell.join", "start.queues", "end.queues", "start.queues"]
+    assert rig.trace[3:] == ["tell.join", "start.queues", "tell.started", "end.queues", "start.queues"]
     assert [call.flags for call in rig.resources["queues"].calls] == [Flag.NONE, Flag.NONE, Flag.JOIN]
     assert rig.core.image(0)[0].resources == ["bank", "queues"]
     assert rig.run(transaction.commit()) is Outcome.COMMITTED
