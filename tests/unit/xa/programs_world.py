@@ -16,17 +16,20 @@ import attrs
 
 from tests.unit.xa.rig import JOB, NOW_MS, hello
 from understudy.xa.core.codes import OK, Answer, XaCode
+from understudy.xa.core.entry import Entry
 from understudy.xa.core.errors import RecoveryFailedError, StateServerLostError, XaError
 from understudy.xa.core.program import ProgramWork
 from understudy.xa.core.recovery import recover
 from understudy.xa.core.state import MAX_ATTEMPTS, StateCore
 from understudy.xa.core.steps import Step, Steps, Tell, Verb, VerbName
 from understudy.xa.core.transaction import GlobalTransaction
-from understudy.xa.core.wire import Claim, Claimed
+from understudy.xa.core.wire import Begin, Claim, Claimed, Enter, Ok, Reply, Request, Share, Welcome
 from understudy.xa.core.xid import Xid, resource_of
 
 RESOURCES = ["bank", "queues"]
 GID = f"{1:064x}"
+ALL = [*RESOURCES, "bank~1", "queues~1"]
+"""The branches of the program that began, and of one that has joined."""
 
 
 @attrs.define
@@ -180,6 +183,16 @@ class Program:
         outcome = yield from core.commit()
         return outcome.name
 
+    def opens(self) -> None:
+        """Go on until others may join."""
+        while not self.world.open:
+            self.advance()
+
+    def ends(self) -> None:
+        """Go on until it is told how it has ended."""
+        while not self.told:
+            self.advance()
+
     def advance(self, *, loses: bool = False) -> None:
         """One step; with `loses` its answer is lost, if it is one of the state server."""
         steps: Any = self._steps
@@ -239,3 +252,34 @@ def any_order(seed: int) -> tuple[World, list[Program]]:
             one.advance(loses=chance.random() < accidents)
     world.recover()
     return world, programs
+
+
+# -- requests without a program ---------------------------------------------------------------------------------------
+
+
+def say(world: World, connection: int, request: Request) -> Reply:
+    """One request of a connection, as the core answers it."""
+    return world.core.received(connection, request, NOW_MS).reply
+
+
+def entry(world: World) -> Entry:
+    """The only one that is recorded."""
+    (found,) = world.core.image(0)
+    return found
+
+
+def opened(max_attempts: int = MAX_ATTEMPTS) -> tuple[World, int]:
+    """The connection of a program that has begun a transaction, which others may join."""
+    world = World(max_attempts=max_attempts)
+    first = world.connection()
+    assert say(world, first, Begin(GID, RESOURCES)) == Ok()
+    assert say(world, first, Share(GID)) == Ok()
+    return world, first
+
+
+def joined(max_attempts: int = MAX_ATTEMPTS) -> tuple[World, int, int]:
+    """The connections of a program that has begun, and of one that has joined."""
+    world, first = opened(max_attempts)
+    second = world.connection()
+    assert say(world, second, Enter(GID, RESOURCES)) == Welcome(1)
+    return world, first, second

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.unit.xa.crash_disk import CrashDisk
-from tests.unit.xa.programs_world import GID, RESOURCES, Program, World, any_order
+from tests.unit.xa.programs_world import ALL, GID, RESOURCES, Program, World, any_order, entry, joined, opened, say
 from tests.unit.xa.rig import NOW_MS, hello
 from understudy.xa.core.entry import Begun, Entry, Record
 from understudy.xa.core.mirrored_file import MirroredFile
@@ -30,7 +30,6 @@ from understudy.xa.core.wire import (
     Ok,
     Refused,
     Reply,
-    Request,
     Settle,
     Share,
     Started,
@@ -39,48 +38,19 @@ from understudy.xa.core.wire import (
     Welcome,
 )
 
-ALL = [*RESOURCES, "bank~1", "queues~1"]
-
-
-def say(world: World, connection: int, request: Request) -> Reply:
-    return world.core.received(connection, request, NOW_MS).reply
-
 
 def code(reply: Reply) -> str:
     assert isinstance(reply, Refused), reply
     return reply.code
 
 
-def opened() -> tuple[World, int]:
-    world = World()
-    first = world.connection()
-    assert say(world, first, Begin(GID, RESOURCES)) == Ok()
-    assert say(world, first, Share(GID)) == Ok()
-    return world, first
-
-
-def joined() -> tuple[World, int, int]:
-    world, first = opened()
-    second = world.connection()
-    assert say(world, second, Enter(GID, RESOURCES)) == Welcome(1)
-    return world, first, second
-
-
-def entry(world: World) -> Entry:
-    (found,) = world.core.image(0)
-    return found
-
-
 def test_two_programs_vote_and_one_decision_is_for_all() -> None:
     world = World()
     first = Program(world, joins=False, ends="")
-    while not world.open:
-        first.advance()
+    first.opens()
     second = Program(world, joins=True, ends="")
-    while not second.told:
-        second.advance()
-    while not first.told:
-        first.advance()
+    second.ends()
+    first.ends()
     assert (first.told, second.told) == ("COMMITTED", "voted")
     assert second.trace == [
         "tell.enter", "start.bank~1", "start.queues~1", "tell.started", "end.bank~1", "end.queues~1",
@@ -96,8 +66,7 @@ def test_two_programs_vote_and_one_decision_is_for_all() -> None:
 def test_a_commit_waits_for_the_vote_and_prepares_nothing_before() -> None:
     world = World()
     first = Program(world, joins=False, ends="")
-    while not world.open:
-        first.advance()
+    first.opens()
     second = Program(world, joins=True, ends="")
     second.advance()
     for _ in range(20):
@@ -111,17 +80,14 @@ def test_a_commit_waits_for_the_vote_and_prepares_nothing_before() -> None:
 def test_a_program_that_is_late_rolls_all_back_and_its_vote_is_refused() -> None:
     world = World()
     first = Program(world, joins=False, ends="", wait_ms=100)
-    while not world.open:
-        first.advance()
+    first.opens()
     second = Program(world, joins=True, ends="")
     second.advance()
-    while not first.told:
-        first.advance()
+    first.ends()
     assert first.told == "ProgramsLateError"
     assert first.trace.count("tell.gather") == 6
     assert entry(world).resources == ["bank~1", "queues~1"]  # they are the other program's, until it has ended
-    while not second.told:
-        second.advance()
+    second.ends()
     assert second.told == "RolledBackError"
     assert not world.check()
 
@@ -130,13 +96,10 @@ def test_a_program_that_is_late_rolls_all_back_and_its_vote_is_refused() -> None
 def test_the_first_program_rolls_back_what_the_others_have_prepared(ends: str, told: str) -> None:
     world = World()
     first = Program(world, joins=False, ends=ends)
-    while not world.open:
-        first.advance()
+    first.opens()
     second = Program(world, joins=True, ends="")
-    while not second.told:
-        second.advance()
-    while not first.told:
-        first.advance()
+    second.ends()
+    first.ends()
     assert (first.told, second.told) == (told, "voted")
     assert not world.check()  # without a recovery
 
@@ -145,15 +108,12 @@ def test_the_first_program_rolls_back_what_the_others_have_prepared(ends: str, t
 def test_a_program_that_gives_up_rolls_all_back(ends: str, told: str) -> None:
     world = World()
     first = Program(world, joins=False, ends="")
-    while not world.open:
-        first.advance()
+    first.opens()
     second = Program(world, joins=True, ends=ends)
-    while not second.told:
-        second.advance()
+    second.ends()
     assert entry(world).doomed.startswith("program 1: ")
     assert entry(world).resources == RESOURCES
-    while not first.told:
-        first.advance()
+    first.ends()
     assert (first.told, second.told) == ("RolledBackError", told)
     assert first.trace.count("tell.gather") == 1
     assert not world.check()
@@ -174,8 +134,7 @@ def test_whatever_happens_all_or_nothing_is_committed(seed: int) -> None:
 def test_dead_at_each_step_of_the_second_program(steps: int, dies: str) -> None:
     world = World()
     first = Program(world, joins=False, ends="")
-    while not world.open:
-        first.advance()
+    first.opens()
     second = Program(world, joins=True, ends="")
     for _ in range(steps):
         if not second.told:
@@ -190,8 +149,7 @@ def test_dead_at_each_step_of_the_second_program(steps: int, dies: str) -> None:
         second.die()
     world.recover()  # while the other one still works
     for one in (second, first):
-        while not one.told:
-            one.advance()
+        one.ends()
     world.recover()
     assert world.check() == (dies == "second" and (voted or not steps))
 

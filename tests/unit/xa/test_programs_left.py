@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.xa.programs_world import GID, RESOURCES, World, run
+from tests.unit.xa.programs_world import ALL, GID, RESOURCES, World, entry, joined, run, say
 from tests.unit.xa.rig import JOB, NOW_MS
 from understudy.xa.core.codes import XaCode
 from understudy.xa.core.entry import Entry, is_complete
@@ -21,46 +21,22 @@ from understudy.xa.core.wire import (
     Claimed,
     Done,
     Doom,
-    Enter,
     Failed,
     Heuristic,
     Ok,
     Refused,
-    Reply,
     Request,
     Settle,
-    Share,
     Take,
     Vote,
-    Welcome,
 )
 from understudy.xa.operator import has_branch
-
-ALL = [*RESOURCES, "bank~1", "queues~1"]
-
-
-def say(world: World, connection: int, request: Request) -> Reply:
-    return world.core.received(connection, request, NOW_MS).reply
-
-
-def joined(max_attempts: int = 10) -> tuple[World, int, int]:
-    world = World(max_attempts=max_attempts)
-    first, second = world.connection(), world.connection()
-    assert say(world, first, Begin(GID, RESOURCES)) == Ok()
-    assert say(world, first, Share(GID)) == Ok()
-    assert say(world, second, Enter(GID, RESOURCES)) == Welcome(1)
-    return world, first, second
 
 
 def claimed(world: World, connection: int, request: Request) -> Entry:
     reply = say(world, connection, request)
     assert isinstance(reply, Claimed), reply
     return reply.entry
-
-
-def entry(world: World) -> Entry:
-    (found,) = world.core.image(0)
-    return found
 
 
 def test_a_heuristic_completion_does_not_hide_what_a_program_leaves_meanwhile() -> None:
