@@ -1,4 +1,4 @@
-"""The text of one family of metrics, as prometheus-client writes it. It is loaded when somebody scrapes for the first time."""
+"""The text of one family of metrics, as prometheus-client writes it. The first scrape loads this module."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def _is_told(spark: SparkSession, folder: Path, partial: Mapping[str, Any]) -> N
 
 
 def test_what_is_lost_said_twice_or_missing_is_found(spark: SparkSession, tmp_path: Path) -> None:
-    """What is missing in a feed is named, and is no violation; what others have lost stays one."""
+    """The audit names missing evidence and makes no violation of it. A violation in another run of the same feed stays one."""
     verdict = audit(spark, side_by_side([*APART, *EVIDENCE]), tmp_path)
     assert verdict.word == VIOLATED, verdict
     found = defaultdict(set)

@@ -304,11 +304,10 @@ class GlobalTransaction(Branches):
             raise RolledBackError(self.gid, reasons)
 
     def _withdraw(self, reason: str) -> Steps[None]:
-        """No other program may vote any more; what those have left that do not work any more is rolled back here."""
+        """Keep other programs from voting. This one rolls back the branches of those that do not work any more."""
         if self.shared and isinstance(reply := (yield from self._answer_to(Doom(self.gid, reason))), Gathered):
-            for (
-                label
-            ) in reply.branches:  # behind the own ones: a session that works on a branch takes that for each one
+            # They come behind the own ones: a session with a branch of its own takes each verb for one about that branch.
+            for label in reply.branches:
                 self.branches.setdefault(label, BranchState.ENDED)
 
     def _roll_back_all(self, reason: str) -> Steps[None]:

@@ -174,7 +174,7 @@ class Doom(_Message, frozen=True):
 
 
 class Gather(_Message, frozen=True):
-    """Ask whether all joined programs have voted, by the program that began the transaction; nobody joins any more."""
+    """The program that began asks whether all joined programs have voted. From then on nobody joins."""
 
     gid: str
 

@@ -1,4 +1,4 @@
-"""Tickets: what another program needs to join a transaction, and everything that is none."""
+"""A ticket lets another program join a transaction. Any other text, and a ticket of another place, is refused by name."""
 
 from __future__ import annotations
 
