@@ -112,6 +112,7 @@ def test_a_backup_tells_who_the_primary_is(calm_cluster: Cluster) -> None:
         del caught
 
 
+@pytest.mark.timeout(700)
 def test_each_broker_writes_its_feed(tmp_path: Path) -> None:
     """Into files that ``understudy feed`` reads as one feed when the cluster has ended."""
     wanted = {("b1", "told"), ("b1", "link_up"), ("b1", "commit"), ("b2", "commit"), ("b2", "role")}
