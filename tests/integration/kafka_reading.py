@@ -64,9 +64,9 @@ def messages(hosts: str, topic: str) -> list[Read]:
 
 
 def replicas_in_sync(hosts: str, topic: str) -> int:
-    """Of the partition that has fewest; -1 while Kafka does not answer."""
+    """Of the partition that has fewest; -1 while Kafka does not answer, or the server asked has not heard of the topic."""
     try:
-        return min(len(each["isr"]) for each in asyncio.run(_described(hosts, topic)))
+        return min((len(each["isr"]) for each in asyncio.run(_described(hosts, topic))), default=-1)
     except KafkaError:
         return -1
 
