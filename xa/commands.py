@@ -2,7 +2,8 @@
 
 Nothing is changed without ``--yes``: a command then says what it would do.
 
-Exit codes: 0 done, or shown; 1 not done, or a server cannot be reached; 2 wrong usage or a profile that cannot be used.
+Exit codes: 0 done, or shown; 1 not done, or a branch was completed against the verdict, or a server cannot be reached; 2 wrong
+usage or a profile that cannot be used.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from understudy.xa.core.codes import Answer
 from understudy.xa.core.errors import ConfigError, XaError
 from understudy.xa.core.job import checked_job
+from understudy.xa.core.recovery import against_verdict
 from understudy.xa.core.wire import Shown
 from understudy.xa.manager import TransactionManager, read_profile
 from understudy.xa.operator import Operator, RefusedError, answered_badly, as_rows, has_branch
@@ -117,10 +120,8 @@ def recover(
             except XaError as error:
                 done[one.entry.gid] = {"failed": str(error)}
             else:
-                done[one.entry.gid] = {"done": verdict, "answers": {name: str(code) for name, code in answers.items()}}
-    _print_done(done, as_json=as_json, nothing=f"job {job} has nothing to recover")
-    if any("failed" in one for one in done.values()):
-        raise typer.Exit(1)
+                done[one.entry.gid] = _completed(answers, commit=one.entry.commit)
+    _end(done, as_json=as_json, nothing=f"job {job} has nothing to recover")
 
 
 def commit(
@@ -173,7 +174,7 @@ def forget(
             raise RefusedError(f"transaction {gid} has no branch in {', '.join(rm)}")
         if yes:
             operator.forget(gid)
-    _print_done({gid: {"done" if yes else "would": "forget"}}, as_json=as_json, nothing="")
+    _end({gid: {"done" if yes else "would": "forget"}}, as_json=as_json)
 
 
 def _decide(
@@ -188,7 +189,6 @@ def _decide(
     yes: bool,
     as_json: bool,
 ) -> None:
-    verdict = "commit" if commit else "rollback"
     with errors_as_exit_codes():
         operator = _operator(config, profile, job, rm)
         shown = operator.entry(gid)
@@ -204,7 +204,7 @@ def _decide(
             if shown is not None:
                 with contextlib.closing(operator):
                     operator.check(shown, commit=commit, allow_missing=allow_missing)
-            _print_done({gid: {"would": verdict}}, as_json=as_json, nothing="")
+            _end({gid: {"would": "commit" if commit else "rollback"}}, as_json=as_json)
             return
         if shown is not None:
             with contextlib.closing(operator):
@@ -212,11 +212,7 @@ def _decide(
             committed = entry.commit
         else:
             answers, committed = operator.complete_orphans(gid, commit=commit), commit
-        bad = answered_badly(answers, commit=committed)
-    told = {name: str(answer) for name, answer in answers.items()}
-    _print_done({gid: {"failed" if bad else "done": verdict, "answers": told}}, as_json=as_json, nothing="")
-    if bad:
-        raise typer.Exit(1)
+    _end({gid: _completed(answers, commit=committed)}, as_json=as_json)
 
 
 # -- parts ----------------------------------------------------------------------------------------------------------------
@@ -262,19 +258,37 @@ def _print(text: str) -> None:
     print(text, flush=True)  # noqa: T201  # as above
 
 
-def _print_done(done: dict[str, Any], *, as_json: bool, nothing: str) -> None:
+def _completed(answers: dict[str, Answer], *, commit: bool) -> dict[str, Any]:
+    """What became of one transaction: ``done`` or ``failed``, the answers, and what was completed against the verdict."""
+    failed = answered_badly(answers, commit=commit)
+    made: dict[str, Any] = {
+        "failed" if failed else "done": "commit" if commit else "rollback",
+        "answers": {name: str(answer) for name, answer in answers.items()},
+    }
+    if against := against_verdict(answers, committed=commit):
+        made["heuristic"] = {name: code.name for name, code in against.items()}
+    return made
+
+
+def _end(done: dict[str, dict[str, Any]], *, as_json: bool, nothing: str = "") -> None:
+    """Print what was done with each transaction; exit code 1 if one failed, or has heuristic completions."""
     if as_json:
         _print(json.dumps(done))
-        return
-    if not done:
-        _print(nothing)
-    for gid, what in done.items():
-        (key, value), *more = what.items()
-        text = {"would": f"would {value}; give --yes to do it", "done": f"{value}: done", "failed": f"failed: {value}"}[
-            key
-        ]
-        told = "; ".join(f"{name} {answer}" for _, answers in more for name, answer in answers.items())
-        _print(f"{gid}: {text}{f' ({told})' if told else ''}")
+    else:
+        for line in [_done_line(gid, what) for gid, what in done.items()] or [nothing]:
+            _print(line)
+    if any("failed" in what or "heuristic" in what for what in done.values()):
+        raise typer.Exit(1)
+
+
+def _done_line(gid: str, what: dict[str, Any]) -> str:
+    if "would" in what:
+        return f"{gid}: would {what['would']}; give --yes to do it"
+    text = f"failed: {what['failed']}" if "failed" in what else f"{what['done']}: done"
+    if "heuristic" in what:
+        text += f", but not in {', '.join(what['heuristic'])}: deal with it, then `understudy xa forget {gid}`"
+    told = "; ".join(f"{name} {answer}" for name, answer in what.get("answers", {}).items())
+    return f"{gid}: {text}{f' ({told})' if told else ''}"
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import amqp
+import pika
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from tests.integration.broker_process import PROGRAM, free_port, wait_until
+from tests.integration.dtx_channel import DtxChannel, Xid
 from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, running_place, transfer
 from tests.integration.xa_servers import Server
 from understudy.xa import commands, operator
@@ -237,6 +239,24 @@ def test_rollback_of_what_is_decided_is_refused(place: Place) -> None:
         assert "is decided as commit, and a branch of it may be committed" in said
     assert f"is of job {JOB} and profile 'shop'" in xa(place, "commit", gid, "--job", "other", code=1)
     assert [(one.entry.commit, one.state) for one in place.entries()] == [(True, "pending")]
+
+
+def test_recover_says_what_was_completed_against_the_verdict(place: Place) -> None:
+    gid = left_by_a_killed_client(place, "tell.decide.after")
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", place.broker.port)) as connection:
+        channel = DtxChannel(connection.channel())
+        (branch,) = channel.recover()
+        assert channel.complete(Xid(*branch.xid), commit=False) == 0
+    done = xa(place, "recover", "--job", JOB, "--yes", code=1)[gid]
+    assert (done["done"], done["heuristic"]) == ("commit", {"queues": "HEURRB"})
+    (shown,) = place.entries()
+    assert shown.state == "heuristic"
+    bank = place.opened("bank")
+    bank.resource.execute("DELETE FROM ledger WHERE gid = %s", (gid,))
+    bank.resource.commit()
+    bank.close()
+    assert xa(place, "forget", gid, "--yes") == {gid: {"done": "forget"}}
+    assert place.entries() == []
 
 
 def test_options_narrow_down_what_is_known(place: Place) -> None:

@@ -7,6 +7,7 @@ before, or it was never prepared.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from understudy.xa.core.codes import Answer, XaCode
@@ -50,11 +51,10 @@ def recover(entry: Entry, *, gives_way: bool = False) -> Steps[dict[str, Answer]
             raise RecoveryBusyError(f"transaction {entry.gid} is busy: {verb} of {reason}")
         yield Tell(Failed(entry.gid, reason))
         raise RecoveryFailedError(f"transaction {entry.gid} cannot be recovered now: {verb} of {reason}")
-    wanted = XaCode.HEURCOM if entry.commit else XaCode.HEURRB
-    heuristics = {name: answer.code for name, answer in answers.items() if answer.code.heuristic}
-    against = {name: int(code) for name, code in heuristics.items() if code != wanted}
+    heuristics = [name for name, answer in answers.items() if answer.code.heuristic]
+    against = against_verdict(answers, committed=entry.commit)
     if against:
-        reply = yield Tell(Heuristic(entry.gid, against))
+        reply = yield Tell(Heuristic(entry.gid, {name: int(code) for name, code in against.items()}))
         if not isinstance(reply, Ok):  # what is recorded nowhere is not to be forgotten
             raise RecoveryFailedError(f"transaction {entry.gid}: the heuristic completions are not recorded: {reply}")
     for name in heuristics:
@@ -69,3 +69,9 @@ def is_complete(code: XaCode, *, committed: bool) -> bool:
     if code in (XaCode.OK, XaCode.NOTA) or code.heuristic:
         return True
     return code.rolled_back and not committed
+
+
+def against_verdict(answers: Mapping[str, Answer], *, committed: bool) -> dict[str, XaCode]:
+    """The branches that an operator of their resource manager has completed otherwise, or nobody knows how."""
+    wanted = XaCode.HEURCOM if committed else XaCode.HEURRB
+    return {name: answer.code for name, answer in answers.items() if answer.code.heuristic and answer.code != wanted}
