@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from understudy.broker.server.node_driver import NodeDriver
 
 LINGER_S: Final = 0.5
+LOST_HOST: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
+"""Seconds, seconds, times: a client without heartbeats whose machine is gone holds its messages for a minute, not for two hours."""
 JOIN_BYTES: Final = 256 << 10
 """Up to here one copy and one buffer are cheaper than many buffers; above it the copy is what costs."""
 
@@ -66,6 +68,8 @@ class ClientSession(asyncio.Protocol):
             with contextlib.suppress(OSError):  # it is gone already: connection_lost will say so
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for option, value in LOST_HOST.items():
+                    raw.setsockopt(socket.IPPROTO_TCP, option, value)
         peer: Any = stream.get_extra_info("peername")
         host, port = (peer[0], peer[1]) if peer else ("", 0)
         name = f"{host}:{port}"

@@ -6,16 +6,19 @@ import asyncio
 import contextlib
 import functools
 import json
+import math
 import os
 import signal
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import amqp
 import psycopg
 import pytest
 
+from tests.integration.broker_process import wait_until
 from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, running_place, transfer
 from understudy.xa import (
     AsyncTransactionManager,
@@ -35,6 +38,9 @@ from understudy.xa.core.xid import Xid
 from understudy.xa.link import StateLink
 from understudy.xa.resource_managers.factory import make_resource_manager
 
+ESTABLISHED = "01"
+KEEPALIVE = "02"
+TICKS_A_SECOND = 100  # USER_HZ, in which proc(5) gives timers
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 
@@ -265,6 +271,26 @@ def test_a_module_without_two_phase_commit_is_refused(place: Place) -> None:
 def text_of_connect(place: Place) -> str:
     (line,) = [line for line in with_dbapi(place).splitlines() if line.startswith("connect = ")]
     return line
+
+
+def asked_after_s(ports: set[int]) -> dict[int, float]:
+    """When the kernel asks the idle peers of each server whether they are there: the longest time, by port."""
+    found: dict[int, float] = {}
+    for line in Path("/proc/net/tcp").read_text(encoding="utf-8").splitlines()[1:]:
+        _, local, _, state, _, timer, *_ = line.split()
+        port, (kind, ticks) = int(local.partition(":")[2], 16), timer.split(":")
+        if port in ports and state == ESTABLISHED:
+            found[port] = max(found.get(port, 0), int(ticks, 16) / TICKS_A_SECOND if kind == KEEPALIVE else math.inf)
+    return found
+
+
+def test_servers_notice_a_machine_that_is_gone(place: Place) -> None:
+    """Else its branches are held, and its transactions wait for nobody, for two hours (tcp(7))."""
+    ports = {place.broker.port, place.state.port, place.postgresql.options["port"]}
+    with contextlib.closing(place.manager()) as manager, manager.begin() as tx:
+        assert tx.resource("bank").execute("SHOW tcp_keepalives_idle").fetchone() == ("30",)
+        tx.resource("queues")
+        wait_until("all are asked", lambda: [0 < each <= 30 for each in asked_after_s(ports).values()] == [True] * 3)
 
 
 def test_programs_at_the_same_time_recover_each_transaction_once(place: Place) -> None:

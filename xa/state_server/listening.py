@@ -13,6 +13,8 @@ from understudy.xa.core.errors import ConfigError, StateServerError
 from understudy.xa.core.wire import MAX_LINE_OCTETS
 
 PROBE_S: Final = 1.0
+LOST_HOST: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
+"""Seconds, seconds, times: the transactions of a client whose machine is gone wait for recovery after a minute."""
 OnClient = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -43,9 +45,18 @@ async def listening(address: str, on_client: OnClient) -> tuple[asyncio.Server, 
             return server, address
         host, _, port = address.rpartition(":")
         server = await asyncio.start_server(on_client, host.strip("[]"), int(port), limit=MAX_LINE_OCTETS)
+        for each in server.sockets:
+            _notice_lost_hosts(each)
     except OSError as error:
         raise AddressError(f"--listen {address} cannot be had: {error}") from error
     return server, f"{host}:{server.sockets[0].getsockname()[1]}"
+
+
+def _notice_lost_hosts(listener: socket.socket) -> None:
+    """What it accepts has these options, too (tcp(7))."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in LOST_HOST.items():
+        listener.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _for_this_user(path: Path) -> None:
