@@ -98,6 +98,10 @@ class ComposePlace:
         self._folder.mkdir(parents=True)
         if not FILE.exists():
             raise PlaceError(f"{FILE} is not there: --compose needs the source tree as working directory")
+        try:
+            await _run("docker", "info")
+        except PlaceError as error:
+            raise PlaceError(f"--compose needs Docker, or take --local: {error}") from error
         (self._folder / "override.yml").write_text(_OVERRIDE, encoding="utf-8")
         try:
             await self._compose("up", "-d", *SERVERS, *BROKERS, timeout_s=UP_S)
@@ -253,13 +257,16 @@ async def _run(*command: str, timeout_s: float = COMMAND_S, variables: Mapping[s
     """Run a command; what it printed.
 
     Raises:
-        PlaceError: it failed, or took too long.
+        PlaceError: it cannot be run, failed, or took too long.
     """
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **(variables or {})}, start_new_session=True,
-    )  # fmt: skip
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, **(variables or {})}, start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise PlaceError(f"{command[0]} cannot be run: {error.strerror}") from error
     try:
         async with asyncio.timeout(timeout_s):
             said, complained = await process.communicate()

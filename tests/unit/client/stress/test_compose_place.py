@@ -17,6 +17,9 @@ from understudy.client.stress.place import PlaceError
 pytestmark = pytest.mark.asyncio
 
 
+RUN = compose_place._run
+
+
 class FakeHost:
     """Carries out nothing, and answers as docker does.
 
@@ -142,6 +145,16 @@ async def test_it_is_waited_for_whoever_listens() -> None:
     served = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     async with served:
         await compose_place._listens("127.0.0.1", served.sockets[0].getsockname()[1])
+
+
+async def test_without_docker_nothing_is_begun(host: FakeHost, place: ComposePlace) -> None:
+    host.failing = ["docker info"]
+    with pytest.raises(PlaceError, match="--compose needs Docker, or take --local: docker info failed"):
+        async with place:
+            pass
+    assert host.commands == ["docker info"]
+    with pytest.raises(PlaceError, match="no-such-program cannot be run: No such file or directory"):
+        await RUN("no-such-program")
 
 
 async def test_a_rule_whose_insertion_was_interrupted_is_removed(
