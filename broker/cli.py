@@ -1,4 +1,4 @@
-"""The console script ``understudy``.
+"""The commands of ``understudy``; `start` is where the process begins.
 
 Commands of plugins are entry points of the group ``understudy.commands``, each a function with typer annotations; ``cluster``
 comes from the HA plugin and ``demo`` from the client, neither of which this room may import. They are loaded when one of them is
@@ -76,15 +76,10 @@ def serve(
     Exit codes: 0 stopped; 1 refused to start (port in use, data directory locked, damaged or somebody else's), nothing changed;
     70 internal error; 74 the disk failed; 78 the configuration cannot be used.
     """
-    import understudy.broker.plain_structlog  # noqa: F401, PLC0415  # before all that logs
-    from understudy.broker.server.log_setup import LEVELS  # noqa: PLC0415  # other commands need no broker
-    from understudy.broker.server.run import serve as serve_file  # noqa: PLC0415  # as above
+    from understudy.broker.server.__main__ import run  # noqa: PLC0415  # `start` goes there at once: this is for --help
 
-    if log_format not in ("text", "json"):
-        raise typer.BadParameter(f"{log_format!r} is neither text nor json", param_hint="--log-format")
-    if log_level not in LEVELS:
-        raise typer.BadParameter(f"{log_level!r} is none of {', '.join(LEVELS)}", param_hint="--log-level")
-    raise typer.Exit(serve_file(config, log_format="json" if log_format == "json" else "text", log_level=log_level))
+    options = ["--config", str(config), "--log-format", log_format, "--log-level", log_level]
+    raise typer.Exit(run("understudy serve", options))
 
 
 @app.command()

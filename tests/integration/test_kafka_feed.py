@@ -33,6 +33,8 @@ from understudy.observers.feed_command import feed
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 LIMIT_S = 90.0
+READ_S = 0.5
+"""Between two looks into a topic: each reads it whole."""
 STOPS_S = 20.0
 """A feed that is asked to end does so in some 2.5 s though Kafka hangs; each step of an attempt may take 10 s, a start 30 s."""
 APP = typer.Typer()
@@ -169,10 +171,10 @@ def test_a_kafka_that_is_re_elected_absent_suspended_or_short_of_replicas(tmp_pa
 
         with feed.running():
             publish(broker.port, 5)
-            wait_until("the feed sends", lambda: enqueued() == 5, LIMIT_S)
+            wait_until("the feed sends", lambda: enqueued() == 5, LIMIT_S, every_s=READ_S)
             three.kill(1)
             publish(broker.port, 5)
-            wait_until("new leaders take it", lambda: enqueued() == 10, LIMIT_S)
+            wait_until("new leaders take it", lambda: enqueued() == 10, LIMIT_S, every_s=READ_S)
             three.kill(2)
             said = len(feed.said.splitlines())
             publish(broker.port, 5)
@@ -180,7 +182,7 @@ def test_a_kafka_that_is_re_elected_absent_suspended_or_short_of_replicas(tmp_pa
             assert "the feed waits" in feed.said.splitlines()[-1]
             publish(broker.port, 5)
             three.restart(1)
-            wait_until("it goes on", lambda: enqueued() == 20, LIMIT_S)
+            wait_until("it goes on", lambda: enqueued() == 20, LIMIT_S, every_s=READ_S)
             wait_until("it says so", lambda: "takes events again" in feed.said.splitlines()[-1], LIMIT_S)
             assert len(feed.said.splitlines()) == said + 2, feed.said
             for pid in (three.pids[0], three.pids[2]):
@@ -193,7 +195,7 @@ def test_a_kafka_that_is_re_elected_absent_suspended_or_short_of_replicas(tmp_pa
             for pid in (three.pids[0], three.pids[2]):
                 os.kill(pid, signal.SIGCONT)
             feed.start()
-            wait_until("the next one goes on", lambda: enqueued() == 25, LIMIT_S)
+            wait_until("the next one goes on", lambda: enqueued() == 25, LIMIT_S, every_s=READ_S)
             assert feed.end(signal.SIGTERM) == 0
         broker.stop()
         assert feed.once().exit_code == 0
@@ -202,7 +204,9 @@ def test_a_kafka_that_is_re_elected_absent_suspended_or_short_of_replicas(tmp_pa
         settings = {"min.insync.replicas": "3"}
         asyncio.run(create_topic(three.hosts, "strict", replicas=3, settings=settings))
         three.kill(3)
-        wait_until("it is out of the replicas", lambda: replicas_in_sync(three.hosts, "strict") == 2, LIMIT_S)
+        wait_until(
+            "it is out of the replicas", lambda: replicas_in_sync(three.hosts, "strict") == 2, LIMIT_S, every_s=READ_S
+        )
         done = Feed(broker.data, tmp_path / "kafka", "--kafka", three.hosts, "--topic", "strict").once()
         assert done.exit_code == 2
         assert "topic 'strict', partition 0 has 2 in-sync replicas, and min.insync.replicas is 3" in done.stderr

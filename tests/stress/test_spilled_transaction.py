@@ -25,7 +25,7 @@ from tests.stress.group import WAIT_S, Group, GroupBroker, running_group
 pytestmark = [pytest.mark.stress, pytest.mark.alone, pytest.mark.timeout(1200)]
 
 MIB = 1 << 20
-SIZE_MIB = int(os.environ.get("UNDERSTUDY_LARGE_TX_MIB", "320"))
+SIZE_MIB = int(os.environ.get("UNDERSTUDY_LARGE_TX_MIB", "272"))
 BODY_BYTES = 10_737
 COUNT = SIZE_MIB * MIB // BODY_BYTES + 1
 QUEUES = ("large.0", "large.1", "large.2", "large.3")

@@ -14,7 +14,7 @@ from understudy.ha.zookeeper_servers import lay_out_ensemble
 
 pytestmark = [pytest.mark.stress, pytest.mark.alone, pytest.mark.timeout(300)]
 
-SESSIONS = 6
+SESSIONS = 3
 """The load lasts as long as so many sessions: one that is not renewed ends within one."""
 LEAST_BUSY = 0.5
 """Of the time the loop's thread runs, or waits for a core that others have; the rest it waits for its disk and for clients."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-HEAVY = ("rich", "prometheus_client", "typer", "kazoo", "pyarrow")
+from understudy.broker.server.__main__ import run
+
+HEAVY = ("rich", "prometheus_client", "typer", "pydantic", "kazoo", "pyarrow")
 
 
 def loaded(code: str) -> set[str]:
@@ -17,8 +20,30 @@ def loaded(code: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-def test_a_broker_starts_without_what_draws_or_is_scraped() -> None:
+def test_a_broker_starts_without_what_draws_or_is_scraped(tmp_path: Path) -> None:
     assert not loaded("import understudy.broker.server.__main__").intersection(HEAVY)
+    code = (
+        f"from understudy.broker.start import main; sys.argv = ['understudy', 'serve', '--config', '{tmp_path}/absent.toml']\n"
+        "try: main()\nexcept SystemExit as end: assert end.code == 78, end.code"
+    )
+    assert not loaded(code).intersection(HEAVY)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "the following arguments are required: --config"),
+        (("--config", "b1.toml", "--log-format", "xml"), "argument --log-format: invalid choice: 'xml'"),
+        (("--config", "b1.toml", "--log-level", "loud"), "argument --log-level: invalid choice: 'loud'"),
+        (("--config", "b1.toml", "--supervised"), "unrecognized arguments: --supervised"),
+    ],
+)
+def test_options_of_a_broker_that_cannot_be_used(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        run("understudy serve", options)
+    assert (end.value.code, f"understudy serve: error: {said}" in capsys.readouterr().err) == (2, True)
 
 
 def test_a_plugin_may_use_rich() -> None:

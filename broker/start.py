@@ -1,0 +1,21 @@
+"""The console script ``understudy``: where a process begins.
+
+A broker needs none of the library that reads the options of all other commands: importing it costs as much CPU as a third of a
+broker's start, and stays in memory. So ``understudy serve`` goes where ``python -m understudy.broker.server`` goes.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; ends the process."""
+    name, *rest = sys.argv[1:] or [""]
+    if name == "serve" and "--help" not in rest:
+        from understudy.broker.server.__main__ import run  # noqa: PLC0415  # other commands need no broker
+
+        sys.exit(run("understudy serve", rest))
+    from understudy.broker.cli import main as command_line  # noqa: PLC0415  # see above
+
+    command_line()
