@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import http.client
+import itertools
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -24,6 +26,8 @@ STOP_TIMEOUT_S = 90.0
 """For what takes a second or three on a quiet machine. Only a test that fails waits for so long."""
 POLL_S = 0.05
 PROGRAM = Path(sys.executable).with_name("understudy")
+_RANGE = range(10_000, 12_000)
+_PORTS = itertools.islice(itertools.cycle(_RANGE), os.getpid() * 101 % len(_RANGE), None)
 LITTLE_SPACE = Path(__file__).with_name("little_space.py")
 
 T = TypeVar("T")
@@ -57,9 +61,15 @@ def leaks_of_clients() -> Iterator[None]:
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """One that the kernel gives to no outgoing connection, and that no test beside this one is about to take.
+
+    Each process goes through the ports from another place on.
+    """
+    for port in _PORTS:
+        with contextlib.suppress(OSError), socket.socket() as sock:
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no free port")
 
 
 def get(port: int, path: str, timeout_s: float = 5) -> tuple[int, dict[str, Any]]:

@@ -20,6 +20,9 @@ from understudy.ha.zookeeper_servers import Ensemble
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("broken_connections")]
 
+LONG_SESSION_S = 5.0
+"""So long a broker that was killed is shown as alive: an operator's command must have ended by then."""
+
 
 def test_a_backup_takes_over_under_load(ensemble: Ensemble, tmp_path: Path) -> None:
     hosts = f"{ensemble.hosts}/{tmp_path.name}"
@@ -73,7 +76,10 @@ def by_config(group: Group, *words: str, code: int = 0) -> str:
 
 
 def test_an_operator_changes_the_store_itself_while_no_primary_runs(ensemble: Ensemble, tmp_path: Path) -> None:
-    with group_on(ensemble, tmp_path) as group, nodes_of(f"{ensemble.hosts}/{tmp_path.name}") as nodes:
+    with (
+        group_on(ensemble, tmp_path, session_s=LONG_SESSION_S) as group,
+        nodes_of(f"{ensemble.hosts}/{tmp_path.name}") as nodes,
+    ):
         primary = group.primary().name
         target, other = sorted({*group.brokers} - {primary})
         assert json.loads(by_config(group, "expel", target))["broker"] == primary

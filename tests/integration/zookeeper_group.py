@@ -35,9 +35,9 @@ def store_keys(hosts: str, session_s: float = SESSION_S) -> str:
 
 
 @contextlib.contextmanager
-def group_on(ensemble: Ensemble, folder: Path, *, brokers: int = 3) -> Iterator[Group]:
+def group_on(ensemble: Ensemble, folder: Path, *, brokers: int = 3, session_s: float = SESSION_S) -> Iterator[Group]:
     """A group whose chroot is named for the folder."""
-    store = store_keys(f"{ensemble.hosts}/{folder.name}")
+    store = store_keys(f"{ensemble.hosts}/{folder.name}", session_s)
     with running_group(folder, brokers=brokers, group_class=partial(Group, store=store)) as running:
         yield running
 

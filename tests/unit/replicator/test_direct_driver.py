@@ -19,6 +19,7 @@ import structlog
 import uvloop
 
 from understudy.broker.server.stranger_log import LINES
+from understudy.ha.java_servers import free_ports
 from understudy.replicator.direct import driver
 from understudy.replicator.direct.driver import DirectFabric, LinkSettings, monotonic_ms
 from understudy.replicator.direct.framing import frame_head
@@ -364,9 +365,7 @@ def test_a_process_that_dies_loses_its_links(run: Run) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def test_gone_is_a_refused_connection(run: Run) -> None:

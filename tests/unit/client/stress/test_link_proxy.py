@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
 
 from understudy.client.stress.link_proxy import CLOG, DELAY, DROP, Impairments, Proxy, Route
+from understudy.ha.java_servers import free_ports
 
 pytestmark = pytest.mark.asyncio
 
@@ -33,9 +33,7 @@ class _Always(Random):
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    return free_ports(1)[0]
 
 
 @contextlib.asynccontextmanager
