@@ -266,7 +266,7 @@ def test_set_timeout(bench: Workbench) -> None:
     a, b = bench.queue("a", "m"), bench.queue("b")
     assert worker.start(xid) == OK
     move(worker, a, b)
-    assert worker.set_timeout(xid, 1) == OK
+    assert worker.set_timeout(xid, 3) == OK  # and it is remembered for as long again
     assert bench.counts(a, b) == (0, 0)
     wait_until("its time is over", lambda: bench.available(a) == 1)
     assert bench.drain_with_flags(a) == [("m", True)]
