@@ -12,7 +12,7 @@ import sys
 def main() -> None:
     """Run the command line; ends the process."""
     name, *rest = sys.argv[1:] or [""]
-    if name == "serve" and "--help" not in rest:
+    if name == "serve" and not {"-h", "--help"} & {*rest}:
         from understudy.broker.server.__main__ import run  # noqa: PLC0415  # other commands need no broker
 
         sys.exit(run("understudy serve", rest))

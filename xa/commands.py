@@ -12,13 +12,13 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from understudy.xa.core.codes import Answer
+from understudy.xa.core.codes import Answer, XaCode
 from understudy.xa.core.errors import ConfigError, XaError
 from understudy.xa.core.job import checked_job
 from understudy.xa.core.recovery import against_verdict
@@ -116,11 +116,11 @@ def recover(
                     operator.check(one, commit=None)
                     done[one.entry.gid] = {"would": verdict}
                     continue
-                _, answers = operator.complete(one.entry.gid, commit=None)
+                entry, answers = operator.complete(one.entry.gid, commit=None)
             except XaError as error:
                 done[one.entry.gid] = {"failed": str(error)}
             else:
-                done[one.entry.gid] = _completed(answers, commit=one.entry.commit)
+                done[one.entry.gid] = _completed(answers, entry.heuristics, commit=entry.commit)
     _end(done, as_json=as_json, nothing=f"job {job} has nothing to recover")
 
 
@@ -209,10 +209,10 @@ def _decide(
         if shown is not None:
             with contextlib.closing(operator):
                 entry, answers = operator.complete(gid, commit=commit, allow_missing=allow_missing)
-            committed = entry.commit
+            done = _completed(answers, entry.heuristics, commit=entry.commit)
         else:
-            answers, committed = operator.complete_orphans(gid, commit=commit), commit
-    _end({gid: _completed(answers, commit=committed)}, as_json=as_json)
+            done = _completed(operator.complete_orphans(gid, commit=commit), {}, commit=commit)
+    _end({gid: done}, as_json=as_json)
 
 
 # -- parts ----------------------------------------------------------------------------------------------------------------
@@ -258,14 +258,21 @@ def _print(text: str) -> None:
     print(text, flush=True)  # noqa: T201  # as above
 
 
-def _completed(answers: dict[str, Answer], *, commit: bool) -> dict[str, Any]:
-    """What became of one transaction: ``done`` or ``failed``, the answers, and what was completed against the verdict."""
+def _completed(answers: Mapping[str, Answer], recorded: Mapping[str, int], *, commit: bool) -> dict[str, Any]:
+    """What became of one transaction: ``done`` or ``failed``, the answers, and what was completed against the verdict.
+
+    Args:
+        answers: of the resource managers.
+        recorded: heuristic completions that the state server knew before, of which a resource manager knows no more.
+        commit: the verdict.
+    """
     failed = answered_badly(answers, commit=commit)
     made: dict[str, Any] = {
         "failed" if failed else "done": "commit" if commit else "rollback",
         "answers": {name: str(answer) for name, answer in answers.items()},
     }
-    if against := against_verdict(answers, committed=commit):
+    known = {name: XaCode(code) for name, code in recorded.items()}
+    if against := known | against_verdict(answers, committed=commit):
         made["heuristic"] = {name: code.name for name, code in against.items()}
     return made
 
@@ -286,7 +293,8 @@ def _done_line(gid: str, what: dict[str, Any]) -> str:
         return f"{gid}: would {what['would']}; give --yes to do it"
     text = f"failed: {what['failed']}" if "failed" in what else f"{what['done']}: done"
     if "heuristic" in what:
-        text += f", but not in {', '.join(what['heuristic'])}: deal with it, then `understudy xa forget {gid}`"
+        by_hand = ", ".join(f"in {name} ({code})" for name, code in what["heuristic"].items())
+        text += f", but completed by hand {by_hand}: deal with it, then `understudy xa forget {gid}`"
     told = "; ".join(f"{name} {answer}" for name, answer in what.get("answers", {}).items())
     return f"{gid}: {text}{f' ({told})' if told else ''}"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -370,6 +370,6 @@ def as_rows(found: Found) -> dict[str, Any]:
     }
 
 
-def answered_badly(answers: dict[str, Answer], *, commit: bool) -> dict[str, str]:
+def answered_badly(answers: Mapping[str, Answer], *, commit: bool) -> dict[str, str]:
     """The answers that do not complete a branch."""
     return {name: str(answer) for name, answer in answers.items() if not is_complete(answer.code, committed=commit)}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LINGER_S: Final = 0.5
 LOST_HOST: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
-"""Seconds, seconds, times: a client without heartbeats whose machine is gone holds its messages for a minute, not for two hours."""
+"""Seconds, seconds, times: an idle client without heartbeats whose machine is gone is noticed after a minute, not two hours."""
 JOIN_BYTES: Final = 256 << 10
 """Up to here one copy and one buffer are cheaper than many buffers; above it the copy is what costs."""
 

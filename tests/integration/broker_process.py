@@ -27,7 +27,7 @@ STOP_TIMEOUT_S = 90.0
 POLL_S = 0.05
 PROGRAM = Path(sys.executable).with_name("understudy")
 _RANGE = range(10_000, 12_000)
-_PORTS = itertools.islice(itertools.cycle(_RANGE), os.getpid() * 101 % len(_RANGE), None)
+_PORTS = itertools.islice(itertools.cycle(_RANGE), os.getpid() * 617 % len(_RANGE), None)
 LITTLE_SPACE = Path(__file__).with_name("little_space.py")
 
 T = TypeVar("T")
@@ -61,11 +61,8 @@ def leaks_of_clients() -> Iterator[None]:
 
 
 def free_port() -> int:
-    """One that the kernel gives to no outgoing connection, and that no test beside this one is about to take.
-
-    Each process goes through the ports from another place on.
-    """
-    for port in _PORTS:
+    """One that the kernel gives to no outgoing connection. Each process goes through the ports from another place on."""
+    for port in itertools.islice(_PORTS, len(_RANGE)):
         with contextlib.suppress(OSError), socket.socket() as sock:
             sock.bind(("127.0.0.1", port))
             return port

@@ -285,7 +285,7 @@ def asked_after_s(ports: set[int]) -> dict[int, float]:
 
 
 def test_servers_notice_a_machine_that_is_gone(place: Place) -> None:
-    """Else its branches are held, and its transactions wait for nobody, for two hours (tcp(7))."""
+    """Else its branches are held for two hours, the default of tcp(7), and its transactions are in use for ever."""
     ports = {place.broker.port, place.state.port, place.postgresql.options["port"]}
     with contextlib.closing(place.manager()) as manager, manager.begin() as tx:
         assert tx.resource("bank").execute("SHOW tcp_keepalives_idle").fetchone() == ("30",)

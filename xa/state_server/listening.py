@@ -44,9 +44,12 @@ async def listening(address: str, on_client: OnClient) -> tuple[asyncio.Server, 
             _for_this_user(path)
             return server, address
         host, _, port = address.rpartition(":")
-        server = await asyncio.start_server(on_client, host.strip("[]"), int(port), limit=MAX_LINE_OCTETS)
+        server = await asyncio.start_server(
+            on_client, host.strip("[]"), int(port), limit=MAX_LINE_OCTETS, start_serving=False
+        )
         for each in server.sockets:
             _notice_lost_hosts(each)
+        await server.start_serving()
     except OSError as error:
         raise AddressError(f"--listen {address} cannot be had: {error}") from error
     return server, f"{host}:{server.sockets[0].getsockname()[1]}"

@@ -30,6 +30,17 @@ def test_a_broker_starts_without_what_draws_or_is_scraped(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("option", "code", "said"), [("--help", 0, "78 the configuration"), ("-h", 2, "No such option: -h")]
+)
+def test_help_is_that_of_all_commands(option: str, code: int, said: str) -> None:
+    program = (
+        f"import sys; sys.argv = ['understudy', 'serve', {option!r}]\nfrom understudy.broker.start import main\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         ((), "the following arguments are required: --config"),

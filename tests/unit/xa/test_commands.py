@@ -1,0 +1,57 @@
+"""What a command of ``understudy xa`` says when it has completed a transaction."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+
+from understudy.xa.commands import _completed, _end
+from understudy.xa.core.codes import OK, Answer, XaCode
+
+
+@pytest.mark.parametrize(
+    ("answers", "recorded", "commit", "heuristic"),
+    [
+        ({"bank": OK, "queues": Answer(XaCode.HEURRB)}, {}, True, {"queues": "HEURRB"}),
+        ({"bank": Answer(XaCode.NOTA), "queues": OK}, {"bank": 6}, True, {"bank": "HEURRB"}),
+        ({"queues": Answer(XaCode.HEURHAZ)}, {"bank": 7}, False, {"bank": "HEURCOM", "queues": "HEURHAZ"}),
+    ],
+)
+def test_what_was_completed_against_the_verdict_is_named(
+    capsys: pytest.CaptureFixture[str],
+    answers: dict[str, Answer],
+    recorded: dict[str, int],
+    commit: bool,
+    heuristic: dict[str, str],
+) -> None:
+    done = {"g1": _completed(answers, recorded, commit=commit)}
+    with pytest.raises(typer.Exit) as end:
+        _end(done, as_json=True)
+    assert (end.value.exit_code, json.loads(capsys.readouterr().out)["g1"]["heuristic"]) == (1, heuristic)
+    with pytest.raises(typer.Exit):
+        _end(done, as_json=False)
+    said = capsys.readouterr().out
+    assert all(f"in {name} ({code})" in said for name, code in heuristic.items())
+    assert "deal with it, then `understudy xa forget g1`" in said
+
+
+@pytest.mark.parametrize(
+    ("answers", "commit"),
+    [
+        ({"bank": OK, "queues": Answer(XaCode.HEURCOM)}, True),
+        ({"bank": Answer(XaCode.NOTA), "queues": Answer(XaCode.HEURRB)}, False),
+    ],
+)
+def test_what_agrees_with_the_verdict_is_done(
+    capsys: pytest.CaptureFixture[str], answers: dict[str, Answer], commit: bool
+) -> None:
+    _end({"g1": _completed(answers, {}, commit=commit)}, as_json=False)
+    assert capsys.readouterr().out.startswith(f"g1: {'commit' if commit else 'rollback'}: done (")
+
+
+def test_what_is_not_completed_has_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as end:
+        _end({"g1": _completed({"bank": Answer(XaCode.RMFAIL, "gone")}, {}, commit=True)}, as_json=False)
+    assert (end.value.exit_code, capsys.readouterr().out.startswith("g1: failed: commit")) == (1, True)
