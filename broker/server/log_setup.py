@@ -7,10 +7,11 @@ begins a new line; JSON escapes them anyway. (Commands do so for what they print
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from contextlib import suppress
-from typing import Any, Final, Literal, TextIO, cast
+from typing import Any, BinaryIO, Final, Literal, TextIO, cast
 
 import structlog
 
@@ -47,6 +48,7 @@ def configure_logging(log_format: LogFormat, level: str, **always: Any) -> None:
         level: a key of ``LEVELS``.
         always: stands in every line, such as the broker's id.
     """
+    _unbuffer()
     as_json = structlog.processors.JSONRenderer(default=str)
     renderer: structlog.typing.Processor = as_json if log_format == "json" else _render_text
     structlog.configure(
@@ -61,6 +63,14 @@ def configure_logging(log_format: LogFormat, level: str, **always: Any) -> None:
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(**always)
+
+
+def _unbuffer() -> None:
+    """What standard error does not take is lost at once. Kept in a buffer, it would end Python with 120, not with its exit code."""
+    stream = sys.stderr
+    if isinstance(getattr(stream, "buffer", None), io.BufferedWriter):
+        raw = cast("BinaryIO", io.FileIO(stream.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(raw, encoding=stream.encoding, errors=stream.errors, write_through=True)
 
 
 def _render_text(_: Any, __: str, event: structlog.typing.EventDict) -> str:

@@ -55,8 +55,10 @@ def test_a_log_that_cannot_be_written_keeps_nobody_alive(end: str, expected: int
         assert subprocess.run([sys.executable, "-c", code], stderr=full, timeout=30, check=False).returncode == expected
 
 
-def test_a_log_that_cannot_be_written_ends_nobody() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_log_that_cannot_be_written_ends_nobody(monkeypatch: pytest.MonkeyPatch, unbuffered: str) -> None:
     """It did, with 74, at whatever the broker wanted to say next: that its disk was nearly full, for example."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     code = f"{SETUP}import structlog\nstructlog.get_logger().warning('little disk space')\nraise SystemExit(3)"
     with Path("/dev/full").open("wb") as full:
         assert subprocess.run([sys.executable, "-c", code], stderr=full, timeout=30, check=False).returncode == 3
