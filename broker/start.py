@@ -1,7 +1,7 @@
 """The console script ``understudy``: where a process begins.
 
-A broker needs none of the library that reads the options of all other commands: importing it costs as much CPU as a third of a
-broker's start, and stays in memory. So ``understudy serve`` goes where ``python -m understudy.broker.server`` goes.
+A broker needs none of the library that reads the options of all other commands: importing it costs a quarter of the CPU of a
+broker's start, and it stays in memory. So ``understudy serve`` goes where ``python -m understudy.broker.server`` goes.
 """
 
 from __future__ import annotations

@@ -72,6 +72,6 @@ def is_complete(code: XaCode, *, committed: bool) -> bool:
 
 
 def against_verdict(answers: Mapping[str, Answer], *, committed: bool) -> dict[str, XaCode]:
-    """The branches that an operator of their resource manager has completed otherwise, or nobody knows how."""
+    """Branches that were completed by hand in their resource manager, against the verdict or in a way that it does not tell."""
     wanted = XaCode.HEURCOM if committed else XaCode.HEURRB
     return {name: answer.code for name, answer in answers.items() if answer.code.heuristic and answer.code != wanted}

@@ -239,7 +239,7 @@ class StateCore:
         return Reaction(Claimed(self._programs.view(entry)), shard)
 
     def _wait_for_recovery(self, entry: Entry) -> None:
-        """Put an entry into the pending table if nobody has it and something of it can be completed. It may be there already."""
+        """Put an entry into the pending table if no client has it and a branch of it can be completed; again is harmless."""
         shard = self._shard_of[entry.gid]
         if entry.parked or is_complete(entry) or entry.gid in self._owners or not self._programs.is_left(entry):
             return

@@ -174,7 +174,7 @@ class Doom(_Message, frozen=True):
 
 
 class Gather(_Message, frozen=True):
-    """The program that began asks whether all joined programs have voted. From then on nobody joins."""
+    """The program that began the transaction asks whether all joined programs have voted. From then on no program joins."""
 
     gid: str
 
