@@ -400,10 +400,13 @@ class Broker:
         self._completions.append((offset, release, argument))
 
     def barrier(self) -> int:
-        """The offset of a record appended now: when it is stable, every listed member has acknowledged since."""
+        """The log's end, behind a barrier that is still to be sent: when stable, every listed member has acknowledged since.
+
+        One barrier serves a whole turn. Its own offset is no good for :meth:`complete`: later records of the turn may be awaited.
+        """
         if self._barrier <= self.log.closed_end:
             self._barrier = self.append_record(record.BARRIER_RECORD)
-        return self._barrier
+        return self.log.end
 
     def provable(self) -> int:
         """The offset at which an answer may be told for which nothing may have been appended; the log's end.

@@ -202,8 +202,7 @@ class Channel:
 
     def answer_when_acknowledged(self, key: int, answer: Callable[[], object]) -> None:
         """Call ``answer`` when every listed broker has acknowledged this primary since now: nobody has replaced it."""
-        self.broker.barrier()
-        self.answer_when_stable(self.broker.log.end, key, answer)
+        self.answer_when_stable(self.broker.barrier(), key, answer)
 
     def answered(self, answer: Callable[[], object], awaited: int) -> None:
         """The method that the channel waits for is answered by ``answer``: go on.

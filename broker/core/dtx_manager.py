@@ -440,8 +440,7 @@ class DtxManager:
 
         An ex-primary must not: its successor may have rolled back what is prepared here, or prepared anew what has failed here.
         """
-        self._broker.barrier()
-        self._broker.complete(self._broker.log.end, answer, status)
+        self._broker.complete(self._broker.barrier(), answer, status)
 
     def _say_and_forget(self, channel: Channel, work: BranchWork, answer: Answer, status: XaStatus) -> None:
         """The same of a branch that has failed. It is forgotten when somebody was there to be told; else when its time is over."""

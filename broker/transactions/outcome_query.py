@@ -92,10 +92,10 @@ def _ask(broker: Broker, question: _Question) -> None:
     )
     if unknown_name:
         raw = record.encode_outcome(subject, Outcome.ROLLED_BACK, broker.wall_ms)
-        broker.barred_names[subject] = broker.append_record(raw)
+        offset = broker.barred_names[subject] = broker.append_record(raw)
     else:
-        broker.barrier()
-    broker.complete(broker.log.end, lambda asked: _answer(broker, asked), question)
+        offset = broker.barrier()
+    broker.complete(offset, lambda asked: _answer(broker, asked), question)
 
 
 def _answer(broker: Broker, question: _Question) -> None:

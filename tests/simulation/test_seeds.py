@@ -69,6 +69,7 @@ WITH_ALL_FAULTS = Drawn()
 WITH_CHANGELING = Drawn(changeling=True)
 WITH_BRANCHES = Drawn(distributed=None)
 WITH_SHARED_TURNS = Drawn(distributed=None, shared_turns=True)
+AS_DRAWN = Drawn(faults=None, distributed=None, shared_turns=True, inline_syncs=True, unruly_commits=True)
 
 SEEDS: dict[Drawn, dict[int, str]] = {
     AT_FIRST: {
@@ -117,6 +118,9 @@ SEEDS: dict[Drawn, dict[int, str]] = {
     },
     WITH_SHARED_TURNS: {
         16182: "a workload believed a primary that had been replaced and did not know it: 404 of what its successor had declared",
+    },
+    AS_DRAWN: {
+        285908298: "a primary noted a pause in a turn with a barrier and a later record that was awaited (test_after_a_pause)",
     },
 }
 

@@ -12,9 +12,11 @@ from understudy.broker.amqp.constants import PROTOCOL_HEADER
 from understudy.broker.amqp.encode import HEARTBEAT_FRAME
 from understudy.broker.amqp.methods import (
     BASIC_GET,
+    CONFIRM_SELECT,
     CONNECTION_OPEN,
     CONNECTION_START_OK,
     CONNECTION_TUNE_OK,
+    DTX_PREPARE,
     DTX_SELECT,
     DTX_START,
     QUEUE_DECLARE,
@@ -161,3 +163,26 @@ def test_a_transaction_was_not_idle_meanwhile(core: Core, select: int) -> None:
     assert client.heard() == []
     assert len(core.node.state.transactions) == 1
     assert core.node.state.registry.vhost("/").queues["q"].uncommitted == 2
+
+
+def test_a_pause_is_noted_in_a_turn_with_a_barrier_and_a_later_record(core: Core) -> None:
+    """The proof that this primary still leads is awaited behind the turn's last awaited record, not before it."""
+    client, other = core.client(channels=2), core.client()
+    core.queue(client, "q")
+    client.publish("q", b"1")
+    client.method(CONFIRM_SELECT, False)
+    client.method(DTX_SELECT, channel=2)
+    core.sync()
+    now_ms = 0
+    core.broker.pauses.clock_ms = lambda: now_ms
+    core.broker.pauses.after_ms = 3_000
+
+    ask = encode_method(2, DTX_PREPARE, 1, b"unknown", b"b")  # answered behind a barrier
+    client.connection.receive(ask + publish("q", b"2"))  # confirmed behind its own record
+    now_ms = PAUSE_MS
+    other.connection.receive(encode_method(1, BASIC_GET, "q", True))  # in the same turn
+    [queue] = [queue for queue in core.broker.state.queues.values() if queue.name == "q"]
+    assert queue.redelivered_below == queue.newest_id + 1
+    core.sync()
+    assert queue.redelivered_below < queue.newest_id
+    assert client.heard()[-2:] == ["channel.close", "basic.ack"]
