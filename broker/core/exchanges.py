@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from understudy.broker.core.argument_values import same_arguments, same_value
 from understudy.broker.core.grouped import Grouped
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.topic_trie import TopicTrie
 
 BindingKey = tuple[int, str, bytes]
 """(queue id, routing key, encoded arguments): what makes two bindings of one exchange the same."""
-
-ARGUMENT_TYPES = (bool, int, float, str, bytes, type(None))
-
 
 ALTERNATE = "alternate-exchange"
 """The argument that names where messages go that an exchange has no queue for (RabbitMQ's extension)."""
@@ -59,13 +57,12 @@ class Exchange:
 
     def is_declared_as(self, other: Exchange) -> bool:
         """Whether who has declared the one has declared the other."""
-        return (self.kind, self.durable, self.auto_delete, self.internal, self.arguments) == (
+        return (self.kind, self.durable, self.auto_delete, self.internal) == (
             other.kind,
             other.durable,
             other.auto_delete,
             other.internal,
-            other.arguments,
-        )
+        ) and same_arguments(self.arguments, other.arguments)
 
     def bind(self, binding: Binding) -> bool:
         """Add; False if the same binding is there already."""
@@ -155,7 +152,7 @@ class HeadersExchange(Exchange):
     """Queues whose binding arguments match the message's headers: all of them, or any with ``x-match`` = any.
 
     Arguments that begin with ``x-`` do not take part, unless x-match is all-with-x or any-with-x (RabbitMQ's extension).
-    An argument without a value matches a header of any value.
+    An argument without a value matches a header of any value; which values are equal is in ``argument_values``.
     """
 
     kind = "headers"
@@ -169,7 +166,7 @@ class HeadersExchange(Exchange):
         mode = arguments.get("x-match", "all")
         with_x = str(mode).endswith("-with-x")
         wanted = {k: v for k, v in arguments.items() if k != "x-match" and (with_x or not k.startswith("x-"))}
-        hits = (k in headers and (v is None or headers[k] == v) for k, v in wanted.items())
+        hits = (k in headers and (v is None or same_value(headers[k], v)) for k, v in wanted.items())
         return any(hits) if str(mode).startswith("any") else all(hits)
 
     def _index(self, binding: Binding) -> None:

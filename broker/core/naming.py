@@ -25,6 +25,7 @@ from understudy.broker.amqp.methods import (
     QUEUE_UNBIND,
     QUEUE_UNBIND_OK,
 )
+from understudy.broker.core.argument_values import binding_octets, same_value
 from understudy.broker.core.exchanges import ALTERNATE, EXCHANGE_TYPES, Binding, BindingKey, Exchange
 from understudy.broker.core.queue_arguments import COMPARED, check_arguments, check_type
 from understudy.broker.core.replication_level import REPLICATE, level_asked_for, level_of
@@ -151,7 +152,7 @@ class Naming:
                 ("internal", internal, existing.internal),
                 (ALTERNATE, arguments.get(ALTERNATE), existing.alternate),
             ):
-                if received != current:
+                if not same_value(received, current):
                     raise PreconditionFailedError.inequivalent_arg("exchange", name, vhost, what, received, current)
         else:
             if name == "":
@@ -273,7 +274,7 @@ class Naming:
             ("auto_delete", auto_delete, queue.auto_delete),
             *((each, arguments.get(each), queue.arguments.get(each)) for each in COMPARED),
         ):
-            if received != current:
+            if not same_value(received, current):
                 raise PreconditionFailedError.inequivalent_arg(
                     "queue", queue.name, queue.vhost, what, received, current
                 )
@@ -303,8 +304,8 @@ class Naming:
                 raise PreconditionFailedError(f"invalid x-match field value {match!r}; expected all or any")
         if not name and not routing_key:
             routing_key = queue.name  # AMQP 0-9-1, queue.bind: the default queue's name is its routing key then
-        binding = Binding(queue, routing_key, arguments, encode_table(arguments))
-        if binding.key not in found.bindings:
+        if self._bound_key(found, queue, routing_key, arguments) is None:
+            binding = Binding(queue, routing_key, arguments, binding_octets(arguments))
             if queue.level.declared_in_log:
                 self._broker.append_record(
                     record.encode_bind(
@@ -330,11 +331,22 @@ class Naming:
         if queue is None and name.startswith(BROKERS_PREFIX):
             raise self._no_queue(name)
         if queue is not None and found is not None:
-            key = (queue.id, routing_key, encode_table(arguments))
-            if key in found.bindings:
+            key = self._bound_key(found, queue, routing_key, arguments)
+            if key is not None:
                 self._check_owner(queue)
                 self._remove_binding(queue, found, key)
         self._answer(False, QUEUE_UNBIND, QUEUE_UNBIND_OK, queue=queue)
+
+    @staticmethod
+    def _bound_key(exchange: Exchange, queue: Queue, routing_key: str, arguments: dict[str, Any]) -> BindingKey | None:
+        """The key of the binding with these arguments, in whatever order; None if there is none.
+
+        Bindings of older logs have their arguments in the order in which a client sent them.
+        """
+        for octets in (binding_octets(arguments), encode_table(arguments)):
+            if (queue.id, routing_key, octets) in exchange.bindings:
+                return queue.id, routing_key, octets
+        return None
 
     def _check_unbind(self, things: Iterable[tuple[str, str, str]]) -> None:
         """Raises what keeps the user from unbinding these (kind, name, action). They need not be there, as in RabbitMQ."""

@@ -8,9 +8,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T", bound=Hashable)
 
 
+def _split(text: str) -> list[str]:
+    """The words of a pattern or a key. An empty text has none, as in RabbitMQ; between two dots is an empty word."""
+    return text.split(".") if text else []
+
+
 def _words(pattern: str) -> list[str]:
     """A row of ``#`` says no more than one, and would cost a step for each word of each key."""
-    words = pattern.split(".")
+    words = _split(pattern)
     return [word for at, word in enumerate(words) if word != "#" or not at or words[at - 1] != "#"]
 
 
@@ -52,7 +57,7 @@ class TopicTrie(Generic[T]):
 
     def match(self, routing_key: str) -> list[T]:
         """All values whose pattern matches, each once a pattern."""
-        words = routing_key.split(".")
+        words = _split(routing_key)
         found: list[T] = []
         seen: set[tuple[int, int]] = set()
         # A node together with how many words are consumed; "#" makes the same pair reachable in several ways.

@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
+import pytest
+
 from understudy.broker.core.topic_trie import TopicTrie
+
+
+@pytest.mark.parametrize(
+    ("key", "matching"),
+    [
+        ("", ["", "#"]),
+        (".", ["*.#", "#", "*.*", ".", "#.*"]),
+        ("a", ["*", "*.#", "#", "#.*"]),
+        ("a.", ["*.#", "#", "*.*", "#.*"]),
+        ("a.b", ["*.#", "#", "*.*", "#.*"]),
+    ],
+)
+def test_an_empty_key_or_pattern_has_no_words(key: str, matching: list[str]) -> None:
+    """RabbitMQ: an empty text has no words; a dot stands between two words, which may be empty."""
+    trie: TopicTrie[str] = TopicTrie()
+    patterns = ["", "*", "*.#", "#", "*.*", ".", "#.*"]
+    for pattern in patterns:
+        trie.add(pattern, pattern)
+    assert sorted(trie.match(key)) == sorted(matching)
+    for pattern in patterns:
+        trie.remove(pattern, pattern)
+    assert trie.match(key) == []
 
 
 def test_a_row_of_hashes_is_one_hash() -> None:
