@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from understudy.xa.core.codes import Answer, XaCode
+from understudy.xa.core.codes import Answer, code_name
 from understudy.xa.core.errors import ConfigError, XaError
 from understudy.xa.core.job import checked_job
 from understudy.xa.core.recovery import against_verdict
@@ -29,7 +29,7 @@ from understudy.xa.operator import Operator, RefusedError, answered_badly, as_ro
 DEFAULT_FILE: Final = Path("xa.toml")
 PROGRESS_S: Final = 5.0
 
-_Gid = Annotated[str, typer.Argument(help="Global id of the transaction, as `xa list` shows it.")]
+_Gid = Annotated[str, typer.Argument(help="Global id of the transaction, as `xa list` shows it: % if it is empty.")]
 _Config = Annotated[Path, typer.Option(help="The file of profiles.")]
 _Profile = Annotated[
     str | None, typer.Option(help="Which profile.", show_default="$UNDERSTUDY_PROFILE, or the only one")
@@ -255,7 +255,8 @@ def _fail(text: str, code: int) -> None:
 
 
 def _print(text: str) -> None:
-    print(text, flush=True)  # noqa: T201  # as above
+    """Print one line. Texts of other programs are in it: what a terminal would obey is shown as ``?``."""
+    print("".join(one if one.isprintable() else "?" for one in text), flush=True)  # noqa: T201  # as above
 
 
 def _completed(answers: Mapping[str, Answer], recorded: Mapping[str, int], *, commit: bool) -> dict[str, Any]:
@@ -271,9 +272,8 @@ def _completed(answers: Mapping[str, Answer], recorded: Mapping[str, int], *, co
         "failed" if failed else "done": "commit" if commit else "rollback",
         "answers": {name: str(answer) for name, answer in answers.items()},
     }
-    known = {name: XaCode(code) for name, code in recorded.items()}
-    if against := known | against_verdict(answers, committed=commit):
-        made["heuristic"] = {name: code.name for name, code in against.items()}
+    if against := {**recorded, **against_verdict(answers, committed=commit)}:
+        made["heuristic"] = {name: code_name(code) for name, code in against.items()}
     return made
 
 

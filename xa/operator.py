@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.xa.core.codes import Answer, XaCode
+from understudy.xa.core.codes import Answer, code_name
 from understudy.xa.core.entry import Entry, why_undecidable
 from understudy.xa.core.errors import XaError
 from understudy.xa.core.finish import finished
@@ -21,7 +21,7 @@ from understudy.xa.core.profile import Profile
 from understudy.xa.core.recovery import is_complete, recover
 from understudy.xa.core.steps import Tell, Verb, VerbName
 from understudy.xa.core.wire import Claimed, Decide, Forget, Refused, Request, Rule, Shown, Take
-from understudy.xa.core.xid import Xid, branch_of, job_digits, printable, resource_of
+from understudy.xa.core.xid import Xid, branch_of, job_digits, resource_of
 from understudy.xa.link import StateLink
 from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
@@ -44,7 +44,7 @@ class Orphan:
 
     @property
     def gid(self) -> str:
-        return printable(self.xid.global_id)
+        return self.xid.gid
 
 
 @attrs.frozen
@@ -208,7 +208,7 @@ class Operator:
                 resource = self._resource(name)
                 stack.callback(resource.close)
                 for branch in resource.recover():
-                    if printable(branch.xid.global_id) == gid:
+                    if branch.xid.gid == gid:
                         branches[f"{name} {branch.xid}"] = resource, Verb(verb, name, branch.xid)
             if branches:
                 self._record(gid, dict.fromkeys(branches, f"{verb} asked for"))
@@ -348,7 +348,7 @@ def as_rows(found: Found) -> dict[str, Any]:
                 "age_s": round(max(found.now_ms - one.entry.began_ms, 0) / 1000, 3),
                 "attempts": one.entry.attempts,
                 "reason": one.entry.reason,
-                "heuristics": {name: XaCode(code).name for name, code in one.entry.heuristics.items()},
+                "heuristics": {name: code_name(code) for name, code in one.entry.heuristics.items()},
                 "ruled": one.entry.ruled,
                 "programs": one.entry.programs,
                 "doomed": one.entry.doomed,

@@ -332,6 +332,24 @@ def test_branches_of_other_programs_are_shown_and_kept(place: Place) -> None:
     bank.close()
 
 
+@pytest.mark.parametrize(("gid", "shown"), [("", "%"), ("\u00e4" * 99, "%C3%A4" * 99)])
+def test_an_orphan_of_any_global_id_can_be_completed(place: Place, gid: str, shown: str) -> None:
+    """PostgreSQL takes an empty name, and one of 199 octets."""
+    bank = place.opened("bank")
+    bank.resource.execute("CREATE TABLE IF NOT EXISTS other ()")
+    bank.resource.commit()
+    bank.resource.autocommit = True
+    bank.resource.execute("BEGIN")
+    bank.resource.execute("LOCK TABLE other")
+    bank.resource.execute(f"PREPARE TRANSACTION '{gid}'")
+    bank.close()
+    (orphan,) = xa(place, "list")["orphans"]
+    assert (orphan["resource"], orphan["gid"], orphan["xid"]) == ("bank", shown, shown)
+    assert xa(place, "rollback", shown, "--yes")[shown]["done"] == "rollback"
+    assert xa(place, "list")["orphans"] == []
+    assert xa(place, "forget", shown, "--yes") == {shown: {"done": "forget"}}
+
+
 def test_a_resource_manager_that_is_down_is_named_in_the_list(place: Place) -> None:
     place.write_profiles(addresses=["127.0.0.1:1"], timeout_s=1)
     try:

@@ -5,15 +5,20 @@ Each function returns why a request is refused; "" if it is not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Final
 
+import msgspec
+
+from understudy.xa.core.codes import HEURISTIC, KNOWN
 from understudy.xa.core.entry import Entry
-from understudy.xa.core.wire import WIRE_VERSION, Begin, Enter, Hello, Rule
-from understudy.xa.core.xid import PROGRAM_MARK
+from understudy.xa.core.wire import MAX_PAGE_OCTETS, WIRE_VERSION, Begin, Enter, Hello, Heuristic, Rule, Started
+from understudy.xa.core.xid import PROGRAM_MARK, resource_of
 
 MAX_NAME: Final = 256
 MAX_GLOBAL_ID: Final = 64
+MAX_FOREIGN_ID: Final = 600
+"""Characters of a global id of any program: 200 octets, each as ``%XX``."""
 MAX_RESOURCES: Final = 1000
 MAX_RULED: Final = 1000
 MAX_PROGRAMS: Final = 1000
@@ -24,8 +29,9 @@ MAX_REASON: Final = 1000
 def wrong_hello(hello: Hello) -> str:
     """Of the names in the first request."""
     for what in ("job", "profile", "fingerprint"):
-        if not 1 <= len(getattr(hello, what)) <= MAX_NAME:
-            return f"{what} must have 1 to {MAX_NAME} characters"
+        value = getattr(hello, what)
+        if not 1 <= len(value) <= MAX_NAME or not value.isprintable():
+            return f"{what} must have 1 to {MAX_NAME} printable characters"
     return ""
 
 
@@ -57,9 +63,37 @@ def wrong_begin(begin: Begin) -> str:
 
 def wrong_resource(name: str) -> str:
     """Of the name of a resource manager."""
-    if not 1 <= len(name) <= MAX_NAME:
-        return f"the name of a resource manager has 1 to {MAX_NAME} characters"
+    if not 1 <= len(name) <= MAX_NAME or not name.isascii() or not name.isprintable():
+        return (
+            f"the name of a resource manager has 1 to {MAX_NAME} printable ASCII characters, and is {name[:MAX_NAME]!r}"
+        )
     return f"the name of a resource manager, {name!r}, has a {PROGRAM_MARK}" if PROGRAM_MARK in name else ""
+
+
+def wrong_join(name: str, label: str, entry: Entry) -> str:
+    """Of one more resource manager of a transaction, and the label of its branch."""
+    if label not in entry.resources and len(entry.resources) == MAX_RESOURCES:
+        return f"transaction {entry.gid} has {MAX_RESOURCES} branches, which are the most"
+    return wrong_resource(name)
+
+
+def wrong_codes(request: Started | Heuristic, entry: Entry) -> str:
+    """Of return codes, of which every list must be able to show the name, and of the branches that they belong to."""
+    heuristic = isinstance(request, Heuristic)
+    known = entry.heuristics if heuristic else entry.started
+    allowed: Container[int] = HEURISTIC if heuristic else KNOWN
+    for label, code in request.codes.items():
+        _, mark, number = label.partition(PROGRAM_MARK)
+        if wrong := wrong_resource(resource_of(label)):
+            return wrong
+        if mark and not (number.isascii() and number.isdecimal() and len(number) <= len(str(MAX_PROGRAMS))):
+            return f"transaction {entry.gid}: {label!r} is no branch of a program"
+        if code not in allowed:
+            what = "heuristic code" if heuristic else "return code"
+            return f"transaction {entry.gid}: {code} of {label} is no {what} that this server knows"
+    if len({**known, **request.codes}) > MAX_RESOURCES:
+        return f"transaction {entry.gid}: there are codes of more than {MAX_RESOURCES} branches"
+    return ""
 
 
 def wrong_enter(enter: Enter, entry: Entry) -> str:
@@ -72,6 +106,16 @@ def wrong_enter(enter: Enter, entry: Entry) -> str:
 
 def wrong_rule(rule: Rule, earlier: Mapping[str, str]) -> str:
     """Of a ruling that is added to an earlier one."""
-    if not 1 <= len(rule.gid) <= MAX_NAME or not rule.ruled or len({**earlier, **rule.ruled}) > MAX_RULED:
-        return f"a ruling has 1 to {MAX_RULED} branches of one global id"
+    ruled = {**earlier, **rule.ruled}
+    if (
+        not 1 <= len(rule.gid) <= MAX_FOREIGN_ID
+        or not rule.gid.isprintable()
+        or not rule.ruled
+        or len(ruled) > MAX_RULED
+    ):
+        return f"a ruling has 1 to {MAX_RULED} branches of one global id of 1 to {MAX_FOREIGN_ID} printable characters"
+    if (octets := len(msgspec.json.encode(ruled))) > MAX_PAGE_OCTETS:
+        return (
+            f"the ruling of {rule.gid} has {octets} octets, and {MAX_PAGE_OCTETS} are the most: complete fewer branches"
+        )
     return ""

@@ -44,7 +44,13 @@ class XaCode(enum.IntEnum):
         return self in HEURISTIC
 
 
+KNOWN: Final = frozenset(XaCode)
 HEURISTIC: Final = frozenset({XaCode.HEURMIX, XaCode.HEURRB, XaCode.HEURCOM, XaCode.HEURHAZ})
+
+
+def code_name(code: int) -> str:
+    """The name of a return code for people; a code that this version does not know is shown as ``code 99``."""
+    return XaCode(code).name if code in KNOWN else f"code {code}"
 
 
 class Answer(NamedTuple):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import attrs
 import msgspec
 
-from understudy.xa.core.bounds import MAX_REASON, wrong_enter, wrong_profile, wrong_resource
+from understudy.xa.core.bounds import MAX_REASON, wrong_codes, wrong_enter, wrong_join, wrong_profile
 from understudy.xa.core.entry import (
     Doomed,
     Ended,
@@ -173,10 +173,14 @@ class Programs:
             reason = entry.doomed or "the program that began it has ended"
             return Refused("doomed", f"transaction {gid} can only be rolled back: {reason}"), None
         match request:
+            case Started() if wrong := wrong_codes(request, entry):
+                return Refused("protocol", wrong), None
             case Started(_, codes):
                 return Ok(), StartedBy(gid, codes)
-            case Join(_, label) if label != label_of(resource_of(label), number) or wrong_resource(resource_of(label)):
+            case Join(_, label) if label != label_of(resource_of(label), number):
                 return Refused("protocol", f"{label!r} is no branch of program {number}"), None
+            case Join(_, label) if wrong := wrong_join(resource_of(label), label, entry):
+                return Refused("protocol", wrong), None
             case Join(_, label):
                 return Ok(), Joined(gid, label) if label not in own else None
             case Vote(_, prepared):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understudy.xa.core.bounds import wrong_rule
+from understudy.xa.core.bounds import MAX_REASON, wrong_rule
 from understudy.xa.core.entry import Entry, Ruled
 from understudy.xa.core.wire import Hello, Refused, Rule
 
@@ -31,7 +31,7 @@ def ruling(rule: Rule, known: Entry | None, hello: Hello, now_ms: int) -> Refuse
             fingerprint=hello.fingerprint,
             resources=[],
             began_ms=now_ms,
-            reason=f"by {hello.client}",
+            reason=f"by {hello.client}"[:MAX_REASON],
             ruled={**earlier, **rule.ruled},
         )
     )

@@ -17,7 +17,15 @@ from typing import Final
 
 import attrs
 
-from understudy.xa.core.bounds import MAX_REASON, wrong_begin, wrong_hello, wrong_profile, wrong_resource, wrong_version
+from understudy.xa.core.bounds import (
+    MAX_REASON,
+    wrong_begin,
+    wrong_codes,
+    wrong_hello,
+    wrong_join,
+    wrong_profile,
+    wrong_version,
+)
 from understudy.xa.core.entry import (
     Attempted,
     Begun,
@@ -290,9 +298,11 @@ class StateCore:
     ) -> Reaction:
         gid = entry.gid
         match request:
+            case Started() | Heuristic() if wrong := wrong_codes(request, entry):
+                return _refused(shard, "protocol", wrong)
             case Started(_, codes):
                 return Reaction(_OK, shard, StartedBy(gid, codes), at_once=True)
-            case Join(_, resource) if wrong := wrong_resource(resource):
+            case Join(_, resource) if wrong := wrong_join(resource, resource, entry):
                 return _refused(shard, "protocol", wrong)
             case Join(_, resource):
                 return Reaction(_OK, shard, Joined(gid, resource) if resource not in entry.resources else None)

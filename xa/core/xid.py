@@ -23,6 +23,8 @@ NO_FORMAT: Final = -1
 MAX_ID_OCTETS: Final = 64
 JOB_DIGITS: Final = 16
 PROGRAM_MARK: Final = "~"
+EMPTY_ID: Final = "%"
+"""An empty global id as people see and name it. No other id looks so: `printable` writes ``%25`` for its octet."""
 
 
 class Xid(NamedTuple):
@@ -30,7 +32,7 @@ class Xid(NamedTuple):
 
     Attributes:
         format_id: 0 to 2**31 - 1; says which program made the ids. `NO_FORMAT` of a branch that another program has named freely.
-        global_id: of the transaction, 1 to 64 octets; of `NO_FORMAT` up to 200.
+        global_id: of the transaction, 1 to 64 octets; of another program's branch also none, and of `NO_FORMAT` up to 200.
         branch_id: of the branch, 0 to 64 octets; those of this transaction manager have at least 1.
     """
 
@@ -40,8 +42,13 @@ class Xid(NamedTuple):
 
     def __str__(self) -> str:
         if self.format_id == NO_FORMAT:
-            return printable(self.global_id)
-        return f"{self.format_id}:{printable(self.global_id)}:{printable(self.branch_id)}"
+            return self.gid
+        return f"{self.format_id}:{self.gid}:{printable(self.branch_id)}"
+
+    @property
+    def gid(self) -> str:
+        """The global id as people see and name it: at most 600 characters, never an empty text."""
+        return printable(self.global_id) or EMPTY_ID
 
     @property
     def is_ours(self) -> bool:

@@ -7,8 +7,11 @@ import json
 import pytest
 import typer
 
-from understudy.xa.commands import _completed, _end
+from understudy.xa.commands import _completed, _end, _print
 from understudy.xa.core.codes import OK, Answer, XaCode
+from understudy.xa.core.entry import Entry
+from understudy.xa.core.wire import Shown
+from understudy.xa.operator import Found, as_rows
 
 
 @pytest.mark.parametrize(
@@ -49,6 +52,21 @@ def test_what_agrees_with_the_verdict_is_done(
 ) -> None:
     _end({"g1": _completed(answers, {}, commit=commit)}, as_json=False)
     assert capsys.readouterr().out.startswith(f"g1: {'commit' if commit else 'rollback'}: done (")
+
+
+def test_a_code_of_another_version_is_shown_and_ends_no_list() -> None:
+    """An older server has taken any number. ``xa list`` and ``show`` then ended with a traceback, for all users."""
+    entry = Entry(
+        gid="g1", job="j", profile="p", fingerprint="f", resources=["bank"], began_ms=1, heuristics={"bank": 99, "q": 6}
+    )
+    (row,) = as_rows(Found([Shown(entry, "heuristic", 0)], 2, [], {}))["transactions"]
+    assert row["heuristics"] == {"bank": "code 99", "q": "HEURRB"}
+    assert _completed({}, {"bank": 99}, commit=True)["heuristic"] == {"bank": "code 99"}
+
+
+def test_a_text_of_another_program_rules_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    _print("reason: \x1b[2Jdown\nnothing is in doubt")
+    assert capsys.readouterr().out == "reason: ?[2Jdown?nothing is in doubt\n"
 
 
 def test_what_is_not_completed_has_failed(capsys: pytest.CaptureFixture[str]) -> None:

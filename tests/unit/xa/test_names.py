@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from understudy.xa.core.errors import ConfigError
 from understudy.xa.core.job import JOB_VARIABLE, MAX_JOB, checked_job, default_job
 from understudy.xa.core.profile import Profile, profile_of
-from understudy.xa.core.xid import FORMAT_ID, MAX_ID_OCTETS, Xid, branch_of, global_id, job_digits, printable
+from understudy.xa.core.xid import (
+    EMPTY_ID,
+    FORMAT_ID,
+    MAX_ID_OCTETS,
+    NO_FORMAT,
+    Xid,
+    branch_of,
+    global_id,
+    job_digits,
+    printable,
+)
 from understudy.xa.manager import PROFILE_VARIABLE, TransactionManager, read_profile
 
 ADDRESS = 'address = "127.0.0.1:5680"'
@@ -76,7 +86,15 @@ def test_ids_of_other_programs_are_shown_in_printable_ascii(octets: bytes) -> No
     assert str(Xid(1, octets, octets)) == f"1:{shown}:{shown}"
     from urllib.parse import unquote_to_bytes
 
+    assert Xid(1, octets, b"").gid == shown != EMPTY_ID
     assert unquote_to_bytes(shown) == octets
+
+
+def test_an_empty_global_id_has_a_name() -> None:
+    for format_id in (NO_FORMAT, 1):
+        xid = Xid(format_id, b"", b"")
+        assert xid.gid == EMPTY_ID
+        assert EMPTY_ID in str(xid)
 
 
 def test_a_profile_has_its_resource_managers_in_order_with_defaults() -> None:

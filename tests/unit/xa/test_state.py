@@ -461,16 +461,45 @@ def test_a_page_of_a_list_is_never_too_long_for_a_line() -> None:
         Begin("a b\n", []),
         Begin("a", ["r"] * 1001),
         Begin("a", [""]),
+        Begin("a", ["bänk"]),
         Join("mine", "r" * 257),
+        Join("mine", "bank~2"),
+        Join("mine", "a\n"),
+        Started("mine", {"bank": 99}),
+        Started("mine", {"ba\x1bnk": 0}),
+        Started("mine", {f"b{number}": 0 for number in range(1001)}),
+        Heuristic("mine", {"bank": 99}),
+        Heuristic("mine", {"bank": 0}),
+        Heuristic("mine", {"bank~x": 6}),
+        Heuristic("mine", {f"b{number}": 6 for number in range(1001)}),
         Rule("a", {}),
         Rule("a", {f"b{number}": "" for number in range(1001)}),
+        Rule("a", {"b": "\x01" * 100_000}),
+        Rule("", {"b": ""}),
+        Rule("x" * 601, {"b": ""}),
+        Rule("a\n", {"b": ""}),
     ],
 )
 def test_what_could_make_a_status_too_large_is_refused(request_: Request) -> None:
     server = Server()
     server.begun(1, "mine")
     assert code(server.say(1, request_)) == "protocol"
-    assert [one.resources for one in server.core.image(0)] == [["bank"]]
+    (entry,) = server.core.image(0)
+    assert (entry.resources, entry.started, entry.heuristics) == (["bank"], {}, {})
+
+
+def test_the_branches_of_a_transaction_are_bounded_one_by_one() -> None:
+    server = Server()
+    server.begun(1, "mine")
+    for number in range(1, 1000):
+        assert server.say(1, Join("mine", f"r{number}")) == Ok()
+    assert code(server.say(1, Join("mine", "more"))) == "protocol"
+    assert server.say(1, Join("mine", "r1")) == Ok()
+
+
+@pytest.mark.parametrize("hello_", [hello("a\x1b[2J"), hello(fingerprint="\n"), hello("")])
+def test_names_that_a_terminal_would_obey_are_refused(hello_: Hello) -> None:
+    assert code(Server().say(1, hello_)) == "protocol"
 
 
 def test_who_gives_way_is_given_others_first_of_all_shards() -> None:
