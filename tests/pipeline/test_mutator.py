@@ -1,0 +1,54 @@
+"""Broken feeds are not proved, however small the alteration; the feeds that they are made of are.
+
+All alterations: ``python -m tests.pipeline.mutator``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.pipeline.alterations import all_alterations, altered, close_up, copied
+from tests.pipeline.base_feeds import Feed, base_feed
+from tests.pipeline.mutator import BASES, judged_together, write_feed
+from tests.pipeline.sim_feeds import judge
+from understudy.pipeline.audit import PROVED
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SAMPLE = ("prepare: dropped on one", "assign: count changed on one", "confirm: last_offset changed on one")
+
+
+@pytest.fixture(scope="module")
+def bases() -> dict[str, Feed]:
+    return {name: base_feed(seed, power=power) for name, (seed, power) in BASES.items()}
+
+
+def test_a_base_feed_is_proved_and_an_altered_one_is_not(
+    bases: dict[str, Feed], spark: SparkSession, tmp_path: Path
+) -> None:
+    clean = judge(spark, [write_feed(base, tmp_path / name) for name, base in bases.items()], tmp_path / "clean")
+    assert {name: each.word for name, each in clean.items()} == dict.fromkeys(bases, PROVED), clean
+    base = bases["killed"]
+    sample = [each for each in all_alterations(base) if each.name in SAMPLE]
+    assert len(sample) == len(SAMPLE)
+    for found in judged_together(spark, base, sample, tmp_path):
+        assert found.judged.word != PROVED, found
+
+
+def test_a_feed_whose_numbers_are_closed_up_shows_no_hole(bases: dict[str, Feed]) -> None:
+    """Of a clean feed that changes nothing."""
+    base = bases["killed"]
+    again = copied(base)
+    close_up(again)
+    assert again == base
+    some = next(each for each in all_alterations(base) if each.name == "enqueue plain: dropped on all")
+    feed = altered(base, some)
+    for broker, events in feed.items():
+        assert len(events) == len(base[broker]) - 1
+        for stream in {event["incarnation"] for event in events}:
+            numbers = [event["seq"] for event in events if event["incarnation"] == stream]
+            assert numbers == list(range(1, len(numbers) + 1))
