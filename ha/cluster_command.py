@@ -29,6 +29,7 @@ from understudy.broker.errors import UnderstudyError
 from understudy.broker.printable import escaped
 from understudy.broker.server.cpu_binding import bind_process, usable_cpus
 from understudy.broker.server.file_storage import FileStorage, make_directory
+from understudy.broker.server.ports_file import READY_STATUSES
 from understudy.broker.server.supervisor import SupervisedBroker, Supervisor
 from understudy.ha.cluster_observers import FeedDetail, ObserverPlan, observer_plan
 from understudy.ha.cpu_plan import cpu_plan, cpus_beside
@@ -37,6 +38,10 @@ from understudy.ha.zookeeper_servers import lay_out_ensemble
 GROUP: Final = "understudy"
 SECRET_FILE: Final = "link.secret"  # noqa: S105  # the name of a file
 MAX_BROKERS: Final = 16
+RESERVE_BYTES: Final = 64 << 20
+"""Of each broker: a segment of the journal, the least that `journal.reserve_bytes` is by itself."""
+EMPTY_MIB: Final = 2 * RESERVE_BYTES >> 20
+"""Disk that an empty broker takes: the reserve and the first segment."""
 
 _TOML: Final = """\
 # Made anew by `understudy cluster` at every start. To run this broker alone: understudy serve --config {path}
@@ -59,6 +64,10 @@ port = 0
 host = "127.0.0.1"
 port = 0
 secret = "{secret}"
+
+# Brokers of one host share its disk: each keeps less than a broker that has a disk of its own.
+[journal]
+reserve_bytes = {reserve}
 
 [ha]
 found = {founds}
@@ -255,6 +264,7 @@ def _write(
         founds="true" if number == 0 else "false",
         min_insync=2 if brokers >= 3 else 1,
         store=store,
+        reserve=RESERVE_BYTES,
     )
     if observers is not None:
         text += observers.keys(name)
@@ -286,19 +296,37 @@ def _print_json(change: dict[str, Any]) -> None:
 
 
 class _Lines:
-    """Changes for people: a line where something that they care for has changed."""
+    """Changes for people: a line where something that they care for has changed, and one when all brokers are ready at first."""
 
     def __init__(self, directory: Path, port: int, brokers: int) -> None:
         self._shown: dict[str, str] = {}
+        self._last: dict[str, dict[str, Any]] = {}
+        self._awaited = brokers
         ports = ", ".join(f"b{number + 1} amqp://127.0.0.1:{port + number}" for number in range(brokers))
-        _print(f"understudy cluster in {directory}: {ports}; user guest, password guest; Ctrl-C stops it")
+        _print(
+            f"understudy cluster in {directory}: {ports}; user guest, password guest; "
+            f"{brokers} x {EMPTY_MIB} MiB of disk while empty; Ctrl-C stops it"
+        )
 
     def __call__(self, change: dict[str, Any]) -> None:
         broker = change["broker"]
+        self._last[broker] = change
         text = _ended(change) if change["event"] == "exit" else _status(change)
         if self._shown.get(broker) != text:
             self._shown[broker] = text
             _print(f"{time.strftime('%H:%M:%S')}  {broker}  {escaped(text)}")
+        ready = [each for each in self._last.values() if each.get("status") in READY_STATUSES]
+        if len(ready) == self._awaited:
+            self._awaited = -1
+            _print(_ready(ready))
+
+
+def _ready(changes: list[dict[str, Any]]) -> str:
+    """The line for the moment when all brokers are ready: addresses of the one that leads, then of the others."""
+    changes = sorted(changes, key=lambda each: (each["role"] != "primary", each["broker"]))
+    leader = changes[0]
+    pages = ", ".join(f"http://127.0.0.1:{each['http']}/status ({each['broker']})" for each in changes)
+    return f"ready: amqp://guest:guest@127.0.0.1:{leader['port']}, {leader['broker']} leads, status at {pages}"
 
 
 def _status(change: dict[str, Any]) -> str:

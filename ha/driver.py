@@ -337,7 +337,7 @@ class HaDriver:
             "primary": group.primary if group is not None else None,
             "in_sync": list(group.members) if group is not None else [],
             "min_insync": group.min_insync if group is not None else self._core_config.min_insync,
-            "blockers": ha.blockers() + self._never_reached(group),
+            "blockers": self._never_reached(group) or ha.blockers(),
             "since": ha.since or None,
             "coordination": "lost" if self._lost else "connected",
             "coordination_trouble": self._coordination.trouble or None if self._coordination is not None else None,
@@ -353,12 +353,14 @@ class HaDriver:
         return shown
 
     def _never_reached(self, group: GroupState | None) -> list[str]:
-        """Which store this broker waits for; nothing if it knows its group. Why: ``coordination_trouble``."""
+        """The store that this broker waits for, and why; nothing once it has known its group."""
         if group is not None or not self._lost:
             return []
         section = self._config.coordination
         where = section.path if section.kind == "file" else f"ZooKeeper {','.join(section.hosts)}{section.chroot}"
-        return [f"the coordination store is lost: {where}"]
+        trouble = self._coordination.trouble if self._coordination is not None else ""
+        what = trouble if str(where) in trouble else f"{where}: {trouble}" if trouble else str(where)
+        return [f"the coordination store is lost: {what}"]
 
     def _known_brokers(self) -> dict[str, Any]:
         brokers = self._seen[1] if self._seen is not None else {}

@@ -57,6 +57,7 @@ class HaBroker:
     Attributes:
         stopped: this core must do nothing more: a new one takes its place.
         since: wall-clock time at which its present status began.
+        without_group: what this broker waits for as long as it knows no group.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class HaBroker:
         self._requests = 0
         self._found_request = 0
         self._first_read = 0
+        self.without_group = "the coordination store has not been read yet"
         self._retry_ms = 0
         self._second_look = self._second_look_ms = 0
         self._shown: tuple[BrokerStatus, str] | None = None
@@ -149,8 +151,11 @@ class HaBroker:
     def _first_answer(self, request: int, answer: Answer, group: GroupState | None) -> None:
         """Before anything else: do store and journal belong together?"""
         if answer is Answer.LOST:
+            self.without_group = "the coordination store could not be read"
             self._retry_ms = self.now_ms + self.config.coordination_retry_ms
             return
+        if group is None:
+            self.without_group = f"waits until a broker with ha.found = true founds group {self.config.group!r}"
         log = self.broker.log
         epoch_seen = self.replicator.epoch_seen
         of_nobody = log.end > 0 and not self.replicator.of_a_group
@@ -171,6 +176,7 @@ class HaBroker:
                     f"{epoch_seen}: {self._way_out}"
                 )
             elif self.config.founds and request == self._first_read:
+                self.without_group = f"founds group {self.config.group!r}"
                 self.replicator.note_founding(1 + int.from_bytes(self.broker.random_bytes(8)) % ((1 << 63) - 1))
                 self._first_read = 0
                 self._retry_ms = self.now_ms + 5 * self.config.coordination_retry_ms
@@ -451,7 +457,7 @@ class HaBroker:
         if backup.bar:
             return [backup.bar]
         if backup.group is None:
-            return ["no group has been founded, or the store cannot be read"]
+            return [self.without_group]
         if not self.replicator.linked:
             return [self._unlinked_because(backup, backup.group)]
         if backup.told and backup.told != BrokerStatus.READY.value:

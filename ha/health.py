@@ -32,7 +32,7 @@ def promotion_blockers(ha: HaBroker) -> list[Blocker]:
         return [Blocker("leads", f"{ha.config.broker} is the primary")]
     backup = ha.backup
     if backup.group is None:
-        return [Blocker("group", "no group has been founded, or the store cannot be read")]
+        return [Blocker("group", ha.without_group)]
     found = []
     if backup.suspended:
         found.append(Blocker("store", "the coordination store is not reached"))

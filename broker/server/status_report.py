@@ -145,7 +145,7 @@ class StatusReport:
     def brief(self) -> dict[str, Any]:
         """The part of :meth:`row` that a supervisor is told when it changes."""
         row = self.row()
-        return {key: row[key] for key in _BRIEF}
+        return {key: row[key] for key in _BRIEF} | {"http": self._ports["http"]}
 
     async def status(self, _: Query) -> Page:
         """Everything, and the first queues."""

@@ -141,7 +141,7 @@ class BrokerGroup:
         self.exit_code = process.returncode
 
     def sweep(self) -> None:
-        """After the end: remove what holds nothing, the disk space that brokers keep in reserve, a third of a gigabyte each."""
+        """After the end: remove what holds nothing, the disk space that brokers keep in reserve."""
         for name in _EMPTY_FILES:
             for path in self.folder.glob(f"*/{name}"):
                 path.unlink()

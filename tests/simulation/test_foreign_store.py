@@ -95,7 +95,7 @@ def test_whoever_holds_nothing_waits_for_the_group_to_be_founded() -> None:
             empty.start()
             group.run_ms(A_WHILE_MS)
             assert not empty.fatal
-            assert empty.ha.blockers() == ["no group has been founded, or the store cannot be read"]
+            assert empty.ha.blockers() == ["waits until a broker with ha.found = true founds group 'g'"]
             group.crash(empty)
         higher = attrs.evolve(held, epoch=3, primary="b1", members=("b1",))
         with another_store(group, higher):

@@ -14,7 +14,7 @@ import typer
 from understudy.broker.config import load
 from understudy.broker.server import file_storage
 from understudy.ha import cluster_command
-from understudy.ha.cluster_command import SECRET_FILE, _locked, _print, lay_out
+from understudy.ha.cluster_command import SECRET_FILE, _Lines, _locked, _print, lay_out
 from understudy.ha.cluster_observers import FeedDetail, ObserverPlan, observer_plan
 
 
@@ -134,3 +134,36 @@ def test_a_line_that_cannot_be_encoded_is_a_line_less(monkeypatch: pytest.Monkey
     _print("queue 'müll': 3 messages to come")
     _print("b1 is active")
     assert shown.getvalue() == b"b1 is active\n"
+
+
+def said(broker: str, role: str, status: str, **more: object) -> dict[str, object]:
+    """What the supervisor reports of a broker."""
+    number = int(broker[1:])
+    ports = {"port": 5671 + number, "http": 8000 + number, "pid": 100 + number}
+    about = {"epoch": 1, "in_sync": ["b1"], "blockers": []}
+    return {"event": "status", "broker": broker, "role": role, "status": status, **ports, **about, **more}
+
+
+def test_when_all_are_ready_for_the_first_time_one_line_says_where(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = _Lines(Path("data"), 5672, 2)
+    assert "; 2 x 128 MiB of disk while empty; " in capsys.readouterr().out
+    lines(said("b2", "backup", "ready"))
+    lines(said("b1", "primary", "recovering"))
+    assert "ready: " not in capsys.readouterr().out
+    lines(said("b1", "primary", "active"))
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "ready: amqp://guest:guest@127.0.0.1:5672, b1 leads, "
+        "status at http://127.0.0.1:8001/status (b1), http://127.0.0.1:8002/status (b2)"
+    )
+    lines(said("b2", "backup", "joining"))
+    lines({"event": "exit", "broker": "b1", "code": -9, "restarts": True})
+    lines(said("b1", "backup", "ready"))
+    lines(said("b2", "primary", "active"))
+    assert "ready: " not in capsys.readouterr().out
+
+
+def test_an_empty_broker_of_a_cluster_takes_what_the_first_line_says(tmp_path: Path) -> None:
+    (one,) = lay_out(tmp_path, 1, 5672)
+    journal = load(one.config).journal
+    assert journal.reserve_bytes is not None
+    assert (journal.reserve_bytes + journal.segment_bytes) >> 20 == cluster_command.EMPTY_MIB

@@ -27,6 +27,7 @@ def backup(**more: Any) -> HaBroker:
     }
     facts |= {"group": GROUP, "suspended": False} | more
     ha = SimpleNamespace(config=SimpleNamespace(broker="b2"), primary=None, stopped="", group=facts["group"])
+    ha.without_group = "founds group 'g'"
     ha.backup = SimpleNamespace(**facts)
     ha.status = BrokerStatus.READY
     ha.blockers = lambda: more.get("says", [])
