@@ -112,6 +112,23 @@ def test_a_backup_tells_who_the_primary_is(calm_cluster: Cluster) -> None:
         del caught
 
 
+def test_the_example_of_the_readme_finds_whoever_leads(calm_cluster: Cluster) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(import pika\n.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    assert "(5672, 5673, 5674)" in example
+    last = calm_cluster.port  # the backups come first
+    names: dict[str, Any] = {}
+    with leaks_of_clients():
+        exec(example.replace("(5672, 5673, 5674)", f"({last + 2}, {last + 1}, {last})"), names)
+        names["connection"].close()
+    connection = calm_cluster.connect()
+    channel = connection.channel()
+    assert [channel.basic_get(queue, auto_ack=True)[2] for queue in ("from", "to")] == [b"both or none"] * 2
+    for queue in ("from", "to"):
+        channel.queue_delete(queue)
+    connection.close()
+
+
 @pytest.mark.timeout(700)
 def test_each_broker_writes_its_feed(tmp_path: Path) -> None:
     """Into files that ``understudy feed`` reads as one feed when the cluster has ended."""

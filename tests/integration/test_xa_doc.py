@@ -17,6 +17,7 @@ import pytest
 from tests.integration.broker_process import PROGRAM, free_port, running_broker, wait_until
 from tests.integration.xa_place import QUEUE, Place, forked, killer, running_place, transfer
 from understudy.xa import tpc
+from understudy.xa.core.errors import RolledBackError
 from understudy.xa.core.log_address import log_address_of
 from understudy.xa.core.profile import profile_of
 from understudy.xa.core.wire import Ok, Rule
@@ -25,11 +26,16 @@ from understudy.xa.manager import read_profile
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
-DOC = Path(__file__).parents[2] / "docs" / "xa.md"
+ROOT = Path(__file__).parents[2]
+DOC = ROOT / "docs" / "xa.md"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", DOC.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+def blocks(language: str, page: Path = DOC) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def test_the_example_of_the_readme_is_the_first_one() -> None:
+    assert blocks("python")[0] in blocks("python", ROOT / "README.md")
 
 
 def test_the_profile_can_be_read() -> None:
@@ -48,11 +54,15 @@ def test_the_examples_do_what_they_say(tmp_path: Path, monkeypatch: pytest.Monke
         bank.resource.execute("CREATE TABLE audit (text text)")
         bank.resource.execute("INSERT INTO account VALUES (1, 100), (2, 0)")
         bank.resource.commit()
-        leave_prepared(place, "order 18")
         names: dict[str, object] = {"__name__": "__main__"}
-        for example, balances in zip(blocks("python"), BALANCES, strict=True):
+        delete_queue(place)  # the first example declares it
+        for number, (example, balances) in enumerate(zip(blocks("python"), BALANCES, strict=True)):
             text = example.replace("127.0.0.1:5672", f"127.0.0.1:{place.broker.port}")
+            if number == 0:
+                refused_without_a_queue(text, names)
             exec(compile(text, str(DOC), "exec", dont_inherit=True), names)
+            if number == 0:
+                leave_prepared(place, "order 18")
             assert bank.resource.execute("SELECT balance FROM account ORDER BY id").fetchall() == balances
             bank.resource.commit()
         assert bank.resource.execute("SELECT count(*) FROM audit").fetchone() == (1,)
@@ -77,6 +87,19 @@ BALANCES = [
     [(60,), (15,)],  # PEP 249
     [(60,), (15,)],  # and what is listed
 ]
+
+
+def delete_queue(place: Place) -> None:
+    queues = place.opened("queues")
+    queues.resource.queue_delete(QUEUE)
+    queues.close()
+
+
+def refused_without_a_queue(example: str, names: dict[str, object]) -> None:
+    """The example without its declaration commits nothing: the message is mandatory."""
+    (declaration,) = re.findall(r"^ +queues\.queue_declare\(.*\n", example, re.MULTILINE)
+    with pytest.raises(RolledBackError, match="NO_ROUTE"):
+        exec(compile(example.replace(declaration, ""), str(DOC), "exec", dont_inherit=True), names)
 
 
 def leave_prepared(place: Place, order: str) -> None:
