@@ -100,7 +100,9 @@ class Append(Event):
 
 
 class Hole(Event):
-    """Transient records, which no journal keeps. ``offset`` is that of the last.
+    """Records of which no event tells more: transient ones, which no journal keeps, or one that changes nothing.
+
+    That one is a barrier, or the mark that an auto-delete queue or exchange was used. ``offset`` is that of the last.
 
     Attributes:
         count: how many.

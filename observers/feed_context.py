@@ -96,9 +96,11 @@ class FeedContext(msgspec.Struct):
     # -- topology -----------------------------------------------------------------------------------------------------
 
     def declare(self, raw: bytes, at: int, end: int, offset: int) -> None:
-        """Note a queue's name."""
+        """Note a queue's name, and where it was declared first: a later declaration only marks it as used."""
         queue_id, vhost, name, _, _ = record.decode_queue_declare(raw, at, end)
-        self.queues[queue_id] = (plain_text(vhost), plain_text(name), offset)
+        known = self.queues.get(queue_id)
+        place = offset if known is None else min(offset, known[2])
+        self.queues[queue_id] = (plain_text(vhost), plain_text(name), place)
 
     def install(self, meta: Meta) -> None:
         """Names as a checkpoint or a base states them, and those that were declared behind it."""

@@ -222,7 +222,10 @@ class RecordEvents:
     def _queue_declare(self, buf: bytes, at: int, end: int, offset: int) -> None:
         queue_id, vhost, name, flags, _ = record.decode_queue_declare(buf, at, end)
         vhost, name = plain_text(vhost), plain_text(name)
-        self._to.context.queues[queue_id] = (vhost, name, offset)
+        self._to.context.declare(buf, at, end, offset)
+        if flags & record.USED:  # of a queue that was declared before
+            self._to.say(schema.Hole, offset, 1)
+            return
         durable, auto_delete = bool(flags & record.DURABLE), bool(flags & record.AUTO_DELETE)
         logged = not flags & record.DEFINITION_ONLY
         self._to.say(schema.Declare, offset, "queue", vhost, name, queue_id, "", "", durable, auto_delete, logged)
@@ -234,6 +237,9 @@ class RecordEvents:
 
     def _exchange_declare(self, buf: bytes, at: int, end: int, offset: int) -> None:
         vhost, name, kind, flags, _ = record.decode_exchange_declare(buf, at, end)
+        if flags & record.USED:
+            self._to.say(schema.Hole, offset, 1)
+            return
         vhost, name = plain_text(vhost), plain_text(name)
         durable, auto_delete = bool(flags & record.DURABLE), bool(flags & record.AUTO_DELETE)
         self._to.say(schema.Declare, offset, "exchange", vhost, "", 0, name, kind, durable, auto_delete)

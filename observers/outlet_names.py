@@ -38,9 +38,11 @@ class QueueNames:
         self._blind_upto = max(self._blind_upto, upto)
 
     def declare(self, buf: bytes, at: int, end: int, offset: int) -> None:
-        """A QUEUE_DECLARE, without its head, stands at ``offset``."""
+        """A QUEUE_DECLARE, without its head, stands at ``offset``. One of a queue that has a name only marks it as used."""
         queue_id, vhost, name, flags, _ = record.decode_queue_declare(buf, at, end)
-        self._names[queue_id] = QueueName(vhost, name, offset, bool(flags & record.DURABLE))
+        known = self._names.get(queue_id)
+        place = offset if known is None else min(offset, known.offset)
+        self._names[queue_id] = QueueName(vhost, name, place, bool(flags & record.DURABLE))
 
     def delete(self, queue_id: int, offset: int) -> None:
         """A QUEUE_DELETE stands at ``offset``. What was enqueued before it still needs the name, until that is applied."""

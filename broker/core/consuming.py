@@ -103,7 +103,7 @@ class Consuming:
         self.consumers[tag] = consumer
         queue.consumers.append(consumer)
         queue.exclusive_consumer = exclusive
-        queue.had_consumer = True
+        self._broker.expiry.note_consumer(queue)
         if not no_wait:
             self._channel.send(BASIC_CONSUME_OK, tag)
         self._broker.schedule(queue)

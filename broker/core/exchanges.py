@@ -38,6 +38,7 @@ class Exchange:
 
     Attributes:
         alternate: name of the exchange that takes what this one has no queue for; it need not be there.
+        had_binding: the log says so; kept of auto-delete exchanges only.
     """
 
     kind: ClassVar[str] = ""
@@ -54,6 +55,7 @@ class Exchange:
         self.arguments = arguments
         self.alternate: str | None = arguments.get(ALTERNATE)
         self.bindings: dict[BindingKey, Binding] = {}
+        self.had_binding = False
 
     def is_declared_as(self, other: Exchange) -> bool:
         """Whether who has declared the one has declared the other."""

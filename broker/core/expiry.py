@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from understudy.broker.amqp.field_table import encode_table
 from understudy.broker.log import record
 
 if TYPE_CHECKING:
     from understudy.broker.core.broker import Broker
     from understudy.broker.core.exchanges import Exchange
+    from understudy.broker.core.queue import Queue
 
 EVERY_MS: Final = 250
 MARK_EVERY_MS: Final = 60_000
@@ -48,27 +50,63 @@ class Expiry:
                 broker.expired(queue, entry)
 
     def _expire_queues(self) -> None:
+        """Delete queues that were unused for ``x-expires``, and auto-delete queues whose consumers went with an earlier primary."""
         broker = self._broker
         for queue in list(broker.state.registry.queues()):
             if queue.deleted or queue.consumers:
                 continue
             unused_ms = broker.running_ms - queue.used_ms
             expired = queue.expires_ms is not None and unused_ms >= queue.expires_ms
-            abandoned = queue.adopted and queue.auto_delete and unused_ms >= broker.limits.auto_delete_grace_ms
+            abandoned = (
+                queue.adopted
+                and queue.auto_delete
+                and queue.had_consumer
+                and unused_ms >= broker.limits.auto_delete_grace_ms
+            )
             if expired or abandoned:
                 broker.delete_queue(queue)
 
-    def adopt_exchanges(self) -> None:
-        """This broker begins to lead: an auto-delete exchange without bindings may have lost them with an earlier primary.
+    # -- auto-delete: what was never used is not deleted, whoever leads (AMQP 0-9-1, queue.declare and exchange.declare) ----
 
-        They were of exclusive queues, say, which the log does not know. Nobody will unbind the last of them. One with an alternate
-        exchange may never have had any, and be of use: that is kept, as if it had not.
+    def note_consumer(self, queue: Queue) -> None:
+        """Record the first consumer of an auto-delete ``queue``: a later primary cannot know of it otherwise."""
+        if not queue.auto_delete or queue.had_consumer:
+            return
+        if not queue.level.declared_in_log:
+            queue.had_consumer = True
+            return
+        flags = record.USED | record.AUTO_DELETE
+        flags |= record.DURABLE if queue.durable else 0
+        flags |= 0 if queue.level.messages_in_log else record.DEFINITION_ONLY
+        arguments = encode_table(queue.arguments)
+        self._broker.append_record(record.encode_queue_declare(queue.id, queue.vhost, queue.name, flags, arguments))
+
+    def note_binding(self, exchange: Exchange) -> None:
+        """Record the first binding of an auto-delete ``exchange``, before that is appended or made.
+
+        An exchange that has bindings was bound under a program that did not record it. An older program would drop them with the
+        record, and the last of them says with its removal that the exchange was used.
+        """
+        if not exchange.auto_delete or exchange.had_binding or exchange.bindings:
+            return
+        flags = record.USED | record.AUTO_DELETE
+        flags |= record.DURABLE if exchange.durable else 0
+        flags |= record.INTERNAL if exchange.internal else 0
+        arguments = encode_table(exchange.arguments)
+        self._broker.append_record(
+            record.encode_exchange_declare(exchange.vhost, exchange.name, exchange.kind, flags, arguments)
+        )
+
+    def adopt_exchanges(self) -> None:
+        """This broker begins to lead: note the auto-delete exchanges whose bindings went with an earlier primary.
+
+        They were of exclusive queues, say, which the log does not know. No client will unbind the last of them.
         """
         self._adopted = {
             exchange: None
             for vhost in self._broker.state.registry.vhosts.values()
             for exchange in vhost.exchanges.values()
-            if exchange.auto_delete and not exchange.bindings and exchange.alternate is None
+            if exchange.auto_delete and exchange.had_binding and not exchange.bindings
         }
 
     def begin_grace(self) -> None:

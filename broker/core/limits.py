@@ -35,7 +35,8 @@ class Limits:
         tx_idle_timeout_ms: a transaction without an operation for that long is rolled back (406).
         dtx_timeout_ms: a branch that is not prepared so long after it was started is rolled back; its client may say otherwise.
         outcome_ttl_ms, outcome_limit: how long, and how many, outcomes are kept.
-        auto_delete_grace_ms: after a promotion an auto-delete queue without consumers, or exchange without bindings, lives so long.
+        auto_delete_grace_ms: so long after a promotion, or the last use since, an auto-delete queue lives that has no consumer
+            any more, and an exchange that has no binding any more.
     """
 
     unstable_bytes: int = 64 << 20

@@ -305,6 +305,7 @@ class Naming:
         if not name and not routing_key:
             routing_key = queue.name  # AMQP 0-9-1, queue.bind: the default queue's name is its routing key then
         if self._bound_key(found, queue, routing_key, arguments) is None:
+            self._broker.expiry.note_binding(found)
             binding = Binding(queue, routing_key, arguments, binding_octets(arguments))
             if queue.level.declared_in_log:
                 self._broker.append_record(

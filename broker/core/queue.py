@@ -51,7 +51,8 @@ class Queue:
     ``level`` says what of it is in the log, where ``id`` names it: all of it, its definition alone, or nothing (exclusive queues
     among others). What is not lives in this process only. ``logged`` is ``level.messages_in_log``. ``brought_at`` is where
     the log brings it something last, a plain message or a commit, as this primary has written it. ``cleared`` counts the messages
-    that :meth:`clear` has dropped.
+    that :meth:`clear` has dropped. ``adopted``: an earlier primary, or process, declared it. ``had_consumer``: the log says so;
+    kept of auto-delete queues only.
     """
 
     __slots__ = (

@@ -89,7 +89,7 @@ class Registry:
         return list(dict.fromkeys(exchange for exchange, _ in self.vhost(queue.vhost).bound.of(queue.id)))
 
     def add_exchange(self, vhost: str, name: str, kind: str, flags: int, arguments: dict[str, Any]) -> Exchange:
-        """Declare an exchange. The same that is there already stays; another goes, see :meth:`TopologyImage.apply`.
+        """Declare an exchange, or mark it as used. The same that is there already stays; another goes: :func:`is_another_exchange`.
 
         Raises:
             UnknownExchangeTypeError
@@ -106,11 +106,13 @@ class Registry:
             internal=bool(flags & record.INTERNAL),
             arguments=arguments,
         )
+        used = bool(flags & record.USED)
         found = exchanges.get(name)
-        if found is None or not found.is_declared_as(declared):
+        if found is None or not found.is_declared_as(declared) or (found.had_binding and not used):
             self._let_go(vhost, found)
-            exchanges[name] = declared
-        return exchanges[name]
+            found = exchanges[name] = declared
+        found.had_binding = used
+        return found
 
     def remove_exchange(self, vhost: str, name: str) -> None:
         self.version += 1
@@ -143,6 +145,16 @@ class Registry:
         return found.unbind(key)
 
 
+def is_another_exchange(held: bytes, raw: bytes) -> bool:
+    """True if ``raw``, an EXCHANGE_DECLARE, neither repeats nor marks the one of ``held``, both whole records of one name."""
+    if held == raw:
+        return False
+    vhost, name, kind, flags, arguments = record.decode_exchange_declare(raw, 5, len(raw))
+    return not flags & record.USED or held != record.encode_exchange_declare(
+        vhost, name, kind, flags & ~record.USED, arguments
+    )
+
+
 ImageKey = tuple[str, str, int, str, bytes]
 """(vhost, exchange, queue id, routing key, encoded arguments): what makes two bindings of one broker the same."""
 
@@ -164,8 +176,8 @@ class TopologyImage:
     def apply(self, kind: int, raw: bytes) -> None:
         """Apply one whole topology record.
 
-        Nobody declares an exchange that is there. If it is here nevertheless, and another, the log of a broker that has restarted
-        hides its deletion in a hole: it was not durable, and what was bound to it is not bound to this one.
+        Nobody declares an exchange that is there, except to mark it as used. If another one is here, the log of a broker that has
+        restarted hides its deletion in a hole: it was not durable, and what was bound to it is not bound to this one.
         """
         end = len(raw)
         if kind == record.QUEUE_DECLARE:
@@ -178,7 +190,7 @@ class TopologyImage:
                 self._bound_to.remove(key[:2], key)
         elif kind == record.EXCHANGE_DECLARE:
             vhost, name, *_ = record.decode_exchange_declare(raw, 5, end)
-            if self.exchanges.get((vhost, name), raw) != raw:
+            if is_another_exchange(self.exchanges.get((vhost, name), raw), raw):
                 self._remove_exchange((vhost, name))
             self.exchanges[vhost, name] = raw
         elif kind == record.EXCHANGE_DELETE:

@@ -642,6 +642,7 @@ class BrokerState:
                 if place is not None:
                     queue.take_over(place)
             queue.deleted = False
+            queue.had_consumer = bool(flags & record.USED)
             registry.add_queue(queue)
         elif kind == record.QUEUE_DELETE:
             queue = self.queues.get(record.decode_queue_delete(raw, 5))

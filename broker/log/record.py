@@ -649,6 +649,11 @@ AUTO_DELETE: Final = 2
 INTERNAL: Final = 4
 DEFINITION_ONLY: Final = 8
 """Of a queue: its messages are not records of the log."""
+USED: Final = 16
+"""Of an auto-delete queue or exchange: the declaration is repeated, because it has a first consumer or binding.
+
+What is there stays as it is, with its messages and bindings. A program that does not know this flag takes it likewise.
+"""
 
 
 def encode_queue_declare(queue_id: int, vhost: str, name: str, flags: int, arguments: bytes) -> bytes:

@@ -28,8 +28,8 @@ def vhost_of(queue_id: int) -> str:
     return "/v"[queue_id % 2]
 
 
-def exchange_declare(vhost: str, name: str, kind: str, auto_delete: bool) -> bytes:
-    flags = record.DURABLE | (record.AUTO_DELETE if auto_delete else 0)
+def exchange_declare(vhost: str, name: str, kind: str, auto_delete: bool, used: bool = False) -> bytes:
+    flags = record.DURABLE | (record.AUTO_DELETE if auto_delete else 0) | (record.USED if used else 0)
     return record.encode_exchange_declare(vhost, name, kind, flags, NO_ARGUMENTS)
 
 
@@ -41,6 +41,7 @@ changes = st.one_of(
     st.builds(queue_declare, queues, st.sampled_from(["a", "b"])),
     st.builds(record.encode_queue_delete, queues, st.just(True)),
     st.builds(exchange_declare, vhosts, st.just("x"), kinds, st.booleans()),
+    st.builds(exchange_declare, vhosts, st.just("x"), st.just("direct"), st.just(False), st.booleans()),
     st.builds(record.encode_exchange_delete, vhosts, st.just("x"), st.just(True)),
     st.builds(bind, st.just(False), queues, exchanges, keys),
     st.builds(bind, st.just(False), queues, exchanges, keys),
@@ -72,7 +73,9 @@ class Walked:
             self.remove_exchange(*record.decode_exchange_delete(raw, 5))
         else:
             vhost, name, *_ = record.decode_exchange_declare(raw, 5, end)
-            if self.exchanges.get((vhost, name), raw) != raw:
+            held = self.exchanges.get((vhost, name), raw)
+            marked = exchange_declare(vhost, name, "direct", False, True)
+            if held != raw and (raw != marked or held != exchange_declare(vhost, name, "direct", False)):
                 self.remove_exchange(vhost, name)
             self.exchanges[vhost, name] = raw
 

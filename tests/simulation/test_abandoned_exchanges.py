@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.simulation import calls
-from tests.simulation.scenario import Scenario, scenario
+from tests.simulation.scenario import Hand, Scenario, scenario
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.state import EMPTY_TABLE
 from understudy.broker.log import record
@@ -16,14 +18,19 @@ def there(group: Scenario) -> list[str]:
     return sorted(name for name in exchanges if name and not name.startswith("amq."))
 
 
+def used(client: Hand, exchange: str) -> None:
+    """Declare it, and bind an exclusive queue, which goes with its primary."""
+    client(calls.declare_exchange, exchange, "fanout", durable=True, auto_delete=True)
+    client(calls.declare, f"for {exchange}", durable=False, exclusive=True)
+    client(calls.bind, f"for {exchange}", exchange, "")
+
+
 def test_they_go_when_nobody_has_bound_them_anew() -> None:
     with scenario() as group:
         client = group.hand()
-        for exchange, auto_delete in (("left", True), ("bound", True), ("lasting", False)):
-            client(calls.declare_exchange, exchange, "fanout", durable=True, auto_delete=auto_delete)
-        client(calls.declare, "mine", durable=False, exclusive=True)
-        for exchange in ("left", "bound"):
-            client(calls.bind, "mine", exchange, "")
+        client(calls.declare_exchange, "lasting", "fanout", durable=True)
+        used(client, "left")
+        used(client, "bound")
         group.replace_primary(group.backups[0])
         group.heal()
         group.ready()
@@ -39,7 +46,7 @@ def test_one_that_a_client_declares_anew_is_its_own() -> None:
     """It was deleted under a client that had been told declare-ok and was about to bind to it."""
     with scenario() as group:
         client = group.hand()
-        client(calls.declare_exchange, "left", "fanout", durable=True, auto_delete=True)
+        used(client, "left")
         group.replace_primary(group.backups[0])
         group.heal()
         group.ready()
@@ -56,9 +63,10 @@ def test_the_grace_begins_when_clients_can_come() -> None:
     """While the new primary cannot serve (its last listed member is away) nobody can come back to what is his."""
     with scenario(brokers=3, min_insync=2, backup_timeout_ms=1_000) as group:
         client = group.hand()
-        client(calls.declare_exchange, "left", "fanout", durable=True, auto_delete=True)
+        used(client, "left")
         client(calls.declare, "queue", durable=True, auto_delete=True)
-        client.go()
+        client(calls.consume, "queue", "goes with the primary")
+        group.run_ms(200)
         primary, (one, other) = group.primary, group.backups
         group.crash(other)
         group.expelled(other)
@@ -73,22 +81,38 @@ def test_the_grace_begins_when_clients_can_come() -> None:
         assert group.queue(group.primary, "queue") is not None
 
 
-def test_one_that_hands_on_to_its_alternate_stays() -> None:
-    """It never had a binding, and was deleted a minute after each failover, with messages going through it all the time."""
+@pytest.mark.parametrize("durable", [False, True])
+def test_one_that_never_had_a_binding_stays(durable: bool) -> None:
+    """AMQP 0-9-1: it is not deleted then. It was, a minute after each failover, with messages going through it to its alternate."""
     with scenario(brokers=3) as group:
         client = group.hand()
         client(calls.declare, "q")
         client(calls.bind, "q", "amq.fanout", "")
-        client(calls.declare_exchange, "front", "topic", durable=True, auto_delete=True, alternate="amq.fanout")
+        client(calls.declare_exchange, "plain", "direct", durable=durable, auto_delete=True)
+        client(calls.declare_exchange, "front", "topic", durable=durable, auto_delete=True, alternate="amq.fanout")
         group.replace_primary(group.backups[0])
         group.heal()
         group.ready()
         group.run_ms(GRACE_MS + 1_000)
-        assert there(group) == ["front"]
+        assert there(group) == ["front", "plain"]
         client = group.hand()
         client.publish("x", b"kept", exchange="front")
         group.run_ms(1_000)
         assert group.bodies(group.primary, "q") == [b"kept"]
+
+
+def test_one_with_an_alternate_goes_if_it_had_a_binding() -> None:
+    with scenario(brokers=3) as group:
+        client = group.hand()
+        client(calls.declare_exchange, "front", "topic", durable=True, auto_delete=True, alternate="amq.fanout")
+        client(calls.declare, "mine", durable=False, exclusive=True)
+        client(calls.bind, "mine", "front", "k")
+        group.replace_primary(group.backups[0])
+        group.heal()
+        group.ready()
+        assert there(group) == ["front"]
+        group.run_ms(GRACE_MS + 1_000)
+        assert there(group) == []
 
 
 def test_what_is_declared_before_it_serves_is_not_adopted() -> None:
@@ -100,7 +124,8 @@ def test_what_is_declared_before_it_serves_is_not_adopted() -> None:
         group.until("it leads", lambda: one.ha.primary is not None)
         core = one.node.broker
         assert not core.answering
-        core.append_record(record.encode_exchange_declare("/", "new", "fanout", record.AUTO_DELETE, EMPTY_TABLE))
+        for flags in (record.AUTO_DELETE, record.AUTO_DELETE | record.USED):
+            core.append_record(record.encode_exchange_declare("/", "new", "fanout", flags, EMPTY_TABLE))
         primary.start()
         other.start()
         group.until("it serves", lambda: group.cluster.primary() is one)

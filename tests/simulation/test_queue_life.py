@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from tests.simulation import calls
 from tests.simulation.group import PERSISTENT
-from tests.simulation.scenario import Scenario, scenario
+from tests.simulation.knobs import Knobs
+from tests.simulation.scenario import Scenario, publish_confirmed, scenario
 from tests.simulation.sim_client import Closed, Program, SimClient
 from tests.simulation.world import MS
 from understudy.broker.amqp.methods import BASIC_DELIVER
@@ -17,6 +19,7 @@ WHICH = pytest.mark.parametrize("which", [0, 1])
 GRACE_MS = 3_000
 LIMITS = Limits(heartbeat_s=0, auto_delete_grace_ms=GRACE_MS)
 """The product's time of grace is a minute."""
+SMALL_SEGMENTS = attrs.evolve(Knobs.draw(1).journal, segment_bytes=8 << 10, alignment_bytes=512)
 
 
 def gone(group: Scenario, name: str) -> bool:
@@ -86,21 +89,92 @@ def test_an_auto_delete_queue_goes_on_every_broker(durable: bool) -> None:
 
 
 @WHICH
-@pytest.mark.parametrize("consumed", [False, True])
-def test_an_auto_delete_queue_after_a_failover(consumed: bool, which: int) -> None:
-    """auto_delete_failover: nobody came back to it, so it goes after the time of grace, on every broker; not before."""
+@pytest.mark.parametrize("durable", [False, True])
+def test_an_auto_delete_queue_after_a_failover(durable: bool, which: int) -> None:
+    """auto_delete_failover: it had a consumer, which did not come back. It goes after the time of grace, on every broker."""
     with scenario(limits=LIMITS) as group:
         hand = group.hand()
-        hand(calls.declare, "q", auto_delete=True)
+        hand(calls.declare, "q", durable=durable, auto_delete=True)
         hand.publish("q", b"1")
-        if consumed:
-            hand(calls.consume, "q", "gone with the primary")
+        hand(calls.consume, "q", "gone with the primary")
+        group.run_ms(200)
         group.everywhere("q", b"1")
         group.replace_primary(group.backups[which])
         group.until("active", lambda: group.cluster.primary() is not None)
         group.run_ms(GRACE_MS - 500)
         assert there(group, "q")
         group.until("gone everywhere", lambda: gone(group, "q"), 2_000)
+
+
+@WHICH
+def test_an_auto_delete_queue_that_never_had_a_consumer_stays_after_a_failover(which: int) -> None:
+    """AMQP 0-9-1, queue.declare: then it is not deleted. It went a minute after a failover, with confirmed messages."""
+    with scenario(limits=LIMITS) as group:
+        hand = group.hand()
+        hand(calls.declare, "q", auto_delete=True)
+        hand.publish("q", b"1")
+        group.everywhere("q", b"1")
+        group.replace_primary(group.backups[which])
+        after = group.hand()
+        after(calls.declare, "q", auto_delete=True)
+        after.publish("q", b"2")
+        group.run_ms(3 * GRACE_MS)
+        group.everywhere("q", b"1", b"2")
+        after(calls.consume, "q", "first")
+        after(calls.cancel, "first")
+        group.until("gone everywhere", lambda: gone(group, "q"), 1_000)
+
+
+@WHICH
+def test_the_grace_of_an_auto_delete_queue_begins_anew_when_a_client_declares_it(which: int) -> None:
+    with scenario(limits=LIMITS) as group:
+        hand = group.hand()
+        hand(calls.declare, "q", auto_delete=True)
+        hand(calls.consume, "q", "gone with the primary")
+        group.run_ms(200)
+        group.replace_primary(group.backups[which])
+        after = group.hand()
+        group.run_ms(GRACE_MS - 1_000)
+        after(calls.declare, "q", auto_delete=True)
+        group.run_ms(GRACE_MS - 500)
+        assert there(group, "q")
+        group.until("gone everywhere", lambda: gone(group, "q"), 2_000)
+
+
+@pytest.mark.parametrize("by", ["restarts", "a catch-up"])
+@pytest.mark.parametrize("used", [False, True])
+def test_that_an_auto_delete_queue_or_exchange_was_used_is_known_after(by: str, used: bool) -> None:
+    """Journals, their checkpoints and catch-ups tell of it as the log does."""
+    with scenario(limits=LIMITS, kept_bytes=1, journal=SMALL_SEGMENTS) as group:
+        hand = group.hand()
+        hand(calls.declare, "q", durable=True, auto_delete=True)
+        hand(calls.declare_exchange, "x", "direct", durable=True, auto_delete=True)
+        if used:
+            hand(calls.consume, "q", "goes with the primary")
+            hand(calls.declare, "own", durable=False, exclusive=True)
+            hand(calls.bind, "own", "x", "k")
+        hand(calls.declare, "filler", durable=True)
+        for _ in range(30):
+            hand(publish_confirmed, "filler", bytes(1_000))
+        hand(calls.purge, "filler")
+        group.run_ms(1_000)
+        assert all((node.journal.statistics().first_offset or 0) > 20 for node in group.nodes), (
+            "checkpoints alone tell of it"
+        )
+        if by == "restarts":
+            for node in group.nodes:
+                group.crash(node)
+            group.heal()
+        else:
+            successor = group.backups[0]
+            group.caught_up_from_nothing(successor)
+            group.replace_primary(successor)
+        group.until("active", lambda: group.cluster.primary() is not None)
+        assert there(group, "q")
+        assert any(has_exchange(group, "x"))
+        group.run_ms(GRACE_MS + 2_000)
+        assert there(group, "q") is not used
+        assert any(has_exchange(group, "x")) is not used
 
 
 @WHICH
@@ -142,7 +216,7 @@ def test_an_auto_delete_exchange_goes_with_its_last_binding() -> None:
 
 
 def has_exchange(group: Scenario, name: str) -> list[bool]:
-    return [name in node.node.state.registry.vhost("/").exchanges for node in group.nodes]
+    return [name in node.node.state.registry.vhost("/").exchanges for node in group.nodes if node.up]
 
 
 @WHICH

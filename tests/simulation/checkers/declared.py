@@ -19,6 +19,15 @@ def _is_durable(raw: bytes) -> bool:
     return bool(record.decode_exchange_declare(raw, 5, len(raw))[3] & record.DURABLE)
 
 
+def _marks(raw: bytes, held: bytes) -> bool:
+    """True if ``raw`` only notes the first binding of the exchange that ``held`` declares."""
+    *declared, flags, arguments = record.decode_exchange_declare(raw, 5, len(raw))
+    if not flags & record.USED:
+        return False
+    *before, held_flags, held_arguments = record.decode_exchange_declare(held, 5, len(held))
+    return (declared, arguments, flags) == (before, held_arguments, held_flags | record.USED)
+
+
 def whole(buf: bytes, at: int, end: int) -> bytes:
     """The record whose content begins at ``at``, without its transient bit."""
     return bytes((buf[at - 5] & 0x7F,)) + buf[at - 4 : end]
@@ -59,7 +68,8 @@ class Declared:
     def _exchange(self, offset: int, raw: bytes) -> None:
         """One of that name which differs was deleted by a record that is a hole now."""
         name = record.decode_exchange_declare(raw, 5, len(raw))[:2]
-        if self.exchanges.get(name, raw) != raw:
+        held = self.exchanges.get(name, raw)
+        if held != raw and not _marks(raw, held):
             self._exchange_gone(offset, name)
         self.exchanges[name] = raw
 

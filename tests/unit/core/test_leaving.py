@@ -28,6 +28,7 @@ def client(core: Core) -> Client:
     client.method(QUEUE_DECLARE, "own", False, False, True, False, False, {})
     client.method(EXCHANGE_DECLARE, "x", "fanout", False, True, True, False, False, {})
     core.sync()
+    core.sync()
     client.method(QUEUE_BIND, "own", "x", "", False, {})
     core.sync()
     client.method(BASIC_CONSUME, "q", "tag", False, False, False, False, {})

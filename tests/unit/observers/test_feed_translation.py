@@ -312,6 +312,19 @@ def test_what_is_held_already_is_not_told_again() -> None:
     ]
 
 
+def test_the_mark_of_a_first_consumer_or_binding_tells_nothing() -> None:
+    journal = Journal()
+    used = record.DURABLE | record.AUTO_DELETE | record.USED
+    journal.batch(DECLARE)
+    marks = journal.batch(
+        record.encode_queue_declare(5, "/", "q", used, EMPTY),
+        record.encode_exchange_declare("/", "x", "topic", used, EMPTY),
+    )
+    assert [(each["event"], each["offset"]) for each in marks[:2]] == [("hole", 2), ("hole", 3)]
+    journal.note(frame.KIND_CUT, frame.encode_cut(1)[frame.NOTE_HEADER_BYTES :])
+    assert journal.translation.context.queues[5][:2] == ("/", "q")
+
+
 def test_a_transaction_is_applied_when_its_commit_is_stable_and_nothing_behind_it_before() -> None:
     journal = Journal()
     journal.batch(DECLARE, enqueue_in_tx(), prepare(), DECLARE)

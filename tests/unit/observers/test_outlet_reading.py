@@ -105,6 +105,20 @@ def test_what_a_resting_broker_says_is_enough(journal: JournalWriter) -> None:
     assert reader.log.applied == (1, end)
 
 
+def test_a_queue_keeps_its_name_if_the_mark_of_its_first_consumer_is_cut(journal: JournalWriter) -> None:
+    journal.rest()
+    end = journal.stable_at_most = journal.state.log.end
+    flags = record.DURABLE | record.AUTO_DELETE | record.USED
+    journal.write(record.encode_queue_declare(ORDERS, "/", "orders", flags, bytes(4)))
+    journal.cut(end)
+    journal.stable_at_most = 1 << 40
+    journal.epoch = 2
+    journal.write(record.encode_epoch(2, "b2", True, 6), stable=end)
+    journal.enqueue(b"kept")
+    journal.rest()
+    assert bodies(units_of(journal.storage)) == [[b"kept"]]
+
+
 def test_what_is_rolled_back_or_cut_is_no_unit(journal: JournalWriter) -> None:
     journal.in_tx(1, b"no")
     journal.prepare(1, 1)
