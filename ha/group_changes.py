@@ -37,7 +37,7 @@ def change_text(before: GroupState | None, after: GroupState) -> str:
         old, new = getattr(before, field.name), getattr(after, field.name)
         if old != new:
             told.append(f"{field.name} {_plain(old)} -> {_plain(new)}")
-    return "; ".join(told) or "written over, to settle an answer that was lost"
+    return "; ".join(told) or "written over, to settle an answer that was lost, or to see that the store answers"
 
 
 def _plain(value: object) -> str:

@@ -76,6 +76,11 @@ class InSyncSet:
         assert self.change is None
         self._ask(Change(broker, True), attrs.evolve(self.group, damaged=self.group.with_damage(broker, "")), now_ms)
 
+    def request_nothing(self, now_ms: int) -> None:
+        """Write the group as it is, with the next version: the answer proves that the store takes changes now."""
+        assert self.change is None
+        self._ask(Change("", True), self.group, now_ms)
+
     def request_successor(self, broker: BrokerId, now_ms: int) -> None:
         """Ask the store to name ``broker`` as the primary of the next epoch."""
         assert self.change is None

@@ -463,7 +463,7 @@ class Primary:
             self._explain_ms = now_ms + EXPLAIN_EVERY_MS
         self._readiness_log.tick(now_ms, self._broker.wall_ms)
         self._operator.tick()
-        self.hand_over.tick(now_ms)
+        self.hand_over.tick(now_ms, suspended=self.suspended)
 
     def _raise_format(self) -> None:
         if self.log_format.raise_for(self.backups.values(), *self._read_by_former()):

@@ -1,10 +1,12 @@
 """StepDown: how a primary hands over to a backup that an operator has chosen, or that is the most complete.
 
-A part of the primary. Phases, in order; each may only go on to the next, back to *draining*, or end in a refusal:
+A part of the primary. Phases, in order; each may only go on to the next, from *frozen* and *naming* back to *draining* or
+*frozen*, or end in a refusal. Clients notice nothing before *draining*:
 
 =========  ==============================================  ====================================================
 phase      what the primary does                           it ends when
 =========  ==============================================  ====================================================
+asking     writes the group into the store as it is        the store has answered: it can name a successor, too
 draining   refuses new work, answers what is under way     all of the log is answered, and on the successor's disk
 frozen     closes no batch: the log does not grow          the same is true of all that was ever sent
 naming     writes the successor into the store             the store has answered
@@ -17,9 +19,11 @@ sent to any broker is cut. What clients were told is safe without that rule: a s
 Frozen comes before naming, because a group under load is never at rest: the acknowledgements of consumers go on. What is
 appended while the log is frozen was answered to nobody; it is lost with this core, or goes on if the step-down comes to nothing.
 
-If the drain takes too long, or the successor is lost, the primary goes on to lead and tells the operator why. A write whose answer
-is lost keeps the in-sync set busy until it is settled (`in_sync_set.py`); should the store name the successor then, the primary
-steps down after all.
+Asking is a write, because a read proves less: a server of ZooKeeper answers reads for a while after it has lost its quorum.
+
+If the drain takes too long, or the successor or the store is lost, the primary goes on to lead and tells the operator why. A
+write whose answer is lost keeps the in-sync set busy until it is settled (`in_sync_set.py`); should the store name the successor
+then, the primary steps down after all.
 """
 
 from __future__ import annotations
@@ -38,12 +42,15 @@ from understudy.ha.remote_backup import RemoteBackup
 
 CAUSE: Final = "step-down"
 """Of refusing new work."""
+STORE_LIMIT_MS: Final = 2_000
+"""So long the store may take to answer the first write, and, once it is known to be lost, the one that names the successor."""
 
 
 class Phase(Enum):
     """Of a step-down; IDLE: none is under way."""
 
     IDLE = "idle"
+    ASKING = "asking"
     DRAINING = "draining"
     FROZEN = "frozen"
     NAMING = "naming"
@@ -85,9 +92,10 @@ class StepDown:
         self.phase = Phase.IDLE
         self.successor: BrokerId = ""
         self._address = ""
+        self._asked = False
         self._request: CommandRequest | None = None
         self._drain_to = -1
-        self._since_ms = 0
+        self._since_ms = self._naming_ms = 0
 
     # -- choosing -------------------------------------------------------------------------------------------------------
 
@@ -140,7 +148,7 @@ class StepDown:
     # -- the way there --------------------------------------------------------------------------------------------------
 
     def begin(self, successor: BrokerId, info: BrokerInfo | None, request: CommandRequest) -> None:
-        """Start to hand over to ``successor``, whose answer to the operator comes when that is done.
+        """Start to hand over to ``successor``, if the store answers; the answer to ``request`` comes when that is done.
 
         Raises:
             CommandRefusedError: a step-down is under way.
@@ -151,9 +159,24 @@ class StepDown:
         self._address = f"amqp://{info.amqp}" if info is not None else ""
         self._request = request
         self._since_ms = self._broker.now_ms
+        self._asked = False
+        self.phase = Phase.ASKING
+
+    def _ask(self) -> None:
+        """Go on as far as the store has answered."""
+        if not self._asked and not self._in_sync.busy:
+            self._asked = True
+            self._in_sync.request_nothing(self._broker.now_ms)
+        elif self._asked and self._in_sync.uncertain:
+            self._fail("is not named: the coordination store does not answer")
+
+    def _begin_draining(self) -> None:
+        """The store has answered: from here on clients wait."""
+        self._since_ms = self._broker.now_ms
         self._drain()
-        self._host.happened(StepDownBegins(successor=successor, by=request.user))
-        text = f"{self._config.broker} is handing over to {successor} at {self._address}"
+        by = self._request.user if self._request is not None else ""
+        self._host.happened(StepDownBegins(successor=self.successor, by=by))
+        text = f"{self._config.broker} is handing over to {self.successor} at {self._address}"
         self._broker.refuse_work(CAUSE, text)
         self._broker.refusal = text
 
@@ -174,6 +197,8 @@ class StepDown:
         lost = self._lost(backup)
         if lost and self.phase is not Phase.NAMING:
             self._fail(lost)
+        elif self.phase is Phase.ASKING:
+            self._ask()
         elif self.phase is Phase.DRAINING:
             if self._drain_to < 0 and not self._broker.transactions.coordinator.waiting():
                 self._drain_to = self._log.end
@@ -188,6 +213,7 @@ class StepDown:
             self._drain()  # a refused transaction ends with a ROLLBACK, which has to go out
         elif self._held_everywhere(backup) >= self._log.closed_end and not self._in_sync.busy:
             self.phase = Phase.NAMING
+            self._naming_ms = self._broker.now_ms
             self._in_sync.request_successor(self.successor, self._broker.now_ms)
 
     def _held_everywhere(self, backup: RemoteBackup | None) -> int:
@@ -207,17 +233,30 @@ class StepDown:
             return "has lost its link"
         return f"is to leave the in-sync set: {backup.must_leave}" if backup.must_leave else ""
 
-    def tick(self, now_ms: int) -> None:
-        """Give up what takes too long: twice the time after which a silent member of the set is expelled."""
-        limit_ms = 2 * self._config.backup_timeout_ms
-        if self.phase in (Phase.DRAINING, Phase.FROZEN, Phase.NAMING) and now_ms - self._since_ms >= limit_ms:
-            self._fail(f"is not the primary after {now_ms - self._since_ms} ms of {self.phase.value}")
+    def tick(self, now_ms: int, *, suspended: bool) -> None:
+        """Give up what takes too long: twice the time after which a silent member of the set is expelled.
+
+        Args:
+            now_ms: the monotonic clock.
+            suspended: the store is not reached. No successor can be named then; a write that is under way may have named it.
+        """
+        took_ms = now_ms - self._since_ms
+        if suspended and self.phase in (Phase.ASKING, Phase.DRAINING, Phase.FROZEN):
+            self._fail("is not named: the coordination store is not reached")
+        elif self.phase is Phase.ASKING and took_ms >= STORE_LIMIT_MS:
+            self._fail(f"is not named: the coordination store has not answered for {took_ms} ms")
+        elif suspended and self.phase is Phase.NAMING and now_ms - self._naming_ms >= STORE_LIMIT_MS:
+            self._fail("may be named, and leads then: the coordination store is not reached")
+        elif self.phase not in (Phase.IDLE, Phase.NAMED) and took_ms >= 2 * self._config.backup_timeout_ms:
+            self._fail(f"is not the primary after {took_ms} ms of {self.phase.value}")
 
     def settled(self) -> None:
         """The store has answered a change of the group, which is of this epoch and primary still, and may name a successor."""
         named = self._in_sync.group.successor
         if named:
             self._named(named)
+        elif self.phase is Phase.ASKING and self._asked:
+            self._begin_draining()
         elif self.phase is Phase.NAMING:
             self.phase = Phase.FROZEN  # another change was quicker; once more, with what the store holds now
 
@@ -256,12 +295,14 @@ class StepDown:
         """Go on to lead; the operator is told."""
         request, self._request = self._request, None
         text = f"{self.successor} {reason}; {self._config.broker} leads on"
+        began = self.phase is not Phase.ASKING
         self.phase = Phase.IDLE
         self.successor = ""
         broker = self._broker
         broker.frozen = broker.transactions.coordinator.hurried = False
         broker.refusal = ""
         broker.refuse_work(CAUSE, "")
-        self._host.happened(StepDownFails(reason=text))
+        if began:
+            self._host.happened(StepDownFails(reason=text))
         if request is not None:
             request.answer({"error": f"not handed over: {text}"})

@@ -11,7 +11,7 @@ from tests.simulation.operator import Answers, command
 from tests.simulation.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
 from tests.simulation.sim_node import SimNode
 from understudy.ha.status import BrokerStatus
-from understudy.ha.step_down import Phase
+from understudy.ha.step_down import STORE_LIMIT_MS, Phase
 
 QUICK_MS = 1_000
 LONG_MS = 30_000
@@ -36,6 +36,14 @@ def hand_over(group: Scenario, **arguments: Any) -> tuple[SimNode, SimNode]:
     assert answer["broker"] == former.name
     assert answer["successor"] == group.primary.name
     return former, group.primary
+
+
+def until_phase(group: Scenario, node: SimNode, phase: Phase) -> None:
+    def reached() -> bool:
+        primary = node.ha.primary
+        return primary is not None and primary.hand_over.phase is phase
+
+    group.until(phase.value, reached, QUICK_MS)
 
 
 @pytest.mark.parametrize("brokers", [2, 3, 5])
@@ -82,6 +90,7 @@ def test_what_is_under_way_is_answered_and_new_work_is_refused() -> None:
         group.run_ms(20)
         former = group.primary
         answers = step_down(group, to=successor.name)
+        until_phase(group, former, Phase.DRAINING)
         refused = late.commit("late")
         group.until("refused", lambda: refused.over)
         assert refused.error is not None
@@ -171,18 +180,74 @@ def test_the_old_primary_that_restarts_before_its_successor_leads_waits_for_it()
         group.until("led", lambda: group.cluster.primary() is successor, QUICK_MS)
 
 
+@pytest.mark.parametrize("heard", ["at once", "by no answer", "by a lost answer"])
+def test_without_the_store_it_is_refused_and_clients_notice_nothing(heard: str) -> None:
+    """ZooKeeper without quorum: clients were held until it was back, or for twice `ha.backup_timeout_s`."""
+    with scenario() as group:
+        primary, store = group.primary, group.cluster.store
+        hand = group.hand()
+        hand(calls.declare, "q")
+        if heard == "by a lost answer":
+            store.lose_answers.add(primary.name)
+        else:
+            store.cut_off.add(primary.name)
+        answers = step_down(group)
+        for _ in range(10):
+            assert primary.node.broker.refusal == ""
+            assert not primary.node.broker.frozen
+            order = hand.begin(publish_confirmed, "q", b"1")
+            group.until("published", lambda order=order: order.over, 100)  # type: ignore[misc]
+            assert order.error is None
+        if heard == "at once":
+            primary.event(lambda ha: ha.coordination_lost())
+            group.until("refused", lambda: bool(answers), 200)
+        else:
+            group.until("refused", lambda: bool(answers), STORE_LIMIT_MS + 200)
+        assert "the coordination store" in refusal(answers)
+        assert f"{primary.name} leads on" in refusal(answers)
+        store.cut_off.clear()
+        primary.event(lambda ha: ha.coordination_regained())
+        group.run_ms(LONG_MS)
+        assert group.primary is primary
+        hand_over(group)
+
+
+def test_a_store_that_is_lost_while_the_primary_drains_ends_the_step_down() -> None:
+    with scenario(backup_timeout_ms=NEVER_MS) as group:
+        primary, successor = group.primary, group.backups[0]
+        hand = group.hand()
+        hand(calls.declare, "q")
+        group.hold_disk(successor)
+        hand.begin(publish_confirmed, "q", b"1")
+        group.run_ms(20)
+        answers = step_down(group, to=successor.name)
+        until_phase(group, primary, Phase.DRAINING)
+        assert primary.node.broker.refusal
+        group.cluster.store.cut_off.add(primary.name)
+        primary.event(lambda ha: ha.coordination_lost())
+        group.until("given up", lambda: bool(answers), 200)
+        assert "the coordination store is not reached" in refusal(answers)
+        assert primary.node.broker.refusal == ""
+        group.free_disk(successor)
+
+
 @pytest.mark.parametrize("landed", [False, True])
 def test_an_answer_of_the_store_that_is_lost_is_settled(landed: bool) -> None:
     """If the successor was named it leads; if not, and the store stays away, the primary leads on and says so."""
     with scenario() as group:
         former, successor = group.primary, group.backups[0]
+        answers = step_down(group, to=successor.name)
+        until_phase(group, former, Phase.NAMING)
         if landed:
             group.cluster.store.lose_answers.add(former.name)
         else:
             group.cluster.store.cut_off.add(former.name)
-        answers = step_down(group, to=successor.name)
+            former.event(lambda ha: ha.coordination_lost())
         group.run_ms(3_000)
+        if not landed:
+            group.hand()(calls.declare, "clients go on")
         group.cluster.store.cut_off.clear()
+        former.event(lambda ha: ha.coordination_regained())
         leads = successor if landed else former
         group.until("led", lambda: group.cluster.primary() is leads)
         group.run_ms(LONG_MS)

@@ -20,7 +20,7 @@ FIRST = GroupState(epoch=1, primary="b1", members=("b1", "b2"), version=1, min_i
         ({"members": ("b1", "b2", "b3")}, "b3 joins the set"),
         ({"successor": "b2"}, 'successor "" -> "b2"'),
         ({"min_insync": 2}, "min_insync 1 -> 2"),
-        ({"version": 2}, "written over, to settle an answer that was lost"),
+        ({"version": 2}, "written over, to settle an answer that was lost, or to see that the store answers"),
     ],
 )
 def test_a_change_is_told_in_words(changes: dict[str, Any], told: str) -> None:
