@@ -23,6 +23,7 @@ from understudy.broker.config import Config, milliseconds
 from understudy.broker.config import TlsConfig as TlsSection
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.errors import UnderstudyError
+from understudy.broker.log.reading_time import ReadingCost
 from understudy.broker.metrics import Family
 from understudy.broker.server.edge_plugin import EdgeHost
 from understudy.ha.config import LEAST_PAUSE_MS, HaConfig
@@ -261,6 +262,9 @@ class HaDriver:
             self._feed("the store is back", self._ha.coordination_regained)
 
     # -- HaHost ---------------------------------------------------------------------------------------------------------
+
+    def restart_cost(self) -> ReadingCost:
+        return self._host.restart_cost()
 
     def restart_core(self, reason: str) -> None:
         if self._ha is not None and self._ha.primary is not None:

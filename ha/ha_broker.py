@@ -14,6 +14,7 @@ from understudy.broker.commands import CommandRefusedError, CommandRequest
 from understudy.broker.core.broker import DISK, Broker
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.journal_gate import JournalGate, NoteFormatError
+from understudy.broker.log.reading_time import ReadingCost
 from understudy.broker.log.record import UnknownExchangeTypeError, UnknownKindError
 from understudy.ha.backup import Backup
 from understudy.ha.config import HaConfig
@@ -35,6 +36,9 @@ POSITION_EVERY_MS = 1_000
 
 class HaHost(Protocol):
     """What HaBroker asks of the process around it."""
+
+    def restart_cost(self) -> ReadingCost:
+        """What it costs to recover a new core from the journal now."""
 
     def restart_core(self, reason: str) -> None:
         """Close clients with 320, drop this core, recover a new one from the journal. Called once, at the end of a turn."""
@@ -428,6 +432,9 @@ class HaBroker:
         self.replicator.begin_anew(catch_up)
         self.happened(LogLetGo(end=self.broker.log.end, reason=reason))
         self.step_down(reason)
+
+    def restart_cost(self) -> ReadingCost:
+        return self._host.restart_cost()
 
     def step_down(self, reason: str) -> None:
         """This core must do nothing more; a new one is recovered. It answers nothing from here on."""

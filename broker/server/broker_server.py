@@ -27,6 +27,7 @@ from understudy.broker.config import Config, is_loopback_host
 from understudy.broker.core.facts import LIMIT, Facts
 from understudy.broker.core.login import Authenticator
 from understudy.broker.errors import UnderstudyError
+from understudy.broker.log.reading_time import ReadingCost
 from understudy.broker.server import fatal
 from understudy.broker.server.client_session import ClientSession
 from understudy.broker.server.disk_size import check_disk
@@ -202,6 +203,12 @@ class BrokerServer:
     def turn(self, at_once: bool = False) -> None:
         if self._driver is not None:
             self._driver.request_turn(at_once)
+
+    def restart_cost(self) -> ReadingCost:
+        driver = self._driver
+        assert driver is not None
+        assert driver.journal is not None
+        return driver.reading_time.cost(driver.journal.filled_bytes)
 
     def restart_core(self, reason: str) -> None:
         self._wanted.put_nowait(_Wanted(_Wish.RESTART, reason))

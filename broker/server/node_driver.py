@@ -35,6 +35,7 @@ from understudy.broker.core.turn import TurnEngine
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.journal_recovery import recover
+from understudy.broker.log.reading_time import ReadingTime
 from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.plugin import PluginError
 from understudy.broker.security import UserDirectory
@@ -117,6 +118,7 @@ class NodeDriver:
         garbage: told of clients and cores that are gone.
         heap: of the process; what is free of it is given back.
         fact_log: writes what this process tells the event feed beside its journal.
+        reading_time: measured at each recovery.
     """
 
     def __init__(self, config: Config, storage: FileStorage, plugins: Plugins, facts: Facts | None = None) -> None:
@@ -155,6 +157,7 @@ class NodeDriver:
         self.turns = TurnEngine(self, int((config.group.min_wait_ms or config.group.max_wait_ms) * 1_000))
         self._woken: list[ClientSession] = []
         self._turned: list[asyncio.Future[None]] = []
+        self.reading_time = ReadingTime()
         self._started = self._housekeeping_at = time.monotonic()
         self._loop.call_later(TICK_S, self._tick)
 
@@ -248,12 +251,14 @@ class NodeDriver:
             _log.warning("journal: torn tail cut", torn=str(report.torn), log_ends_at=report.last_offset)
         if report.doubt:
             _log.warning("journal: files may be missing at its end", doubt=report.doubt, log_ends_at=report.last_offset)
+        seconds = time.perf_counter() - started
+        self.reading_time.measured(journal.filled_bytes, seconds)
         _log.info(
             "recovered",
             batches=report.batches,
             bytes=report.bytes,
             last_offset=report.last_offset,
-            seconds=round(time.perf_counter() - started, 3),
+            seconds=round(seconds, 3),
         )
         return journal
 

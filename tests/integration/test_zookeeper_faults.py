@@ -27,6 +27,7 @@ from tests.integration.zookeeper_group import (
     stored,
 )
 from tests.stress.group import Group
+from tests.stress.operator import refused
 from understudy.ha.coordination import Answer
 from understudy.ha.group_changes import MAX_HISTORY
 from understudy.ha.zookeeper_servers import Ensemble, lay_out_ensemble
@@ -101,11 +102,13 @@ def test_all_servers_are_gone_for_longer_than_a_session(place: Place, load: Load
 
 
 def test_the_primary_dies_while_the_quorum_is_lost(place: Place, load: Load) -> None:
-    """Nobody can be promoted then; with the quorum one is, by itself, and once."""
+    """Nobody can be promoted then, nor handed over to; with the quorum one is promoted, by itself, and once."""
     epoch = place.epoch()
     down = place.ensemble.servers[:2]
     for server in down:
         server.kill()
+    assert "coordination store" in refused(place.group, "step-down")
+    load.goes_on()
     wait_until("all brokers have noticed", place.lost)
     load.goes_on()
     old = place.group.primary()

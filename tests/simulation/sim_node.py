@@ -31,6 +31,7 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.core.turn import TurnEngine
 from understudy.broker.log.journal import Journal, JournalFailedError
 from understudy.broker.log.journal_recovery import recover, scan
+from understudy.broker.log.reading_time import ReadingCost, ReadingTime
 from understudy.broker.log.segment import (
     SEGMENT_HEADER_BYTES,
     JournalDamagedError,
@@ -586,6 +587,9 @@ class SimNode:
         if self.facts is not None:
             self.facts.ha.link_down(end, reason)
         hear(end, reason)
+
+    def restart_cost(self) -> ReadingCost:
+        return ReadingTime().cost(self.journal.filled_bytes)
 
     def restart_core(self, reason: str) -> None:
         if self.facts is not None:
