@@ -11,6 +11,8 @@ from understudy.broker.printable import escaped
 
 MAX_QUEUES = 20
 MAX_HISTORY = 10
+MAX_NAME_COLUMNS = 40
+"""A longer name of a queue or vhost, which may have 255 octets, widens no other line."""
 
 
 def status_text(group: Mapping[str, Any]) -> str:
@@ -155,7 +157,7 @@ def _queue_lines(queues: Sequence[Mapping[str, Any]], left_out: int) -> list[str
         ]
         for queue in deepest[:MAX_QUEUES]
     ]
-    lines = table(["VHOST", "QUEUE", "READY", "UNACKED", "UNCOMMITTED", "CONSUMERS"], shown)
+    lines = table(["VHOST", "QUEUE", "READY", "UNACKED", "UNCOMMITTED", "CONSUMERS"], shown, most=MAX_NAME_COLUMNS)
     more = max(0, len(deepest) - MAX_QUEUES) + left_out
     if more:
         lines.append(f"  and {more} more")

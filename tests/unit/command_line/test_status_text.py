@@ -130,3 +130,20 @@ def test_no_name_of_a_client_moves_the_cursor() -> None:
     assert all(line.isprintable() for line in lines)
     assert "/      q\\x1b[2J\\nb2 ready  1      0        0            0" in lines
     assert "  b1: queue 'a\\x1b[31m\\u202e' to come" in lines
+
+
+def test_a_long_name_is_whole_and_moves_its_own_line_alone() -> None:
+    """The names of queues and vhosts may have 255 octets: with one of these all other lines were as wide."""
+    counts = {"acquired": 0, "uncommitted": 0, "consumers": 0}
+    names = [("/", "x" * 255, 3), ("/", "y" * 40, 2), ("v" * 255, "z", 1)]
+    queues = [{"vhost": vhost, "name": name, "ready": ready, **counts} for vhost, name, ready in names]
+    rows = [row("b1", role="primary", queues=queues)]
+    group = {"group": "g", "epoch": 3, "primary": "b1", "in_sync": ["b1"], "min_insync": 1, "brokers": rows}
+    lines = status_text(group).splitlines()
+    first = lines.index("queues on b1:") + 1
+    assert lines[first : first + 4] == [
+        f"VHOST  {'QUEUE':40}  READY  UNACKED  UNCOMMITTED  CONSUMERS",
+        f"/      {'x' * 255}  3      0        0            0",
+        f"/      {'y' * 40}  2      0        0            0",
+        f"{'v' * 255}  {'z':40}  1      0        0            0",
+    ]
