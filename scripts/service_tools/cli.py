@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import re
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from service_tools.background import in_background, registered, stop
 from service_tools.kafka_admin import create_topic
 from service_tools.kafka_servers import MAX_BROKERS, KafkaCluster, lay_out_kafka
 from understudy.broker.errors import UnderstudyError
@@ -19,13 +21,15 @@ from understudy.ha.zookeeper_servers import MAX_SERVERS, TICK_MS, Ensemble, lay_
 from understudy.xa.core.errors import XaError
 from understudy.xa.postgresql_server import PostgresServer
 
+_SERVICES = ("zookeeper", "kafka", "postgresql")
 _TOPIC = re.compile(r"([a-zA-Z0-9._-]{1,249})(?::([1-9][0-9]{0,3}))?")
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/services",
-        description="Starts servers on 127.0.0.1, says how to reach them, and stops them on SIGTERM or Ctrl-C.",
+        description="Starts servers on 127.0.0.1, says how to reach them, and stops them on SIGTERM or Ctrl-C. "
+        "With --detach they run on, until `stop`.",
     )
     services = parser.add_subparsers(dest="service", required=True)
     zookeeper = services.add_parser("zookeeper", help="an ensemble of ZooKeeper servers")
@@ -45,6 +49,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     for each in (zookeeper, kafka, postgresql):
         each.add_argument("--data", type=Path, help="the folder of everything; a new one under /tmp by default")
         each.add_argument("--json", action="store_true", help="one line with address, pids and data")
+        each.add_argument("--detach", action="store_true", help="end when the servers are up, and leave them running")
+    ending = services.add_parser("stop", help="stop the servers of a folder")
+    ending.add_argument("--data", type=Path, required=True, help="the folder that their start has named")
     return parser.parse_args(arguments)
 
 
@@ -62,53 +69,86 @@ def _topic(text: str) -> tuple[str, int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until a signal ends it; returns the exit code."""
+    """Run until a signal ends it, or with --detach until the servers are up; returns the exit code."""
     options = _options(arguments)
-    data: Path = (options.data or Path(tempfile.mkdtemp(prefix="understudy-services-"))).absolute()
-    stop = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, stop)
-    servers: Ensemble | KafkaCluster | PostgresServer = Ensemble([])
     try:
-        if options.service == "postgresql":
-            servers = PostgresServer(data / "postgresql")
-            data.chmod(0o711)  # it may run as another user, who must come to its folder
-            servers.create()
-            servers.start()
-            _say_postgresql(servers, as_json=options.json)
-            signal.sigwait(stop)
-            return 0
-        if options.service == "kafka":
-            name, servers = "Kafka", lay_out_kafka(data, options.brokers)
-            servers.start()
-            for topic, partitions in options.topic:
-                asyncio.run(create_topic(servers.hosts, topic, partitions, replicas=min(options.brokers, 3)))
-        else:
-            name, servers = "ZooKeeper", lay_out_ensemble(data, options.servers, tick_ms=options.tick_ms)
-            servers.start()
-        _say(name, servers, data, as_json=options.json)
-        signal.sigwait(stop)
+        if options.service == "stop":
+            return _stop(options.data.absolute())
+        data = (options.data or Path(tempfile.mkdtemp(prefix="understudy-services-"))).absolute()
+        if options.detach:
+            return in_background(lambda tell: _serve(options, data, tell))
+        return _serve(options, data, lambda text: print(text, flush=True))
     except (UnderstudyError, XaError, OSError) as error:  # OSError: a folder that cannot be made
         print(f"scripts/services: {error}", file=sys.stderr)
         return 1
-    finally:
-        servers.stop()
+
+
+def _stop(data: Path) -> int:
+    ended = stop(data, _SERVICES)
+    print("\n".join(ended) or f"scripts/services: no servers run in {data}", file=sys.stdout if ended else sys.stderr)
+    return 0 if ended else 1
+
+
+def _serve(options: argparse.Namespace, data: Path, tell: Callable[[str], None]) -> int:
+    """Start the servers, tell how to reach them, and stop them when a signal comes."""
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    begin = {"zookeeper": _zookeeper, "kafka": _kafka, "postgresql": _postgresql}[options.service]
+    try:
+        with registered(data, options.service), begin(options, data) as text:
+            tell(text)
+            signal.sigwait(ends)
+    except (UnderstudyError, XaError, OSError) as error:
+        print(f"scripts/services: {error}", file=sys.stderr, flush=True)
+        return 1
     return 0
 
 
-def _say_postgresql(server: PostgresServer, *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({**server.options, "pids": [server.pid], "data": str(server.folder)}), flush=True)
-        return
-    keys = "\n".join(f"{key} = {json.dumps(value)}" for key, value in server.options.items())
-    print(
-        f"PostgreSQL (process {server.pid}), data in {server.folder}; Ctrl-C stops it. In a profile:\n{keys}",
-        flush=True,
-    )
+@contextlib.contextmanager
+def _zookeeper(options: argparse.Namespace, data: Path) -> Iterator[str]:
+    servers = lay_out_ensemble(data, options.servers, tick_ms=options.tick_ms)
+    try:
+        servers.start()
+        yield _about("ZooKeeper", servers, data, options)
+    finally:
+        servers.stop()
 
 
-def _say(name: str, servers: Ensemble | KafkaCluster, data: Path, *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"address": servers.hosts, "pids": servers.pids, "data": str(data)}), flush=True)
-        return
+@contextlib.contextmanager
+def _kafka(options: argparse.Namespace, data: Path) -> Iterator[str]:
+    servers = lay_out_kafka(data, options.brokers)
+    try:
+        servers.start()
+        for topic, partitions in options.topic:
+            asyncio.run(create_topic(servers.hosts, topic, partitions, replicas=min(options.brokers, 3)))
+        yield _about("Kafka", servers, data, options)
+    finally:
+        servers.stop()
+
+
+@contextlib.contextmanager
+def _postgresql(options: argparse.Namespace, data: Path) -> Iterator[str]:
+    server = PostgresServer(data / "postgresql")
+    try:
+        data.chmod(0o711)  # it may run as another user, who must come to its folder
+        server.create()
+        server.start()
+        if options.json:
+            yield json.dumps({**server.options, "pids": [server.pid], "data": str(server.folder)})
+        else:
+            keys = "\n".join(f"{key} = {json.dumps(value)}" for key, value in server.options.items())
+            said = f"PostgreSQL (process {server.pid}), data in {server.folder}; {_ending(options, data)}"
+            yield f"{said}. In a profile:\n{keys}"
+    finally:
+        server.stop()
+
+
+def _about(name: str, servers: Ensemble | KafkaCluster, data: Path, options: argparse.Namespace) -> str:
+    if options.json:
+        return json.dumps({"address": servers.hosts, "pids": servers.pids, "data": str(data)})
     pids = ", ".join(map(str, servers.pids))
-    print(f"{name} at {servers.hosts} (processes {pids}), data in {data}; Ctrl-C stops it", flush=True)
+    return f"{name} at {servers.hosts} (processes {pids}), data in {data}; {_ending(options, data)}"
+
+
+def _ending(options: argparse.Namespace, data: Path) -> str:
+    return f"`scripts/services stop --data {data}` stops it" if options.detach else "Ctrl-C stops it"

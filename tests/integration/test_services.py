@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,7 +35,12 @@ def test_servers_are_there_until_the_process_is_stopped(tmp_path: Path) -> None:
         try:
             said = json.loads(process.stdout.readline())
             assert (len(said["pids"]), said["data"]) == (3, str(tmp_path))
-            assert sorted(path.name for path in tmp_path.iterdir()) == ["zookeeper-1", "zookeeper-2", "zookeeper-3"]
+            assert sorted(path.name for path in tmp_path.iterdir()) == [
+                "zookeeper-1",
+                "zookeeper-2",
+                "zookeeper-3",
+                "zookeeper.pid",
+            ]
             client = KazooClient(said["address"])
             client.start(30)
             client.create("/kept", b"1")
@@ -61,3 +67,31 @@ def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, arguments: list[str], 
     with services("zookeeper", *(each.format(file=file) for each in arguments)) as process:
         _, errors = process.communicate(timeout=60)
         assert (process.returncode, told in errors, "Traceback" in errors) == (code, True, False), errors
+
+
+def test_detached_servers_run_until_they_are_stopped(tmp_path: Path) -> None:
+    """The command ends when the server is up; a second start there is refused; `stop` ends the server, and then finds none."""
+
+    def done(*arguments: str) -> tuple[int, str, str]:
+        with services(*arguments, "--data", str(tmp_path)) as process:
+            out, errors = process.communicate(timeout=100)
+            return process.returncode, out, errors
+
+    tmp_path.chmod(0o711)
+    code, out, errors = done("zookeeper", "--detach", "--json")
+    try:
+        assert (code, errors) == (0, "")
+        said = json.loads(out)
+        client = KazooClient(said["address"])
+        client.start(30)
+        client.stop()
+        client.close()
+        code, out, errors = done("zookeeper", "--detach")
+        assert (code, out) == (1, "")
+        assert f"zookeeper of {tmp_path} runs already, as process " in errors
+    finally:
+        code, out, errors = done("stop")
+    assert (code, errors) == (0, "")
+    assert re.fullmatch(r"zookeeper \(process [0-9]+\) is stopped\n", out)
+    assert not Path(f"/proc/{said['pids'][0]}").exists()
+    assert done("stop") == (1, "", f"scripts/services: no servers run in {tmp_path}\n")
