@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 TX_NAME_HEADER = "x-understudy-tx"
 HEADERS_BIT = 0x20
 FLUSH_ACCEPTS = 512
-"""Acknowledgements of a transaction are recorded at the latest when that many have gathered."""
+"""Acknowledgements of a transaction are recorded at the latest when that many have gathered (docs/decisions/0048)."""
 
 
 TxPublish = Callable[[TxBuffer, "list[Queue]", Message, "int | None"], None]
