@@ -84,6 +84,7 @@ class Broker:
         on_delivered: are told of each message that is handed to a client, in the order of this list.
         on_requeued: are told of each message that returns to its place in a queue.
         on_confirmed: are told which publishes of a channel one basic.ack confirms. A channel looks for listeners when it is opened.
+        on_argument_refused: are told of each method that is refused with 406 for an argument: connection, method, error's text.
         on_told: are told when a client is told what became of a transaction.
         frozen: no batch is closed: what is appended goes out when this is over, or is lost with this core. What is in the log
             becomes stable and is answered as ever.
@@ -118,9 +119,8 @@ class Broker:
         self.refused: Counter[str] = Counter()
         self._refusals: dict[str, str] = {}
         self.facts = UNTOLD
-        self.now_ms = 0
+        self.now_ms = self.wall_ms = 0
         self.running_ms = self._ticked_ms = 0
-        self.wall_ms = 0
         self.expiry_clock = ExpiryClock() if expiry_clock is None else expiry_clock
         self.expiry_ms = 0
         self.epoch = 0
@@ -155,6 +155,7 @@ class Broker:
         self.on_delivered: list[Callable[[Queue, Entry, bool], None]] = []
         self.on_requeued: list[Callable[[Queue, Entry], None]] = []
         self.on_confirmed: list[Callable[[Channel, list[Confirmed]], None]] = []
+        self.on_argument_refused: list[Callable[[Connection, int, str], None]] = []
         self.on_told: list[Callable[[Told], None]] = []
         # At the end: the coordinator of a plugin may ask its host for anything while it is made.
         self.transactions = Transactions(self, coordinator)
@@ -541,6 +542,12 @@ class Broker:
                 queue.scheduled = False
                 self._serve(queue)
 
+    def serve_first(self, queue: Queue) -> None:
+        """Hand to waiting consumers what is due to them, before a method takes from ``queue`` or counts its messages."""
+        if queue.scheduled and self.answering:
+            self.pauses.look()
+            self._serve(queue)
+
     def _serve(self, queue: Queue) -> None:
         consumers = queue.consumers
         idle = 0
@@ -618,9 +625,14 @@ class Broker:
         return queue
 
     def delete_queue(self, queue: Queue) -> int:
-        """Delete; its consumers are cancelled. Returns how many messages could have been handed out."""
+        """Delete. Returns how many messages could have been handed out.
+
+        Consumers get nothing more. Their clients are told when the deletion is stable, after whatever else is answered then: a
+        client that deletes the queue on the same channel waits for ``queue.delete-ok``.
+        """
         depth = queue.depth
-        for consumer in list(queue.consumers):
+        consumers = list(queue.consumers)
+        for consumer in consumers:
             consumer.cancelled_by_broker()
         bound = [exchange for exchange in self.state.registry.exchanges_of(queue) if exchange.auto_delete]
         if queue.level.declared_in_log:
@@ -635,6 +647,8 @@ class Broker:
         for exchange in bound:
             if not exchange.bindings:
                 self.append_record(record.encode_exchange_delete(exchange.vhost, exchange.name, exchange.durable))
+        if consumers:
+            self.complete(self.log.end, self.after_release.extend, [each.tell_cancelled for each in consumers])
         return depth
 
     # -- leaving --------------------------------------------------------------------------------------------------

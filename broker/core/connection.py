@@ -16,6 +16,7 @@ from understudy.broker.amqp.encode import HEARTBEAT_FRAME
 from understudy.broker.amqp.errors import FrameError, ProtocolHeaderError
 from understudy.broker.amqp.frames import Event, FrameParser, split_protocol_header
 from understudy.broker.amqp.methods import (
+    BASIC_CONSUME,
     BASIC_PUBLISH,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
@@ -33,6 +34,9 @@ from understudy.broker.amqp.methods import (
     CONNECTION_UNBLOCKED,
     CONNECTION_UPDATE_SECRET,
     CONNECTION_UPDATE_SECRET_OK,
+    EXCHANGE_DECLARE,
+    QUEUE_BIND,
+    QUEUE_DECLARE,
     encode_method,
     method_name,
 )
@@ -47,6 +51,7 @@ from understudy.broker.errors import (
     CommandInvalidError,
     HardError,
     NotAllowedError,
+    PreconditionFailedError,
     ResourceErrorHard,
     SoftError,
     cut_text,
@@ -80,6 +85,8 @@ _SERVER_PROPERTIES = {
 }
 EARLY_BYTES = 64 << 10
 """Of messages that are not whole, before connection.open-ok: of strangers no more is kept."""
+WITH_ARGUMENTS = frozenset({EXCHANGE_DECLARE, QUEUE_DECLARE, QUEUE_BIND, BASIC_CONSUME})
+"""Methods that are refused with 406 for an argument, and for nothing else."""
 MESSAGES_AT_ONCE = 2
 """So many of the largest messages may be on their way on one connection, on whatever channels."""
 _START_FRAME = encode_method(0, CONNECTION_START, 0, 9, _SERVER_PROPERTIES, b"PLAIN AMQPLAIN", b"en_US")
@@ -248,13 +255,9 @@ class Connection:
         if self._heard:
             self._heard = False
             self._heard_ms = now_ms
-        if self.phase not in (Phase.RUNNING, Phase.CLOSED):
-            if self._opened_ms is None:
-                self._opened_ms = now_ms
-            if now_ms - self._opened_ms >= self.broker.limits.handshake_timeout_ms:
-                self._doubt(f"no {self.phase.value} within {self.broker.limits.handshake_timeout_ms} ms")
-            return
         if self.phase is not Phase.RUNNING:
+            if self.phase is not Phase.CLOSED:
+                self._tick_beside(now_ms)
             return
         if self.heartbeat_ms:
             if now_ms - self._sent_ms >= self.heartbeat_ms // 2:
@@ -273,6 +276,16 @@ class Connection:
             except SoftError as error:
                 self._close_channel(channel, error, 0)
         self.close_when_drained()
+
+    def _tick_beside(self, now_ms: int) -> None:
+        """A tick during the handshake, or while a side closes."""
+        if self._closes_ms:
+            self.close_when_drained()
+            return
+        if self._opened_ms is None:
+            self._opened_ms = now_ms
+        if now_ms - self._opened_ms >= self.broker.limits.handshake_timeout_ms:
+            self._doubt(f"no {self.phase.value} within {self.broker.limits.handshake_timeout_ms} ms")
 
     def _doubt(self, reason: str) -> None:
         """Give up at the second tick in a row, unless it has got on: after a pause of this process the first may precede the reads.
@@ -314,7 +327,7 @@ class Connection:
             if self.phase is Phase.CLOSING:
                 if event[1] == CONNECTION_CLOSE_OK:
                     self._finish(self.close_reason)
-                elif event[1] == CONNECTION_CLOSE:
+                elif event[1] == CONNECTION_CLOSE and not self._closes_ms:
                     self.send(0, CONNECTION_CLOSE_OK)
             elif event[1] != HEARTBEAT:
                 self._take_method(event[1], event[2])
@@ -593,6 +606,9 @@ class Connection:
             self._close_channel(channel, error, key)
 
     def _close_channel(self, channel: Channel, error: SoftError, key: int) -> None:
+        if key in WITH_ARGUMENTS and isinstance(error, PreconditionFailedError):
+            for told in self.broker.on_argument_refused:
+                told(self, key, error.reply_text)
         channel.end(error.reply_text)
         self._parser.drop_content(channel.number)
         self.send(channel.number, CHANNEL_CLOSE, error.reply_code, error.reply_text, key >> 16, key & 0xFFFF)
@@ -601,20 +617,41 @@ class Connection:
             self.send(channel.number, CHANNEL_CLOSE_OK)
 
     def close_when_drained(self) -> None:
-        """If the client has said connection.close: end, unless a channel holds a command that is not carried out yet."""
-        if not self._closes_ms or self._draining:
+        """If the client has said connection.close: end when nothing that it has sent is under way, or after `CLOSE_PATIENCE_MS`.
+
+        First the channels end, when none holds a command that is not carried out yet. Then close-ok waits until what was published
+        here is in its queues: the client's next connection finds it there.
+        """
+        if not self._closes_ms or self._draining or self.phase is Phase.CLOSED:
             return
+        patient = self.broker.running_ms < self._closes_ms
+        if self.phase is Phase.RUNNING and not self._drained(patient):
+            return
+        if patient and self.published_to > self.broker.log.applied:
+            return
+        self._closes_ms = 0
+        self.send(0, CONNECTION_CLOSE_OK)
+        self._finish("closed by the client")
+
+    def _drained(self, patient: bool) -> bool:
+        """End the channels, unless one holds a command and the broker is ``patient``; False if they go on."""
         self._draining = True
         try:
             for channel in list(self.channels.values()):
                 channel.hurry()
         finally:
             self._draining = False
-        held = any(channel.held for channel in self.channels.values())
-        if not held or self.broker.running_ms >= self._closes_ms:
-            self._closes_ms = 0
-            self.send(0, CONNECTION_CLOSE_OK)
-            self._finish("closed by the client")
+        if self.phase is not Phase.RUNNING:  # an error has ended the channels: the two closes cross
+            return self.phase is Phase.CLOSING
+        if patient and any(channel.held for channel in self.channels.values()):
+            return False
+        self.phase = Phase.CLOSING
+        self._drop_unfinished()
+        self.paused = False
+        self._end_channels("closed by the client")
+        if self.published_to > self.broker.log.applied:
+            self.broker.complete(self.broker.log.end, lambda _: self.close_when_drained(), None)
+        return True
 
     def channel_closed(self, channel: Channel) -> None:
         """The channel is gone on both sides; its number is free."""

@@ -41,5 +41,9 @@ class Consumer:
         self.consuming.deliver(self, entry)
 
     def cancelled_by_broker(self) -> None:
-        """Its queue is gone."""
+        """Its queue is being deleted."""
         self.consuming.cancelled_by_broker(self)
+
+    def tell_cancelled(self) -> None:
+        """Its queue is deleted for good."""
+        self.consuming.tell_cancelled(self)

@@ -45,6 +45,7 @@ class Consuming:
 
     ``shared_limit`` is the prefetch count that its consumers share, 0 for none. Its places go round: ``consumers`` stand in the
     order in which they were served, the one that has waited longest first.
+    ``_cancelled`` has consumers whose queue is being deleted, until their client is told.
     ``unacked`` counts deliveries of consumers that are not settled for good: a delivery that a transaction has settled
     keeps its prefetch slot until the decision (P-07). ``demarcation`` takes what is settled while it is ``active``: the channel's
     transaction, or the branch on which it works.
@@ -56,6 +57,7 @@ class Consuming:
         self._broker = channel.broker
         self.demarcation: Transacting | Association = channel.transacting
         self.consumers: dict[str, Consumer] = {}
+        self._cancelled: dict[str, Consumer] = {}
         self.ledger = DeliveryLedger()
         self.unacked = 0
         self._default_limit = 0
@@ -101,6 +103,7 @@ class Consuming:
             raise AccessRefusedError(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
         consumer = Consumer(self, tag, queue, no_ack=no_ack, exclusive=exclusive, limit=self._default_limit)
         self.consumers[tag] = consumer
+        self._cancelled.pop(tag, None)  # its client does not wait to be told
         queue.consumers.append(consumer)
         queue.exclusive_consumer = exclusive
         self._broker.expiry.note_consumer(queue)
@@ -113,6 +116,7 @@ class Consuming:
         consumer = self.consumers.get(tag)
         if consumer is not None:
             self._remove(consumer)
+        self._cancelled.pop(tag, None)
         if not no_wait:
             self._channel.send(BASIC_CANCEL_OK, tag)
 
@@ -127,9 +131,16 @@ class Consuming:
             self._broker.delete_queue(queue)
 
     def cancelled_by_broker(self, consumer: Consumer) -> None:
-        """The queue was deleted: the consumer is told, if its client wants to know."""
+        """The queue is being deleted: the consumer gets nothing more. :meth:`tell_cancelled` follows when that is stable."""
         self.consumers.pop(consumer.tag, None)
         consumer.queue.consumers.remove(consumer)
+        self._cancelled[consumer.tag] = consumer
+
+    def tell_cancelled(self, consumer: Consumer) -> None:
+        """The queue is deleted for good: the consumer's client is told, if it wants to know and has not cancelled it itself."""
+        if self._cancelled.get(consumer.tag) is not consumer:
+            return
+        del self._cancelled[consumer.tag]
         if self._connection.wants_cancel_notify and not self._channel.ended and not self._channel.closing:
             self._channel.send(BASIC_CANCEL, consumer.tag, True)
 
@@ -210,6 +221,7 @@ class Consuming:
             raise AccessRefusedError(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
         broker = self._broker
         queue.used_ms = broker.running_ms
+        broker.serve_first(queue)
         broker.pauses.look()
         entry = broker.take(queue)
         if entry is None:
@@ -305,6 +317,7 @@ class Consuming:
     def end(self) -> None:
         """What is still out returns to its queues, at its place, marked redelivered."""
         self._broker.delivered_before += self.delivered
+        self._cancelled.clear()
         for delivery in self.ledger.take_all():
             if delivery.entry.state == ACQUIRED:
                 self._broker.requeue(delivery.queue, delivery.entry)

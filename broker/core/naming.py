@@ -133,6 +133,8 @@ class Naming:
     def _declare_exchange(self, args: tuple[Any, ...]) -> None:
         name, kind, passive, durable, auto_delete, internal, no_wait, arguments = args
         vhost = self._connection.vhost
+        if name == "":
+            raise AccessRefusedError("operation not permitted on the default exchange")
         existing = self._registry.vhost(vhost).exchanges.get(name)
         if existing is not None:
             self._broker.expiry.declared_anew(existing)
@@ -155,8 +157,6 @@ class Naming:
                 if not same_value(received, current):
                     raise PreconditionFailedError.inequivalent_arg("exchange", name, vhost, what, received, current)
         else:
-            if name == "":
-                raise AccessRefusedError("operation not permitted on the default exchange")
             self._check_name("exchange", name)
             for argument in arguments:
                 if argument.startswith("x-"):
@@ -254,6 +254,7 @@ class Naming:
             self._channel.answer_when_stable(self._stable_at(queue), QUEUE_DECLARE, lambda: self._declared(queue))
 
     def _declared(self, queue: Queue) -> None:
+        self._broker.serve_first(queue)
         self._channel.send(QUEUE_DECLARE_OK, queue.name, queue.depth, len(queue.consumers))
 
     def _passive(self, name: str) -> Queue:
@@ -262,6 +263,7 @@ class Naming:
         if queue is None:
             raise self._no_queue(name)
         self._check_owner(queue)
+        queue.used_ms = self._broker.running_ms
         return queue
 
     def _check_same(
@@ -376,6 +378,7 @@ class Naming:
 
     def _purge_queue(self, name: str, no_wait: bool) -> None:
         queue = self.queue_for(name, "read")
+        self._broker.serve_first(queue)
         count = self._broker.purge(queue)
         self._broker.close_dequeues()
         self._answer(no_wait, QUEUE_PURGE, QUEUE_PURGE_OK, count, queue=queue)
@@ -395,6 +398,7 @@ class Naming:
             self._answer(no_wait, QUEUE_DELETE, QUEUE_DELETE_OK, 0)
             return
         queue = self.queue_for(name, "configure")
+        self._broker.serve_first(queue)
         if if_unused and queue.consumers:
             raise PreconditionFailedError.in_use("queue", name, vhost)
         if if_empty and (queue.depth or self._broker.comes(queue) or self._broker.state.takes_in_doubt(queue)):

@@ -53,6 +53,7 @@ from understudy.broker.server.journal_driver import JournalDriver
 from understudy.broker.server.logins import Logins
 from understudy.broker.server.memory_watch import MemoryWatch, ram_bytes
 from understudy.broker.server.plugins import Plugins
+from understudy.broker.server.refused_arguments import RefusedArguments
 from understudy.broker.server.space_watch import SpaceWatch
 from understudy.broker.server.time_text import time_text
 
@@ -140,6 +141,7 @@ class NodeDriver:
         self._plugins = plugins
         self._choice = choice_of(config, plugins.extending is not None)
         self._hook_errors = HookErrorLog()
+        self._refused_arguments = RefusedArguments()
         self._flushes = [plugins.extending.flush] if plugins.extending is not None else []
         self._loop = asyncio.get_running_loop()
         self._doorkeeper = Broker(BrokerState(0), JournalGate(_NoJournal()), self.limits, os.urandom)
@@ -207,6 +209,7 @@ class NodeDriver:
             self.crashed("opening the recovered core", error)
         node.broker.transactions.coordinator.on_error = self._hook_errors.told
         node.broker.pauses.clock_ms = _awake_ms
+        self._refused_arguments.listen(node.broker)
         self._plugins.listen(node.broker)
         node.broker.facts = self._facts
         self._applied_facts = AppliedFacts(node.state, self._facts) if self._facts.kept else None

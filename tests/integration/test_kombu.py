@@ -9,7 +9,7 @@ from typing import Any
 import kombu as kombu_module
 import kombu.pools as pools_module
 import pytest
-from amqp.exceptions import AccessRefused, PreconditionFailed
+from amqp.exceptions import AccessRefused, ConsumerCancelled, PreconditionFailed
 
 from tests.integration.broker_process import BrokerProcess, leaks_of_clients
 
@@ -48,6 +48,17 @@ def test_task_round_trip(connection: Any, queue: str) -> None:
     with pytest.raises(socket.timeout), connection.Consumer(tasks, callbacks=[on_task]):
         connection.drain_events(timeout=0.2)
     pools.reset()
+
+
+def test_a_queue_with_a_consumer_of_the_same_channel_is_deleted(connection: Any, queue: str) -> None:
+    """kombu raises out of ``delete`` if the consumer's cancellation comes before ``queue.delete-ok``."""
+    channel = connection.channel()
+    bound = kombu.Queue(queue, durable=True)(channel)
+    bound.declare()
+    bound.consume("tag", callback=lambda _: None)
+    bound.delete()
+    with pytest.raises(ConsumerCancelled):
+        connection.drain_events(timeout=60)
 
 
 def test_simple_queue(connection: Any, queue: str) -> None:

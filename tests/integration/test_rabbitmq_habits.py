@@ -234,11 +234,53 @@ def test_after_rollback_ok_a_delivery_is_as_before(connection: Any, queue: str) 
     assert depth(connection, queue) == 0
 
 
+def test_a_consumer_hears_of_the_deletion_behind_delete_ok(connection: Any, queue: str) -> None:
+    """kombu's queue.delete() raises if it is told before."""
+    channel = connection.channel()
+    channel.queue_declare(queue, durable=True)
+    cancelled: list[str] = []
+    channel.add_on_cancel_callback(lambda frame: cancelled.append(frame.method.consumer_tag))
+    channel.basic_consume(queue, lambda *_: None, consumer_tag="tag")
+    channel.queue_delete(queue)
+    wait_until("the consumer is told", lambda: connection.process_data_events(0.01) or cancelled == ["tag"])
+
+
+def test_a_waiting_consumer_gets_a_message_before_a_get_behind_the_publish(connection: Any, queue: str) -> None:
+    channel, other = connection.channel(), connection.channel()
+    channel.queue_declare(queue, durable=True)
+    got: list[bytes] = []
+    channel.basic_consume(queue, lambda *args: got.append(args[-1]), auto_ack=True)
+    for number in range(20):
+        other.basic_publish("", queue, b"%d" % number)
+        assert other.basic_get(queue) == (None, None, None)
+    wait_until("all are delivered", lambda: connection.process_data_events(0.01) or len(got) == 20)
+
+
+def test_a_new_connection_finds_what_a_closed_one_has_published(address: tuple[str, int], queue: str) -> None:
+    for number in range(5):
+        opened = connect(*address)
+        channel = opened.channel()
+        channel.queue_declare(queue, durable=True)
+        for _ in range(200):
+            channel.basic_publish("", queue, b"x", pika.BasicProperties(delivery_mode=2))
+        opened.close()
+        opened = connect(*address)
+        assert depth(opened, queue) == 200 * (number + 1)
+        opened.close()
+
+
+@pytest.mark.parametrize("passive", [False, True])
+def test_the_default_exchange_cannot_be_declared(connection: Any, passive: bool) -> None:
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        connection.channel().exchange_declare("", "direct", durable=True, passive=passive)
+    assert caught.value.reply_code == 403
+
+
 # -- where Understudy differs on purpose (docs/amqp.md) ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["stream", "no such type", 7])
-def test_other_types_of_queues_are_refused(understudy: Any, kind: object) -> None:
+def test_other_types_of_queues_are_refused(broker: BrokerProcess, understudy: Any, kind: object) -> None:
     channel = understudy.channel()
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
         channel.queue_declare("habits.typed", durable=True, arguments={"x-queue-type": kind})
@@ -246,6 +288,7 @@ def test_other_types_of_queues_are_refused(understudy: Any, kind: object) -> Non
     assert "'x-queue-type' for queue 'habits.typed' in vhost '/'" in caught.value.reply_text
     if kind == "stream":
         assert "there are no streams" in caught.value.reply_text
+    wait_until("the log names the argument", lambda: "argument of a client was refused" in broker.log_text())
 
 
 @pytest.mark.parametrize(("argument", "value", "other"), IGNORED_ARGUMENTS, ids=[each[0] for each in IGNORED_ARGUMENTS])

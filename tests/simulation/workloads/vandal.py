@@ -62,7 +62,7 @@ BREACHES: dict[str, Wanted] = {
     "exchange of no type": (_exchange("odd", "odd"), 503),
     "reserved exchange": (_exchange("amq.mine", "direct"), 403),
     "exchange argument": (_exchange("odd", "direct", arguments={"x-delayed-type": "x"}), 406),
-    "the default exchange": (_exchange("", "topic"), 406),
+    "the default exchange": (_exchange("", "topic"), 403),
     "delete the default exchange": (encode_method(1, EXCHANGE_DELETE, "", False, False), 403),
     "exchange to exchange": (encode_method(1, EXCHANGE_BIND, "amq.direct", "amq.fanout", "", False, {}), 540),
     "bind to nothing": (encode_method(1, QUEUE_BIND, ACCOUNT, "nothing", "", False, {}), 404),

@@ -171,6 +171,7 @@ def test_a_close_goes_on_and_what_stood_before_it_is_done(core: Core, number: in
     assert client.heard() == []
     if stable:
         core.sync()
+        core.sync()
     else:
         core.pass_ms(CLOSE_PATIENCE_MS - 1)
         assert client.heard() == []
