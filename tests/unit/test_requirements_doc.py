@@ -1,4 +1,4 @@
-"""docs/requirements.md: a row for every requirement of replication, coordinator and transaction manager; what it names is there."""
+"""docs/requirements.md: a row for every requirement of the five notes; what it names is there."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
 ROWS = {
     cells[0]: cells
-    for cells in re.findall(r"^\| ([CHKX]-\d\d) \| (.*) \| (.*) \| (.*) \| ?(.*)\|$", TEXT, re.MULTILINE)
+    for cells in re.findall(r"^\| ([CHKPX]-\d\d) \| (.*) \| (.*) \| (.*) \| ?(.*)\|$", TEXT, re.MULTILINE)
 }
 DEFINED, CLASSES = definitions([*PRODUCT, *sorted((ROOT / "xa").rglob("*.py"))])
 CONFLICTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 25)
 
 
 def test_every_number_has_a_row() -> None:
-    numbers = [f"H-{number:02}" for number in range(1, 53)]
+    numbers = [f"P-{number:02}" for number in range(1, 62)]
+    numbers += [f"H-{number:02}" for number in range(1, 53)]
     numbers += [f"K-{number:02}" for number in CONFLICTS]
     numbers += [f"C-{number:02}" for number in range(1, 39)]
     numbers += [f"X-{number:02}" for number in range(1, 65)]
@@ -30,10 +31,16 @@ def test_every_number_has_a_row() -> None:
     assert left_out == set(re.findall(r"K-\d\d", TEXT.partition("Left out:")[2].partition("\n\n")[0]))
 
 
+def test_every_number_of_stages_has_a_row_that_says_what_there_is() -> None:
+    rows = re.findall(r"^\| S-(\d\d) \| (.+) \| (.+) \|$", TEXT, re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == list(range(1, 53))
+    assert [number for number, _, state in rows if not state.startswith("not built") and "::" not in state] == []
+
+
 def test_all_that_differs_is_named_at_the_head() -> None:
     head = TEXT.partition("**Not held, or not as asked.**")[2].partition("\n\n")[0]
     differing = [number for number, row in ROWS.items() if row[4].strip()]
-    assert set(re.findall(r"[CHKX]-\d\d", head)) == {*differing, "K-27"}
+    assert set(re.findall(r"[CHKPX]-\d\d", head)) == {*differing, "K-27"}
 
 
 @pytest.mark.parametrize("number", [10, 11, 12, 13, 25, 26, 27, 28, 29, 30])
