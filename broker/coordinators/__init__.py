@@ -46,6 +46,7 @@ from understudy.broker.coordinators.bases import (
     NullCoordinator,
     UnorderedCoordinator,
     needs_two_phases,
+    overrides,
     stated_version,
 )
 from understudy.broker.coordinators.choice import GROUP_COMMIT, NULL, UNORDERED, CoordinatorChoice, find_coordinator
@@ -73,5 +74,6 @@ __all__ = [
     "UnorderedCoordinator",
     "find_coordinator",
     "needs_two_phases",
+    "overrides",
     "stated_version",
 ]

@@ -15,7 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from understudy.broker.coordinators import NULL, CoordinatorChoice, UnorderedCoordinator, needs_two_phases
+from understudy.broker.coordinators import (
+    NULL,
+    CoordinatorChoice,
+    NullCoordinator,
+    UnorderedCoordinator,
+    needs_two_phases,
+    overrides,
+)
 from understudy.broker.core.alone import PersistingObserverFactory
 from understudy.broker.core.entry import Entry
 from understudy.broker.core.hosted_order import HostedOrder
@@ -70,10 +77,16 @@ class Transactions:
         self.coordinator = self._make_order()
 
     def _make_order(self) -> CommitOrder:
-        """What overrides nothing is carried out by the core itself, without a view of any transaction."""
+        """What overrides nothing is carried out by the core itself, without a view of any transaction.
+
+        A class with an ``__init__`` of its own is made in any case: it may refuse its options.
+        """
         coordinator = self.choice.coordinator
-        if needs_two_phases(coordinator):
-            return HostedOrder(self, self.choice)
+        two_phases = needs_two_phases(coordinator)
+        if two_phases or overrides(coordinator, "__init__"):
+            hosted = HostedOrder(self, self.choice)
+            if two_phases or not issubclass(coordinator, NullCoordinator):  # to ask a null coordinator is a mistake
+                return hosted
         return EachOrder(self) if issubclass(coordinator, UnorderedCoordinator) else GroupOrder(self)
 
     def participants(self) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from understudy.broker.coordinators import Coordinator, find_coordinator
+from understudy.testing.coordinator_kit.call_times import CallTimes, NeverReturnsError
 from understudy.testing.coordinator_kit.kit import run_kit
 from understudy.testing.coordinator_kit.kit_run import KitRun
 from understudy.testing.coordinator_kit.subject import Subject
@@ -37,16 +38,20 @@ def main(
     try:
         options = dict(_pair(each) for each in option or ())
         subject = Subject(_load(name), options, seeds, crash_seeds)
-        KitRun(subject)
+        KitRun(subject, times=CallTimes())
+    except NeverReturnsError as error:
+        sys.stderr.write(f"understudy: coordinator {name!r}: {error}\n")
+        raise typer.Exit(BAD_INPUT) from None
     except Exception as error:  # noqa: BLE001  # the class is somebody else's, and may raise anything where it is made
         said = str(error)
         named = said if said.startswith("coordinator ") else f"coordinator {name!r}: {said}"
         sys.stderr.write(f"understudy: {named}\n")
         raise typer.Exit(BAD_INPUT) from None
-    failed = 0
+    failed, stopped = 0, False
     began = time.monotonic()
     for result in run_kit(subject):
         failed += result.failure is not None
+        stopped = result.failure is not None and result.check.last_if_it_fails
         row = {
             "check": result.check.name,
             "requirements": list(result.check.requirements),
@@ -57,7 +62,9 @@ def main(
         sys.stdout.flush()
     if not as_json:
         seconds = time.monotonic() - began
-        sys.stdout.write(f"{name}: {'passes' if not failed else f'{failed} checks fail'} ({seconds:.1f} s)\n")
+        verdict = f"{failed} checks fail" if failed else "passes"
+        rest = "; no other check was run, since each would take too long" if stopped else ""
+        sys.stdout.write(f"{name}: {verdict} ({seconds:.1f} s){rest}\n")
     raise typer.Exit(FAILED if failed else 0)
 
 

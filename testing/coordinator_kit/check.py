@@ -45,6 +45,7 @@ class Check:
         requirements: those that it names when it fails.
         title: what it asks for, in a line.
         whose: it is run on these.
+        last_if_it_fails: True if the other checks would take too long on a coordinator that does not meet this one.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Check:
     title: str
     whose: Whose
     _run: Callable[[Subject], None] = attrs.field(repr=False)
+    last_if_it_fails: bool = False
 
     def concerns(self, subject: Subject) -> bool:
         """Whether the check says anything of that coordinator."""
@@ -69,11 +71,13 @@ class Check:
         return self.name
 
 
-def check(*requirements: str, whose: Whose = Whose.ASKED) -> Callable[[Callable[[Subject], None]], Check]:
+def check(
+    *requirements: str, whose: Whose = Whose.ASKED, last_if_it_fails: bool = False
+) -> Callable[[Callable[[Subject], None]], Check]:
     """Make a function a check; the first line of its docstring is the title."""
 
     def made(function: Callable[[Subject], None]) -> Check:
         title = (function.__doc__ or "").partition("\n")[0]
-        return Check(function.__name__, requirements, title, whose, function)
+        return Check(function.__name__, requirements, title, whose, function, last_if_it_fails)
 
     return made

@@ -36,13 +36,15 @@ class Result:
 
 
 def run_kit(subject: Subject) -> Iterator[Result]:
-    """Run each check that concerns ``subject``, one at a time."""
+    """Run each check that concerns ``subject``, one at a time; none behind a check that has to be the last if it fails."""
     for check in CHECKS:
         if check.concerns(subject):
             try:
                 check.run(subject)
             except NotMetError as failure:
                 yield Result(check, failure)
+                if check.last_if_it_fails:
+                    return
             else:
                 yield Result(check)
 

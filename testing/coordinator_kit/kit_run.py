@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from understudy.broker.core.limits import Limits
+from understudy.testing.coordinator_kit.call_times import CallTimes
 from understudy.testing.coordinator_kit.journal_facts import name_of
 from understudy.testing.coordinator_kit.kit_broker import KitBroker
 from understudy.testing.coordinator_kit.kit_client import Answer, KitTransaction
@@ -25,11 +26,15 @@ class KitRun:
     Attributes:
         watch: what the coordinator and the participants have heard.
         first, second: participants of the kit, in this order.
+
+    Args:
+        times: takes how long each call of the coordinator holds the broker; None: calls are not timed.
     """
 
-    def __init__(self, subject: Subject, limits: Limits | None = None) -> None:
+    def __init__(self, subject: Subject, limits: Limits | None = None, times: CallTimes | None = None) -> None:
         self.subject = subject
         self.watch = Watch()
+        self.watch.times = times
         self.first = KitParticipant("first", self.watch)
         self.second = KitParticipant("second", self.watch)
         behind = (self.first, self.second)

@@ -1,13 +1,31 @@
-"""Checks of how a coordinator comes into a broker: its version, its base, and a null coordinator that is never asked."""
+"""Checks of how a coordinator comes into a broker: version, base, calls that return, a null coordinator that is never asked."""
 
 from __future__ import annotations
 
 from understudy.broker.coordinators import API_VERSION, Coordinator, stated_version
+from understudy.testing.coordinator_kit.call_times import CallTimes, NeverReturnsError
 from understudy.testing.coordinator_kit.check import Whose, check, require
 from understudy.testing.coordinator_kit.decision_checks import require_own_decisions
 from understudy.testing.coordinator_kit.kit_client import Answer
 from understudy.testing.coordinator_kit.kit_run import KitRun
 from understudy.testing.coordinator_kit.subject import Subject
+
+
+@check("C-08", last_if_it_fails=True)
+def no_call_holds_the_broker(subject: Subject) -> None:
+    """No call of the coordinator sleeps or waits: the broker serves nobody meanwhile."""
+    held = [_held(subject) for _ in range(2)]  # a busy machine may hold one run
+    require(not all(held), "C-08", f"the coordinator holds the broker: {held[-1]}")
+
+
+def _held(subject: Subject) -> str:
+    times = CallTimes()
+    try:
+        run = KitRun(subject, times=times)
+        run.work(0)
+    except NeverReturnsError as error:
+        return str(error)
+    return times.text
 
 
 @check("C-36", whose=Whose.ALL)

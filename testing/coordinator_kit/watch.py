@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import Any, Final, NamedTuple, cast
 
@@ -17,6 +18,7 @@ from understudy.broker.coordinators import (
     Trigger,
     TxView,
 )
+from understudy.testing.coordinator_kit.call_times import CallTimes
 
 COORDINATOR: Final = "coordinator"
 ORDERED: Final = frozenset({"prepare_ordered", "commit_ordered", "rolled_back", "unlog"})
@@ -81,6 +83,7 @@ class Watch:
         prior: name of a transaction to the name of the one that it is to wait for, as soon as it is requested.
         ids: name to id of each transaction.
         views: weak references to each view, of what is refused too.
+        times: of the calls of the coordinator; None: they are not timed.
     """
 
     def __init__(self) -> None:
@@ -89,6 +92,7 @@ class Watch:
         self.prior: dict[str, str] = {}
         self.ids: dict[str, str] = {}
         self.views: list[weakref.ref[TxView]] = []
+        self.times: CallTimes | None = None
         self._depth = 0
 
     def note(self, kind: Kind, who: str, tx: TxView | None = None, csn: int = 0, text: str = "") -> None:
@@ -101,13 +105,18 @@ class Watch:
         """Call something of the coordinator, and note what it raises."""
         self._depth += what in ORDERED
         try:
-            return call()
+            with self.timed(what):
+                return call()
         except Exception as error:
             kind = Kind.MISTAKE if isinstance(error, CoordinatorMistakeError) else Kind.RAISED
             self.note(kind, who, text=f"{what}: {type(error).__name__}: {error}")
             raise
         finally:
             self._depth -= what in ORDERED
+
+    def timed(self, what: str) -> AbstractContextManager[None]:
+        """Time the body, a call of the coordinator's method ``what``, if calls are timed."""
+        return nullcontext() if self.times is None else self.times.call(what)
 
     def of(self, kind: Kind, who: str = "") -> list[Seen]:
         """Everything of a kind; of one participant if ``who`` is given."""
@@ -121,7 +130,8 @@ class Watch:
         """``plain`` under watch, with ``participants`` behind its own."""
 
         def __init__(self: Coordinator, host: CoordinatorHost, options: Mapping[str, str]) -> None:  # noqa: N807
-            plain.__init__(self, cast("CoordinatorHost", WatchedHost(host, watch)), options)
+            with watch.timed("__init__"):
+                plain.__init__(self, cast("CoordinatorHost", WatchedHost(host, watch)), options)
 
         watch = self
         members: dict[str, Any] = {"__init__": __init__, "watch": self, "behind": tuple(participants)}
@@ -173,7 +183,8 @@ class _Watched(Coordinator):
     behind: tuple[Participant, ...]
 
     def participants(self) -> Sequence[Participant]:
-        return [*super().participants(), *self.behind]
+        with self.watch.timed("participants"):
+            return [*super().participants(), *self.behind]
 
     def log_and_order(self, tx: TxView) -> None:
         watch = self.watch

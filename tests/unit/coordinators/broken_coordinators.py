@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
@@ -35,6 +36,22 @@ def broken(check: str, requirement: str) -> Callable[[type[Coordinator]], type[C
 def priority(tx: TxView) -> int:
     found = tx.header("x-priority")
     return found if isinstance(found, int) else 0
+
+
+# -- calls ----------------------------------------------------------------------------------------------------------------
+
+
+@broken("no_call_holds_the_broker", "C-08")
+class Sleeps(GroupCommitCoordinator):
+    def commit_ordered(self, tx: TxView, csn: int) -> None:
+        time.sleep(0.01)
+
+
+@broken("no_call_holds_the_broker", "C-08")
+class NeverReturns(GroupCommitCoordinator):
+    def order(self, batch: Sequence[TxView]) -> Order:
+        while True:
+            pass
 
 
 # -- what becomes of a group --------------------------------------------------------------------------------------

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 import pytest
 
 from tests.unit.coordinators.hosted_kit import Hosted, Telling, outcome
-from tests.unit.core.core_kit import end_turn
+from tests.unit.core.core_kit import Core, end_turn
 from understudy.broker.coordinators import (
+    NULL,
+    CoordinatorChoice,
+    CoordinatorHost,
     CoordinatorMistakeError,
     GroupCommitCoordinator,
+    NullCoordinator,
     Order,
     Participant,
     Refused,
     Trigger,
     TxView,
 )
-from understudy.broker.core.hosted_order import CoordinatorRefusedError
+from understudy.broker.core.hosted_order import CoordinatorRefusedError, HostedOrder
 from understudy.broker.transactions.commit_order import HookError
 
 
@@ -277,6 +281,11 @@ class Unmakeable(GroupCommitCoordinator):
         raise KeyError("tenants")
 
 
+class Makeable(GroupCommitCoordinator):
+    def __init__(self, host: CoordinatorHost, options: Mapping[str, str]) -> None:
+        super().__init__(host, options)
+
+
 class Cancelled(Unmakeable):
     def __init__(self, host: object, options: object) -> None:
         raise asyncio.CancelledError("no loop")
@@ -298,10 +307,31 @@ class WithNobody(GroupCommitCoordinator):
     ],
 )
 def test_one_that_cannot_be_made_is_named(coordinator: type[GroupCommitCoordinator], said: str) -> None:
-    if coordinator is Unmakeable:
-        coordinator.order = lambda self, batch: Order(now=batch)  # type: ignore[method-assign]
     with pytest.raises(CoordinatorRefusedError, match=said):
         Hosted(coordinator)
+
+
+class UnmakeableNull(NullCoordinator):
+    def __init__(self, host: object, options: object) -> None:
+        raise KeyError("tenants")
+
+
+class QuietNull(NullCoordinator):
+    def __init__(self, host: CoordinatorHost, options: Mapping[str, str]) -> None:
+        super().__init__(host, options)
+
+
+def test_a_coordinator_that_overrides_its_init_alone_is_made() -> None:
+    """Its options may be wrong; such a class was never made, and so refused nothing."""
+    assert isinstance(Hosted(Makeable).order, HostedOrder)
+    with pytest.raises(CoordinatorRefusedError, match="'mine' cannot be made: KeyError: 'tenants'"):
+        Core(coordinator=CoordinatorChoice("mine", UnmakeableNull))
+
+
+def test_a_null_coordinator_with_an_init_is_never_asked() -> None:
+    core = Core(coordinator=CoordinatorChoice("mine", QuietNull))
+    assert not isinstance(core.broker.transactions.coordinator, HostedOrder)
+    assert core.broker.transactions.in_force == NULL
 
 
 def test_the_mistake_is_a_type_of_its_own() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.coordinators.broken_coordinators import FOUND_BY
+from tests.unit.coordinators.broken_coordinators import FOUND_BY, NeverReturns, Sleeps
 from understudy.broker.coordinators import Coordinator, GroupCommitCoordinator, NullCoordinator, UnorderedCoordinator
-from understudy.testing.coordinator_kit import CHECKS, Check, NotMetError, Subject
+from understudy.testing.coordinator_kit import CHECKS, Check, NotMetError, Subject, call_times, run_kit
 from understudy.testing.coordinator_kit.check import Whose
 
 BASES = (NullCoordinator, UnorderedCoordinator, GroupCommitCoordinator)
@@ -22,6 +22,11 @@ def test_the_bases_pass(base: type[Coordinator], check: Check) -> None:
         assert check.whose is (Whose.ASKED if base is NullCoordinator else Whose.NULL)
 
 
+@pytest.fixture(autouse=True)
+def calls_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_times, "LONGEST_S", 0.5)
+
+
 @pytest.mark.parametrize("found", FOUND_BY, ids=lambda found: found.__name__)
 def test_a_broken_one_is_found(found: type[Coordinator]) -> None:
     name, requirement = FOUND_BY[found]
@@ -33,6 +38,17 @@ def test_a_broken_one_is_found(found: type[Coordinator]) -> None:
         check.run(subject)
     assert raised.value.requirement == requirement
     assert str(raised.value).startswith(f"{requirement}: ")
+
+
+def test_a_coordinator_that_sleeps_gets_its_verdict_at_once() -> None:
+    """All other checks together would take hours of it."""
+    (result,) = run_kit(Subject(Sleeps))
+    assert str(result.failure).startswith("C-08: the coordinator holds the broker: commit_ordered sleeps or waits for ")
+
+
+def test_a_coordinator_that_does_not_return_is_interrupted() -> None:
+    (result,) = run_kit(Subject(NeverReturns))
+    assert str(result.failure) == "C-08: the coordinator holds the broker: order has not returned within 0.5 s"
 
 
 def test_each_check_but_those_of_the_host_has_a_coordinator_that_fails_it() -> None:
