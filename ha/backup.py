@@ -452,6 +452,10 @@ class Backup:
             return
         if not self._campaign or request != self._campaign:
             return
+        if answer is Answer.CONFLICT and group is None:  # refused for certain, by a store that has lost the group
+            self._campaign = 0
+            self._campaign_not_before_ms = -1
+            return
         if answer is Answer.LOST or group is None:
             self._patience.answer_lost()
             return  # read back when the time has come

@@ -26,6 +26,7 @@ class HaConfig:
         replicate: the level of queues that do not say one.
         pause_ms: a primary whose process stood still for longer may have been replaced: half of the store's patience with it.
         successor_wait_ms: so long the others leave the lead to a successor that the store names and that seems to run.
+        store_place: where the group stands in the coordination store, for people.
         newest_record_format: of log records, that this program reads and writes.
     """
 
@@ -42,4 +43,5 @@ class HaConfig:
     successor_wait_ms: int = 3_000
     link_unacknowledged_bytes: int = 64 << 20
     replicate: ReplicationLevel = ReplicationLevel.ALL
+    store_place: str = "the group"
     newest_record_format: int = FORMAT_VERSION

@@ -172,10 +172,19 @@ class Coordination(Protocol):
     """Requests. ``request`` is a number of the caller's, for the answer."""
 
     def found(self, request: int, group: GroupState) -> None:
-        """Write the first state of the group; CONFLICT if there is one already."""
+        """Write the first state of the group.
+
+        CONFLICT if there is one already; or if there was one: a broker has shown what its disk holds of it (`BrokerInfo.claim`).
+        """
 
     def replace(self, request: int, expected: GroupState, wanted: GroupState) -> None:
         """Compare-and-set: write ``wanted`` if the store holds founding, epoch and version of ``expected``."""
+
+    def restore(self, request: int, shown: GroupState | None, wanted: GroupState) -> None:
+        """Write ``wanted`` if the store shows exactly ``shown`` (None: no group), and its history no epoch above ``wanted.epoch``.
+
+        The history says that the group was written anew. CONFLICT, with what the store holds, changes nothing.
+        """
 
     def read(self, request: int) -> None:
         """Answer DONE with what the store holds now."""

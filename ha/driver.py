@@ -19,7 +19,7 @@ import attrs
 import structlog
 
 from understudy.broker.commands import CommandRefusedError, CommandRequest, Commands
-from understudy.broker.config import Config, milliseconds
+from understudy.broker.config import Config, CoordinationConfig, milliseconds
 from understudy.broker.config import TlsConfig as TlsSection
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.errors import UnderstudyError
@@ -35,6 +35,7 @@ from understudy.ha.ha_broker import HaBroker
 from understudy.ha.metrics import broker_families, link_families
 from understudy.ha.operator_commands import COMMANDS
 from understudy.ha.status import BrokerStatus, explained
+from understudy.ha.store_nodes import Paths
 from understudy.ha.stores import CoordinationDriver, open_store
 from understudy.replicator.direct.driver import DirectFabric, LinkSettings
 from understudy.replicator.direct.link import DirectLink
@@ -67,6 +68,9 @@ class CoreCoordination:
 
     def replace(self, request: int, expected: GroupState, wanted: GroupState) -> None:
         self._coordination.replace(self._base | request, expected, wanted)
+
+    def restore(self, request: int, shown: GroupState | None, wanted: GroupState) -> None:
+        self._coordination.restore(self._base | request, shown, wanted)
 
     def read(self, request: int) -> None:
         self._coordination.read(self._base | request)
@@ -325,7 +329,7 @@ class HaDriver:
         families: list[Family] = []
         if self._fabric is not None:
             seen = self._fabric.statistics()
-            families = link_families(seen.links, seen.lost, seen.refused, self._lost)
+            families = link_families(seen.links, seen.lost, seen.refused, self._lost or bool(self._group_missing))
         return families + (broker_families(self._ha) if self._ha is not None else [])
 
     def status(self) -> Mapping[str, Any]:
@@ -343,8 +347,8 @@ class HaDriver:
             "min_insync": group.min_insync if group is not None else self._core_config.min_insync,
             "blockers": self._never_reached(group) or ha.blockers(),
             "since": ha.since or None,
-            "coordination": "lost" if self._lost else "connected",
-            "coordination_trouble": self._coordination.trouble or None if self._coordination is not None else None,
+            "coordination": "lost" if self._lost or ha.stored.missing else "connected",
+            "coordination_trouble": self._store_trouble(ha) or None,
             "known_brokers": self._known_brokers(),
             "damaged": {each.broker: each.lacks for each in group.damaged} if group is not None else {},
             "barred": {each.broker: bar_text(each) for each in group.barred} if group is not None else {},
@@ -355,6 +359,14 @@ class HaDriver:
             shown["record_format"] = ha.primary.log_format.written
             shown["lag"] = {each.broker: each.shown(ha.now_ms, ha.broker.wall_ms) for each in ha.primary.readiness()}
         return shown
+
+    @property
+    def _group_missing(self) -> str:
+        return self._ha.stored.missing if self._ha is not None else ""
+
+    def _store_trouble(self, ha: HaBroker) -> str:
+        driver = self._coordination.trouble if self._coordination is not None else ""
+        return driver or ha.store_trouble
 
     def _never_reached(self, group: GroupState | None) -> list[str]:
         """The store that this broker waits for, and why; nothing once it has known its group."""
@@ -407,8 +419,16 @@ def core_config(config: Config) -> HaConfig:
         reconnect_max_ms=milliseconds(config.ha.reconnect_max_s),
         link_unacknowledged_bytes=config.limits.link_unacknowledged_bytes,
         replicate=ReplicationLevel(config.ha.replicate),
+        store_place=store_place(store, config.broker.group),
         pause_ms=max(LEAST_PAUSE_MS, milliseconds(patience_s) // 2),
     )
+
+
+def store_place(section: CoordinationConfig, group: str) -> str:
+    """Where a group stands in the coordination store, for people."""
+    if section.kind == "file":
+        return f"group {group!r} in {section.path}"
+    return f"node {Paths(group, section.chroot).group} of ZooKeeper {','.join(section.hosts)}"
 
 
 def link_settings(config: Config) -> LinkSettings:

@@ -245,6 +245,44 @@ class BrokerBarred:
     by: str
 
 
+@attrs.frozen(kw_only=True)
+class StoreLacksGroup:
+    """The coordination store answers, and does not hold the group any more, or holds an older state of it.
+
+    Attributes:
+        missing: what stands there instead, and where.
+    """
+
+    name: ClassVar = "coordination store has lost the group"
+    level: ClassVar = "error"
+    missing: str
+
+
+@attrs.frozen(kw_only=True)
+class StoreHoldsGroup:
+    """A store that had lost the group holds it again."""
+
+    name: ClassVar = "coordination store holds the group again"
+    epoch: int
+    version: int
+
+
+@attrs.frozen(kw_only=True)
+class GroupWrittenAnew:
+    """The primary has written the group into a store that had lost it.
+
+    Attributes:
+        since: what the store showed until then.
+    """
+
+    name: ClassVar = "group written anew"
+    level: ClassVar = "error"
+    epoch: int
+    version: int
+    in_sync: tuple[str, ...]
+    since: str
+
+
 HaEvent = (
     StatusChanged
     | SetChanged
@@ -264,4 +302,7 @@ HaEvent = (
     | StepDownBegins
     | StepDownFails
     | BrokerBarred
+    | StoreLacksGroup
+    | StoreHoldsGroup
+    | GroupWrittenAnew
 )

@@ -40,5 +40,19 @@ def change_text(before: GroupState | None, after: GroupState) -> str:
     return "; ".join(told) or "written over, to settle an answer that was lost, or to see that the store answers"
 
 
+def anew_text(before: GroupState | None, after: GroupState) -> str:
+    """History entry of a group that its primary has written anew, after the store had lost it.
+
+    Args:
+        before: the older state that the store showed; None if it showed no group.
+        after: what it holds now.
+    """
+    showed = "no group" if before is None else f"epoch {before.epoch}, version {before.version}"
+    return (
+        f"written anew by {after.primary}, since the store showed {showed}: primary {after.primary}, "
+        f"in-sync {{{', '.join(after.members)}}}"
+    )
+
+
 def _plain(value: object) -> str:
     return msgspec.json.encode(value).decode()

@@ -19,10 +19,11 @@ from understudy.broker.log.record import UnknownExchangeTypeError, UnknownKindEr
 from understudy.ha.backup import Backup
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
-from understudy.ha.events import HaEvent, LinkRefused, LogLetGo, StatusChanged
+from understudy.ha.events import HaEvent, LinkRefused, LogLetGo, StatusChanged, StoreHoldsGroup, StoreLacksGroup
 from understudy.ha.lost_records import own_loss
 from understudy.ha.primary import FormerPrimary, Primary
 from understudy.ha.status import BrokerStatus, since_text
+from understudy.ha.stored_group import StoredGroup
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.disk_claim import DiskClaim
 from understudy.replicator.fabric import Fabric, Link
@@ -62,6 +63,7 @@ class HaBroker:
         stopped: this core must do nothing more: a new one takes its place.
         since: wall-clock time at which its present status began.
         without_group: what this broker waits for as long as it knows no group.
+        stored: watches that the store holds the group.
     """
 
     def __init__(
@@ -86,6 +88,10 @@ class HaBroker:
         self.without_group = "the coordination store has not been read yet"
         self._retry_ms = 0
         self._second_look = self._second_look_ms = 0
+        self._reached = True
+        self._missing = ""
+        self._not_to_found = ""
+        self.stored = StoredGroup(coordination, self._next_request, config.store_place)
         self._shown: tuple[BrokerStatus, str] | None = None
         self._shown_position: tuple[int, DiskClaim | None] = (0, None)
         self._shown_ms = 0
@@ -126,8 +132,14 @@ class HaBroker:
         if not self._seen_brokers:  # before this core has published anything there: what the one before it has said
             self._seen_brokers = True
             self._former = brokers.get(self.config.broker)
-        if group is None or self._first_read or self._found_request:
+        if self._first_read or self._found_request:
             self.backup.brokers = brokers  # until store and journal are known to belong together, nothing is done
+            return
+        self.stored.noticed(self.group, group, self.now_ms)
+        if group is None:
+            self.backup.brokers = brokers
+            if self.primary is not None:
+                self.primary.known(brokers)
             return
         if self._refuse_foreign(group):
             return
@@ -145,12 +157,24 @@ class HaBroker:
             return
         if request in (self._first_read, self._found_request):
             self._first_answer(request, answer, group)
-        elif self.primary is not None and request == self._second_look:
-            self._looked_again(self.primary, group)
-        elif self.primary is not None:
-            self.primary.answered(request, answer, group)
+        elif self.stored.asked(request):
+            if self.stored.answered(answer, group):
+                self._judged(group)
+        elif self.primary is not None and self.primary.anew.asked(request):
+            self._answered_anew(self.primary, request, answer)
         else:
+            self._answered(request, answer, group)
+
+    def _answered(self, request: int, answer: Answer, group: GroupState | None) -> None:
+        """The answer to a question of the role. What a store says that has lost the group is not believed."""
+        if answer is not Answer.LOST and self.stored.noticed(self.group, group, self.now_ms):
+            group = None
+        if self.primary is None:
             self.backup.answered(request, answer, group)
+        elif request == self._second_look:
+            self._looked_again(self.primary, group)
+        else:
+            self.primary.answered(request, answer, group)
 
     def _first_answer(self, request: int, answer: Answer, group: GroupState | None) -> None:
         """Before anything else: do store and journal belong together?"""
@@ -158,8 +182,6 @@ class HaBroker:
             self.without_group = "the coordination store could not be read"
             self._retry_ms = self.now_ms + self.config.coordination_retry_ms
             return
-        if group is None:
-            self.without_group = f"waits until a broker with ha.found = true founds group {self.config.group!r}"
         log = self.broker.log
         epoch_seen = self.replicator.epoch_seen
         of_nobody = log.end > 0 and not self.replicator.of_a_group
@@ -179,23 +201,8 @@ class HaBroker:
                     f"the store knows no epoch of group {self.config.group!r}, this broker's journal has seen epoch "
                     f"{epoch_seen}: {self._way_out}"
                 )
-            elif self.config.founds and request == self._first_read:
-                self.without_group = f"founds group {self.config.group!r}"
-                self.replicator.note_founding(1 + int.from_bytes(self.broker.random_bytes(8)) % ((1 << 63) - 1))
-                self._first_read = 0
-                self._retry_ms = self.now_ms + 5 * self.config.coordination_retry_ms
-                self._found_request = self._next_request()
-                founding = GroupState(
-                    epoch=1,
-                    primary=self.config.broker,
-                    members=(self.config.broker,),
-                    version=1,
-                    min_insync=self.config.min_insync,
-                    founding=self.replicator.founding,
-                )
-                self._coordination.found(self._found_request, founding)
             else:
-                self._retry_ms = self.now_ms + self.config.coordination_retry_ms
+                self._wait_or_found(request, answer)
             return
         if group.epoch < epoch_seen:
             self._host.refuse_to_run(
@@ -216,6 +223,36 @@ class HaBroker:
             if self._seen_brokers:
                 self._judge_journal(group)
             self.backup.group_changed(group, self.backup.brokers)
+
+    def _wait_or_found(self, request: int, answer: Answer) -> None:
+        """The store holds no group, and this broker nothing of one: found it, or wait until another broker does."""
+        if request == self._found_request and answer is Answer.CONFLICT:
+            self._not_to_found = (
+                f"the coordination store has lost the group: {self.config.store_place} is not there, and the "
+                "store shows brokers that hold a part of it: nothing is founded in its place"
+            )
+        elif self.config.founds and request == self._first_read:
+            self._found()
+            return
+        waits = f"waits until a broker with ha.found = true founds group {self.config.group!r}"
+        self.without_group = self._not_to_found or waits
+        self._retry_ms = self.now_ms + self.config.coordination_retry_ms
+
+    def _found(self) -> None:
+        self.without_group = self._not_to_found or f"founds group {self.config.group!r}"
+        self.replicator.note_founding(1 + int.from_bytes(self.broker.random_bytes(8)) % ((1 << 63) - 1))
+        self._first_read = 0
+        self._retry_ms = self.now_ms + 5 * self.config.coordination_retry_ms
+        self._found_request = self._next_request()
+        founding = GroupState(
+            epoch=1,
+            primary=self.config.broker,
+            members=(self.config.broker,),
+            version=1,
+            min_insync=self.config.min_insync,
+            founding=self.replicator.founding,
+        )
+        self._coordination.found(self._found_request, founding)
 
     def _judge_journal(self, group: GroupState) -> None:
         """Once: does the recovered journal hold what it should? Only of a listed broker others believe that it does."""
@@ -256,7 +293,56 @@ class HaBroker:
         )
         return True
 
+    # -- a store that has lost the group ----------------------------------------------------------------------------------
+
+    def _judged(self, group: GroupState | None) -> None:
+        """The store was read: does it hold the group that this broker knows?"""
+        stored, primary = self.stored, self.primary
+        if stored.missing:
+            if not self._missing:
+                self.happened(StoreLacksGroup(missing=stored.missing))
+            self._missing = stored.missing
+            self.backup.suspended = True
+            if primary is not None:
+                primary.suspended = True
+                primary.anew.begin(stored.shown)
+            return
+        assert group is not None
+        self._found_again(group)
+        if self._refuse_foreign(group):
+            return
+        self.backup.suspended = not self._reached
+        if primary is None:
+            self.backup.group_changed(group, self.backup.brokers)
+            return
+        primary.anew.end()
+        if self._reached:
+            self._leads_on(primary, group)
+
+    def _found_again(self, group: GroupState) -> None:
+        if self._missing:
+            self._missing = ""
+            self.happened(StoreHoldsGroup(epoch=group.epoch, version=group.version))
+
+    def _answered_anew(self, primary: Primary, request: int, answer: Answer) -> None:
+        written = primary.anew.answered(request, answer)
+        if written is None:
+            self.stored.ask(self.group, self.now_ms)
+            return
+        primary.wrote_anew(written, self.stored.missing)
+        self.stored.ask(written, self.now_ms)
+
+    @property
+    def store_trouble(self) -> str:
+        """What is wrong with a store that answers, and what the group waits for; "" for nothing."""
+        missing, primary = self.stored.missing, self.primary
+        why_not = primary.anew.why_not if primary is not None and missing else ""
+        return f"{missing}; {why_not}" if why_not else missing
+
     def coordination_lost(self) -> None:
+        self._reached = False
+        if self.primary is not None:
+            self.primary.anew.reached = False
         self.backup.suspended = True
         self._second_look = 0
         if self.primary is not None:
@@ -264,8 +350,11 @@ class HaBroker:
 
     def coordination_regained(self) -> None:
         """A primary goes on when it has read that it still leads: alone in its set it has nobody else who would tell it."""
-        self.backup.suspended = False
-        if self.primary is not None:
+        self._reached = True
+        self.backup.suspended = bool(self.stored.missing)
+        if self.stored.missing:
+            self.stored.ask(self.group, self.now_ms)
+        elif self.primary is not None:
             self._look_again()
         elif self._first_read and not self.stopped:
             self.start()  # a broker that starts before its session stands has asked in vain
@@ -279,11 +368,15 @@ class HaBroker:
         if group is None:
             return
         self._second_look = 0
-        if self._refuse_foreign(group):
-            return
+        if not self._refuse_foreign(group):
+            self._leads_on(primary, group)
+
+    def _leads_on(self, primary: Primary, group: GroupState) -> None:
+        """The store has just been read: ``group`` is what it holds."""
         primary.group_changed(group, self.backup.brokers)
         if not self.stopped and (group.epoch, group.primary) == (primary.epoch, self.config.broker):
             primary.suspended = False
+            primary.anew.reached = self._reached
 
     def disk_low(self, reason: str, room: int) -> None:
         """The disk is nearly full ("": it is not any more). A primary refuses new work; a backup says so, and leaves if it may.
@@ -362,6 +455,7 @@ class HaBroker:
             self._retry_ms = 0
             self._found_request = 0
             self.start()
+        self.stored.tick(self.group, now_ms, self.config.coordination_retry_ms)
         if self.primary is not None:
             if self._second_look and now_ms >= self._second_look_ms:
                 self._look_again()  # the answer is lost
@@ -419,6 +513,7 @@ class HaBroker:
             FormerPrimary(broker=former, newest_record_format=self.backup.primary_reads) if former else None,
         )
         self.primary.suspended = self.backup.suspended
+        self.primary.anew.reached = self._reached
         self.primary.known(self.backup.brokers)
         self.primary.begin(noes, transients_lost)
         early, self._early = self._early, {}
@@ -466,7 +561,8 @@ class HaBroker:
         if backup.group is None:
             return [self.without_group]
         if not self.replicator.linked:
-            return [self._unlinked_because(backup, backup.group)]
+            missing = [self.stored.missing] if self.stored.missing else []
+            return [self._unlinked_because(backup, backup.group), *missing]
         if backup.told and backup.told != BrokerStatus.READY.value:
             return [backup.told]
         return ["catching up" if self.replicator.part else "waits to be added to the in-sync set"]

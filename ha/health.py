@@ -20,9 +20,9 @@ class Blocker:
 KINDS = ("leads", "group", "store", "set", "empty", "journal", "lacks", "catch_up")
 """Kinds of blockers.
 
-leads: the broker is the primary. group: no group is known. store: the coordination store is not reached. set: the
-broker is not in the in-sync set. empty: its data directory is. journal: it has not been compared with the store. lacks: its log
-lacks records that another listed broker may hold. catch_up: a catch-up is unfinished.
+leads: the broker is the primary. group: no group is known. store: the coordination store is not reached, or has lost the
+group. set: the broker is not in the in-sync set. empty: its data directory is. journal: it has not been compared with the
+store. lacks: its log lacks records that another listed broker may hold. catch_up: a catch-up is unfinished.
 """
 
 
@@ -34,7 +34,9 @@ def promotion_blockers(ha: HaBroker) -> list[Blocker]:
     if backup.group is None:
         return [Blocker("group", ha.without_group)]
     found = []
-    if backup.suspended:
+    if ha.stored.missing:
+        found.append(Blocker("store", ha.stored.missing))
+    elif backup.suspended:
         found.append(Blocker("store", "the coordination store is not reached"))
     if not backup.listed:
         members = ", ".join(backup.group.members)

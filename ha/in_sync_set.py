@@ -141,6 +141,12 @@ class InSyncSet:
         self.group = group
         return True
 
+    def written_anew(self, group: GroupState) -> None:
+        """The store has lost the group, and this primary has written it anew: no change of before can land any more."""
+        self.group = group
+        self.change = None
+        self.uncertain = self._reading = False
+
     def tick(self, now_ms: int, retry_ms: int) -> None:
         """Read the set back while the answer is lost, or has not come for long."""
         if self.change is not None and self._patience.is_over(now_ms, retry_ms):

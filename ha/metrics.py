@@ -89,7 +89,12 @@ def link_families(links: Sequence[LinkStatistics], lost: int, refused: int, stor
     for link in links:
         waiting[link.peer] += link.waiting_bytes
     return [
-        one("gauge", "understudy_ha_store_connected", "1 if the coordination store is reached.", not store_lost),
+        one(
+            "gauge",
+            "understudy_ha_store_connected",
+            "1 if the store is reached and holds the group.",
+            not store_lost,
+        ),
         one("gauge", "understudy_ha_links", "Links that are open.", len(links)),
         one("counter", "understudy_ha_links_lost_total", "Links that were lost.", lost),
         one("counter", "understudy_ha_links_refused_total", "Connections that got no link.", refused),

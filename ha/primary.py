@@ -25,6 +25,7 @@ from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState, bar_text
 from understudy.ha.events import (
     CatchUpEnds,
+    GroupWrittenAnew,
     HaEvent,
     LinkRefused,
     LogFormatRaised,
@@ -43,6 +44,7 @@ from understudy.ha.readiness_log import ReadinessLog
 from understudy.ha.remote_backup import RemoteBackup
 from understudy.ha.status import BrokerStatus
 from understudy.ha.step_down import StepDown
+from understudy.ha.written_anew import WrittenAnew
 from understudy.observers.transaction_observer import HaTransactionObserverFactory
 from understudy.replicator import wire
 from understudy.replicator.catch_up import CatchUp
@@ -94,6 +96,7 @@ class Primary:
         absent: the brokers that are not among them.
         brokers: all that the store knows, as it was shown last.
         hand_over: the step-down that an operator has asked for.
+        anew: writes the group into a store that has lost it.
     """
 
     def __init__(
@@ -130,6 +133,7 @@ class Primary:
         self._dead: set[BrokerId] = set()
         self._explain_ms = 0
         self.hand_over = StepDown(config, broker, self.in_sync, self.backups, host)
+        self.anew = WrittenAnew(config.broker, broker, self.in_sync, self.backups, coordination, next_request)
         self._operator = OperatorCommands(config, broker, self.in_sync, self.backups, self.hand_over, self)
         self._readiness_log = ReadinessLog(self.readiness, host.happened)
         for member in group.members:
@@ -220,6 +224,8 @@ class Primary:
             if not backup.listed:
                 self._consider(backup)
         self.hand_over.end_turn()
+        if self.anew.waits:
+            self.anew.consider()
         return untold
 
     def _consider_active(self) -> None:
@@ -526,6 +532,21 @@ class Primary:
             backup = self.backups[change.broker]
             if backup.link is None:
                 self._forget_joiner(backup)
+
+    def wrote_anew(self, group: GroupState, instead_of: str) -> None:
+        """The store had lost the group, and holds it again, as this primary has written it.
+
+        Args:
+            group: as it was written.
+            instead_of: what the store showed until then, for people.
+        """
+        self.in_sync.written_anew(group)
+        self._host.happened(
+            GroupWrittenAnew(epoch=group.epoch, version=group.version, in_sync=group.members, since=instead_of)
+        )
+        self._adopt()
+        self.hand_over.settled()
+        self._operator.settled()
 
     def group_changed(self, group: GroupState, brokers: dict[BrokerId, BrokerInfo]) -> None:
         """The store shows another state."""

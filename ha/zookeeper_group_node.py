@@ -14,11 +14,13 @@ import attrs
 
 from understudy.ha import zookeeper_requests as zk
 from understudy.ha.coordination import Answer, BrokerId, GroupState, HistoryEntry, StoreError
-from understudy.ha.group_changes import MAX_HISTORY, change_text
+from understudy.ha.group_changes import MAX_HISTORY, anew_text, change_text
 from understudy.ha.store_nodes import (
     Extras,
     NodeError,
     Paths,
+    broker_path,
+    decode_broker,
     decode_group,
     decode_history,
     encode_group,
@@ -59,6 +61,7 @@ class GroupNode:
         self._paths = paths
         self._broker = broker
         self._held: Held | None = None
+        self._extras: Extras = {}  # of the node that was held last; a node that is written anew keeps them
         self.has_grown = False
 
     @property
@@ -71,13 +74,25 @@ class GroupNode:
         self._held = None
 
     async def found(self, group: GroupState) -> Settled:
-        history = self._history(None, group)
+        if await self._is_held_by_brokers():
+            return Answer.CONFLICT, await self.read()
+        history = self._history(group, change_text(None, group))
         try:
             await self._session.change(zk.create(self._paths.group, encode_group(group, {})), history)
         except NodeExistsError:
             return Answer.CONFLICT, await self.read()
-        self._held = Held(group, 0, {})
+        self._hold(Held(group, 0, {}))
         return Answer.DONE, group
+
+    async def _is_held_by_brokers(self) -> bool:
+        """Whether a broker has shown what its disk holds of a group of this name."""
+        folder = self._paths.brokers
+        for name in await self._session.children(folder):
+            path = broker_path(folder, name)
+            with suppress(NoNodeError, NodeError):
+                if decode_broker(path, (await self._session.get(path)).value).claim is not None:
+                    return True
+        return False
 
     async def replace(self, expected: GroupState, wanted: GroupState) -> Settled:
         for _ in range(WRITES_TRIED):
@@ -89,15 +104,42 @@ class GroupNode:
             value = encode_group(wanted, held.extras)
             try:
                 await self._session.change(
-                    zk.write(self._paths.group, value, held.version), self._history(held.group, wanted)
+                    zk.write(self._paths.group, value, held.version),
+                    self._history(wanted, change_text(held.group, wanted)),
                 )
             except VersionError:
                 self._held = None
             else:
-                self._held = Held(wanted, held.version + 1, held.extras)
+                self._hold(Held(wanted, held.version + 1, held.extras))
                 self.has_grown = True
                 return Answer.DONE, wanted
         raise StoreError(f"{self._paths.group} changes faster than it can be written")
+
+    async def restore(self, shown: GroupState | None, wanted: GroupState) -> Settled:
+        """Write ``wanted`` over exactly ``shown``, None: where there is no node; unless the history has a higher epoch."""
+        held = await self._newest()
+        group = held.group if held is not None else None
+        if group != shown or await self._highest_recorded() > wanted.epoch:
+            return Answer.CONFLICT, group
+        extras = held.extras if held is not None else self._extras
+        path, value = self._paths.group, encode_group(wanted, extras)
+        change = zk.create(path, value) if held is None else zk.write(path, value, held.version)
+        try:
+            await self._session.change(change, self._history(wanted, anew_text(group, wanted)))
+        except (NodeExistsError, VersionError):
+            return Answer.CONFLICT, await self.read()
+        self._hold(Held(wanted, held.version + 1 if held is not None else 0, extras))
+        self.has_grown = True
+        return Answer.DONE, wanted
+
+    async def _highest_recorded(self) -> int:
+        """The epoch of the newest entry of the history that can be read; 0 without any."""
+        folder = self._paths.history
+        for name in reversed(newest(await self._session.children(folder))):
+            path = f"{folder}/{name}"
+            with suppress(NoNodeError, NodeError):
+                return decode_history(path, (await self._session.get(path)).value).epoch
+        return 0
 
     async def read(self) -> GroupState | None:
         """What the store holds, as of no earlier than now."""
@@ -116,7 +158,7 @@ class GroupNode:
                 self._held = None
                 return
             group, extras = decode_group(path, node.value)
-            self._held = Held(group, node.version, extras)
+            self._hold(Held(group, node.version, extras))
             return
 
     async def trim_history(self) -> None:
@@ -153,16 +195,20 @@ class GroupNode:
             self._held = None
             return None
         group, extras = decode_group(self._paths.group, node.value)
-        self._held = Held(group, node.version, extras)
-        return self._held
+        held = Held(group, node.version, extras)
+        self._hold(held)
+        return held
 
-    def _history(self, before: GroupState | None, after: GroupState) -> zk.Change:
+    def _hold(self, held: Held) -> None:
+        self._held, self._extras = held, held.extras
+
+    def _history(self, after: GroupState, what: str) -> zk.Change:
         entry = HistoryEntry(
             wall_ms=time.time_ns() // 1_000_000,
             epoch=after.epoch,
             version=after.version,
             by=self._broker,
-            what=change_text(before, after),
+            what=what,
         )
         return zk.create(f"{self._paths.history}/h-", encode_history(entry), numbered=True)
 

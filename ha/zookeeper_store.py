@@ -145,6 +145,9 @@ class ZooKeeperCoordination:
     def replace(self, request: int, expected: GroupState, wanted: GroupState) -> None:
         self._ask(request, lambda: self._group_node.replace(expected, wanted))
 
+    def restore(self, request: int, shown: GroupState | None, wanted: GroupState) -> None:
+        self._ask(request, lambda: self._group_node.restore(shown, wanted))
+
     def read(self, request: int) -> None:
         self._ask(request, self._read)
 

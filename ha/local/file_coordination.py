@@ -120,6 +120,12 @@ class FileCoordination:
 
         self._ask(request, action)
 
+    def restore(self, request: int, shown: GroupState | None, wanted: GroupState) -> None:
+        def action(store: CoordinationStore, name: str) -> tuple[bool, GroupState | None]:
+            return store.restore(name, shown, wanted, by=self._broker, wall_ms=time.time_ns() // 1_000_000)
+
+        self._ask(request, action)
+
     def read(self, request: int) -> None:
         self._ask(request, lambda store, name: (True, store.read(name)[0]))
 

@@ -42,7 +42,7 @@ from understudy.ha.coordination import (
     StoreChangedError,
     StoreError,
 )
-from understudy.ha.group_changes import MAX_HISTORY, change_text
+from understudy.ha.group_changes import MAX_HISTORY, anew_text, change_text
 from understudy.ha.unclean import EPOCHS_DRAWN, forced_group
 from understudy.replicator.disk_claim import DiskClaim
 
@@ -335,14 +335,19 @@ class CoordinationStore:
 
     # -- the group: durable before the answer -----------------------------------------------------------------------------
 
-    def found(self, group: str, state: GroupState, *, by: BrokerId = "", wall_ms: int = 0) -> tuple[bool, GroupState]:
-        """Write the first state; returns whether it was written, and what is held then. For ``by``: :meth:`replace`."""
+    def found(
+        self, group: str, state: GroupState, *, by: BrokerId = "", wall_ms: int = 0
+    ) -> tuple[bool, GroupState | None]:
+        """Write the first state; returns whether it was written, and what is held then. For ``by``: :meth:`replace`.
+
+        Nothing is founded where a broker has shown that it holds a part of a group of this name.
+        """
         with self._transaction(durable=True):
             held = self._group(group)
-            if held is not None:
+            if held is not None or self._claims(group):
                 return False, held
             self._put_group(group, state)
-            self._remember(group, None, state, by, wall_ms)
+            self._remember(group, state, by, wall_ms, change_text(None, state))
         return True, state
 
     def replace(
@@ -357,8 +362,29 @@ class CoordinationStore:
             if held is None or _place(held) != _place(expected):
                 return False, held
             self._put_group(group, wanted)
-            self._remember(group, held, wanted, by, wall_ms)
+            self._remember(group, wanted, by, wall_ms, change_text(held, wanted))
         return True, wanted
+
+    def restore(
+        self, group: str, shown: GroupState | None, wanted: GroupState, *, by: BrokerId, wall_ms: int
+    ) -> tuple[bool, GroupState | None]:
+        """Write ``wanted`` if exactly ``shown`` is held (None: no group), and no higher epoch was ever recorded.
+
+        Returns:
+            Whether it was written, and what is held then.
+        """
+        with self._transaction(durable=True):
+            held = self._group(group)
+            if held != shown or self._highest_recorded(group) > wanted.epoch:
+                return False, held
+            self._put_group(group, wanted)
+            self._remember(group, wanted, by, wall_ms, anew_text(held, wanted))
+        return True, wanted
+
+    def _highest_recorded(self, group: str) -> int:
+        """The highest epoch of the history, forced ones included; 0 without any."""
+        row = self._connection.execute("SELECT MAX(epoch) FROM history WHERE group_name = ?", (group,)).fetchone()
+        return max(int(row[0] or 0), self._forced(group))
 
     def force(
         self,
@@ -421,9 +447,9 @@ class CoordinationStore:
                 for wall_ms, epoch, version, by, what in rows
             ]
 
-    def _remember(self, group: str, before: GroupState | None, after: GroupState, by: BrokerId, wall_ms: int) -> None:
+    def _remember(self, group: str, after: GroupState, by: BrokerId, wall_ms: int, what: str) -> None:
         """Within the transaction that changes the group; what is too old goes."""
-        row = (group, wall_ms, after.epoch, after.version, by, change_text(before, after))
+        row = (group, wall_ms, after.epoch, after.version, by, what)
         self._connection.execute(
             "INSERT INTO history (group_name, wall_ms, epoch, version, written_by, what) VALUES (?, ?, ?, ?, ?, ?)", row
         )

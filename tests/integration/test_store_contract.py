@@ -217,7 +217,7 @@ def real_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LoopP
     made.end()
 
 
-def ask(place: Place, broker: Broker, what: str, *states: GroupState) -> tuple[Answer, GroupState | None]:
+def ask(place: Place, broker: Broker, what: str, *states: GroupState | None) -> tuple[Answer, GroupState | None]:
     """Make a request and wait for its answer."""
     number = broker.next_request()
     getattr(broker.port, what)(number, *states)
@@ -308,6 +308,32 @@ def test_what_a_broker_shows_is_seen_and_stays_when_it_is_gone(place: Place) -> 
     assert (one.view[1]["b2"].claim, one.alive() >= {"b2"}) == (claim, True)
 
 
+def test_a_group_is_written_anew_over_exactly_what_the_store_shows(place: Place) -> None:
+    one, other = place.open("b1"), place.open("b2")
+    anew = attrs.evolve(SECOND, version=99)
+    assert ask(place, one, "restore", FIRST, anew) == (Answer.CONFLICT, None)
+    assert ask(place, one, "restore", None, FIRST) == (Answer.DONE, FIRST)
+    assert ask(place, other, "restore", None, anew) == (Answer.CONFLICT, FIRST)
+    assert ask(place, other, "restore", attrs.evolve(FIRST, min_insync=2), anew) == (Answer.CONFLICT, FIRST)
+    assert ask(place, other, "restore", FIRST, anew) == (Answer.DONE, anew)
+    assert ask(place, one, "read") == (Answer.DONE, anew)
+    assert ask(place, one, "replace", anew, attrs.evolve(anew, version=100))[0] is Answer.DONE
+    higher = attrs.evolve(anew, epoch=3, version=101)
+    assert ask(place, one, "replace", attrs.evolve(anew, version=100), higher) == (Answer.DONE, higher)
+    # The history has a higher epoch than what is to be written.
+    assert ask(place, one, "restore", higher, attrs.evolve(anew, version=200)) == (Answer.CONFLICT, higher)
+
+
+def test_no_group_is_founded_where_a_broker_holds_a_part_of_one(place: Place) -> None:
+    one, other = place.open("b1"), place.open("b2")
+    other.port.publish(info("b2", status="joining"))
+    place.until(lambda: one.view is not None and "b2" in one.view[1])
+    other.port.publish(info("b2", status="ready", claim=DiskClaim(3, 17, 40)))
+    place.until(lambda: one.view is not None and one.view[1]["b2"].claim is not None)
+    assert ask(place, one, "found", FIRST) == (Answer.CONFLICT, None)
+    assert ask(place, one, "restore", None, FIRST) == (Answer.DONE, FIRST)
+
+
 def test_answers_come_in_the_order_of_the_requests(real_place: LoopPlace) -> None:
     place = real_place
     one = place.open("b1")
@@ -353,3 +379,14 @@ def test_commands_read_change_force_and_remember(real_place: LoopPlace) -> None:
     told = admin.history()
     assert [entry.is_forced for entry in told].count(True) == 1
     assert (told[-1].is_forced, told[-1].epoch, told[-1].by) == (True, forced.epoch, "")
+
+
+def test_a_group_that_was_written_anew_is_recorded(real_place: LoopPlace) -> None:
+    place, admin = real_place, real_place.admin
+    one = place.open("b1")
+    ask(place, one, "restore", None, FIRST)
+    ask(place, one, "restore", FIRST, attrs.evolve(SECOND, version=99))
+    first, second = admin.history()
+    assert (first.by, first.epoch, second.version) == ("b1", 1, 99)
+    assert first.what.startswith("written anew by b1, since the store showed no group")
+    assert second.what.startswith("written anew by b1, since the store showed epoch 1, version 1")

@@ -12,8 +12,9 @@ from pathlib import Path
 import attrs
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
-from tests.integration.broker_process import wait_until
+from tests.integration.broker_process import get, wait_until
 from tests.integration.test_store_contract import ask, info, zookeeper_place
 from tests.integration.zookeeper_group import (
     ROOT,
@@ -180,12 +181,54 @@ def test_a_group_that_was_edited_into_nonsense(place: Place, load: Load) -> None
 
 
 def removed(nodes: KazooClient, path: str) -> bool:
-    """Remove a folder and what is in it, in one step: brokers make it again at once. False if it has changed meanwhile."""
+    """Remove a node and all below it, in one step: brokers make it again at once. False if it has changed meanwhile."""
     removal = nodes.transaction()
-    for name in nodes.get_children(path):
-        removal.delete(f"{path}/{name}")
-    removal.delete(path)
+
+    def remove(each: str) -> None:
+        for name in nodes.get_children(each):
+            remove(f"{each}/{name}")
+        removal.delete(each)
+
+    try:
+        remove(path)
+    except NoNodeError:
+        return False
     return all(done is True for done in removal.commit())
+
+
+@pytest.mark.parametrize("wholly", [False, True], ids=["the node", "everything"])
+def test_a_group_that_was_deleted_is_written_anew_by_its_primary(place: Place, load: Load, wholly: bool) -> None:
+    epoch, primary = place.epoch(), place.group.primary()
+    with nodes_of(place.hosts) as nodes:
+        members = stored(nodes, "group")["members"]
+        path = ROOT if wholly else f"{ROOT}/group"
+        wait_until("it is deleted", lambda: removed(nodes, path))
+        wait_until("the group is there again", lambda: nodes.exists(f"{ROOT}/group"))
+        shown = stored(nodes, "group")
+        assert (shown["epoch"], shown["primary"], shown["members"]) == (epoch, primary.name, members)
+        newest = max(nodes.get_children(f"{ROOT}/history"))
+        told = stored(nodes, f"history/{newest}")["what"]
+        assert told.startswith(f"written anew by {primary.name}, since the store showed no group")
+    wait_until("all brokers have seen it", place.connected)
+    load.goes_on()
+
+
+def test_a_group_that_was_deleted_is_a_lost_store_until_all_members_acknowledge(place: Place, load: Load) -> None:
+    epoch = place.epoch()
+    silent, other = place.group.backups()
+    silent.pause()
+    with nodes_of(place.hosts) as nodes:
+        nodes.delete(f"{ROOT}/group")
+        for broker in (place.group.primary(), other):
+            row = wait_until("it is lost", lambda b=broker: (r := b.row())["coordination"] == "lost" and r)  # type: ignore[misc]
+            assert f"{ROOT}/group" in row["coordination_trouble"]
+            assert f"{ROOT}/group" in broker.log_text()
+        code, page = get(other.ports["http"], "/promotable")
+        assert (code, [blocker["kind"] for blocker in page["blockers"]]) == (503, ["store"])
+        assert nodes.exists(f"{ROOT}/group") is None
+        silent.resume()
+        wait_until("the group is there again", lambda: nodes.exists(f"{ROOT}/group"))
+    assert place.epoch() == epoch
 
 
 def test_rows_that_were_edited_or_removed(place: Place, load: Load) -> None:

@@ -45,7 +45,10 @@ FAULTS = {
     "wipe": 2,
 }
 """Kinds of faults, and how often each is chosen."""
-LATER_FAULTS = ("unheard-add", "disk-low", "disk-hang", "wipe-primary", "disk-filled", "lost-tail", "operator")
+LATER_FAULTS = (
+    *("unheard-add", "disk-low", "disk-hang", "wipe-primary", "disk-filled", "lost-tail", "operator"),
+    *("group-lost", "group-set-back"),
+)
 """Likewise; each is drawn, and strikes, by a stream of its own, so that a seed's story without them stays as it was."""
 LATER_SHARE = 0.25
 """How often each of them takes part."""

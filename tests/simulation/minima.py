@@ -46,6 +46,8 @@ FAULTS_OF_KIND = {
     "wipe-primary": 0.15,
     "lost-tail": 0.12,
     "operator": 0.15,  # 14 of the seeds 0..59 have it: 0.23
+    "group-lost": 0.15,
+    "group-set-back": 0.03,
     "vote-no": 0.11,
     "clock-jump": 0.1,
     "fsync-error": 0.09,

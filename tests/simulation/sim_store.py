@@ -25,6 +25,10 @@ class SimStore:
 
     Attributes:
         cut_off: brokers that do not reach it.
+        group: what was written last.
+        lost: the store does not show that, but what `lose_group` has put in its place.
+        lost_promotion: what is to happen as soon as the next promotion has been written.
+        highest_recorded: the highest epoch that the history of the store knows.
         lag_ms: broker to how far its view may be behind; requests are slow too then.
         lose_answers: brokers whose next answer to a change is lost.
         unheard_adds: brokers whose next add to the set is not answered, and what happens then; it is told who was added.
@@ -45,7 +49,11 @@ class SimStore:
         self.nodes: dict[str, SimNode] = {}
         self.on_change: Callable[[GroupState | None, GroupState], None] | None = None
         self.on_lost_answer: Callable[[SimNode], None] | None = None
-        self._history: list[tuple[int, GroupState]] = []
+        self.lost_promotion: Callable[[], None] | None = None
+        self.highest_recorded = 0
+        self.lost = False
+        self._instead: GroupState | None = None
+        self._history: list[tuple[int, GroupState | None]] = []
         self._seen: dict[tuple[str, int], int] = {}
 
     def brokers(self) -> dict[str, BrokerInfo]:
@@ -60,10 +68,15 @@ class SimStore:
     def change(self, group: GroupState) -> None:
         """Write; everybody's watches fire, some time later."""
         before, self.group = self.group, group
+        self.lost, self._instead = False, None
+        self.highest_recorded = max(self.highest_recorded, group.epoch)
         self._history.append((self.world.now_ms, group))
         self.world.note("store", describe_group(group))
         if self.on_change is not None:
             self.on_change(before, group)
+        if before is not None and group.epoch > before.epoch and self.lost_promotion is not None:
+            lose, self.lost_promotion = self.lost_promotion, None
+            lose()
         self.fire_watches()
 
     def answer_is_lost(self, broker: str, before: GroupState | None) -> bool:
@@ -84,6 +97,36 @@ class SimStore:
             return ""
         return min({*self.group.members} - {*before.members}, default="")
 
+    @property
+    def held(self) -> GroupState | None:
+        """What the store shows: `group`, unless it has lost that."""
+        return self._instead if self.lost else self.group
+
+    def lose_group(self, instead: GroupState | None, *, with_history: bool) -> None:
+        """Show ``instead`` from now on, None for no group; ``with_history``: and remember no higher epoch."""
+        self.lost, self._instead = True, instead
+        if with_history:
+            self.highest_recorded = 0
+        self._show(instead)
+
+    def find_group(self) -> None:
+        """An operator puts back what was lost, unless it has been written anew."""
+        if self.lost:
+            self.lost, self._instead = False, None
+            self.highest_recorded = max(self.highest_recorded, self.group.epoch if self.group is not None else 0)
+            self._show(self.group)
+
+    def state_of_an_older_epoch(self) -> GroupState | None:
+        """What the store held at the end of the epoch before this one, None if there was none."""
+        epoch = self.group.epoch if self.group is not None else 0
+        older = [group for _, group in self._history if group is not None and group.epoch < epoch]
+        return max(older, key=lambda group: (group.epoch, group.version), default=None)
+
+    def _show(self, group: GroupState | None) -> None:
+        self._history.append((self.world.now_ms, group))
+        self.world.note("store", describe_group(group) if group is not None else "no group")
+        self.fire_watches()
+
     def fire_watches(self) -> None:
         for node in self.nodes.values():
             self.watch(node)
@@ -102,7 +145,7 @@ class SimStore:
         key = (node.name, node.incarnation)
         if not lag_ms:
             self._seen[key] = len(self._history)
-            return self.group
+            return self.held
         newest = self._seen.get(key, 0)
         until = self.world.now_ms - lag_ms
         while newest < len(self._history) and self._history[newest][0] <= until:
@@ -140,8 +183,8 @@ class SimCoordination:
                 return
             before = store.group
             answer = action()
-            group = store.group
-            if group is not before and store.answer_is_lost(node.name, before):
+            group = store.held
+            if store.group is not before and store.answer_is_lost(node.name, before):
                 if store.on_lost_answer is not None:
                     store.on_lost_answer(node)
                 world.at(1_500 * MS, reply, Answer.LOST, None)
@@ -157,7 +200,7 @@ class SimCoordination:
 
     def found(self, request: int, group: GroupState) -> None:
         def action() -> Answer:
-            if self._store.group is not None:
+            if self._store.held is not None or any(info.claim for info in self._store.infos.values()):
                 return Answer.CONFLICT
             self._store.change(group)
             return Answer.DONE
@@ -166,8 +209,17 @@ class SimCoordination:
 
     def replace(self, request: int, expected: GroupState, wanted: GroupState) -> None:
         def action() -> Answer:
-            held = self._store.group
+            held = self._store.held
             if held is None or place_of(held) != place_of(expected):
+                return Answer.CONFLICT
+            self._store.change(wanted)
+            return Answer.DONE
+
+        self._ask(request, action)
+
+    def restore(self, request: int, shown: GroupState | None, wanted: GroupState) -> None:
+        def action() -> Answer:
+            if self._store.held != shown or self._store.highest_recorded > wanted.epoch:
                 return Answer.CONFLICT
             self._store.change(wanted)
             return Answer.DONE

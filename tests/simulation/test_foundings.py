@@ -48,6 +48,8 @@ def founded_anew(group: Scenario, founder: SimNode) -> None:
     store.group = None
     store._history.clear()
     store._seen.clear()
+    group.run_ms(2_000)  # what the other broker shows of itself stands in the store that is lost
+    store.infos.clear()
     founder.start()
     group.until("the founder leads", lambda: founder.up and founder.ha.primary is not None)
 

@@ -14,6 +14,7 @@ from understudy.ha.in_sync_set import InSyncSet
 from understudy.ha.primary import Primary
 from understudy.ha.remote_backup import RemoteBackup
 from understudy.ha.status import BrokerStatus
+from understudy.ha.written_anew import WrittenAnew
 
 
 @mutation("G4", "G6")
@@ -192,3 +193,16 @@ def active_before_its_epoch_is_known(bug: Bug) -> None:
             real(self)
 
     bug.replace(Primary, "_consider_active", consider_active)
+
+
+@mutation("G6", "G7", "G4", "G2", "G1")
+def written_anew_without_a_proof(bug: Bug) -> None:
+    """A primary writes the group into a store that has lost it, whoever has acknowledged anything since."""
+    real = WrittenAnew.lacking
+
+    def lacking(self: WrittenAnew) -> tuple[str, ...]:
+        if real(self):
+            bug.strike()
+        return ()
+
+    bug.replace(WrittenAnew, "lacking", lacking)

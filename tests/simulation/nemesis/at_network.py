@@ -197,6 +197,60 @@ class StoreOutage(Strike):
 
 
 @attrs.frozen(kw_only=True)
+class GroupLost(Strike):
+    """The store answers, and does not hold the group: its node was deleted, ``wholly``: and its history with it.
+
+    After so long an operator puts it back, if no broker has written it anew. With ``at_promotion`` that happens to the next
+    promotion, so soon that the primary before may not have seen it; counted then.
+    """
+
+    verb = "group-lost"
+    for_ms: int
+    wholly: bool
+    at_promotion: bool = False
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        if havoc.store.lost or havoc.store.group is None:
+            return False
+        if self.at_promotion:
+            havoc.store.lost_promotion = partial(havoc.world.ahead, 0, self._lose, havoc)
+            return True
+        return self._lose(havoc)
+
+    def _lose(self, havoc: Havoc) -> bool:
+        if havoc.stopped or havoc.store.lost:
+            return False
+        havoc.world.fault(self.verb, "the store has lost the group" + (", history and all" if self.wholly else ""))
+        havoc.lose_group(None, with_history=self.wholly, for_ms=self.for_ms)
+        return True
+
+
+@attrs.frozen(kw_only=True)
+class GroupSetBack(Strike):
+    """The store holds a state of an older epoch again, and remembers no newer one.
+
+    Hit only where no broker could lead by that older state: each member of it is a member today, and has seen today's epoch,
+    since its primary serves. A broker refuses to start with a store that knows less than its journal.
+    """
+
+    verb = "group-set-back"
+    for_ms: int
+
+    def hit(self, havoc: Havoc, why: str = "") -> bool:
+        store = havoc.store
+        older = store.state_of_an_older_epoch()
+        if store.lost or store.group is None or older is None:
+            return False
+        if havoc.cluster.primary() is not havoc.node(store.group.primary) or not set(older.members) <= set(
+            store.group.members
+        ):
+            return False
+        havoc.world.fault(self.verb, f"the store is set back to epoch {older.epoch}")
+        havoc.lose_group(older, with_history=True, for_ms=self.for_ms)
+        return True
+
+
+@attrs.frozen(kw_only=True)
 class StaleStore(Strike):
     """A broker's view of the store lags behind, across its restarts, and its requests are slow."""
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.operator import command
 from tests.simulation.world import MS, START_US, World
+from understudy.ha.coordination import GroupState
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimCluster
     from tests.simulation.sim_node import SimNode
 
 LIFT_EVERY_MS = 200
+RESTART_EVERY_MS = 500
 Path = tuple[str, str]
 """From one broker to another."""
 
@@ -91,8 +93,10 @@ class Havoc:
             if not node.up or node.paused or node.disk_hangs or node.low_disk or node.is_filled or node.storage.full
         ]
         syncs_fail = any(node.storage.failing_syncs for node in nodes)
-        cut = self.network.cuts or self.clogged or self.store.cut_off or self.store.lag_ms
-        return not (ill or syncs_fail or cut or self.store.lose_answers or self.store.unheard_adds)
+        cut = self.network.cuts or self.clogged or self.store.cut_off or self.store.lag_ms or self.store.lost
+        return not (
+            ill or syncs_fail or cut or self.store.lose_answers or self.store.unheard_adds or self.store.lost_promotion
+        )
 
     def is_calm(self) -> bool:
         """Nothing is out of order, and nothing is slow."""
@@ -162,6 +166,22 @@ class Havoc:
         node.event(lambda ha: ha.coordination_regained())
         self.store.watch(node)
 
+    def lose_group(self, instead: GroupState | None, *, with_history: bool, for_ms: int) -> None:
+        """The store holds ``instead`` of the group, for so long at most."""
+        self.store.lose_group(instead, with_history=with_history)
+        self.world.at(for_ms * MS, self.store.find_group)
+        self.world.at(RESTART_EVERY_MS * MS, self._restart_refusers)
+
+    def _restart_refusers(self) -> None:
+        """What supervises the brokers starts those again that have refused to run with such a store."""
+        for node in self.cluster.nodes.values():
+            if node.fatal and node.up and not node.paused and not self.store.lost:
+                node.fatal = ""
+                node.crash(False)
+                node.start()
+        if self.store.lost or any(node.fatal for node in self.cluster.nodes.values()):
+            self.world.at(RESTART_EVERY_MS * MS, self._restart_refusers)
+
     # -- the end --------------------------------------------------------------------------------------------------
 
     def leave(self, heal_ms: int) -> None:
@@ -176,6 +196,7 @@ class Havoc:
             node.storage.failing_syncs = 0
         self.store.lose_answers.clear()
         self.store.unheard_adds.clear()
+        self.store.lost_promotion = None
         self._lift_bars()
         if heal_ms:
             self.world.at(heal_ms * MS, self._heal)
@@ -206,6 +227,7 @@ class Havoc:
         self._store_lost.clear()
         self.store.cut_off.clear()
         self.store.lag_ms.clear()
+        self.store.find_group()
         for node in self.cluster.nodes.values():
             node.storage.full = False
             node.low_disk = ""

@@ -34,6 +34,8 @@ from tests.simulation.nemesis.at_brokers import (
 )
 from tests.simulation.nemesis.at_network import (
     ClientReset,
+    GroupLost,
+    GroupSetBack,
     LinkReset,
     LostAnswer,
     Partition,
@@ -457,6 +459,13 @@ class Nemesis:
             return None
         back_ms = rng.choice((0, 0, 20, 1_000, 9_000))
         return UnheardAdd(broker=primary.name, for_ms=rng.choice((1_500, 4_000, 8_000, LONGEST_MS)), back_ms=back_ms)
+
+    def _group_lost(self, rng: Random) -> Strike:
+        for_ms, wholly, at_promotion = rng.choice((300, 3_000, 9_000)), rng.random() < 0.5, rng.random() < 0.5
+        return GroupLost(for_ms=for_ms, wholly=wholly, at_promotion=at_promotion)
+
+    def _group_set_back(self, rng: Random) -> Strike:
+        return GroupSetBack(for_ms=rng.choice((300, 3_000, 9_000)))
 
     # -- an operator's strikes ------------------------------------------------------------------------------------------
 

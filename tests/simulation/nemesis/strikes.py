@@ -21,6 +21,8 @@ from tests.simulation.nemesis.at_brokers import (
 )
 from tests.simulation.nemesis.at_network import (
     ClientReset,
+    GroupLost,
+    GroupSetBack,
     LinkReset,
     LostAnswer,
     Partition,
@@ -42,7 +44,7 @@ STRIKES: dict[str, type[Strike]] = {
         *(Crash, Power, CrashAll, PowerAll, Pause, ClockJump, VoteNo),
         *(FsyncError, DiskFull, DiskLow, DiskFilled, DiskHang, Wipe, WipePrimary, LostTail),
         *(Partition, PartitionOneWay, SwizzleClog, LinkReset, SlowNetwork, ClientReset, SlowClient),
-        *(SessionLoss, StoreOutage, StaleStore, LostAnswer, UnheardAdd),
+        *(SessionLoss, StoreOutage, StaleStore, LostAnswer, UnheardAdd, GroupLost, GroupSetBack),
         Order,
     )
 }

@@ -31,6 +31,7 @@ class Surroundings:
     def dial(self, broker: str, address: str) -> None:
         self.dialed.append(broker)
 
+    def restore(self, request: int, shown: GroupState | None, wanted: GroupState) -> None: ...
     def replace(self, request: int, expected: GroupState, wanted: GroupState) -> None:
         self.campaigns.append(wanted)
 

@@ -31,6 +31,7 @@ def backup(**more: Any) -> HaBroker:
     ha.backup = SimpleNamespace(**facts)
     ha.status = BrokerStatus.READY
     ha.blockers = lambda: more.get("says", [])
+    ha.stored = SimpleNamespace(missing=more.get("missing", ""))
     ha.broker = SimpleNamespace(refusal="b2 is a backup")
     ha.replicator = SimpleNamespace(
         part=more.get("part", False), linked=more.get("linked", True), behind_records=7, epoch_seen=3
@@ -52,6 +53,7 @@ def ask(ha: HaBroker | None, path: str, **query: str) -> tuple[int, Any]:
         ({"linked": False}, []),
         ({"group": None}, ["group"]),
         ({"suspended": True}, ["store"]),
+        ({"suspended": True, "missing": "the store has lost the group"}, ["store"]),
         ({"listed": False}, ["set"]),
         ({"wiped": True, "judged": False}, ["empty", "journal"]),
         ({"waits_for_more": True}, ["lacks"]),

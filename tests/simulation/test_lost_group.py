@@ -1,0 +1,170 @@
+"""The store answers, and has lost the group: its node was deleted, or an older copy was put back."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from tests.simulation import calls
+from tests.simulation.scenario import Scenario, publish_confirmed, scenario
+from tests.simulation.sim_node import SimNode
+from understudy.ha.coordination import GroupState
+from understudy.ha.events import GroupWrittenAnew, StoreHoldsGroup, StoreLacksGroup
+from understudy.ha.health import promotion_blockers
+
+
+def told(node: SimNode, kind: type) -> int:
+    return sum(isinstance(event, kind) for event in node.told)
+
+
+def held(group: Scenario) -> GroupState:
+    state = group.cluster.store.group
+    assert state is not None
+    return state
+
+
+def missing(group: Scenario) -> list[str]:
+    return [node.name for node in group.nodes if node.up and node.ha.stored.missing]
+
+
+def an_older_epoch(group: Scenario) -> GroupState:
+    """The group has had a failover; what the store held before that."""
+    before = held(group)
+    former = group.replace_primary(group.backups[0])
+    former.start()
+    group.ready()
+    assert held(group).epoch == before.epoch + 1
+    return before
+
+
+@pytest.mark.parametrize("wholly", [True, False])
+@pytest.mark.parametrize("older", [True, False])
+def test_a_primary_whose_members_acknowledge_writes_the_group_anew(older: bool, wholly: bool) -> None:
+    with scenario() as group:
+        hand = group.hand()
+        hand(calls.declare, "q")
+        hand.go()
+        instead = an_older_epoch(group) if older else None
+        before = held(group)
+        store = group.cluster.store
+        store.lose_group(instead, with_history=wholly or older)
+        group.until("the group is there again", lambda: not store.lost, 3_000)
+        after = held(group)
+        assert after == attrs.evolve(before, version=after.version)
+        assert after.version > before.version + 1_000
+        group.until("all brokers have seen it", lambda: not missing(group))
+        primary, backups = group.primary, group.backups
+        assert (told(primary, StoreLacksGroup), told(primary, GroupWrittenAnew), told(primary, StoreHoldsGroup)) == (
+            1,
+            1,
+            1,
+        )
+        assert all(not promotion_blockers(backup.ha) for backup in backups)
+        group.crash(primary)  # a backup takes over, as ever
+        group.until("another broker leads", lambda: group.cluster.primary() in backups)
+        assert held(group).epoch == before.epoch + 1
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_a_store_that_has_lost_the_group_is_a_lost_store(older: bool) -> None:
+    """One member is cut off, so there is no proof. Nothing is written, every broker says so, no backup is promotable."""
+    with scenario() as group:
+        hand = group.hand()
+        hand(calls.declare, "q")
+        instead = an_older_epoch(group) if older else None
+        before = held(group)
+        primary, (silent, other) = group.primary, group.backups
+        group.cut_both(primary, silent)
+        store = group.cluster.store
+        store.lose_group(instead, with_history=True)
+        group.until("all have seen it", lambda: len(missing(group)) == 3)
+        group.run_ms(4_000)
+        assert store.lost
+        assert (
+            primary.ha.store_trouble.endswith(f"b1 writes it anew when {silent.name} has acknowledged epoch 1") or older
+        )
+        assert silent.name in primary.ha.store_trouble
+        for backup in (silent, other):
+            assert [each.text for each in promotion_blockers(backup.ha) if each.kind == "store"] == [
+                backup.ha.store_trouble
+            ]
+            assert backup.ha.primary is None
+        group.mend()
+        group.until("the primary has the proof, and writes it", lambda: not store.lost)
+        assert (held(group).epoch, held(group).primary) == (before.epoch, primary.name)
+        group.hand()(publish_confirmed, "q", b"one")
+
+
+def test_a_primary_whose_successor_has_begun_writes_nothing() -> None:
+    """The old primary is cut off from all; its successor led before the store lost the group, and writes it anew."""
+    with scenario(backup_timeout_ms=10_000_000) as group:
+        group.hand()(calls.declare, "q")
+        old, successor = group.primary, group.backups[0]
+        for backup in group.backups:
+            group.cut_both(old, backup)
+        store = group.cluster.store
+        store.cut_off.add(old.name)
+        old.event(lambda ha: ha.coordination_lost())
+        group.promote(successor)
+        group.until("and serves", lambda: group.cluster.primary() is successor)
+        group.until("without the old one", lambda: old.name not in held(group).members)
+        other = next(node for node in group.nodes if node not in (old, successor))
+        group.cut_both(successor, other)  # it has no proof either
+        store.lose_group(None, with_history=True)
+        store.cut_off.clear()
+        old.event(lambda ha: ha.coordination_regained())
+        store.watch(old)
+        group.until("the old primary has seen it", lambda: bool(old.ha.stored.missing))
+        group.run_ms(5_000)
+        assert store.lost
+        group.mend_both(successor, other)
+        group.until("the successor writes it", lambda: not store.lost)
+        assert held(group).primary == successor.name
+        group.until("the old one follows", lambda: old.ha.primary is None)
+
+
+def test_a_primary_alone_writes_it_anew_if_the_store_was_in_reach() -> None:
+    with scenario(brokers=2, min_insync=1, backup_timeout_ms=1_000) as group:
+        hand = group.hand()
+        hand(calls.declare, "q")
+        primary, (backup,) = group.primary, group.backups
+        group.crash(backup)
+        group.until("it is alone", lambda: group.members == (primary.name,))
+        store = group.cluster.store
+        store.lose_group(None, with_history=True)
+        group.until("it writes", lambda: not store.lost, 3_000)
+        hand(publish_confirmed, "q", b"one")
+
+        store.cut_off.add(primary.name)
+        primary.event(lambda ha: ha.coordination_lost())
+        group.run_ms(100)
+        store.lose_group(None, with_history=True)
+        store.cut_off.clear()
+        primary.event(lambda ha: ha.coordination_regained())
+        order = hand.begin(publish_confirmed, "q", b"two")
+        group.run_ms(5_000)
+        assert store.lost
+        assert not order.over
+        assert "an operator decides" in primary.ha.store_trouble
+        store.find_group()
+        group.until("it goes on", lambda: order.over)
+        backup.start()
+
+
+def test_a_founder_with_an_empty_directory_founds_nothing_in_its_place() -> None:
+    with scenario() as group:
+        hand = group.hand()
+        hand(calls.declare, "q")
+        hand.go()
+        founder = group.node("b1")
+        former = group.replace_primary(group.backups[0])
+        assert former is founder
+        store = group.cluster.store
+        store.lose_group(None, with_history=True)
+        founder.wipe()
+        founder.start()
+        group.run_ms(5_000)
+        assert store.lost
+        assert "nothing is founded in its place" in "; ".join(founder.ha.blockers())
+        store.find_group()
+        group.until("it joins", lambda: "b1" in group.members and founder.ha.status.value == "ready")
