@@ -44,6 +44,7 @@ from understudy.broker.transactions.tx_buffer import TxBuffer, groups_of
 if TYPE_CHECKING:
     from understudy.broker.core.channel import Channel
     from understudy.broker.core.connection import Connection
+    from understudy.broker.core.consumer import Consumer
 
 
 OPEN_BYTES = 128 << 10
@@ -78,7 +79,8 @@ class Broker:
         default_level: of queues that do not say how much of them is replicated; None: nothing is, this broker is alone.
         work_refused: why new work is refused before it enters the log ("" if it is not).
         refused: how often something was refused since this core began: by cause of `refuse_work`, or by limit (``limits.py``).
-        expiry_ms: what ``expiry_clock`` showed at the last tick. Deadlines of messages are set and judged by it.
+        expiry_ms: what ``expiry_clock`` has shown last. Deadlines of messages are set and judged by :meth:`expiry_now`.
+        clock_ms: the monotonic clock of ticks, between them; None: ticks alone tell the time.
         running_ms: the time in which this process ran. What clients have to do in time is measured by it: while the process was
             stopped they could not. Ticks come ten times a second, or more often.
         on_delivered: are told of each message that is handed to a client, in the order of this list.
@@ -119,10 +121,10 @@ class Broker:
         self.refused: Counter[str] = Counter()
         self._refusals: dict[str, str] = {}
         self.facts = UNTOLD
-        self.now_ms = self.wall_ms = 0
+        self.now_ms = self.wall_ms = self.expiry_ms = 0
         self.running_ms = self._ticked_ms = 0
         self.expiry_clock = ExpiryClock() if expiry_clock is None else expiry_clock
-        self.expiry_ms = 0
+        self.clock_ms: Callable[[], int] | None = None
         self.epoch = 0
         self.name = ""
         self.unstable_bytes = 0
@@ -196,6 +198,7 @@ class Broker:
             queue.used_ms = self.running_ms  # nobody was answered before
             self.schedule(queue)
         self.expiry.begin_grace()
+        self.expiry.messages.begin()
 
     def next_queue_id(self) -> int:
         self._sequence += 1
@@ -282,6 +285,12 @@ class Broker:
             self.expiry.tick(now_ms)
             self.dtx.tick(self.running_ms)
             self.transactions.coordinator.tick()
+
+    def expiry_now(self) -> int:
+        """``expiry_ms`` as of now."""
+        if self.clock_ms is not None:
+            self.expiry_ms = self.expiry_clock.advance(self.clock_ms())
+        return self.expiry_ms
 
     # -- the turn -------------------------------------------------------------------------------------------------
 
@@ -383,6 +392,8 @@ class Broker:
             self.parted_bodies.go_on()
         if not self.answering:
             return
+        if self.state.arrived:
+            self.expiry.messages.note_arrivals()
         applied = self.log.applied
         completions = self._completions
         while completions and completions[0][0] <= applied:
@@ -390,6 +401,8 @@ class Broker:
             release(argument)
         if self.state.scheduled:
             self._dispatch()
+        if self.expiry.messages.fresh:
+            self.expiry.messages.drop_fresh()
         if self.after_release:
             for flush in self.after_release:
                 flush()
@@ -427,9 +440,9 @@ class Broker:
     # -- messages -------------------------------------------------------------------------------------------------
 
     def deadline(self, queue: Queue, expiration_ms: int | None) -> int:
-        """``expiry_ms`` beyond which a message published now has expired in ``queue``; 0 for never."""
+        """``expiry_ms`` at which a message published now has expired in ``queue``; 0 for never."""
         ttl = queue.time_to_live(expiration_ms)
-        return 0 if ttl is None else max(1, self.expiry_ms + ttl)
+        return 0 if ttl is None else max(1, self.expiry_now() + ttl)
 
     def publish(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> int:
         """Enqueue outside any transaction; returns the offset at which it is stable."""
@@ -440,12 +453,15 @@ class Broker:
         self._eager = True
         targets = []
         local: list[Queue] = []
-        durable = False
+        durable = timed = False
         offset = log.end + 1
         for queue in queues:
             if queue.logged:
                 queue.newest_id = entry_id = queue.newest_id + 1
-                deadline = 0 if queue.ttl_ms is None and expiration_ms is None else self.deadline(queue, expiration_ms)
+                deadline = 0
+                if queue.ttl_ms is not None or expiration_ms is not None:
+                    deadline = self.deadline(queue, expiration_ms)
+                    timed = True
                 targets.append((queue.id, entry_id, deadline))
                 durable = durable or queue.durable
                 queue.brought_at = offset
@@ -457,9 +473,12 @@ class Broker:
                 record.encode_enqueue(targets, message, transient), message.properties, message.content()
             )
             assert message.offset == offset
-            log.pending.append((offset, self.state.apply_enqueue, (message, targets)))
+            if timed:
+                log.pending.append((offset, self._apply_timed, (message, targets, self.expiry.messages.subscriptions)))
+            else:
+                log.pending.append((offset, self.state.apply_enqueue, (message, targets)))
         for queue in local:
-            entry = (queue, message, self.deadline(queue, expiration_ms))
+            entry = (queue, message, self.deadline(queue, expiration_ms), self.expiry.messages.subscriptions)
             if log.pending:
                 log.pending.append((log.end, self._apply_local, entry))
                 queue.brought_at = log.end
@@ -467,10 +486,22 @@ class Broker:
                 self._apply_local(entry)
         return log.end
 
-    def _apply_local(self, argument: tuple[Queue, Message, int]) -> None:
-        queue, message, deadline = argument
+    def _apply_timed(self, argument: tuple[Message, list[record.Target], int]) -> None:
+        message, targets, subscriptions = argument
+        state = self.state
+        state.apply_enqueue((message, targets))
+        for queue_id, entry_id, deadline in targets:
+            queue = state.queues.get(queue_id)
+            if queue is not None and deadline:
+                state.arrived.append((queue, entry_id, subscriptions))
+
+    def _apply_local(self, argument: tuple[Queue, Message, int, int]) -> None:
+        queue, message, deadline, subscriptions = argument
         if not queue.deleted:
-            queue.enqueue(queue.next_id(), message, deadline)
+            entry_id = queue.next_id()
+            queue.enqueue(entry_id, message, deadline)
+            if deadline:
+                self.state.arrived.append((queue, entry_id, subscriptions))
             self.schedule(queue)
 
     def dequeue(self, queue: Queue, entry: Entry, reason: int) -> None:
@@ -542,11 +573,16 @@ class Broker:
                 queue.scheduled = False
                 self._serve(queue)
 
-    def serve_first(self, queue: Queue) -> None:
-        """Hand to waiting consumers what is due to them, before a method takes from ``queue`` or counts its messages."""
-        if queue.scheduled and self.answering:
+    def look_into(self, queue: Queue) -> None:
+        """Before a method takes from ``queue``, or counts: waiting consumers get what is due to them, and what has expired goes."""
+        if not self.answering:
+            return
+        if self.state.arrived:
+            self.expiry.messages.note_arrivals()
+        if queue.scheduled:
             self.pauses.look()
             self._serve(queue)
+        self.expiry.messages.drop(queue)
 
     def _serve(self, queue: Queue) -> None:
         consumers = queue.consumers
@@ -560,18 +596,21 @@ class Broker:
                 consumers.rotate(-1)
                 idle += 1
                 continue
-            entry = self.take(queue)
+            entry = self.take(queue, consumer)
             if entry is None:
                 return
             idle = 0
             consumer.deliver(entry)
             consumers.rotate(-1)
 
-    def take(self, queue: Queue) -> Entry | None:
-        """The next message of ``queue`` that has not expired, marked as handed out."""
+    def take(self, queue: Queue, consumer: Consumer | None = None) -> Entry | None:
+        """The next message of ``queue`` that has not expired, marked as handed out.
+
+        A ``consumer`` that waits may have a fresh one nevertheless (`MessageExpiry`).
+        """
         while True:
             entry = queue.take()
-            if entry is None or not entry.deadline_ms or entry.deadline_ms >= self.expiry_ms:
+            if entry is None or not entry.deadline_ms or self.expiry.messages.spares(queue, entry, consumer):
                 return entry
             self.expired(queue, entry)
 

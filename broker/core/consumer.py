@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    """``limit`` is its own prefetch count, 0 for none; ``unacked`` what it holds against it."""
+    """``limit`` is its own prefetch count, 0 for none; ``unacked`` what it holds against it. ``number`` counts subscriptions."""
 
-    __slots__ = ("consuming", "exclusive", "limit", "no_ack", "queue", "tag", "tag_octets", "unacked")
+    __slots__ = ("consuming", "exclusive", "limit", "no_ack", "number", "queue", "tag", "tag_octets", "unacked")
 
     def __init__(
         self, consuming: Consuming, tag: str, queue: Queue, *, no_ack: bool, exclusive: bool, limit: int
@@ -28,6 +28,7 @@ class Consumer:
         self.exclusive = exclusive
         self.limit = limit
         self.unacked = 0
+        self.number = 0
 
     def can_take(self) -> bool:
         """Whether one more message may be sent to it now."""

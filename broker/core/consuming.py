@@ -102,6 +102,8 @@ class Consuming:
         if queue.exclusive_consumer or (exclusive and queue.consumers):
             raise AccessRefusedError(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
         consumer = Consumer(self, tag, queue, no_ack=no_ack, exclusive=exclusive, limit=self._default_limit)
+        self._broker.expiry.messages.subscriptions += 1
+        consumer.number = self._broker.expiry.messages.subscriptions
         self.consumers[tag] = consumer
         self._cancelled.pop(tag, None)  # its client does not wait to be told
         queue.consumers.append(consumer)
@@ -221,13 +223,14 @@ class Consuming:
             raise AccessRefusedError(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
         broker = self._broker
         queue.used_ms = broker.running_ms
-        broker.serve_first(queue)
+        broker.look_into(queue)
         broker.pauses.look()
         entry = broker.take(queue)
         if entry is None:
             self._channel.send(BASIC_GET_EMPTY)
             return
         tag = self.ledger.skip_tag() if no_ack else self.ledger.add(queue, entry, None)
+        broker.expiry.messages.drop(queue)
         message = entry.message
         large = message.size >= LARGE_BYTES
         frames = get_ok_frames(

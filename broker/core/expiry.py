@@ -1,4 +1,4 @@
-"""Expiry: what a primary lets go of because its time has come: messages, queues that nobody uses, outcomes."""
+"""Expiry: what a primary lets go of because its time has come: messages (`message_expiry`), queues that nobody uses, outcomes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from understudy.broker.amqp.field_table import encode_table
+from understudy.broker.core.message_expiry import MessageExpiry
 from understudy.broker.log import record
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Expiry:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.messages = MessageExpiry(broker)
         self._next_ms = 0
         self._trimmed_at = 0
         self._outcome_marks: deque[tuple[int, int]] = deque()
@@ -30,24 +32,12 @@ class Expiry:
 
     def tick(self, now_ms: int) -> None:
         """Time passes."""
+        self.messages.tick()
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + EVERY_MS
-            self._expire_messages()
             self._expire_queues()
             self._expire_exchanges()
             self._trim_outcomes()
-
-    def _expire_messages(self) -> None:
-        """What stands at the head of a queue: what stands behind it expires when it is reached."""
-        broker = self._broker
-        for queue in list(broker.state.queues.values()):
-            while not queue.deleted:
-                entry = queue.peek()
-                if entry is None or not entry.deadline_ms or entry.deadline_ms >= broker.expiry_ms:
-                    break
-                taken = queue.take()
-                assert taken is entry
-                broker.expired(queue, entry)
 
     def _expire_queues(self) -> None:
         """Delete queues that were unused for ``x-expires``, and auto-delete queues whose consumers went with an earlier primary."""

@@ -59,6 +59,7 @@ class ExpiryClock:
         self.latest_jump: ClockJump | None = None
         self._monotonic_ms = 0
         self._wall_ms = 0
+        self._odd_ms = 1
 
     @property
     def behind_ms(self) -> int:
@@ -73,7 +74,8 @@ class ExpiryClock:
             wall_ms: ms since 1970.
 
         Returns:
-            ``now_ms``. Invariant: between two looks that are ``t`` ms apart it grows by ``t / 2`` (rounded up) to ``2 * t``.
+            ``now_ms``. Invariant: between two looks that are ``t`` ms apart it grows by ``t / 2`` (rounded up or down, in turn) to
+            ``2 * t``.
         """
         if not self.now_ms:
             self.now_ms = wall_ms
@@ -83,7 +85,18 @@ class ExpiryClock:
             if abs(wall_ms - expected_ms) >= JUMP_MS:
                 self.jumps += 1
                 self.latest_jump = ClockJump(old_ms=expected_ms, new_ms=wall_ms)
-            self.now_ms += min(max(wall_ms - self.now_ms, (passed_ms + 1) // 2), 2 * passed_ms)
+            least_ms, self._odd_ms = divmod(passed_ms + self._odd_ms, 2)
+            self.now_ms += min(max(wall_ms - self.now_ms, least_ms), 2 * passed_ms)
         self._monotonic_ms = monotonic_ms
         self._wall_ms = wall_ms
+        return self.now_ms
+
+    def advance(self, monotonic_ms: int) -> int:
+        """Look at the monotonic clock alone, and take for granted that the wall clock has gone on as it did. Returns ``now_ms``.
+
+        Before the first look at both clocks nothing is known, and 0 is returned.
+        """
+        passed_ms = monotonic_ms - self._monotonic_ms
+        if passed_ms > 0 and self.now_ms:
+            self.follow(monotonic_ms, self._wall_ms + passed_ms)
         return self.now_ms

@@ -254,7 +254,7 @@ class Naming:
             self._channel.answer_when_stable(self._stable_at(queue), QUEUE_DECLARE, lambda: self._declared(queue))
 
     def _declared(self, queue: Queue) -> None:
-        self._broker.serve_first(queue)
+        self._broker.look_into(queue)
         self._channel.send(QUEUE_DECLARE_OK, queue.name, queue.depth, len(queue.consumers))
 
     def _passive(self, name: str) -> Queue:
@@ -378,7 +378,7 @@ class Naming:
 
     def _purge_queue(self, name: str, no_wait: bool) -> None:
         queue = self.queue_for(name, "read")
-        self._broker.serve_first(queue)
+        self._broker.look_into(queue)
         count = self._broker.purge(queue)
         self._broker.close_dequeues()
         self._answer(no_wait, QUEUE_PURGE, QUEUE_PURGE_OK, count, queue=queue)
@@ -398,7 +398,7 @@ class Naming:
             self._answer(no_wait, QUEUE_DELETE, QUEUE_DELETE_OK, 0)
             return
         queue = self.queue_for(name, "configure")
-        self._broker.serve_first(queue)
+        self._broker.look_into(queue)
         if if_unused and queue.consumers:
             raise PreconditionFailedError.in_use("queue", name, vhost)
         if if_empty and (queue.depth or self._broker.comes(queue) or self._broker.state.takes_in_doubt(queue)):

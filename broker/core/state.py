@@ -19,6 +19,7 @@ from understudy.broker.amqp.errors import MalformedFrameError
 from understudy.broker.amqp.field_table import FieldTable, decode_table
 from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding
+from understudy.broker.core.message_expiry import ANY_CONSUMER, Arrival
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.registry import Registry, TopologyImage
 from understudy.broker.core.replication_level import ReplicationLevel
@@ -49,6 +50,7 @@ class BrokerState:
     Attributes:
         deciding: this broker is the primary: a stable PREPARE without a ROLLBACK is committed by it.
         scheduled: queues that got something to hand out since the last dispatch (primary).
+        arrived: messages with a deadline that came into queues since `MessageExpiry.note_arrivals` (primary).
         owed: transactions that are applied and whose COMMIT is not: id to CSN. Whoever becomes primary without that record in
             its log writes it again, since others may wait for it.
         refused: ids of transactions of which this broker lacks something: it applies no COMMIT of them, whoever has decided it,
@@ -82,6 +84,7 @@ class BrokerState:
         self.tx_memory_bytes = tx_memory_bytes if spill is not None else ALL_BYTES
         self._spill = spill
         self.scheduled: list[Queue] = []
+        self.arrived: list[Arrival] = []
         self.refilled_exchanges: dict[tuple[str, str], int] = {}
         self.on_prepare: list[Callable[[TxBuffer], None]] = []
         self.on_applied_tx: list[Callable[[TxBuffer], None]] = []
@@ -478,13 +481,7 @@ class BrokerState:
         scheduled = self.scheduled
         for _, message, content in tx.events:
             if message is None:
-                for queue_id, ids in content:
-                    queue = queues.get(queue_id)
-                    if queue is None:
-                        self.dropped_by_delete += len(ids)
-                        continue
-                    for entry_id in ids:
-                        queue.remove(entry_id)
+                self._take_out(content)
                 continue
             for queue_id, place, limit_ms in content:
                 queue = queues.get(queue_id)
@@ -492,15 +489,19 @@ class BrokerState:
                     self.dropped_by_delete += 1
                     continue
                 queue.uncommitted -= 1
-                deadline_ms = limit_ms and deadline_at(limit_ms, prepare.time_ms)
                 first = first_ids.get(queue_id)
                 if first is not None:
-                    queue.enqueue(first[0] + place, message, deadline_ms)
+                    entry_id = first[0] + place
                 elif queue.logged:  # it was deleted before PREPARE, and this log has a hole there
                     self.dropped_by_delete += 1
                     continue
                 else:
-                    queue.enqueue(queue.next_id(), message, deadline_ms)
+                    entry_id = queue.next_id()
+                deadline_ms = 0
+                if limit_ms:
+                    deadline_ms = deadline_at(limit_ms, prepare.time_ms)
+                    self.arrives(queue, entry_id)
+                queue.enqueue(entry_id, message, deadline_ms)
                 if queue.consumers and not queue.scheduled:
                     queue.scheduled = True
                     scheduled.append(queue)
@@ -510,6 +511,21 @@ class BrokerState:
         self.outcomes.committed(tx.tx_id, prepare.name, tx.prepare_offset)
         for told in self.on_applied_tx:
             told(tx)
+
+    def _take_out(self, groups: Iterable[Group]) -> None:
+        """A transaction that commits takes these messages."""
+        for queue_id, ids in groups:
+            queue = self.queues.get(queue_id)
+            if queue is None:
+                self.dropped_by_delete += len(ids)
+                continue
+            for entry_id in ids:
+                queue.remove(entry_id)
+
+    def arrives(self, queue: Queue, entry_id: int) -> None:
+        """A message with a deadline comes into ``queue``: a primary's consumers that wait there may have it in any case."""
+        if self.deciding:
+            self.arrived.append((queue, entry_id, ANY_CONSUMER))
 
     def _decided(self, tx: TxBuffer) -> None:
         for told in self.on_applied_tx:

@@ -180,7 +180,7 @@ class Transactions:
         self.publish(tx, queues, message, expiration_ms)
         enqueued_at = broker.log.end
         tx.observer.prepare(tx)
-        offset = self.recorder.prepare(tx, self._state.csn + 1, broker.expiry_ms)
+        offset = self.recorder.prepare(tx, self._state.csn + 1, broker.expiry_now())
         broker.complete(offset, self._own_decided, tx)
         return enqueued_at, offset
 
@@ -271,7 +271,7 @@ class Transactions:
             self._observer(tx)  # its primary was another broker, or it has no event that is recorded
         if tx.observer is not None:
             tx.observer.prepare(tx)
-        offset = self.recorder.prepare(tx, self._state.csn + 1, broker.expiry_ms)
+        offset = self.recorder.prepare(tx, self._state.csn + 1, broker.expiry_now())
         broker.complete(offset, self._decided, tx)
 
     def commit_ordered(self, tx: TxBuffer) -> None:

@@ -209,6 +209,7 @@ class NodeDriver:
             self.crashed("opening the recovered core", error)
         node.broker.transactions.coordinator.on_error = self._hook_errors.told
         node.broker.pauses.clock_ms = _awake_ms
+        node.broker.clock_ms = _now_ms
         self._refused_arguments.listen(node.broker)
         self._plugins.listen(node.broker)
         node.broker.facts = self._facts

@@ -233,6 +233,7 @@ class SimNode:
             self.facts.opening()
         self.node.open(port, self.world.now_ms, self.wall_ms)
         self.node.broker.pauses.clock_ms = lambda: self.world.now_ms
+        self.node.broker.clock_ms = self._look_at_clock
         if self.facts is not None:
             self.facts.opened()
         self.turns.opened(self.node, port)
@@ -564,6 +565,11 @@ class SimNode:
         due = self._ticks % HOUSEKEEPING_TICKS == 0 and checkpoint_offset
         if due and self.journal.request_drop(self.node.droppable_before(checkpoint_offset)):
             self.whole_from = max(self.whole_from, self.node.state.log.applied)
+
+    def _look_at_clock(self) -> int:
+        """The core looks at the monotonic clock to judge a time to live."""
+        self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
+        return self.world.now_ms
 
     def _look_at_disk(self) -> None:
         """What the SpaceWatch of a broker does."""

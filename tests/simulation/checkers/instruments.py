@@ -126,6 +126,8 @@ def _watched_enqueue(self: Queue, entry_id: int, message: Message, deadline_ms: 
         live.flip(self, entry_id, message, deadline_ms)
         node = live.node
         node.checkers.order.enqueued(node, self, entry_id, message.persistent and self.durable)
+        if deadline_ms:
+            node.checkers.order.arrived(node, self, entry_id)
     _enqueue(self, entry_id, message, deadline_ms)
 
 

@@ -22,6 +22,7 @@ class Order:
         self._reference = reference
         self._newest: dict[tuple[str, int, int, int], int] = {}
         self._delivered_in: dict[tuple[int, int], int] = {}
+        self._arrived_us: dict[tuple[str, int, int, int], int] = {}
 
     def enqueued(self, node: SimNode, queue: Queue, entry_id: int, kept: bool) -> None:
         """A message that was not there is applied.
@@ -38,6 +39,16 @@ class Order:
         else:
             raise Violation("G9", f"{node.name} applies id {entry_id} of {queue.name} after {newest}")
 
+    def arrived(self, node: SimNode, queue: Queue, entry_id: int) -> None:
+        """A message with a deadline is applied."""
+        self._arrived_us[node.name, node.incarnation, queue.id, entry_id] = node.world.now_us
+
+    def _has_expired(self, node: SimNode, queue: Queue, entry: Entry) -> bool:
+        """True if nobody may have ``entry`` any more, or only a consumer that waits in the moment in which it is applied."""
+        if not 0 < entry.deadline_ms <= node.expiry_clock.advance(node.world.now_ms):
+            return False
+        return self._arrived_us.get((node.name, node.incarnation, queue.id, entry.id)) != node.world.now_us
+
     def handed_out(self, node: SimNode, queue: Queue, entry: Entry, redelivered: bool) -> None:
         """A client is given a message, by basic.deliver or basic.get-ok."""
         if not queue.logged:
@@ -52,7 +63,7 @@ class Order:
             if fell_into_a_hole(node, reference, stamp_of(entry.message.content())):
                 return
             raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name}, which is not there ({left})")
-        if 0 < entry.deadline_ms < node.node.broker.expiry_ms:  # within its last millisecond it may go
+        if self._has_expired(node, queue, entry):
             raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name} after its deadline")
         self._is_the_first(node, queue, entry)
         self._is_within_the_prefetch(node, queue)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.broker import Broker
+from understudy.broker.core.consumer import Consumer
 from understudy.broker.core.entry import ACQUIRED, READY, Entry
-from understudy.broker.core.expiry import Expiry
 from understudy.broker.core.expiry_clock import ExpiryClock
+from understudy.broker.core.message_expiry import MessageExpiry
 from understudy.broker.core.queue import Queue
 
 
@@ -57,26 +58,40 @@ EARLY_MS = 200
 @mutation("expiry")
 def messages_expire_before_their_time(bug: Bug) -> None:
     """Who looks for messages whose time has passed has a clock of its own, that is fast."""
-    real, expired = Expiry._expire_messages, Broker.expired
+    real, expired = MessageExpiry.drop, Broker.expired
 
-    def expire_messages(self: Expiry) -> None:
+    def drop(self: MessageExpiry, queue: Queue) -> None:
         broker = self._broker
-        expiry_ms = broker.expiry_ms
-        broker.expiry_ms = expiry_ms + EARLY_MS
+        expiry_ms = broker.expiry_now()
 
         def early(self: Broker, queue: Queue, entry: Entry) -> None:
-            if entry.deadline_ms >= expiry_ms:
+            if entry.deadline_ms > expiry_ms:
                 bug.strike()
             expired(self, queue, entry)
 
         Broker.expired = early  # type: ignore[method-assign]
+        broker.expiry_now = lambda: expiry_ms + EARLY_MS  # type: ignore[method-assign]
         try:
-            real(self)
+            real(self, queue)
         finally:
-            broker.expiry_ms = expiry_ms
+            del broker.expiry_now
             Broker.expired = expired  # type: ignore[method-assign]
 
-    bug.replace(Expiry, "_expire_messages", expire_messages)
+    bug.replace(MessageExpiry, "drop", drop)
+
+
+@mutation("G3")
+def expired_messages_are_delivered(bug: Bug) -> None:
+    """A consumer, or basic.get, is given the first message of a queue without a look at its deadline."""
+
+    def take(self: Broker, queue: Queue, consumer: Consumer | None = None) -> Entry | None:
+        entry = queue.take()
+        if entry is not None and entry.deadline_ms and not self.expiry.messages.spares(queue, entry, consumer):
+            bug.strike()
+        return entry
+
+    bug.replace(MessageExpiry, "drop", lambda self, queue: self.fresh.pop(queue, None))
+    bug.replace(Broker, "take", take)
 
 
 @mutation("expiry")

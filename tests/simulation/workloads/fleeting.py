@@ -65,6 +65,10 @@ class Fleeting:
         client = self.client
         yield from calls.declare(client, name, arguments={"x-message-ttl": 400})
         clock = self._clock()
+        self._fill(name, 1, encode_properties(delivery_mode=2, expiration="0"))
+        _, counted, _ = yield from calls.declare(client, name, passive=True)
+        if counted and self._clock() == clock:
+            raise Violation("G3", f"{counted} messages of {name} are counted that live for no time")
         yield from client.pause(150, 250)  # a broker looks at its clock at each tick
         self._fill(name, 3)
         self._fill(name, 2, encode_properties(delivery_mode=2, expiration="100"))

@@ -102,4 +102,38 @@ def test_its_rate_is_bounded_whatever_the_wall_clock_does(seed: int) -> None:
         wall_ms += passed_ms + chance.choice((0, 0, 0, 0, 3, -3, 60_000, -60_000, 7_200_000, -7_200_000))
         before_ms = clock.now_ms
         clock.follow(now_ms, wall_ms)
-        assert passed_ms / 2 <= clock.now_ms - before_ms <= 2 * passed_ms
+        assert passed_ms // 2 <= clock.now_ms - before_ms <= 2 * passed_ms
+
+
+def test_looks_between_ticks_go_on_with_the_monotonic_clock() -> None:
+    clocks = Clocks()
+    for _ in range(3):
+        before_ms = clocks.expiry.now_ms
+        assert clocks.expiry.advance(clocks.now_ms + 20) == before_ms + 20
+        assert clocks.expiry.advance(clocks.now_ms + 20) == before_ms + 20
+        assert clocks.expiry.advance(clocks.now_ms + 10) == before_ms + 20
+        assert clocks.run(TICK_MS) == TICK_MS - 20
+    assert clocks.expiry.now_ms == clocks.wall_ms
+    assert clocks.expiry.jumps == 0
+
+
+@pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS])
+@pytest.mark.parametrize("step_ms", [1, 3, TICK_MS])
+def test_looks_between_ticks_do_not_change_the_rate(by_ms: int, step_ms: int) -> None:
+    """The clock follows an hour's jump at its bounded rate, however often it is looked at."""
+    clocks = Clocks()
+    clocks.wall_ms += by_ms
+    clocks.look()
+    before_ms = clocks.expiry.now_ms
+    for _ in range(100):
+        for at_ms in range(step_ms, TICK_MS, step_ms):
+            clocks.expiry.advance(clocks.now_ms + at_ms)
+        clocks.run(TICK_MS)
+    moved_ms = clocks.expiry.now_ms - before_ms
+    wanted_ms = 100 * TICK_MS * 2 if by_ms > 0 else 100 * TICK_MS // 2
+    assert abs(moved_ms - wanted_ms) <= 1
+    assert clocks.expiry.jumps == 1
+
+
+def test_a_clock_that_has_seen_nothing_shows_nothing() -> None:
+    assert ExpiryClock().advance(5) == 0
