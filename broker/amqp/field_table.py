@@ -147,6 +147,27 @@ def find_field(buf: bytes, start: int, end: int, name: bytes) -> tuple[int, int,
     return found
 
 
+def without_field(fields: bytes, name: bytes) -> bytes:
+    """Return ``fields`` without those called ``name``, reading no value.
+
+    Raises:
+        MalformedFrameError: as `find_field`.
+    """
+    if name not in fields:
+        return fields
+    kept: list[bytes] = []
+    at = begun = 0
+    while at < len(fields):
+        value_at = at + 1 + fields[at]
+        after = _skip_value(fields, value_at, len(fields))
+        if fields[at + 1 : value_at] == name:
+            kept.append(fields[begun:at])
+            begun = after
+        at = after
+    kept.append(fields[begun:])
+    return b"".join(kept)
+
+
 def decode_field_value(buf: bytes, at: int, end: int) -> FieldValue:
     """Read the value (code and octets) at ``at``, found by `find_field`, which ends at or before ``end``."""
     return _decode_value(buf, at, end, 1)[0]

@@ -33,6 +33,7 @@ from understudy.broker.amqp.field_table import (
     encode_timestamp,
     find_field,
     table_span,
+    without_field,
 )
 from understudy.broker.amqp.shortstr import decode_loose_shortstr, encode_loose_shortstr, shortstr_span
 
@@ -281,11 +282,26 @@ def with_header(raw: bytes, name: str, value: object) -> bytes:
     if not flags & _HEADERS:
         return b"".join(((flags | _HEADERS).to_bytes(2), raw[2:at], len(field).to_bytes(4), field, raw[at:]))
     start, end = table_span(raw, at, len(raw))
-    fields = raw[start:end]
-    octets = _name_octets(name)
-    while found := find_field(fields, 0, len(fields), octets):
-        fields = fields[: found[0]] + fields[found[2] :]
+    fields = without_field(raw[start:end], _name_octets(name))
     return b"".join((raw[:at], (len(fields) + len(field)).to_bytes(4), fields, field, raw[end:]))
+
+
+def without_header(raw: bytes, name: str) -> bytes:
+    """Return ``raw`` without the header ``name``, however often it is there; a table that had no other header stays, and is empty.
+
+    All other headers and properties keep their octets.
+
+    Raises:
+        MalformedFrameError: ``raw`` is malformed before or in the headers.
+    """
+    if not _flags(raw) & _HEADERS:
+        return raw
+    at = _find(raw, _HEADERS)
+    start, end = table_span(raw, at, len(raw))
+    fields = without_field(raw[start:end], _name_octets(name))
+    if len(fields) == end - start:
+        return raw
+    return b"".join((raw[:at], len(fields).to_bytes(4), fields, raw[end:]))
 
 
 def _name_octets(name: str) -> bytes:

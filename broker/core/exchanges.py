@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from understudy.broker.core.argument_values import same_arguments, same_value
@@ -43,6 +43,7 @@ class Exchange:
 
     kind: ClassVar[str] = ""
     needs_headers: ClassVar[bool] = False
+    uses_key: ClassVar[bool] = True
 
     def __init__(
         self, vhost: str, name: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any]
@@ -93,6 +94,17 @@ class Exchange:
         raise NotImplementedError
 
 
+def with_alternates(exchanges: Mapping[str, Exchange], exchange: Exchange) -> list[Exchange]:
+    """The exchange, and those that are tried in turn while none has a queue; one that is not there, or was tried, ends it."""
+    tried = [exchange]
+    while tried[-1].alternate is not None:
+        following = exchanges.get(tried[-1].alternate)
+        if following is None or following in tried:
+            break
+        tried.append(following)
+    return tried
+
+
 def _once(queues: Iterable[Queue]) -> list[Queue]:
     return list({queue.id: queue for queue in queues}.values())
 
@@ -120,6 +132,7 @@ class FanoutExchange(Exchange):
     """Every bound queue."""
 
     kind = "fanout"
+    uses_key = False
 
     def route(self, routing_key: str, headers: dict[str, Any]) -> list[Queue]:
         return _once(binding.queue for binding in self.bindings.values())
@@ -159,6 +172,7 @@ class HeadersExchange(Exchange):
 
     kind = "headers"
     needs_headers = True
+    uses_key = False
 
     def route(self, routing_key: str, headers: dict[str, Any]) -> list[Queue]:
         return _once(binding.queue for binding in self.bindings.values() if self._matches(binding.arguments, headers))

@@ -10,6 +10,8 @@ from understudy.broker.amqp.encode import ack_frame, nack_frame, return_frames, 
 from understudy.broker.amqp.methods import BASIC_PUBLISH, CONFIRM_SELECT, CONFIRM_SELECT_OK
 from understudy.broker.amqp.properties import expiration, headers, is_checked_persistent, user_id
 from understudy.broker.chunks import LARGE_BYTES
+from understudy.broker.core.copies import MARK, copy_keys, route_all, without_bcc
+from understudy.broker.core.exchanges import with_alternates
 from understudy.broker.core.queue_arguments import MAX_MS
 from understudy.broker.core.reply import Reply
 from understudy.broker.core.reserved_exchanges import RESERVED_EXCHANGES, ReservedExchange
@@ -21,9 +23,7 @@ from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 if TYPE_CHECKING:
     from understudy.broker.core.association import Association
     from understudy.broker.core.channel import Channel, Handler
-    from understudy.broker.core.exchanges import Exchange
     from understudy.broker.core.queue import Queue
-    from understudy.broker.core.registry import VirtualHost
     from understudy.broker.core.told import Confirmed
     from understudy.broker.core.transacting import Transacting
 
@@ -35,6 +35,7 @@ ROUTES_LIMIT = 4096
 EXPIRATION_BIT = 0x01
 HEADERS_BIT = 0x20
 USER_ID_BIT = 0x10
+EXPIRATION_OR_HEADERS = EXPIRATION_BIT | HEADERS_BIT
 
 _new = object.__new__
 
@@ -63,7 +64,7 @@ class Publishing:
     def handlers(self) -> dict[int, Handler]:
         return {CONFIRM_SELECT: self._select}
 
-    def publish(self, args: tuple[Any, ...], properties: bytes, body: bytes) -> None:  # noqa: C901  # hot: no call to save a line
+    def publish(self, args: tuple[Any, ...], properties: bytes, body: bytes) -> None:  # noqa: C901, PLR0912  # hot: no call to save a line
         """basic.publish: ``args`` is (exchange, routing key, mandatory, immediate)."""
         exchange, routing_key, mandatory, immediate = args
         connection = self._connection
@@ -79,8 +80,11 @@ class Publishing:
             queues = self._route(exchange, routing_key, properties)
         persistent = is_checked_persistent(properties)
         expiration_ms = None
-        if properties[0] & EXPIRATION_BIT:
-            expiration_ms = self._expiration(properties)
+        if properties[0] & EXPIRATION_OR_HEADERS:
+            if properties[0] & EXPIRATION_BIT:
+                expiration_ms = self._expiration(properties)
+            if MARK in properties:
+                queues, properties = self._with_copies(exchange, routing_key, queues, properties)
         if properties[1] & USER_ID_BIT:
             self._check_user(properties)
         broker = self._broker
@@ -230,15 +234,11 @@ class Publishing:
             queue = vhost.queues.get(routing_key)
             queues = [queue] if queue is not None else []
         else:
-            tried = self._with_alternates(vhost, found)
+            tried = with_alternates(vhost.exchanges, found)
             with_headers = any(each.needs_headers for each in tried)
             fields = headers(properties) if with_headers and properties[0] & HEADERS_BIT else {}
             queues = next(filter(None, (each.route(routing_key, fields) for each in tried)), [])
-            if len(queues) > MAX_TARGETS:
-                raise ResourceErrorSoft(
-                    f"a message to exchange '{exchange}' in vhost '{connection.vhost}' would go to {len(queues)} queues, "
-                    f"{MAX_TARGETS} are the most"
-                )
+            self._check_targets(exchange, queues)
             if with_headers:
                 return queues  # not by exchange and routing key alone
         routes = connection.routes
@@ -247,16 +247,22 @@ class Publishing:
         routes[(exchange, routing_key)] = queues
         return queues
 
-    @staticmethod
-    def _with_alternates(vhost: VirtualHost, exchange: Exchange) -> list[Exchange]:
-        """The exchange, and those that are tried in turn while none has a queue; one that is not there, or was tried, ends it."""
-        tried = [exchange]
-        while tried[-1].alternate is not None:
-            following = vhost.exchanges.get(tried[-1].alternate)
-            if following is None or following in tried:
-                break
-            tried.append(following)
-        return tried
+    def _check_targets(self, exchange: str, queues: list[Queue]) -> None:
+        if len(queues) > MAX_TARGETS:
+            raise ResourceErrorSoft(
+                f"a message to exchange '{exchange}' in vhost '{self._connection.vhost}' would go to {len(queues)} queues, "
+                f"{MAX_TARGETS} are the most"
+            )
+
+    def _with_copies(
+        self, exchange: str, routing_key: str, queues: list[Queue], properties: bytes
+    ) -> tuple[list[Queue], bytes]:
+        """Queues and properties of a message whose headers may have CC and BCC; ``queues`` are those of ``routing_key`` alone."""
+        keys = copy_keys(properties)
+        if keys:
+            queues = route_all(self._registry.vhost(self._connection.vhost), exchange, [routing_key, *keys], properties)
+            self._check_targets(exchange, queues)
+        return queues, without_bcc(properties)
 
     def _returned(self, message: Message, queues: list[Queue], mandatory: bool, immediate: bool) -> list[Queue]:
         """Judge mandatory and immediate now, inside a transaction too (P-34 to P-36). Returns the queues that remain."""

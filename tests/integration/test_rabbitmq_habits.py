@@ -269,6 +269,64 @@ def test_a_new_connection_finds_what_a_closed_one_has_published(address: tuple[s
         opened.close()
 
 
+def test_a_message_that_lives_for_no_time_goes_to_a_consumer_that_waits_or_to_nobody(
+    connection: Any, queue: str
+) -> None:
+    channel = connection.channel()
+    channel.queue_declare(queue, durable=True)
+    fleeting = pika.BasicProperties(expiration="0")
+    for _ in range(20):
+        channel.basic_publish("", queue, b"late", fleeting)
+        assert channel.basic_get(queue) == (None, None, None)
+        channel.basic_publish("", queue, b"late", fleeting)
+        assert depth(connection, queue) == 0
+    got: list[bytes] = []
+    channel.basic_publish("", queue, b"late", fleeting)
+    channel.basic_consume(queue, lambda *args: got.append(args[-1]), auto_ack=True)
+    for number in range(20):
+        channel.basic_publish("", queue, b"%d" % number, fleeting)
+    wait_until("all are delivered", lambda: connection.process_data_events(0.01) or len(got) == 20)
+    assert got == [b"%d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize("pattern", ["*", "*.#"])
+def test_an_empty_routing_key_has_no_words(connection: Any, queue: str, pattern: str) -> None:
+    channel = connection.channel()
+    channel.queue_declare(queue, durable=True)
+    channel.queue_bind(queue, "amq.topic", pattern)
+    channel.basic_publish("amq.topic", "", b"x")
+    channel.basic_publish("amq.topic", ".", b"x")
+    assert depth(connection, queue) == int(pattern == "*.#")
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_copies_go_where_cc_and_bcc_say_and_bcc_is_not_shown(connection: Any, queue: str, transactional: bool) -> None:
+    channel = connection.channel()
+    names = [queue, *(channel.queue_declare("", exclusive=True).method.queue for _ in range(2))]
+    channel.queue_declare(queue, durable=True)
+    if transactional:
+        channel.tx_select()
+    headers = {"CC": [names[1], queue, 7], "BCC": [names[2], names[1]], "n": 1}
+    channel.basic_publish("", queue, b"x", pika.BasicProperties(headers=headers))
+    if transactional:
+        channel.tx_commit()
+    for name in names:
+        method, properties, body = channel.basic_get(name)
+        assert (method.routing_key, body) == (queue, b"x")
+        assert properties.headers == {"CC": [names[1], queue, 7], "n": 1}
+        assert channel.basic_get(name) == (None, None, None)
+
+
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+def test_a_copy_header_that_is_no_array_closes_the_channel(connection: Any, queue: str, name: str) -> None:
+    channel = connection.channel()
+    channel.confirm_delivery()
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        channel.basic_publish("", queue, b"x", pika.BasicProperties(headers={name: queue}))
+    assert caught.value.reply_code == 406
+    assert caught.value.reply_text.startswith("PRECONDITION_FAILED - invalid message: ")
+
+
 @pytest.mark.parametrize("passive", [False, True])
 def test_the_default_exchange_cannot_be_declared(connection: Any, passive: bool) -> None:
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:

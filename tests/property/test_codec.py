@@ -283,6 +283,17 @@ def test_with_header_changes_one_header(fields: dict[str, Any], name: str, value
     assert properties.header(changed, name) == value
 
 
+@given(property_sets, names)
+def test_without_header_takes_out_one_header(fields: dict[str, Any], name: str) -> None:
+    raw = encode_properties(fields)
+    there = fields.get("headers", {})
+    for each in {name, *list(there)[:1]}:
+        changed = properties.without_header(raw, each)
+        kept = {**fields, "headers": {key: value for key, value in there.items() if key != each}} if there else fields
+        assert decode_properties(changed) == kept
+        assert (changed == raw) is (each not in there)
+
+
 # streams --------------------------------------------------------------------------------------------------------------
 
 # Octet by octet a stream may take longer than Hypothesis grants on a busy machine.
