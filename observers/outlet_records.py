@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from datetime import datetime
-from decimal import Decimal
+from math import isfinite
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -135,17 +135,23 @@ def _text(value: object) -> bytes:
 
 
 def _plain(value: object) -> Any:
-    """As JSON can hold it."""
-    if isinstance(value, str):
-        return plain_text(value)
+    """A value of a field table as JSON can hold it; what JSON has no form for is a text or a number."""
     if isinstance(value, dict):
         return {plain_text(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
+    return _plain_scalar(value)
+
+
+def _plain_scalar(value: object) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime):
         return int(value.timestamp())
-    if isinstance(value, Decimal):
-        return str(value)
-    return value
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):  # a `Timestamp` too, which the encoder of JSON does not take as it is
+        return int(value)
+    if isinstance(value, float) and isfinite(value):
+        return value
+    return plain_text(str(value))  # a text, a Decimal, and what is no number
