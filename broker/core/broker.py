@@ -392,8 +392,6 @@ class Broker:
             self.parted_bodies.go_on()
         if not self.answering:
             return
-        if self.state.arrived:
-            self.expiry.messages.note_arrivals()
         applied = self.log.applied
         completions = self._completions
         while completions and completions[0][0] <= applied:
@@ -401,7 +399,7 @@ class Broker:
             release(argument)
         if self.state.scheduled:
             self._dispatch()
-        if self.expiry.messages.fresh:
+        if self.state.arrived or self.expiry.messages.fresh:
             self.expiry.messages.drop_fresh()
         if self.after_release:
             for flush in self.after_release:
@@ -566,6 +564,8 @@ class Broker:
         scheduled = self.state.scheduled
         if scheduled:
             self.pauses.look()
+        if self.state.arrived:
+            self.expiry.messages.note_arrivals()
         while scheduled:
             batch = scheduled[:]
             scheduled.clear()

@@ -48,10 +48,13 @@ class MessageExpiry:
 
     def tick(self) -> None:
         """Time passes: drop what has expired at the head of a queue."""
+        now_ms = self._broker.expiry_now()
         for queue in list(self._timed):
             if queue.deleted or not queue.entries:
                 del self._timed[queue]
-            else:
+                continue
+            entry = queue.peek()
+            if entry is not None and 0 < entry.deadline_ms <= now_ms:
                 self.drop(queue)
 
     def note_arrivals(self) -> None:
@@ -63,6 +66,7 @@ class MessageExpiry:
 
     def drop_fresh(self) -> None:
         """The consumers have been served: what was fresh is as anything else."""
+        self.note_arrivals()
         for queue in list(self.fresh):
             self.drop(queue)
 

@@ -137,6 +137,15 @@ def test_a_consumer_that_comes_right_behind_the_publish_gets_the_next_one(core: 
     assert events[1][4] == b"2"  # type: ignore[misc]
 
 
+def test_a_consumer_that_waits_gets_what_a_channel_had_kept_for_later(core: ClockedCore, client: Client) -> None:
+    """The publish stands behind a method that waits for the log, and is done when the turn answers that."""
+    declare = encode_method(2, QUEUE_DECLARE, "other", False, True, False, False, False, {})
+    client.send(CONSUME, declare, timed(ttl_ms=0, channel=2))
+    core.sync()
+    core.sync()
+    assert sorted(client.heard()) == ["basic.consume-ok", "basic.deliver", "queue.declare-ok"]
+
+
 def test_a_consumer_without_room_does_not_get_it(core: ClockedCore, client: Client) -> None:
     client.send(encode_method(1, BASIC_QOS, 0, 1, False), CONSUME_ACK, lasting(b"1"), timed(b"2", 0))
     core.sync()
