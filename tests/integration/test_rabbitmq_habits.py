@@ -14,6 +14,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pika
@@ -287,6 +288,28 @@ def test_a_message_that_lives_for_no_time_goes_to_a_consumer_that_waits_or_to_no
         channel.basic_publish("", queue, b"%d" % number, fleeting)
     wait_until("all are delivered", lambda: connection.process_data_events(0.01) or len(got) == 20)
     assert got == [b"%d" % number for number in range(20)]
+
+
+def test_a_headers_exchange_compares_kinds_of_values(connection: Any, queue: str) -> None:
+    channel = connection.channel()
+    channel.queue_declare(queue, durable=True)
+    for wanted, brought, routed in (
+        (True, 1, 0),
+        (1, True, 0),
+        (Decimal(15), 15, 0),
+        (15, Decimal(15), 0),
+        (1, 1, 1),
+        (True, True, 1),
+        ([1, "a"], [1, "a"], 1),
+        ("a", "a", 1),
+        (None, "any", 1),
+    ):
+        channel.queue_bind(queue, "amq.headers", "", {"k": wanted, "a": "x", "x-match": "all"})
+        channel.basic_publish("amq.headers", "", b"x", pika.BasicProperties(headers={"k": brought, "a": "x"}))
+        assert channel.queue_purge(queue).method.message_count == routed, (wanted, brought)
+        channel.queue_unbind(queue, "amq.headers", "", {"x-match": "all", "a": "x", "k": wanted})
+    channel.basic_publish("amq.headers", "", b"x", pika.BasicProperties(headers={"k": "any", "a": "x"}))
+    assert depth(connection, queue) == 0
 
 
 @pytest.mark.parametrize("pattern", ["*", "*.#"])
