@@ -83,7 +83,7 @@ class Publishing:
         if properties[0] & EXPIRATION_OR_HEADERS:
             if properties[0] & EXPIRATION_BIT:
                 expiration_ms = self._expiration(properties)
-            if MARK in properties:
+            if properties.find(MARK) >= 0:  # two thirds of what "in" takes
                 queues, properties = self._with_copies(exchange, routing_key, queues, properties)
         if properties[1] & USER_ID_BIT:
             self._check_user(properties)
