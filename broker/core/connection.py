@@ -86,7 +86,7 @@ _SERVER_PROPERTIES = {
 EARLY_BYTES = 64 << 10
 """Of messages that are not whole, before connection.open-ok: of strangers no more is kept."""
 WITH_ARGUMENTS = frozenset({EXCHANGE_DECLARE, QUEUE_DECLARE, QUEUE_BIND, BASIC_CONSUME})
-"""Methods that are refused with 406 for an argument, and for nothing else."""
+"""Methods that are refused with 406 for an argument or a flag, and for nothing else while no answer is awaited."""
 MESSAGES_AT_ONCE = 2
 """So many of the largest messages may be on their way on one connection, on whatever channels."""
 _START_FRAME = encode_method(0, CONNECTION_START, 0, 9, _SERVER_PROPERTIES, b"PLAIN AMQPLAIN", b"en_US")
@@ -606,7 +606,7 @@ class Connection:
             self._close_channel(channel, error, key)
 
     def _close_channel(self, channel: Channel, error: SoftError, key: int) -> None:
-        if key in WITH_ARGUMENTS and isinstance(error, PreconditionFailedError):
+        if key in WITH_ARGUMENTS and isinstance(error, PreconditionFailedError) and not channel.awaiting:
             for told in self.broker.on_argument_refused:
                 told(self, key, error.reply_text)
         channel.end(error.reply_text)

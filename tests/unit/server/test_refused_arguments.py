@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.unit.core.core_kit import Core
+from tests.unit.core.core_kit import Core, publish
 from understudy.broker.amqp.methods import (
     BASIC_CONSUME,
     EXCHANGE_DECLARE,
     QUEUE_BIND,
     QUEUE_DECLARE,
     QUEUE_DELETE,
+    TX_COMMIT,
+    TX_SELECT,
     encode_method,
     method_name,
 )
@@ -64,6 +66,17 @@ def test_other_errors_leave_no_line(core: Core) -> None:
         client.method(QUEUE_BIND, "q", "missing", "", False, {})
         client.method(QUEUE_DELETE, "", False, False, False, channel=2)
     assert client.heard() == ["channel.close", "channel.close"]
+    assert lines == []
+
+
+def test_a_method_that_comes_while_a_commit_is_pending_leaves_no_line(core: Core) -> None:
+    """It is refused with 406, too, whatever its arguments."""
+    client = core.client()
+    method, args = REFUSED[0]
+    with capture_logs() as lines:
+        work = (encode_method(1, TX_SELECT), publish("q", b"x"), encode_method(1, TX_COMMIT))
+        client.send(*work, encode_method(1, method, *args))
+    assert client.heard() == ["tx.select-ok", "channel.close"]
     assert lines == []
 
 
