@@ -7,13 +7,24 @@ taken for that of the next request.
 from __future__ import annotations
 
 import os
+import secrets
 import socket
+import ssl
 from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 
-from understudy.xa.core.errors import StateServerError, StateServerLostError, WrongProfileError
+from understudy.xa.core.access import NONCE_OCTETS, READ_ONLY, REFUSED, Access, Dialer
+from understudy.xa.core.errors import (
+    AccessError,
+    ConfigError,
+    ReadOnlyError,
+    StateServerError,
+    StateServerLostError,
+    WrongProfileError,
+)
+from understudy.xa.core.server_config import NO_LOGIN, Login
 from understudy.xa.core.wire import (
     MAX_LINE_OCTETS,
     WIRE_VERSION,
@@ -28,6 +39,8 @@ from understudy.xa.core.wire import (
     line_of,
     reply_of,
 )
+from understudy.xa.peer import check_server, socket_path
+from understudy.xa.secret_file import check_key_file, read_secret
 
 TIMEOUT_S: Final = 5.0
 _READ: Final = 65536
@@ -39,14 +52,31 @@ class StateLink:
     Args:
         address: ``host:port`` or ``unix:/path``; or several with commas, of which the first one that answers is taken.
         timeout_s: to connect, and for each answer.
+        login: what this program proves to the server.
+
+    Attributes:
+        access: what the server lets this program do.
 
     Raises:
         StateServerError: no server answers there, or it speaks another version.
+        AccessError: the server and this program do not let each other in.
         WrongProfileError: the job's transactions were begun with other resource managers.
+        ConfigError: a file of `login` cannot be used.
     """
 
-    def __init__(self, address: str, *, job: str, profile: str, fingerprint: str, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        job: str,
+        profile: str,
+        fingerprint: str,
+        timeout_s: float = TIMEOUT_S,
+        login: Login = NO_LOGIN,
+    ) -> None:
         self.address = address
+        self.access = Access.CHANGE
+        self._login = login
         self._buffer = bytearray()
         hello = Hello(WIRE_VERSION, job, profile, fingerprint, f"{socket.gethostname()}:{os.getpid()}")
         reply = self._first_answer(hello, timeout_s)
@@ -54,6 +84,8 @@ class StateLink:
             self.close()
             if isinstance(reply, Refused) and reply.code == "wrong_profile":
                 raise WrongProfileError(reply.text)
+            if isinstance(reply, Refused) and reply.code == REFUSED:
+                raise AccessError(f"the state server at {address} refused: {reply.text}")
             raise StateServerError(f"the state server at {address} refused: {getattr(reply, 'text', reply)}")
 
     def _first_answer(self, hello: Hello, timeout_s: float) -> Reply:
@@ -62,17 +94,38 @@ class StateLink:
         addresses = self.address.split(",")
         for address in addresses:
             try:
-                self._socket = _connected(address, timeout_s)
+                self._socket = _connected(address, timeout_s, self._login)
             except OSError as error:
                 reasons.append(str(error) if len(addresses) == 1 else f"{address}: {error}")
                 continue
             try:
+                self._log_in(address)
                 return self.ask(hello)
             except StateServerLostError as error:  # it is stopped, or a worker of it is killed at this moment
                 if len(addresses) == 1:
                     raise
                 reasons.append(f"{address}: {error}")
         raise StateServerError(f"no state server takes a connection at {self.address}: {'; '.join(reasons)}")
+
+    def _log_in(self, address: str) -> None:
+        """Prove to the server that this program has the secret, and let it prove the same."""
+        if not self._login.secret_file:
+            return
+        try:
+            dialer = Dialer(read_secret(self._login.secret_file, "secret_file"), secrets.token_bytes(NONCE_OCTETS))
+            self._socket.sendall(dialer.knock)
+            self._socket.sendall(dialer.prove(self._line()))
+            self.access = dialer.admitted(self._line())
+        except AccessError as error:
+            self.close()
+            raise AccessError(f"the state server at {address} and this client do not agree: {error}") from error
+        except (OSError, EOFError) as error:
+            self.close()
+            reason = _reason(error, in_the_open=not (self._login.tls or address.startswith("unix:")))
+            raise StateServerLostError(f"the state server at {address} does not end the handshake: {reason}") from error
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def closed(self) -> bool:
@@ -83,19 +136,23 @@ class StateLink:
 
         Raises:
             StateServerLostError: no reply came in time, or none that can be read. The link is closed.
+            ReadOnlyError: this program may only read, and the request is a change. Nothing was changed.
         """
         if self.closed:
             raise StateServerLostError(f"the link to the state server at {self.address} is closed")
         try:
             self._socket.sendall(line_of(request))
-            return reply_of(self._line())
+            reply = reply_of(self._line())
         except (OSError, EOFError, msgspec.MsgspecError) as error:
             self.close()
-            reason = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+            reason = _reason(error)
             raise StateServerLostError(f"the link to the state server at {self.address} is lost: {reason}") from error
         except BaseException:  # a signal between the request and the whole reply
             self.close()
             raise
+        if isinstance(reply, Refused) and reply.code == READ_ONLY:
+            raise ReadOnlyError(f"the state server at {self.address} refused: {reply.text}")
+        return reply
 
     def entries(self, job: str = "") -> tuple[list[Shown], int]:
         """All entries of a job, or of all jobs; and the server's clock in milliseconds."""
@@ -132,17 +189,46 @@ class StateLink:
         return line
 
 
-def _connected(address: str, timeout_s: float) -> socket.socket:
+def _reason(error: Exception, *, in_the_open: bool = False) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    hint = "; does it speak TLS? Then this client needs tls = true"
+    return f"{error}{hint if in_the_open and isinstance(error, (EOFError, ConnectionError)) else ''}"
+
+
+def _connected(address: str, timeout_s: float, login: Login) -> socket.socket:
     if address.startswith("unix:"):
+        path = socket_path(address)
         unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         unix.settimeout(timeout_s)
         try:
-            unix.connect(address.removeprefix("unix:"))
+            unix.connect(str(path))
+            check_server(unix, path)
         except BaseException:
             unix.close()
             raise
         return unix
     host, _, port = address.rpartition(":")
-    tcp = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
-    tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return tcp
+    host = host.strip("[]")
+    context = _tls_context(login) if login.tls else None
+    tcp = socket.create_connection((host, int(port)), timeout_s)
+    try:
+        tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return tcp if context is None else context.wrap_socket(tcp, server_hostname=host)
+    except BaseException:
+        tcp.close()
+        raise
+
+
+def _tls_context(login: Login) -> ssl.SSLContext:
+    """The server's certificate is always verified: there is no option to trust any server."""
+    if login.tls_key:
+        check_key_file(login.tls_key, "tls_key")
+    try:
+        context = ssl.create_default_context(cafile=login.tls_ca or None)
+        if login.tls_cert:
+            context.load_cert_chain(login.tls_cert, login.tls_key)
+    except OSError as error:
+        files = ", ".join(one for one in (login.tls_ca, login.tls_cert, login.tls_key) if one)
+        raise ConfigError(f"TLS to the state server: {files} cannot be used: {error}") from error
+    return context

@@ -272,7 +272,13 @@ class Operator:
 
     def _link(self) -> StateLink:
         profile = self._profile
-        return StateLink(profile.state_server, job=self._job, profile=profile.name, fingerprint=profile.fingerprint)
+        return StateLink(
+            profile.state_server,
+            job=self._job,
+            profile=profile.name,
+            fingerprint=profile.fingerprint,
+            login=profile.login,
+        )
 
     def _resource(self, name: str) -> ResourceManager:
         return make_resource_manager(self._profile.resource(name))

@@ -63,6 +63,7 @@ class Session:
                 profile=profile.name,
                 fingerprint=profile.fingerprint,
                 timeout_s=timeout_s,
+                login=profile.login,
             )
         except BaseException:
             for resource in resources.values():

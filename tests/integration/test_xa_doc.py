@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import amqp
 import pytest
 
 from tests.integration.broker_process import PROGRAM, free_port, running_broker, wait_until
+from tests.integration.test_edges import certificate
 from tests.integration.xa_place import QUEUE, Place, forked, killer, running_place, transfer
 from understudy.xa import tpc
 from understudy.xa.core.errors import RolledBackError
@@ -39,11 +41,16 @@ def test_the_example_of_the_readme_is_the_first_one() -> None:
 
 
 def test_the_profile_can_be_read() -> None:
-    text, several = blocks("toml")
+    text, *servers = blocks("toml")
     shop = profile_of(text, "shop", "xa.toml")
     assert [one.name for one in shop.resources] == ["bank", "queues"]
     first = text[: text.index("[[profiles]]")]
-    assert profile_of(text.replace(first, several), "shop", "xa.toml").state_server == "host4:5680,host5:5680"
+    found = [profile_of(text.replace(first, server), "shop", "xa.toml") for server in servers]
+    assert [one.state_server for one in found] == ["127.0.0.1:5680", "host4:5680,host5:5680"]
+    assert [(one.login.secret_file, one.login.tls) for one in found] == [
+        ("state.secret", False),
+        ("state.secret", True),
+    ]
 
 
 def test_the_examples_do_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +128,8 @@ def leave_prepared(place: Place, order: str) -> None:
 
 def commands(program: str) -> list[list[str]]:
     """Each command line of the page that begins so, without its comment."""
-    lines = re.findall(rf"^    ({re.escape(program)}(?: .*)?)$", DOC.read_text(encoding="utf-8"), re.MULTILINE)
+    text = DOC.read_text(encoding="utf-8").replace("\\\n", "")
+    lines = re.findall(rf"^    ({re.escape(program)}(?: .*)?)$", text, re.MULTILINE)
     return [shlex.split(line, comments=True) for line in lines]
 
 
@@ -154,8 +162,15 @@ def test_the_commands_of_an_operator_do_what_they_say(tmp_path: Path, monkeypatc
 
 
 def test_the_state_servers_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one with a folder; and the two that share queues, of which the second waits for the first to end."""
-    with_folder, first, standby = commands("understudy state-server")
+    """Those with a folder; and the two that share queues, of which the second waits for the first to end."""
+    with_folder, with_port, first, standby = commands("understudy state-server")
+    monkeypatch.chdir(tmp_path)
+    make, close = commands("openssl rand"), commands("chmod")
+    subprocess.run(["sh", "-c", " && ".join(" ".join(line) for line in (*make, *close))], check=True, timeout=60)
+    cert, key = certificate(tmp_path)
+    for host in ("host4", "host5"):
+        shutil.copy(cert, f"{host}.pem")
+        shutil.copy(key, f"{host}.key")
     ((_, exported),) = commands("export")
     name, _, url = exported.partition("=")
     address = log_address_of(url, name)
@@ -164,7 +179,9 @@ def test_the_state_servers_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with_folder[folder] = str(tmp_path / "state")
     with running_broker(tmp_path) as broker:
         monkeypatch.setenv(name, f"amqp://127.0.0.1:{broker.port}/")
-        with serving(with_folder) as alone:
+        with serving(with_folder, "--listen", f"unix:{tmp_path}/socket/s") as alone:
+            says_that_it_serves(alone)
+        with serving(with_port, "--listen", f"127.0.0.1:{free_port()}") as alone:
             says_that_it_serves(alone)
         with serving(first) as owner:
             says_that_it_serves(owner)
@@ -175,13 +192,13 @@ def test_the_state_servers_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def says_that_it_serves(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("state server at 127.0.0.1")
+    assert process.stdout.readline().startswith("state server at ")
 
 
 @contextlib.contextmanager
-def serving(line: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """The command on a free port of this machine; it is ended."""
-    words = [*line[1:], "--listen", f"127.0.0.1:{free_port()}"]  # the last one counts
+def serving(line: list[str], *options: str) -> Iterator[subprocess.Popen[str]]:
+    """The command with other options, by default on a free port of this machine; it is ended."""
+    words = [*line[1:], *(options or ("--listen", f"127.0.0.1:{free_port()}"))]  # the last one counts
     with subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             yield process

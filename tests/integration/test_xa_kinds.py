@@ -18,8 +18,9 @@ import amqp
 import psycopg
 import pytest
 
-from tests.integration.broker_process import wait_until
+from tests.integration.broker_process import free_port, wait_until
 from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, running_place, transfer
+from tests.integration.xa_servers import ServerProcess, ended, secret_file
 from understudy.xa import (
     AsyncTransactionManager,
     ConfigError,
@@ -284,10 +285,21 @@ def asked_after_s(ports: set[int]) -> dict[int, float]:
     return found
 
 
-def test_servers_notice_a_machine_that_is_gone(place: Place) -> None:
+def test_servers_notice_a_machine_that_is_gone(place: Place, tmp_path: Path) -> None:
     """Else its branches are held for two hours, the default of tcp(7), and its transactions are in use for ever."""
-    ports = {place.broker.port, place.state.port, place.postgresql.options["port"]}
-    with contextlib.closing(place.manager()) as manager, manager.begin() as tx:
+    port, secret = free_port(), str(secret_file(tmp_path))
+    options = ("--data", str(tmp_path / "state"), "--listen", f"127.0.0.1:{port}", "--secret-file", secret)
+    server = ServerProcess(tmp_path, "tcp", *options)
+    ports = {place.broker.port, port, place.postgresql.options["port"]}
+    text = place.profiles.read_text().replace(place.state.address, f'127.0.0.1:{port}"\nsecret_file = "{secret}')
+    manager = TransactionManager(profile_of(text, "shop", "x"), job=JOB)
+    with ended(server), contextlib.closing(manager):
+        server.start()
+        notices(place, manager, ports)
+
+
+def notices(place: Place, manager: TransactionManager, ports: set[int]) -> None:
+    with manager.begin() as tx:
         assert tx.resource("bank").execute("SHOW tcp_keepalives_idle").fetchone() == ("30",)
         tx.resource("queues")
         wait_until("all are asked", lambda: [0 < each <= 30 for each in asked_after_s(ports).values()] == [True] * 3)
@@ -399,13 +411,13 @@ def test_a_state_server_that_is_silent_is_given_up(place: Place) -> None:
     """Its answer that comes late is never taken for that of another request."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        text = place.profiles.read_text().replace(f"127.0.0.1:{place.state.port}", address)
+        text = place.profiles.read_text().replace(place.state.address, address)
         manager = TransactionManager(profile_of(text, "shop", "x"), job=JOB, timeout_s=0.2)
         with pytest.raises(StateServerError, match="no answer in time"):
             manager.recover()
         with pytest.raises(StateServerError, match=f"{address}: .* no answer in time; 127.0.0.1:1: "):
             linked(f"{address},127.0.0.1:1")
-        linked(f"{address},127.0.0.1:{place.state.port}").close()  # the first server that answers
+        linked(f"{address},{place.state.address}").close()  # the first server that answers
 
 
 def linked(addresses: str) -> StateLink:

@@ -356,7 +356,7 @@ def test_a_resource_manager_that_is_not_there_means_no_transaction(place: Place)
 
 
 def test_a_state_server_that_is_not_there_means_no_transaction(place: Place) -> None:
-    text = place.profiles.read_text().replace(f"127.0.0.1:{place.state.port}", "127.0.0.1:1")
+    text = place.profiles.read_text().replace(place.state.address, "127.0.0.1:1")
     with pytest.raises(StateServerError, match=r"takes a connection at 127\.0\.0\.1:1"):
         TransactionManager(profile_of(text, "shop", "x"), job="none").begin()
     assert place.in_doubt() == {"bank": [], "queues": []}

@@ -146,13 +146,13 @@ def test_a_ticket_that_cannot_be_used_is_named_and_nothing_is_touched(place: Pla
 def test_a_ticket_of_another_state_server_names_both(place: Place, tmp_path: Path) -> None:
     elsewhere = StateServerProcess(tmp_path)
     elsewhere.start()
-    text = place.profiles.read_text().replace(f":{place.state.port}", f":{elsewhere.port}")
+    text = place.profiles.read_text().replace(place.state.address, elsewhere.address)
     (tmp_path / "elsewhere.toml").write_text(text)
     stranger = TransactionManager.from_file(tmp_path / "elsewhere.toml", "shop", job=JOB)
     with place.manager() as first, stranger as second, first.begin() as transaction:
         write(transaction)
-        ports = f"server at 127.0.0.1:{elsewhere.port} .*of the one at 127.0.0.1:{place.state.port}"
-        with pytest.raises(TicketError, match=ports):
+        addresses = f"server at {elsewhere.address} .*of the one at {place.state.address}"
+        with pytest.raises(TicketError, match=addresses):
             second.join(transaction.ticket())
     elsewhere.stop()
     place.agree()

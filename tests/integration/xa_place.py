@@ -20,7 +20,6 @@ import attrs
 from tests.integration.broker_process import (
     STOP_TIMEOUT_S,
     BrokerProcess,
-    free_port,
     remove_journals,
     running_broker,
     wait_until,
@@ -44,14 +43,15 @@ class StateServerProcess:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = free_port()
+        self.socket = folder / "state-server" / "socket"
+        self.address = f"unix:{self.socket}"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, crash: str = "", url: str = "") -> None:
         """With `url` the record is elsewhere: in a queue of the broker of that URL, or in the folder of ``mirrored:FOLDER``."""
         with (self.folder / "state-server.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, SERVER, url or self.folder / "state", f"127.0.0.1:{self.port}"],
+                [sys.executable, SERVER, url or self.folder / "state", self.address],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -64,9 +64,8 @@ class StateServerProcess:
 
         assert self.process is not None
         assert self.process.poll() is None, (self.folder / "state-server.log").read_text()
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-            return True
-        return False
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self.socket)) == 0
 
     def kill(self) -> None:
         assert self.process is not None
@@ -102,7 +101,7 @@ class Place:
         bank = self.postgresql.options
         more = {"addresses": [f"127.0.0.1:{self.broker.port}"], **queues}
         self.profiles.write_text(
-            f'[[state_servers]]\nid = "main"\naddress = "127.0.0.1:{self.state.port}"\n'
+            f'[[state_servers]]\nid = "main"\naddress = "{self.state.address}"\n'
             '[[profiles]]\nname = "shop"\nstate_server = "main"\n'
             '[[profiles.resource_managers]]\nname = "bank"\nkind = "postgresql"\n'
             + "".join(f"{key} = {json.dumps(value)}\n" for key, value in bank.items())

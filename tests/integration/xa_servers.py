@@ -12,8 +12,9 @@ from types import TracebackType
 
 import attrs
 
-from tests.integration.broker_process import PROGRAM, STOP_TIMEOUT_S, free_port, wait_until
+from tests.integration.broker_process import PROGRAM, STOP_TIMEOUT_S, wait_until
 from understudy.xa.core.errors import XaError
+from understudy.xa.core.server_config import NO_LOGIN, Login
 from understudy.xa.core.wire import Begin, Decide, Done, Ok, Request, Shown
 from understudy.xa.link import StateLink
 
@@ -21,14 +22,21 @@ JOB = "job"
 FINGERPRINT = "f" * 32
 
 
+def secret_file(folder: Path, name: str = "secret") -> Path:
+    """A file with a secret of its own."""
+    path = folder / name
+    path.write_text(f"{name} of 16 octets or more\n")
+    path.chmod(0o600)
+    return path
+
+
 class ServerProcess:
-    """``understudy state-server`` with any options, on a port that it keeps."""
+    """``understudy state-server`` with any options, on a socket in a folder of its own."""
 
     def __init__(self, folder: Path, name: str, *options: str) -> None:
         self.log = folder / f"{name}.log"
         self.out = folder / f"{name}.out"
-        self.port = free_port()
-        self.address = f"127.0.0.1:{self.port}"
+        self.address = f"unix:{folder / f'{name}-socket' / 's'}"
         self._command = [str(PROGRAM), "state-server", "--listen", self.address, "--json", *options]
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -77,8 +85,10 @@ class ServerProcess:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(STOP_TIMEOUT_S)
 
-    def link(self, job: str = JOB, timeout_s: float = 30) -> StateLink:
-        return StateLink(self.address, job=job, profile="shop", fingerprint=FINGERPRINT, timeout_s=timeout_s)
+    def link(self, job: str = JOB, timeout_s: float = 30, login: Login = NO_LOGIN) -> StateLink:
+        return StateLink(
+            self.address, job=job, profile="shop", fingerprint=FINGERPRINT, timeout_s=timeout_s, login=login
+        )
 
     def entries(self) -> dict[str, Shown]:
         with self.link("looks") as link:

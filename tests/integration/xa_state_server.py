@@ -12,6 +12,7 @@ from pathlib import Path
 
 from understudy.xa.core.log_address import log_address_of
 from understudy.xa.state_server.command import run
+from understudy.xa.state_server.entrance import Doors
 from understudy.xa.state_server.stores import JOURNAL, MIRRORED, QUEUE, Where
 
 point = os.environ.get("XA_CRASH", "")
@@ -28,4 +29,4 @@ if __name__ == "__main__":
     engine = MIRRORED if place.startswith(f"{MIRRORED}:") else JOURNAL
     folder = Path(place.removeprefix(f"{MIRRORED}:"))
     where = Where(engine=engine, data=folder) if address is None else Where(engine=QUEUE, address=address)
-    run(where, sys.argv[2], on_step=on_step)
+    run(where, Doors(listen=sys.argv[2]).checked(), on_step=on_step)

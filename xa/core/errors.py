@@ -42,6 +42,16 @@ class StateServerLostError(StateServerError):
     """The link to the state server ended before the answer came. The link is closed and never used again."""
 
 
+class AccessError(StateServerError):
+    """The state server and this client do not let each other in: a secret, a certificate or a user differs."""
+
+    retriable = False
+
+
+class ReadOnlyError(AccessError):
+    """The client has a secret that lets it only read, and has asked for a change. Nothing was changed."""
+
+
 class RecoverFirstError(StateServerError):
     """The job has transactions to recover; until their recovery has started it begins no new one."""
 

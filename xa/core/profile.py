@@ -4,7 +4,7 @@ The file is TOML::
 
     [[state_servers]]
     id = "main"
-    address = "127.0.0.1:5680"            # or "unix:/path"; or addresses = [...], of which one serves at a time
+    address = "unix:/run/shop/state.sock"   # see `server_config`
 
     [[profiles]]
     name = "shop"
@@ -28,7 +28,6 @@ say which server and which database it is. Users and passwords are no part of it
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
@@ -39,6 +38,8 @@ from typing import Any, Final
 import attrs
 
 from understudy.xa.core.errors import ConfigError
+from understudy.xa.core.server_config import NO_LOGIN, Login, ServerConfig, checked_address, servers_of
+from understudy.xa.core.tables import check_keys, flag_of, nearest, tables_of, text_of
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,31}")
 """Of a resource manager: it is part of the branch id, with a dot and the digits of the job behind it."""
@@ -115,11 +116,13 @@ class Profile:
     Attributes:
         state_server: its address; or several with commas between them.
         resources: in the order of the file, which is the order of start, prepare and commit.
+        login: what a client proves to the state server.
     """
 
     name: str
     state_server: str
     resources: tuple[ResourceConfig, ...]
+    login: Login = NO_LOGIN
 
     @property
     def fingerprint(self) -> str:
@@ -156,10 +159,10 @@ def profile_of(text: str, name: str, where: str) -> Profile:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{where} is not TOML: {error}") from error
-    _known(document, {"state_servers", "profiles"}, where)
-    servers = _servers(document, where)
+    check_keys(document, {"state_servers", "profiles"}, where)
+    servers = servers_of(document, where)
     profiles: dict[str, Profile] = {}
-    for number, table in enumerate(_tables(document, "profiles", where), 1):
+    for number, table in enumerate(tables_of(document, "profiles", where), 1):
         profile = _profile(table, servers, f"{where}: profile {number}")
         if profile.name in profiles:
             raise ConfigError(f"{where}: two profiles have the name {profile.name!r}")
@@ -170,51 +173,13 @@ def profile_of(text: str, name: str, where: str) -> Profile:
         return next(iter(profiles.values()))
     if name not in profiles:
         known = ", ".join(map(repr, profiles))
-        raise ConfigError(f"{where} has no profile {name!r}{_nearest(name, profiles)}; it has {known}")
+        raise ConfigError(f"{where} has no profile {name!r}{nearest(name, profiles)}; it has {known}")
     return profiles[name]
 
 
-def _servers(document: Mapping[str, Any], where: str) -> dict[str, str]:
-    servers: dict[str, str] = {}
-    for number, table in enumerate(_tables(document, "state_servers", where), 1):
-        place = f"{where}: state server {number}"
-        _known(table, {"id", "address", "addresses"}, place)
-        identity = _text(table, "id", place)
-        if identity in servers:
-            raise ConfigError(f"{where}: two state servers have the id {identity!r}")
-        servers[identity] = _addresses(table, f"{place} ({identity})")
-    return servers
-
-
-def _addresses(table: Mapping[str, Any], place: str) -> str:
-    if "addresses" not in table:
-        return checked_address(_text(table, "address", place), place)
-    addresses = table["addresses"]
-    if "address" in table:
-        raise ConfigError(f"{place}: there may be address or addresses, and not both")
-    if not isinstance(addresses, list) or not addresses or not all(isinstance(one, str) for one in addresses):
-        raise ConfigError(f"{place}: addresses must be a list of texts, and is {addresses!r}")
-    if len(set(addresses)) < len(addresses):
-        raise ConfigError(f"{place}: an address is there twice: {', '.join(addresses)}")
-    return ",".join(checked_address(one, place) for one in addresses)
-
-
-def checked_address(address: str, place: str) -> str:
-    """The address of a state server, if it has the form ``host:port`` or ``unix:/path``.
-
-    Raises:
-        ConfigError: it has not.
-    """
-    host, _, port = address.rpartition(":")
-    good = address.startswith("unix:/") or (host and port.isdecimal() and 1 <= int(port) <= 65535)
-    if good and "," not in address:
-        return address
-    raise ConfigError(f"{place}: address {address!r} is neither host:port nor unix:/path")
-
-
-def _profile(table: Mapping[str, Any], servers: Mapping[str, str], place: str) -> Profile:
-    _known(table, {"name", "state_server", "resource_managers"}, place)
-    name = _text(table, "name", place)
+def _profile(table: Mapping[str, Any], servers: Mapping[str, ServerConfig], place: str) -> Profile:
+    check_keys(table, {"name", "state_server", "resource_managers"}, place)
+    name = text_of(table, "name", place)
     place = f"{place} ({name})"
     if len(name) > MAX_PROFILE_NAME:
         raise ConfigError(f"{place}: a name has at most {MAX_PROFILE_NAME} characters")
@@ -223,29 +188,30 @@ def _profile(table: Mapping[str, Any], servers: Mapping[str, str], place: str) -
         raise ConfigError(f"{place}: state_server must be the id of one state server, and is {server!r}")
     if server not in servers:
         known = ", ".join(map(repr, servers)) or "none"
-        raise ConfigError(f"{place}: state server {server!r} is not there{_nearest(server, servers)}; known: {known}")
+        raise ConfigError(f"{place}: state server {server!r} is not there{nearest(server, servers)}; known: {known}")
     resources: dict[str, ResourceConfig] = {}
-    for number, resource in enumerate(_tables(table, "resource_managers", place), 1):
+    for number, resource in enumerate(tables_of(table, "resource_managers", place), 1):
         one = _resource(resource, f"{place}: resource manager {number}")
         if one.name in resources:
             raise ConfigError(f"{place}: two resource managers have the name {one.name!r}")
         resources[one.name] = one
     if not resources:
         raise ConfigError(f"{place} has no resource manager")
-    return Profile(name=name, state_server=servers[server], resources=tuple(resources.values()))
+    found = servers[server]
+    return Profile(name=name, state_server=found.address, resources=tuple(resources.values()), login=found.login)
 
 
 def _resource(table: Mapping[str, Any], place: str) -> ResourceConfig:
-    name = _text(table, "name", place)
+    name = text_of(table, "name", place)
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{place}: the name {name!r} is not 1 to 31 letters, digits, '-' or '_'")
     place = f"{place} ({name})"
-    kind_name = _text(table, "kind", place)
+    kind_name = text_of(table, "kind", place)
     if kind_name not in KINDS:
         known = ", ".join(sorted(KINDS))
-        raise ConfigError(f"{place}: kind {kind_name!r} is not known{_nearest(kind_name, KINDS)}; known: {known}")
+        raise ConfigError(f"{place}: kind {kind_name!r} is not known{nearest(kind_name, KINDS)}; known: {known}")
     keys = KINDS[kind_name].keys
-    _known(table, {"name", "kind", "dynamic", *keys}, place)
+    check_keys(table, {"name", "kind", "dynamic", *keys}, place)
     options = {key: table.get(key, default) for key, default in keys.items()}
     for key, default in keys.items():
         if options[key] is None:
@@ -253,9 +219,7 @@ def _resource(table: Mapping[str, Any], place: str) -> ResourceConfig:
         wanted = str if default is None else type(default)
         if key != "addresses" and type(options[key]) is not wanted:
             raise ConfigError(f"{place}: {key} must be a {wanted.__name__}, and is {options[key]!r}")
-    dynamic = table.get("dynamic", False)
-    if not isinstance(dynamic, bool):
-        raise ConfigError(f"{place}: dynamic must be true or false, and is {dynamic!r}")
+    dynamic = flag_of(table, "dynamic", place)
     for key, (least, most) in RANGES.items():
         if key in options and not least <= options[key] <= most:
             raise ConfigError(f"{place}: {key} must be {least} to {most}, and is {options[key]}")
@@ -279,29 +243,3 @@ def _check_amqp(options: Mapping[str, Any], place: str) -> None:
             raise ConfigError(f"{place}: {key} needs tls = true")
     if bool(options["tls_cert"]) != bool(options["tls_key"]):
         raise ConfigError(f"{place}: tls_cert and tls_key belong together")
-
-
-def _tables(table: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    found = table.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise ConfigError(f"{where}: {key} must be an array of tables, [[{key}]]")
-    return found
-
-
-def _text(table: Mapping[str, Any], key: str, place: str) -> str:
-    value = table.get(key)
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"{place}: the key {key!r} must be a text, and is {value!r}")
-    return value
-
-
-def _known(table: Mapping[str, Any], keys: set[str], place: str) -> None:
-    for key in table:
-        if key not in keys:
-            known = ", ".join(sorted(keys))
-            raise ConfigError(f"{place}: the key {key!r} is not known{_nearest(key, keys)}; known: {known}")
-
-
-def _nearest(word: str, known: Mapping[str, Any] | set[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -29,13 +29,13 @@ class StageError(XaError):
 
 
 class Service:
-    """One process with a log; ``end`` waits for it to accept connections at its port."""
+    """One process with a log; ``start`` waits for it to accept connections at its port, or at the socket of a file."""
 
-    def __init__(self, name: str, command: Sequence[str], folder: Path, port: int) -> None:
+    def __init__(self, name: str, command: Sequence[str], folder: Path, at: int | Path) -> None:
         self.name = name
         self._command = list(command)
         self._folder = folder
-        self._port = port
+        self._at = at
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -46,7 +46,7 @@ class Service:
         """
         self._process = spawn(self._command, self._folder, self.name)
         deadline = time.monotonic() + START_S
-        while not _accepts(self._port):
+        while not _accepts(self._at):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise StageError(f"{self.name} does not come up; see {self._folder / self.name}.log")
             time.sleep(0.02)
@@ -84,20 +84,20 @@ class Stage:
     def __init__(self, folder: Path, brokers: int = 1) -> None:
         self.folder = folder
         self.profiles = folder / "xa.toml"
-        state_port = free_port()
+        state = folder / "state-server" / "socket"  # in a folder of its own: other users may enter `folder`
         self.postgresql = PostgresServer(folder / "postgresql")
         self.broker, addresses = _one_broker(folder) if brokers == 1 else _group(folder, brokers)
         kept = ["--data", str(folder / "state")]
         if brokers > 1:
             kept = ["--engine", "queue", "--url", f"amqp://guest:guest@{','.join(addresses)}/"]
-        listen = ["--listen", f"127.0.0.1:{state_port}", "--max-attempts", "1000"]
-        self.state_server = Service("state-server", [understudy(), "state-server", *kept, *listen], folder, state_port)
-        self._write_profiles(addresses, state_port)
+        listen = ["--listen", f"unix:{state}", "--max-attempts", "1000"]
+        self.state_server = Service("state-server", [understudy(), "state-server", *kept, *listen], folder, state)
+        self._write_profiles(addresses, state)
 
-    def _write_profiles(self, addresses: Sequence[str], state_port: int) -> None:
+    def _write_profiles(self, addresses: Sequence[str], state: Path) -> None:
         keys = "\n".join(f"{key} = {json.dumps(value)}" for key, value in self.postgresql.options.items())
         self.profiles.write_text(
-            f'[[state_servers]]\nid = "main"\naddress = "127.0.0.1:{state_port}"\n\n'
+            f'[[state_servers]]\nid = "main"\naddress = "unix:{state}"\n\n'
             '[[profiles]]\nname = "demo"\nstate_server = "main"\n\n'
             f'[[profiles.resource_managers]]\nname = "bank"\nkind = "postgresql"\n{keys}\n\n'
             '[[profiles.resource_managers]]\nname = "queues"\nkind = "amqp"\n'
@@ -189,7 +189,8 @@ def understudy() -> str:
     return found
 
 
-def _accepts(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
+def _accepts(at: int | Path) -> bool:
+    address = ("127.0.0.1", at) if isinstance(at, int) else str(at)
+    with socket.socket(socket.AF_INET if isinstance(at, int) else socket.AF_UNIX) as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(address) == 0

@@ -15,9 +15,10 @@ import typer
 
 from understudy.xa.core.errors import ConfigError, LogLostError, XaError
 from understudy.xa.core.log_address import checked_queue, log_address_of
-from understudy.xa.core.profile import checked_address
 from understudy.xa.core.routing import shares
+from understudy.xa.core.server_config import DEFAULT_ADDRESS
 from understudy.xa.core.state import MAX_ATTEMPTS, StateCore
+from understudy.xa.state_server.entrance import Doors, Entrance
 from understudy.xa.state_server.listening import AddressError
 from understudy.xa.state_server.router import Router, WorkerEndedError
 from understudy.xa.state_server.server import EXIT_DISK, OnStep, StateServer
@@ -37,7 +38,6 @@ from understudy.xa.state_server.worker import Settings
 EXIT_USAGE: Final = 2
 MAX_SHARDS: Final = 64
 URL_VARIABLE: Final = "UNDERSTUDY_STATE_URL"
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 
 def state_server(
@@ -45,8 +45,17 @@ def state_server(
         Path | None, typer.Option(help="The folder of the status files; not of engine queue.", show_default=False)
     ] = None,
     listen: Annotated[
-        str, typer.Option(help="host:port, where port 0 is a free one, or unix:/path.")
-    ] = "127.0.0.1:5680",
+        str, typer.Option(help="unix:/path, for this user alone, or host:port, where port 0 is a free one.")
+    ] = DEFAULT_ADDRESS,
+    secret_file: Annotated[
+        str, typer.Option(help="A file with the secret that clients prove to have; only its user may read it.")
+    ] = "",
+    read_secret_file: Annotated[
+        str, typer.Option(help="A file with another secret, of clients that may only read.")
+    ] = "",
+    tls_cert: Annotated[str, typer.Option(help="Of host:port: a PEM certificate chain; clients speak TLS.")] = "",
+    tls_key: Annotated[str, typer.Option(help="Its private key.")] = "",
+    tls_ca: Annotated[str, typer.Option(help="PEM certificates: one of them has signed that of each client.")] = "",
     shards: Annotated[
         int,
         typer.Option(
@@ -84,7 +93,7 @@ def state_server(
     ] = MAX_ATTEMPTS,
     open_network: Annotated[
         bool,
-        typer.Option("--open-network", help="Listen on another address than loopback, though clients do not log in."),
+        typer.Option("--open-network", help="Listen on another address than loopback, with TLS."),
     ] = False,
     force_empty: Annotated[
         bool, typer.Option("--force-empty", help="Set a damaged status aside, and begin without it.")
@@ -97,7 +106,15 @@ def state_server(
     cannot be written any more: the disk failed, or another server owns the queues.
     """
     try:
-        _check_listen(listen, open_network=open_network)
+        entrance = Doors(
+            listen=listen,
+            secret_file=secret_file,
+            read_secret_file=read_secret_file,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_ca=tls_ca,
+            open_network=open_network,
+        ).checked()
         where = _where(data, engine, url, queue, None if standby else owner_wait_s)
         if 0 < shards < workers:
             raise ConfigError(f"--workers {workers} need a shard each, and there are {shards}")
@@ -109,9 +126,9 @@ def state_server(
             "as_json": as_json,
         }
         if workers == 1:
-            run(where, listen, **options)
+            run(where, entrance, **options)
         else:
-            run_workers(where, listen, workers, **options)
+            run_workers(where, entrance, workers, **options)
     except WorkerEndedError as error:
         print(f"understudy state-server: {error}", file=sys.stderr)  # noqa: T201  # a command prints
         raise typer.Exit(error.code or 1) from error
@@ -128,7 +145,7 @@ def _exit_code(error: Exception) -> int:
 
 def run(
     where: Where,
-    listen: str,
+    entrance: Entrance,
     *,
     shards: int = 0,
     sync_delay_ms: float = 0,
@@ -154,14 +171,14 @@ def run(
             print(json.dumps(found) if as_json else text, flush=True)  # noqa: T201  # as above
 
         with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(_until_signal(lambda: server.serve(listen, ready=ready)))
+            asyncio.run(_until_signal(lambda: server.serve(entrance, ready=ready)))
         for file in files:
             file.sync()
 
 
 def run_workers(
     where: Where,
-    listen: str,
+    entrance: Entrance,
     workers: int,
     *,
     shards: int = 0,
@@ -201,7 +218,7 @@ def run_workers(
 
         try:
             with contextlib.suppress(asyncio.CancelledError):
-                asyncio.run(_until_signal(lambda: router.serve(listen, ready=ready)))
+                asyncio.run(_until_signal(lambda: router.serve(entrance, ready=ready)))
         except ExceptionGroup as group:
             known = group.subgroup((XaError, OSError))
             if known is None:
@@ -241,14 +258,3 @@ async def _until_signal(serve: Callable[[], Awaitable[None]]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
     await serve()
-
-
-def _check_listen(listen: str, *, open_network: bool) -> None:
-    host, _, port = listen.rpartition(":")
-    if port != "0" or not host:
-        checked_address(listen, "--listen")
-    if not listen.startswith("unix:") and host not in _LOOPBACK and not open_network:
-        raise ConfigError(
-            f"--listen {listen}: clients do not log in, so another address than loopback needs --open-network; any "
-            "client there can change what is recorded"
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import time
 from pathlib import Path
 from typing import Final
@@ -26,7 +27,7 @@ class FileDisk:
         lock: the descriptor. The folder is free when no process has it open any more.
 
     Raises:
-        StatusFileError: another process uses it, or it cannot be made.
+        StatusFileError: another process uses it, or it cannot be made, or every user may write into it.
     """
 
     def __init__(self, folder: Path, lock: int | None = None) -> None:
@@ -35,6 +36,11 @@ class FileDisk:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise StatusFileError(f"the folder {folder} cannot be made: {error}") from error
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if mode & stat.S_IWOTH:
+            raise StatusFileError(
+                f"every user may put files into {folder}, whose mode is {mode:04o}: chmod 700 {folder}"
+            )
         self._open: dict[str, int] = {}
         self.lock = _locked(folder) if lock is None else lock
 

@@ -1,20 +1,27 @@
-"""Where a state server listens for clients: ``host:port``, or the file of a socket."""
+"""Where a state server listens for clients: ``host:port``, or the file of a socket in a folder that only its user may enter."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
 import socket
+import ssl
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from understudy.xa.core.errors import ConfigError, StateServerError
-from understudy.xa.core.wire import MAX_LINE_OCTETS
+from understudy.xa.peer import MAX_PATH_OCTETS, socket_path
+from understudy.xa.state_server.door import BUFFER_OCTETS, HANDSHAKE_S
 
 PROBE_S: Final = 1.0
 LOST_HOST: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 """Seconds, seconds, times: the transactions of a client whose machine is gone wait for recovery after a minute."""
+_FOLDER_MODE: Final = 0o700
+_SOCKET_MODE: Final = 0o600
 OnClient = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -22,30 +29,34 @@ class AddressError(StateServerError):
     """The address cannot be had."""
 
 
-async def listening(address: str, on_client: OnClient) -> tuple[asyncio.Server, str]:
+async def listening(address: str, on_client: OnClient, tls: ssl.SSLContext | None = None) -> tuple[asyncio.Server, str]:
     """A server at an address.
 
     Args:
-        address: ``host:port`` (port 0: a free one) or ``unix:/path``. Only this user may connect to the socket of a file.
+        address: ``host:port`` (port 0: a free one) or ``unix:/path``. Only this user and root may connect to the socket of a file.
         on_client: serves one connection.
+        tls: of ``host:port``.
 
     Returns:
         The server, and the address with its port.
 
     Raises:
-        ConfigError: at the path is a file that is no socket, or another server.
+        ConfigError: at the path is a file that is no socket, or another server; or other users may come to the socket.
         AddressError: the system refuses the address.
     """
     try:
         if address.startswith("unix:"):
-            path = Path(address.removeprefix("unix:"))
-            _remove_left_over(path)
-            server = await asyncio.start_unix_server(on_client, path, limit=MAX_LINE_OCTETS)
-            _for_this_user(path)
-            return server, address
+            bound = _bound(socket_path(address))
+            return await asyncio.start_unix_server(on_client, sock=bound, limit=BUFFER_OCTETS), address
         host, _, port = address.rpartition(":")
         server = await asyncio.start_server(
-            on_client, host.strip("[]"), int(port), limit=MAX_LINE_OCTETS, start_serving=False
+            on_client,
+            host.strip("[]"),
+            int(port),
+            limit=BUFFER_OCTETS,
+            ssl=tls,
+            ssl_handshake_timeout=HANDSHAKE_S if tls is not None else None,
+            start_serving=False,
         )
         for each in server.sockets:
             _notice_lost_hosts(each)
@@ -62,8 +73,63 @@ def _notice_lost_hosts(listener: socket.socket) -> None:
         listener.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def _for_this_user(path: Path) -> None:
-    path.chmod(0o600)
+# -- the socket of a file -------------------------------------------------------------------------------------------------
+
+
+def _bound(path: Path) -> socket.socket:
+    if (octets := len(os.fsencode(path))) > MAX_PATH_OCTETS:
+        raise ConfigError(
+            f"--listen unix:{path}: the path has {octets} octets, and that of a socket at most {MAX_PATH_OCTETS}"
+        )
+    check_folder(path)
+    _remove_left_over(path)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _umask(0o777 & ~_SOCKET_MODE):  # at no moment may others connect
+            bound.bind(str(path))
+        path.chmod(_SOCKET_MODE)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+def check_folder(path: Path) -> None:
+    """Make the folder of a socket, or see that no other user may enter it, or put another one into its place.
+
+    Raises:
+        ConfigError: other users may.
+    """
+    folder = path.parent
+    with _umask(0o777 & ~_FOLDER_MODE):
+        folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    found = folder.stat()
+    place = f"--listen unix:{path}"
+    if found.st_uid != os.geteuid():
+        raise ConfigError(
+            f"{place}: the folder {folder} belongs to user {found.st_uid}, and this server runs as user {os.geteuid()}"
+        )
+    if others := stat.S_IMODE(found.st_mode) & ~_FOLDER_MODE & 0o777:
+        raise ConfigError(
+            f"{place}: other users may come to the folder {folder}, whose mode is {others | _FOLDER_MODE:04o}: choose a "
+            f"folder of its own for the socket, or chmod 700 {shlex.quote(str(folder))}"
+        )
+    for above in folder.resolve().parents:
+        mode = above.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise ConfigError(
+                f"{place}: every user may put another folder into the place of {folder}, since the mode of {above} is "
+                f"{stat.S_IMODE(mode):04o}"
+            )
+
+
+@contextmanager
+def _umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _remove_left_over(path: Path) -> None:

@@ -49,6 +49,8 @@ from understudy.xa.core.wire import (
     reply_of,
     request_of,
 )
+from understudy.xa.state_server.door import BUFFER_OCTETS, Door, Visitor, read_line
+from understudy.xa.state_server.entrance import Entrance
 from understudy.xa.state_server.listening import listening
 from understudy.xa.state_server.stores import say
 from understudy.xa.state_server.worker import PASSWORD_VARIABLE, Settings
@@ -104,15 +106,15 @@ class _Link:
 
     @classmethod
     async def to(cls, path: str) -> _Link:
-        return cls(*await asyncio.open_unix_connection(path, limit=MAX_LINE_OCTETS))
+        return cls(*await asyncio.open_unix_connection(path, limit=BUFFER_OCTETS))
 
     async def ask(self, request: Request) -> Reply:
         self._writer.write(line_of(request))
         return await self.reply()
 
     async def reply(self) -> Reply:
-        line = await self._reader.readline()
-        if not line.endswith(b"\n"):
+        line = await read_line(self._reader, MAX_LINE_OCTETS)
+        if not line:
             raise EOFError("the worker is gone")
         return reply_of(line)
 
@@ -138,11 +140,11 @@ class Router:
         self._writers: set[asyncio.StreamWriter] = set()
         self._folder = Path()
 
-    async def serve(self, address: str, *, ready: Ready) -> None:
+    async def serve(self, entrance: Entrance, *, ready: Ready) -> None:
         """Serve until cancelled.
 
         Args:
-            address: see `listening`, and its errors.
+            entrance: where, and for whom; see `listening`, and its errors.
             ready: called when clients can connect.
 
         Raises:
@@ -155,7 +157,8 @@ class Router:
                 for number in range(len(self._parts)):
                     tasks.create_task(self._keep(number))
                 await self._all_up()
-                server, address = await listening(address, self._client)
+                door = Door(entrance.secrets, self._client)
+                server, address = await listening(entrance.address, door.open_to, entrance.tls)
                 ready(address, self._pids, self._routes.waiting)
                 try:
                     await server.serve_forever()
@@ -232,17 +235,18 @@ class Router:
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
-    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _client(self, visitor: Visitor, writer: asyncio.StreamWriter) -> None:
         client = _Client()
         self._writers.add(writer)
         try:
-            while line := await reader.readline():
+            while line := await visitor.line():
                 try:
                     request = request_of(line)
                 except msgspec.MsgspecError as error:
                     writer.write(line_of(Refused("protocol", f"the line is no request: {error}")))
                     break
-                writer.write(line_of(await self._answer(client, request)))
+                reply = visitor.refusal(request) or await self._answer(client, request)
+                writer.write(line_of(reply))
                 await writer.drain()
         except (OSError, EOFError, ValueError):  # ValueError: a line longer than the limit; EOFError: a worker is gone
             pass
@@ -252,9 +256,6 @@ class Router:
             for link in client.links.values():
                 link.close()
             self._writers.discard(writer)
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
 
     async def _answer(self, client: _Client, request: Request) -> Reply:  # noqa: PLR0911  # one for each request
         if isinstance(request, Hello) and client.hello is None:

@@ -10,7 +10,6 @@ has.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import sys
@@ -36,6 +35,8 @@ from understudy.xa.core.wire import (
     line_of,
     request_of,
 )
+from understudy.xa.state_server.door import Door, Visitor
+from understudy.xa.state_server.entrance import Entrance
 from understudy.xa.state_server.listening import listening
 
 EXIT_DISK: Final = 74
@@ -84,14 +85,15 @@ class StateServer:
         core.pending.on_change = self._changed
         self.syncs = 0
 
-    async def serve(self, address: str, *, ready: Callable[[str], None]) -> None:
+    async def serve(self, entrance: Entrance, *, ready: Callable[[str], None]) -> None:
         """Serve until cancelled.
 
         Args:
-            address: see `listening`, and its errors.
+            entrance: where, and for whom; see `listening`, and its errors.
             ready: told the address when clients can connect.
         """
-        server, address = await listening(address, self._client)
+        door = Door(entrance.secrets, self._client)
+        server, address = await listening(entrance.address, door.open_to, entrance.tls)
         async with server, asyncio.TaskGroup() as tasks:
             for shard in range(len(self._files)):
                 tasks.create_task(self._sync_when_asked(shard))
@@ -106,31 +108,31 @@ class StateServer:
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
-    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _client(self, visitor: Visitor, writer: asyncio.StreamWriter) -> None:
         connection = next(self._numbers)
         self._writers.add(writer)
         try:
-            while line := await reader.readline():
+            while line := await visitor.line():
                 try:
                     request = request_of(line)
                 except msgspec.MsgspecError as error:
                     writer.write(line_of(Refused("protocol", f"the line is no request: {error}")))
                     break
+                if refused := visitor.refusal(request):
+                    writer.write(line_of(refused))
+                    continue
                 if isinstance(request, Watch):
                     self._watch(writer)
                     continue
                 label = type(request).__name__.lower()
                 self._react(self._core.received(connection, request, time.time_ns() // 1_000_000), writer, label)
                 await writer.drain()
-        except (OSError, ValueError, asyncio.IncompleteReadError):  # ValueError: a line longer than the limit
+        except (OSError, ValueError):  # ValueError: a line longer than the limit
             pass
         finally:
             self._core.left(connection)
             self._watchers.discard(writer)
             self._writers.discard(writer)
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
 
     def _watch(self, writer: asyncio.StreamWriter) -> None:
         """Tell all that waits for recovery, then `Ok`, then each change."""

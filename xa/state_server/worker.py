@@ -17,6 +17,7 @@ import msgspec
 from understudy.xa.core.errors import XaError
 from understudy.xa.core.log_address import LogAddress
 from understudy.xa.core.state import StateCore
+from understudy.xa.state_server.entrance import Entrance
 from understudy.xa.state_server.server import OnStep, StateServer
 from understudy.xa.state_server.stores import Where, opened, read, say
 
@@ -73,7 +74,7 @@ def main(text: str, on_step: OnStep | None = None) -> int:
             core = StateCore([read(file, settings.where) for file in files], settings.max_attempts, settings.first)
             server = StateServer(files, core, sync_delay_ms=settings.sync_delay_ms, on_step=on_step)
             with contextlib.suppress(asyncio.CancelledError):
-                asyncio.run(_until_input_ends(server, f"unix:{settings.socket}"))
+                asyncio.run(_until_input_ends(server, Entrance(address=f"unix:{settings.socket}")))
             for file in files:
                 file.sync()
     except XaError as error:
@@ -82,11 +83,11 @@ def main(text: str, on_step: OnStep | None = None) -> int:
     return 0
 
 
-async def _until_input_ends(server: StateServer, listen: str) -> None:
+async def _until_input_ends(server: StateServer, entrance: Entrance) -> None:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), task.cancel)
-    await server.serve(listen, ready=lambda _: None)
+    await server.serve(entrance, ready=lambda _: None)
 
 
 if __name__ == "__main__":

@@ -39,20 +39,21 @@ class Place:
         )
         command = [understudy(), "serve", "--config", str(config)]
         self.broker = Service("broker", command, self.folder, self.broker_port)
-        self.ports = {delay: free_port() for delay in delays_ms}
-        self.state_servers = {delay: self._state_server(delay, port) for delay, port in self.ports.items()}
+        sockets = self.folder / "sockets"  # other users may enter `folder`
+        self.sockets = {delay: sockets / f"sync-{delay:g}" for delay in delays_ms}
+        self.state_servers = {delay: self._state_server(delay, path) for delay, path in self.sockets.items()}
         self._write_profiles()
 
-    def _state_server(self, delay_ms: float, port: int) -> Service:
+    def _state_server(self, delay_ms: float, path: Path) -> Service:
         name = f"state-server-{delay_ms:g}"
-        command = [understudy(), "state-server", "--data", str(self.folder / name), "--listen", f"127.0.0.1:{port}"]
-        return Service(name, [*command, "--sync-delay-ms", f"{delay_ms:g}"], self.folder, port)
+        command = [understudy(), "state-server", "--data", str(self.folder / name), "--listen", f"unix:{path}"]
+        return Service(name, [*command, "--sync-delay-ms", f"{delay_ms:g}"], self.folder, path)
 
     def _write_profiles(self) -> None:
         bank = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self.postgresql.options.items())
         text = ""
-        for delay, port in self.ports.items():
-            text += f'[[state_servers]]\nid = "s{delay:g}"\naddress = "127.0.0.1:{port}"\n'
+        for delay, path in self.sockets.items():
+            text += f'[[state_servers]]\nid = "s{delay:g}"\naddress = "unix:{path}"\n'
             text += f'[[profiles]]\nname = "{profile_name(delay)}"\nstate_server = "s{delay:g}"\n'
             text += f'[[profiles.resource_managers]]\nname = "bank"\nkind = "postgresql"\n{bank}'
             text += '[[profiles.resource_managers]]\nname = "queues"\nkind = "amqp"\n'
@@ -87,7 +88,7 @@ class Place:
 
     def opened(self, name: str) -> ResourceManager:
         """A resource manager, connected."""
-        first = profile_name(next(iter(self.ports)))
+        first = profile_name(next(iter(self.sockets)))
         resource = make_resource_manager(read_profile(self.profiles, first).resource(name))
         resource.open()
         return resource

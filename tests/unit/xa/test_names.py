@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from understudy.xa.core.errors import ConfigError
 from understudy.xa.core.job import JOB_VARIABLE, MAX_JOB, checked_job, default_job
 from understudy.xa.core.profile import Profile, profile_of
+from understudy.xa.core.server_config import DEFAULT_ADDRESS, NO_LOGIN, Login
 from understudy.xa.core.xid import (
     EMPTY_ID,
     FORMAT_ID,
@@ -40,7 +41,7 @@ name = "bank"
 kind = "postgresql"
 host = "127.0.0.1"
 database = "bank"
-password = "secret"
+password = "tiger"
 
 [[profiles.resource_managers]]
 name = "queues"
@@ -105,7 +106,7 @@ def test_a_profile_has_its_resource_managers_in_order_with_defaults() -> None:
         ("queues", "amqp", True),
     ]
     assert shop.resource("bank").options["port"] == 5432
-    assert "secret" not in repr(shop)
+    assert "tiger" not in repr(shop)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +132,13 @@ def test_a_profile_has_its_resource_managers_in_order_with_defaults() -> None:
         ('address = "127.0.0.1:5680"', 'address = "5680"', "address '5680' is neither host:port nor unix:/path"),
         ("[[profiles]]", "[profile]\n[[profiles]]", "'profile' is not known .did you mean 'profiles'"),
         ('id = "main"', 'id = "main"\nprofile = "shop"', "key 'profile' is not known"),
+        (ADDRESS, 'address = "unix:state"', "address 'unix:state' is neither host:port nor unix:/path"),
+        (ADDRESS, ADDRESS + '\nsecret_file = ""', "the key 'secret_file' must be a text"),
+        (ADDRESS, ADDRESS + '\nsecret = "x"', "'secret' is not known"),
+        (ADDRESS, ADDRESS + "\ntls = 1", "tls must be true or false, and is 1"),
+        (ADDRESS, ADDRESS + '\ntls_ca = "ca.pem"', "tls_ca needs tls = true"),
+        (ADDRESS, ADDRESS + '\ntls = true\ntls_key = "k"', "tls_cert and tls_key belong together"),
+        (ADDRESS, "tls = true", "tls is of host:port, and unix:~/.understudy/state-server.sock has"),
         (ADDRESS, "addresses = []", "state server 1 .main.: addresses must be a list of texts, and is"),
         (ADDRESS, 'addresses = ["a:1", "a:1"]', "an address is there twice: a:1, a:1"),
         (ADDRESS, 'addresses = ["a:1,b:2"]', "address 'a:1,b:2' is neither"),
@@ -153,6 +161,14 @@ def test_a_state_server_may_have_several_addresses() -> None:
     two = profile(FILE.replace(ADDRESS, 'addresses = ["a:1", "unix:/b"]', 1))
     assert two.state_server == "a:1,unix:/b"
     assert two.fingerprint == profile().fingerprint
+
+
+def test_a_state_server_without_address_is_that_of_this_user() -> None:
+    there = profile(FILE.replace(ADDRESS, "", 1))
+    assert (there.state_server, there.login) == (DEFAULT_ADDRESS, NO_LOGIN)
+    more = 'secret_file = "s"\ntls = true\ntls_ca = "a"\ntls_cert = "c"\ntls_key = "k"'
+    login = profile(FILE.replace(ADDRESS, f"{ADDRESS}\n{more}", 1)).login
+    assert login == Login(secret_file="s", tls=True, tls_ca="a", tls_cert="c", tls_key="k")
 
 
 def test_the_profile_must_be_named_if_there_are_several() -> None:
