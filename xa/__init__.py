@@ -12,6 +12,7 @@ next program of the same job completes what is left before it begins new work.
     link                 the connection to the state server
     resource_managers/   the broker, PostgreSQL, any PEP 249 module with two-phase commit
     state_server/        ``understudy state-server``
+    secret_file, peer    what proves to the state server who a program is, and to the program who the server is
     tls                  TLS to brokers
     asynchronous         the same for asyncio
     tpc                  the broker as a PEP 249 module with two-phase commit
@@ -29,6 +30,7 @@ from understudy.xa.active import JoinedTransaction, Transaction
 from understudy.xa.asynchronous import AsyncJoinedTransaction, AsyncTransaction, AsyncTransactionManager
 from understudy.xa.core.codes import Answer, XaCode
 from understudy.xa.core.errors import (
+    AccessError,
     ConfigError,
     HeuristicCommitError,
     HeuristicError,
@@ -38,6 +40,7 @@ from understudy.xa.core.errors import (
     OutcomeUnknownError,
     ProgramsLateError,
     ProtocolError,
+    ReadOnlyError,
     RecoveryFailedError,
     ResourceManagerError,
     RolledBackError,
@@ -53,6 +56,7 @@ from understudy.xa.manager import TransactionManager
 from understudy.xa.resource_managers.port import InDoubt, ResourceManager
 
 __all__ = [
+    "AccessError",
     "Answer",
     "AsyncJoinedTransaction",
     "AsyncTransaction",
@@ -70,6 +74,7 @@ __all__ = [
     "Profile",
     "ProgramsLateError",
     "ProtocolError",
+    "ReadOnlyError",
     "RecoveryFailedError",
     "ResourceConfig",
     "ResourceManager",

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.broker_process import PROGRAM
+from tests.integration.broker_process import PROGRAM, wait_until
 from tests.integration.xa_servers import FINGERPRINT, JOB, Server, ServerProcess, secret_file
 from tests.integration.xa_servers import ended as all_ended
 from understudy.xa.core.entry import STATUS_FORMAT, Image
 from understudy.xa.core.mirrored_file import RECORD_OCTETS, digest_of
 from understudy.xa.core.status_log import frame
-from understudy.xa.core.wire import WIRE_VERSION, Begin, Claim, Done, Hello, Nothing, Ok, line_of
+from understudy.xa.core.wire import WIRE_VERSION, Begin, Claim, Decide, Done, Hello, Nothing, Ok, line_of
 from understudy.xa.link import StateLink
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -99,7 +99,7 @@ def ended(process: Server) -> tuple[int, str]:
 
 def test_a_damaged_status_file_is_refused_and_kept(tmp_path: Path) -> None:
     data = tmp_path / "state"
-    with started(data, "--shards", "2") as server:
+    with started(data, "--shards", "2", "--engine", "journal") as server:
         assert server.stdout is not None
         said = json.loads(server.stdout.readline())
         assert (said["shards"], set(said["entries"].values())) == (2, {0})
@@ -128,6 +128,78 @@ def test_a_damaged_status_file_is_refused_and_kept(tmp_path: Path) -> None:
         server.terminate()
         assert "status-1.0 is now damaged-0-status-1.0" in ended(server)[1]
     assert (data / "damaged-0-status-1.0").read_bytes() == damaged
+
+
+@pytest.mark.parametrize(("engine", "workers"), [("journal", "1"), ("mirrored", "2")])
+def test_a_status_that_lacks_its_end_starts_only_if_the_loss_is_accepted(
+    tmp_path: Path, engine: str, workers: str
+) -> None:
+    """A decided transaction is in a status whose last record is gone; then the files of a shard are gone."""
+    data, options = tmp_path / "state", ("--engine", engine, "--shards", "2", "--workers", workers)
+    with started(data, *options) as server:
+        assert server.stdout is not None
+        with StateLink(json.loads(server.stdout.readline())["address"], job=JOB, profile="p", fingerprint="f") as link:
+            assert link.ask(Begin("a", ["bank"])) == Ok()
+            older = {path.name: path.read_bytes() for path in data.iterdir()}
+            assert link.ask(Decide("a")) == Ok()
+            wait_until("the other image has it, too", lambda: settled(data, older))
+        server.kill()  # the mark in the cache of the system is enough
+    lost = [path for path in data.iterdir() if path.suffix != ".mark" and older.get(path.name) != path.read_bytes()]
+    for path in lost:
+        if engine == "journal":
+            path.write_bytes(path.read_bytes()[:-1])
+        else:
+            path.write_bytes(older[path.name])
+    kept = all_but_marks(data)
+    for more in ((), ("--force-empty",)):
+        code, said = ended(started(data, *options, *more))
+        assert code == 2
+        assert "and generation" in said or "and frame" in said
+        assert "are missing; nothing was changed" in said
+        assert "go on with what is left by --accept-loss: recovery then rolls back each transaction" in said
+        assert all_but_marks(data) == kept
+    assert entries_of(data, *options, "--accept-loss") == {"pending": 1}
+    assert entries_of(data, *options) == {"pending": 1}  # it is accepted once
+    for path in data.iterdir():
+        if path.name.startswith(("status-1", "mirror-1")):
+            path.unlink()
+    code, said = ended(started(data, *options))
+    assert (code, "the folder had 2 shards, says its file shards, and has the files of 1" in said) == (2, True)
+    assert sum(entries_of(data, *options, "--accept-loss").values()) in (0, 1)
+    assert sum(entries_of(data, *options).values()) in (0, 1)
+
+
+def all_but_marks(data: Path) -> dict[str, bytes]:
+    """The mark of the other shard, which was opened, says the same in its other slot."""
+    return {path.name: path.read_bytes() for path in data.iterdir() if path.suffix != ".mark"}
+
+
+def settled(data: Path, older: dict[str, bytes]) -> bool:
+    """All files of the shard that has the transaction have changed."""
+    names = {path.name for path in data.iterdir() if older.get(path.name) != path.read_bytes()}
+    return any({f"mirror-{n}.a", f"mirror-{n}.b"} <= names or f"status-{n}.0" in names for n in (0, 1))
+
+
+def entries_of(data: Path, *options: str) -> dict[str, int]:
+    """What a server finds, by state; it is stopped."""
+    with started(data, *options) as server:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        assert line, ended(server)
+        server.terminate()
+        assert server.wait(60) == 0
+    found: dict[str, int] = json.loads(line)["entries"]
+    return {state: count for state, count in found.items() if count}
+
+
+def test_the_engine_is_that_of_the_folder_and_mirrored_for_a_new_one(tmp_path: Path) -> None:
+    for engine, file in (("journal", "status-0.0"), ("", "mirror-0.a")):
+        data = tmp_path / f"of-{engine}"
+        assert entries_of(data, *(("--engine", engine) if engine else ())) == {}
+        assert entries_of(data) == {}
+        assert (data / file).exists()
+    code, said = ended(started(tmp_path / "of-", "--engine", "journal"))
+    assert (code, "there are 1 shards of engine mirrored, and journal is asked for" in said) == (2, True)
 
 
 @pytest.mark.parametrize("engine", ["journal", "mirrored"])
@@ -190,7 +262,7 @@ def test_the_mirrored_engine(tmp_path: Path) -> None:
                     assert link.ask(Done(gid)) == Ok()
             server.terminate()
             assert server.wait(60) == 0
-    assert "1 shards of engine mirrored, and journal is asked for" in ended(started(data))[1]
+    assert "1 shards of engine mirrored, and journal is asked for" in ended(started(data, "--engine", "journal"))[1]
     kept = [(data / f"mirror-0.{side}").read_bytes() for side in "ab"]
     with started(data, "--engine", "mirrored", "--force-empty") as server:
         assert server.stdout is not None

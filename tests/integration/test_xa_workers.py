@@ -179,9 +179,10 @@ def test_a_server_that_was_killed_leaves_its_folder_to_the_next_one(tmp_path: Pa
         assert one_process.start()["pending"] == 4
         assert one_process.stop() == 0
     assert "--workers 3 need a shard each, and there are 2" in server.refused("--shards", "2", "--workers", "3")
-    damaged = tmp_path / "state" / "status-3.0"
-    damaged.write_bytes(b"x" + damaged.read_bytes()[1:])
-    assert "status-3.0: the first frame is damaged" in server.refused()
+    for side in "ab":
+        damaged = tmp_path / "state" / f"mirror-3.{side}"
+        damaged.write_bytes(b"x" + damaged.read_bytes()[1:])
+    assert "mirror-3.a and mirror-3.b: no image is intact" in server.refused()
     assert sum(server.start("--force-empty").values()) < 4
 
 

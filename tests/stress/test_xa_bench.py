@@ -55,7 +55,8 @@ def test_branches_are_counted_at_every_server(work: Path) -> None:
 
 def test_every_side_makes_transactions(work: Path) -> None:
     found = report(work, "throughput", "--clients", "2", "--rounds", "1", "--seconds", "0.5")
-    assert {one["side"] for one in found["cells"]} == {"postgresql", "broker", "both", "sync-0", "sync-1", "sync-5"}
+    sides = {"postgresql", "broker", "both", "sync-0", "sync-1", "sync-5", "journal"}
+    assert {one["side"] for one in found["cells"]} == sides
     assert all(one["rate"] > 0 for one in found["cells"])
 
 

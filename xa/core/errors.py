@@ -140,6 +140,10 @@ class StatusFileError(XaError):
     """A status file is damaged, or of another format. It is kept as it is."""
 
 
+class LostRecordsError(StatusFileError):
+    """What is there is whole, and records that were durable are missing. Nothing was changed."""
+
+
 class NewerStatusError(StatusFileError):
     """A status is whole, and of a newer format: a newer state server reads it."""
 

@@ -17,15 +17,16 @@ import copy
 import hashlib
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
 import msgspec
 
+from understudy.xa.core.durable_mark import DurableMark
 from understudy.xa.core.entry import STATUS_FORMAT, Begun, Entry, Image, Owned, Record, Ruled, apply
 from understudy.xa.core.errors import NewerStatusError, StatusFileError
-from understudy.xa.core.status_file import Disk, FileStore, check_no_gap
+from understudy.xa.core.status_file import Disk, FileStore, counted
 
 RECORD_OCTETS: Final = 512
 _HEAD: Final = struct.Struct(">I")
@@ -38,8 +39,10 @@ _PART: Final = struct.Struct(">IHHH")
 _ROOM: Final = _PAYLOAD - _PART.size
 _MAGIC: Final = b"UXSM"
 _NAME: Final = re.compile(r"mirror-(\d+)\.([ab])(\.new)?")
+_MARK: Final = re.compile(r"mirror-(\d+)\.mark")
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Entry)
+_copies: Final = msgspec.msgpack.Decoder(Record)
 
 
 @attrs.frozen
@@ -57,6 +60,10 @@ class GoodImage:
 class MirroredFile(FileStore):
     """The records of one shard; see `status_file.StatusFile`, whose interface this is.
 
+    Args:
+        shard: from 0.
+        accept_loss: see `FileStore`.
+
     Attributes:
         sequence: of the last group of records that was appended.
         durable: of the last one that is durable.
@@ -66,7 +73,8 @@ class MirroredFile(FileStore):
     in_thread = False
     wants_rotation = False
 
-    def __init__(self, disk: Disk, shard: int) -> None:
+    def __init__(self, disk: Disk, shard: int, *, accept_loss: bool = False) -> None:
+        super().__init__(disk, DurableMark(disk, f"mirror-{shard}.mark", shard), accept_loss=accept_loss)
         self._disk = disk
         self._shard = shard
         self._generation = 0
@@ -89,10 +97,13 @@ class MirroredFile(FileStore):
         """Analyse both images, make them equal, and return the entries.
 
         Raises:
-            StatusFileError: no image is intact, or it is of another format or shard. Both are left as they are.
+            StatusFileError: no image is intact, or it is of another format or shard, or the newest one is missing. All is
+                left as it is.
         """
         there = [side for side in "ab" if self.name(side) in self._disk.names()]
         if not there:
+            self.check(0, f"mirror-{self._shard}", "generation")
+            self.mark.reset(0)  # before the images: images without mark have lost it
             self._format()
             return {}
         images = {side: self.image(side) for side in there}
@@ -102,12 +113,20 @@ class MirroredFile(FileStore):
             raise StatusFileError(f"{names}: no image is intact")
         best = max(good, key=lambda side: good[side].generation)
         found = good[best]
+        anew = self.check(found.generation, self.name(best), "generation")
+        self.notes += [
+            f"{self.name(side)} is {'not there' if side not in there else 'no image of a sync'}: it is made anew from "
+            f"{self.name(best)}"
+            for side in "ab"
+            if side not in good
+        ]
         self._generation = found.generation
         self._records = [bytearray(record) for record in found.records]
         self._digests = bytearray(b"".join(record[-_DIGEST:] for record in found.records))
         entries = self._read_entries(self.name(best))
         self._side = "b" if best == "a" else "a"
         self._rewrite(self._side)
+        (self.mark.reset if anew else self.mark.go_on)(self._generation)
         return entries
 
     def image(self, side: str) -> GoodImage | None:
@@ -177,7 +196,7 @@ class MirroredFile(FileStore):
         """Change the records of the entries in memory; returns the sequence number to wait for."""
         for record in records:
             assert not isinstance(record, (Image, Owned)), record
-            own = copy.deepcopy(record)  # whoever made the record goes on with its entry
+            own = _copies.decode(_encoder.encode(record))  # the caller goes on with the entry of the record
             gid = own.entry.gid if isinstance(own, (Begun, Ruled)) else own.gid
             apply(self._entries, own)
             self._put(gid, self._entries.get(gid))
@@ -225,14 +244,16 @@ class MirroredFile(FileStore):
         side = self._side
         self._write(side, changed, control)
         self._disk.sync(self.name(side))
+        self.mark.note(self._generation)
         self._side = "b" if side == "a" else "a"
         self._write(self._side, changed, control)
         self._changed.clear()
         self.durable = self.sequence
 
     def _write(self, side: str, changed: Sequence[int], control: bytes) -> None:
-        for number in changed:
-            self._disk.write(self.name(side), (number + 1) * RECORD_OCTETS, bytes(self._records[number]))
+        for first, count in _runs(changed):
+            octets = b"".join(self._records[first : first + count])
+            self._disk.write(self.name(side), (first + 1) * RECORD_OCTETS, octets)
         self._disk.write(self.name(side), 0, control)
 
     def rotate(self, entries: Sequence[Entry]) -> None:
@@ -245,6 +266,17 @@ class MirroredFile(FileStore):
         _CONTROL.pack_into(record, _HEAD.size, *fields, _checksum(self._digests))
         record[-_DIGEST:] = digest_of(record)
         return bytes(record)
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Numbers in rising order as runs: the first of each, and how many follow each other."""
+    at = 0
+    while at < len(numbers):
+        end = at + 1
+        while end < len(numbers) and numbers[end] == numbers[end - 1] + 1:
+            end += 1
+        yield numbers[at], end - at
+        at = end
 
 
 def digest_of(record: bytes | bytearray) -> bytes:
@@ -268,12 +300,13 @@ def _checksum(digests: bytes | bytearray) -> bytes:
     return hashlib.blake2b(digests, digest_size=_DIGEST).digest()
 
 
-def mirrored_shards_on(disk: Disk) -> int:
-    """How many shards of this engine a folder has; 0 if it is new.
+def mirrored_shards_on(disk: Disk, *, accept_loss: bool = False) -> int:
+    """How many shards of this engine a folder has; 0 if it is new. A shard of which only the mark is left counts.
 
     Raises:
         StatusFileError: both images of a shard are missing.
     """
-    found = {int(match[1]) for name in disk.names() if (match := _NAME.fullmatch(name)) and match[3] is None}
-    check_no_gap(found)
-    return len(found)
+    names = disk.names()
+    found = {int(match[1]) for name in names if (match := _NAME.fullmatch(name)) and match[3] is None}
+    found |= {int(match[1]) for name in names if (match := _MARK.fullmatch(name))}
+    return counted(found, accept_loss=accept_loss)

@@ -93,7 +93,7 @@ class QueueFile:
 
     in_thread = True
     shared = True
-    tick_s: float | None = TICK_S
+    tick_s = TICK_S
 
     def __init__(self, log: LogQueue, shard: int, owner: str, *, rotate_octets: int = ROTATE_OCTETS) -> None:
         self._log = log
@@ -108,6 +108,7 @@ class QueueFile:
         self._image_octets = 0
         self.sequence = 0
         self.durable = 0
+        self.notes: list[str] = []
 
     # -- the start ----------------------------------------------------------------------------------------------------
 

@@ -10,13 +10,17 @@ import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from understudy.xa.core.durable_mark import SHARDS, DurableMark
 from understudy.xa.core.entry import Entry, Record
-from understudy.xa.core.errors import StatusFileError
+from understudy.xa.core.errors import LostRecordsError
 from understudy.xa.core.status_log import frame, image_frame, replay
 
 ROTATE_OCTETS: Final = 4 << 20
 """A file that is larger, and more than twice the size that it began with, is followed by a new generation."""
+TICK_S: Final = 1.0
+"""So soon a mark is durable."""
 _NAME: Final = re.compile(r"status-(\d+)\.(\d+)(\.new)?")
+_MARK: Final = re.compile(r"status-(\d+)\.mark")
 
 
 class Disk(Protocol):
@@ -52,14 +56,16 @@ class StatusStore(Protocol):
         in_thread: `sync` may run in a thread while `append` is called.
         shared: another server could have become the owner. What a client acts upon is told after a sync, which proves that this
             one still is.
-        tick_s: how often `tick` is to be called when nothing is synced; None: never.
+        tick_s: how often `tick` is to be called.
+        notes: what `open` has to tell an operator.
     """
 
     sequence: int
     durable: int
     in_thread: bool
     shared: bool
-    tick_s: float | None
+    tick_s: float
+    notes: list[str]
 
     @property
     def wants_rotation(self) -> bool: ...
@@ -82,23 +88,54 @@ class StatusStore(Protocol):
 
 
 class FileStore:
-    """What the engines that keep files in a folder of their own have in common."""
+    """What the engines that keep files in a folder of their own have in common.
+
+    Args:
+        disk: the folder.
+        mark: of this shard.
+        accept_loss: open what is left, though records are missing that were durable.
+
+    Attributes:
+        disk: the folder.
+        mark: tells what was durable.
+    """
 
     shared = False
-    tick_s: float | None = None
+    tick_s = TICK_S
+
+    def __init__(self, disk: Disk, mark: DurableMark, *, accept_loss: bool) -> None:
+        self.disk = disk
+        self.mark = mark
+        self._accept_loss = accept_loss
+        self.notes: list[str] = []
+
+    def check(self, found: int, where: str, what: str) -> bool:
+        """Whether the mark must be made anew: it is not there, or more than what was found.
+
+        Raises:
+            LostRecordsError: see `DurableMark.check`.
+        """
+        told = self.mark.check(found, where, what, accept=self._accept_loss)
+        self.notes += [told] if told else []
+        return bool(told)
 
     def tick(self) -> None:
-        pass
+        self.mark.sync()
 
     def stop(self) -> None:
         pass
 
     def close(self) -> None:
-        pass
+        self.mark.sync()
 
 
 class StatusFile(FileStore):
     """The records of one shard.
+
+    Args:
+        shard: from 0.
+        rotate_octets: see `ROTATE_OCTETS`.
+        accept_loss: see `FileStore`.
 
     Attributes:
         sequence: of the last frame that was appended.
@@ -107,7 +144,10 @@ class StatusFile(FileStore):
 
     in_thread = True
 
-    def __init__(self, disk: Disk, shard: int, *, rotate_octets: int = ROTATE_OCTETS) -> None:
+    def __init__(
+        self, disk: Disk, shard: int, *, rotate_octets: int = ROTATE_OCTETS, accept_loss: bool = False
+    ) -> None:
+        super().__init__(disk, DurableMark(disk, f"status-{shard}.mark", shard), accept_loss=accept_loss)
         self._disk = disk
         self._shard = shard
         self._rotate_octets = rotate_octets
@@ -125,19 +165,24 @@ class StatusFile(FileStore):
         """Read what is there, cut a torn end, or format a new file; returns the entries.
 
         Raises:
-            StatusFileError: the file is damaged; it is left as it is.
+            StatusFileError: the file is damaged, or its end is missing; it is left as it is.
         """
         generations = self._generations()
         if not generations:
+            self.check(0, f"status-{self._shard}", "frame")
+            self.mark.reset(0)  # before the file: a file without mark has lost it
             self._write_generation(0, [])
             return {}
         self._generation = max(generations)
         data = self._disk.read(self.name)
         found = replay(data, self.name, self._shard)
+        anew = self.check(found.sequence, self.name, "frame")
         if found.good_octets < len(data):
+            self.notes.append(f"{self.name}: a torn end of {len(data) - found.good_octets} octets is cut off")
             self._disk.truncate(self.name, found.good_octets)
         self._disk.sync(self.name)  # what was read may still be in the cache of the system alone
         self.sequence = self.durable = found.sequence
+        (self.mark.reset if anew else self.mark.go_on)(self.durable)
         self._octets = found.good_octets
         self._image_octets = len(image_frame(0, self._shard, list(found.entries.values())))
         self._remove_others()
@@ -156,6 +201,7 @@ class StatusFile(FileStore):
         upto = self.sequence
         self._disk.sync(self.name)
         self.durable = upto
+        self.mark.note(upto)
 
     @property
     def wants_rotation(self) -> bool:
@@ -180,6 +226,7 @@ class StatusFile(FileStore):
         self.sequence += 1
         self.durable = self.sequence
         self._octets = self._image_octets = len(image)
+        self.mark.note(self.durable)
 
     def _generations(self) -> list[int]:
         found = []
@@ -196,23 +243,56 @@ class StatusFile(FileStore):
                 self._disk.remove(name)
 
 
-def shards_on(disk: Disk) -> int:
-    """How many shards a folder has; 0 if it is new.
+def shards_on(disk: Disk, *, accept_loss: bool = False) -> int:
+    """How many shards a folder has; 0 if it is new. A shard of which only the mark is left counts.
 
     Raises:
         StatusFileError: the file of a shard is missing.
     """
-    found = {int(match[1]) for name in disk.names() if (match := _NAME.fullmatch(name)) and match[3] is None}
-    check_no_gap(found)
-    return len(found)
+    names = disk.names()
+    found = {int(match[1]) for name in names if (match := _NAME.fullmatch(name)) and match[3] is None}
+    found |= {int(match[1]) for name in names if (match := _MARK.fullmatch(name))}
+    return counted(found, accept_loss=accept_loss)
 
 
-def check_no_gap(shards: set[int]) -> None:
-    """The shards of a folder begin at 0 and follow each other.
+def counted(shards: set[int], *, accept_loss: bool) -> int:
+    """How many shards there are, if they begin at 0 and follow each other, or a loss is accepted.
 
     Raises:
-        StatusFileError: the files of one are missing.
+        LostRecordsError: the files of one are missing.
     """
     missing = sorted(set(range(max(shards, default=-1) + 1)) - shards)
-    if missing:
-        raise StatusFileError(f"there are status files of shards {sorted(shards)}, and none of {missing}")
+    if missing and not accept_loss:
+        raise LostRecordsError(f"there are status files of shards {sorted(shards)}, and none of {missing}")
+    return max(shards, default=-1) + 1
+
+
+def recorded_shards(disk: Disk) -> int:
+    """The number of shards that a folder says it has; 0 if it does not say.
+
+    Raises:
+        LostRecordsError: the file that says so is damaged.
+    """
+    if SHARDS not in disk.names():
+        return 0
+    text = disk.read(SHARDS).strip()
+    if not text.isdigit():
+        raise LostRecordsError(f"the file {SHARDS} is damaged: how many shards there were cannot be told")
+    return int(text)
+
+
+def record_shards(disk: Disk, count: int) -> None:
+    """Say durably how many shards the folder has, when each has a mark."""
+    names = disk.names()
+    marks = sum(
+        bool(_MARK.fullmatch(name)) or (name.startswith("mirror-") and name.endswith(".mark")) for name in names
+    )
+    if marks < count or (SHARDS in names and disk.read(SHARDS) == b"%d\n" % count):
+        return
+    new = f"{SHARDS}.new"
+    if new in names:  # of a crash
+        disk.remove(new)
+    disk.append(new, b"%d\n" % count)
+    disk.sync(new)
+    disk.rename(new, SHARDS)
+    disk.sync_names()

@@ -25,13 +25,14 @@ from understudy.xa.state_server.server import EXIT_DISK, OnStep, StateServer
 from understudy.xa.state_server.stores import (
     DEFAULT_QUEUE,
     ENGINES,
-    JOURNAL,
     OWNER_WAIT_S,
     QUEUE,
     Where,
+    engine_in,
     held,
     opened,
     read,
+    remember,
 )
 from understudy.xa.state_server.worker import Settings
 
@@ -69,8 +70,12 @@ def state_server(
         float, typer.Option(min=0, max=1000, help="How long a sync waits, so that more transactions share it.")
     ] = 0,
     engine: Annotated[
-        str, typer.Option(help="journal or mirrored: status files. queue: queues of a group of brokers.")
-    ] = JOURNAL,
+        str,
+        typer.Option(
+            help="mirrored or journal: status files. queue: queues of a group of brokers.",
+            show_default="that of the folder; mirrored for a new one",
+        ),
+    ] = "",
     url: Annotated[
         str | None,
         typer.Option(
@@ -98,6 +103,10 @@ def state_server(
     force_empty: Annotated[
         bool, typer.Option("--force-empty", help="Set a damaged status aside, and begin without it.")
     ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Go on with what is left, though records are missing that were durable."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One line when it serves: address, shards, entries.")] = False,
 ) -> None:
     """Keep the register of distributed transactions until SIGTERM or SIGINT.
@@ -123,6 +132,7 @@ def state_server(
             "sync_delay_ms": sync_delay_ms,
             "max_attempts": max_attempts,
             "force_empty": force_empty,
+            "accept_loss": accept_loss,
             "as_json": as_json,
         }
         if workers == 1:
@@ -151,6 +161,7 @@ def run(
     sync_delay_ms: float = 0,
     max_attempts: int = MAX_ATTEMPTS,
     force_empty: bool = False,
+    accept_loss: bool = False,
     as_json: bool = False,
     on_step: OnStep | None = None,
 ) -> None:
@@ -160,8 +171,9 @@ def run(
         StatusFileError, DecisionLogError, OSError: the status cannot be used.
         AddressError, ConfigError: the address cannot be had.
     """
-    with opened(where, shards, force_empty=force_empty) as files:
+    with opened(where, shards, force_empty=force_empty, accept_loss=accept_loss) as files:
         core = StateCore([read(file, where) for file in files], max_attempts)
+        remember(files)
         server = StateServer(files, core, sync_delay_ms=sync_delay_ms, on_step=on_step)
 
         def ready(address: str) -> None:
@@ -185,6 +197,7 @@ def run_workers(
     sync_delay_ms: float = 0,
     max_attempts: int = MAX_ATTEMPTS,
     force_empty: bool = False,
+    accept_loss: bool = False,
     as_json: bool = False,
 ) -> None:
     """As `run`, with the shards in worker processes.
@@ -193,7 +206,7 @@ def run_workers(
         WorkerEndedError: one cannot go on; it has said why.
         StatusFileError, DecisionLogError, OSError, AddressError, ConfigError: as `run`.
     """
-    with held(where, shards, at_least=workers, force_empty=force_empty) as (count, lock):
+    with held(where, shards, at_least=workers, force_empty=force_empty, accept_loss=accept_loss) as (count, lock):
         address = where.address
         settings = Settings(
             socket="", first=0, count=0,
@@ -227,6 +240,10 @@ def run_workers(
 
 
 def _where(data: Path | None, engine: str, url: str | None, queue: str, owner_wait_s: float | None) -> Where:
+    if not engine and data is not None:
+        engine = engine_in(data)
+    if not engine:
+        raise ConfigError("a state server needs --data, the folder of its files, or --engine queue")
     if engine not in ENGINES:
         raise ConfigError(f"--engine {engine} is none of {', '.join(ENGINES)}")
     if engine == QUEUE:

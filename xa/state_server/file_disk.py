@@ -42,13 +42,13 @@ class FileDisk:
                 f"every user may put files into {folder}, whose mode is {mode:04o}: chmod 700 {folder}"
             )
         self._open: dict[str, int] = {}
+        self._written: dict[str, int] = {}
         self.lock = _locked(folder) if lock is None else lock
 
     def close(self) -> None:
         """Close all files and let another process have the folder."""
-        for descriptor in self._open.values():
-            os.close(descriptor)
-        self._open.clear()
+        for name in (*self._open, *self._written):
+            self._close(name)
         os.close(self.lock)
 
     def names(self) -> list[str]:
@@ -64,14 +64,14 @@ class FileDisk:
             left = left[os.write(descriptor, left) :]
 
     def write(self, name: str, offset: int, octets: bytes) -> None:
-        descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            left = memoryview(octets)
-            while left:
-                written = os.pwrite(descriptor, left, offset)
-                left, offset = left[written:], offset + written
-        finally:
-            os.close(descriptor)
+        descriptor = self._written.get(name)
+        if descriptor is None:  # not the one of `append`: with O_APPEND, pwrite appends
+            descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._written[name] = descriptor
+        left = memoryview(octets)
+        while left:
+            written = os.pwrite(descriptor, left, offset)
+            left, offset = left[written:], offset + written
 
     def truncate(self, name: str, length: int) -> None:
         os.ftruncate(self._descriptor(name), length)
@@ -80,14 +80,20 @@ class FileDisk:
         os.fdatasync(self._descriptor(name))
 
     def rename(self, old: str, new: str) -> None:
+        self._close(new)
         (self._folder / old).rename(self._folder / new)
-        if old in self._open:
-            self._open[new] = self._open.pop(old)
+        for found in (self._open, self._written):
+            if old in found:
+                found[new] = found.pop(old)
 
     def remove(self, name: str) -> None:
-        if name in self._open:
-            os.close(self._open.pop(name))
+        self._close(name)
         (self._folder / name).unlink()
+
+    def _close(self, name: str) -> None:
+        for found in (self._open, self._written):
+            if name in found:
+                os.close(found.pop(name))
 
     def sync_names(self) -> None:
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

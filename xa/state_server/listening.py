@@ -114,7 +114,7 @@ def check_folder(path: Path) -> None:
             f"{place}: other users may come to the folder {folder}, whose mode is {others | _FOLDER_MODE:04o}: choose a "
             f"folder of its own for the socket, or chmod 700 {shlex.quote(str(folder))}"
         )
-    for above in folder.resolve().parents:
+    for above in dict.fromkeys((*folder.absolute().parents, *folder.resolve().parents)):  # it may be a link
         mode = above.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise ConfigError(

@@ -120,6 +120,7 @@ class StateServer:
                     break
                 if refused := visitor.refusal(request):
                     writer.write(line_of(refused))
+                    await writer.drain()
                     continue
                 if isinstance(request, Watch):
                     self._watch(writer)
@@ -183,12 +184,16 @@ class StateServer:
 
     async def _sync_when_asked(self, shard: int) -> None:
         file, held, wake = self._files[shard], self._held[shard], self._wake[shard]
+        now = asyncio.get_running_loop().time
+        ticked = now()
         while True:
+            if now() - ticked >= file.tick_s:
+                await _on_disk(file, file.tick)
+                ticked = now()
             try:
-                async with asyncio.timeout(file.tick_s):
+                async with asyncio.timeout(max(ticked + file.tick_s - now(), 0)):
                     await wake.wait()
             except TimeoutError:
-                await _on_disk(file, file.tick)
                 continue
             wake.clear()
             self._soon.discard(shard)

@@ -7,19 +7,27 @@ import os
 import socket
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from understudy.xa.core.durable_mark import SHARDS
 from understudy.xa.core.entry import Entry
-from understudy.xa.core.errors import ConfigError, NewerStatusError, StatusFileError
+from understudy.xa.core.errors import ConfigError, LostRecordsError, NewerStatusError, StatusFileError
 from understudy.xa.core.log_address import LogAddress
 from understudy.xa.core.mirrored_file import MirroredFile, mirrored_shards_on
 from understudy.xa.core.queue_file import QueueFile
-from understudy.xa.core.status_file import StatusFile, StatusStore, shards_on
+from understudy.xa.core.status_file import (
+    FileStore,
+    StatusFile,
+    StatusStore,
+    record_shards,
+    recorded_shards,
+    shards_on,
+)
 from understudy.xa.state_server.file_disk import FileDisk
 
 if TYPE_CHECKING:
@@ -47,7 +55,7 @@ class Where:
         lock: of the folder; see `FileDisk`.
     """
 
-    engine: str = JOURNAL
+    engine: str = MIRRORED
     data: Path | None = None
     address: LogAddress | None = None
     queue: str = DEFAULT_QUEUE
@@ -61,13 +69,16 @@ class Where:
 
 
 @contextlib.contextmanager
-def opened(where: Where, shards: int, *, force_empty: bool, only: range | None = None) -> Iterator[list[StatusStore]]:
+def opened(
+    where: Where, shards: int, *, force_empty: bool, accept_loss: bool = False, only: range | None = None
+) -> Iterator[list[StatusStore]]:
     """The stores of all shards, not read yet; they are closed at the end.
 
     Args:
         where: they are.
         shards: how many there must be; 0: as many as there are, or 1 if there is none.
         force_empty: set aside what is damaged, and begin without it.
+        accept_loss: open what is left, though records are missing that were durable.
         only: these shards, which are there or may be made; nothing is checked.
 
     Raises:
@@ -85,17 +96,30 @@ def opened(where: Where, shards: int, *, force_empty: bool, only: range | None =
         return
     assert where.data is not None
     disk = FileDisk(where.data, where.lock)
+    files: list[StatusStore] = []
     try:
         if force_empty:
-            _set_aside_damaged(disk, where.engine)
-        numbers = only or range(_count_of_files(disk, where.engine, shards))
-        yield [_file(disk, number, where.engine) for number in numbers]
+            _set_aside_damaged(disk, where, accept_loss=accept_loss)
+        numbers = only or range(_count_of_files(disk, where, shards, accept_loss=accept_loss))
+        files += [_file(disk, number, where.engine, accept_loss=accept_loss) for number in numbers]
+        yield files
     finally:
+        for file in files:
+            file.close()
         disk.close()
 
 
+def remember(files: Sequence[StatusStore]) -> None:
+    """All shards of a folder are open: say there how many they are, so that the loss of one is seen."""
+    first = files[0]
+    if isinstance(first, FileStore):
+        record_shards(first.disk, len(files))
+
+
 @contextlib.contextmanager
-def held(where: Where, shards: int, *, at_least: int, force_empty: bool) -> Iterator[tuple[int, int]]:
+def held(
+    where: Where, shards: int, *, at_least: int, force_empty: bool, accept_loss: bool = False
+) -> Iterator[tuple[int, int]]:
     """The number of shards, for workers that open them, and the descriptor of the folder's lock; -1 of engine queue.
 
     Errors are those of `opened`. Shards that are not there yet are made.
@@ -110,14 +134,21 @@ def held(where: Where, shards: int, *, at_least: int, force_empty: bool) -> Iter
     disk = FileDisk(where.data)
     try:
         if force_empty:
-            _set_aside_damaged(disk, where.engine)
-        count = max(_count_of_files(disk, where.engine, shards), at_least)
+            _set_aside_damaged(disk, where, accept_loss=accept_loss)
+        count = max(_count_of_files(disk, where, shards, accept_loss=accept_loss), at_least)
         new = [number for number in range(count) if not any(_is_of(name, number) for name in disk.names())]
-        if new:  # a server that cannot start adds no shards
-            for number in range(count - len(new)):
-                read(_file(disk, number, where.engine), where)
+        if (
+            new or accept_loss
+        ):  # a server that cannot start adds no shards; and workers accept no loss, at no later start
+            for number in sorted(set(range(count)) - set(new)):
+                file = _file(disk, number, where.engine, accept_loss=accept_loss)
+                read(file, where)
+                file.close()
         for number in new:
-            _file(disk, number, where.engine).open()
+            file = _file(disk, number, where.engine)
+            file.open()
+            file.close()
+        record_shards(disk, count)
         yield count, disk.lock
     finally:
         disk.close()
@@ -134,14 +165,26 @@ def read(store: StatusStore, where: Where) -> dict[str, Entry]:
         StatusFileError: it is damaged; the text says what an operator can do.
     """
     try:
-        return store.open()
+        entries = store.open()
     except NewerStatusError:
         raise
+    except LostRecordsError as error:
+        raise _lost(error, where) from error
     except StatusFileError as error:
         raise StatusFileError(
             f"{error}; nothing was changed ({where}). Put back an intact copy, or begin without it by --force-empty: "
             "that keeps it under another name, and `understudy xa list` shows what is still prepared as orphans"
         ) from error
+    for note in store.notes:
+        say(note)
+    return entries
+
+
+def _lost(error: LostRecordsError, where: Where) -> LostRecordsError:
+    return LostRecordsError(
+        f"{error}; nothing was changed ({where}). Put back an intact copy, or go on with what is left by --accept-loss: "
+        "recovery then rolls back each transaction whose decision to commit is among the missing records"
+    )
 
 
 def say(text: str) -> None:
@@ -158,29 +201,64 @@ def _checked_count(there: int, shards: int) -> int:
 # -- files ----------------------------------------------------------------------------------------------------------------
 
 
-def _count_of_files(disk: FileDisk, engine: str, shards: int) -> int:
-    there = {JOURNAL: shards_on(disk), MIRRORED: mirrored_shards_on(disk)}
-    for other, count in there.items():
-        if count and other != engine:
-            raise StatusFileError(f"there are {count} shards of engine {other}, and {engine} is asked for")
-    return _checked_count(there[engine], shards)
+def engine_in(folder: Path) -> str:
+    """The engine of the status files in a folder; that of a new folder if there are none."""
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return JOURNAL if any(name.startswith("status-") for name in names) else MIRRORED
 
 
-def _file(disk: FileDisk, shard: int, engine: str) -> StatusFile | MirroredFile:
-    return StatusFile(disk, shard) if engine == JOURNAL else MirroredFile(disk, shard)
+def _count_of_files(disk: FileDisk, where: Where, shards: int, *, accept_loss: bool) -> int:
+    try:
+        there = {
+            JOURNAL: shards_on(disk, accept_loss=accept_loss),
+            MIRRORED: mirrored_shards_on(disk, accept_loss=accept_loss),
+        }
+        for other, count in there.items():
+            if count and other != where.engine:
+                raise StatusFileError(f"there are {count} shards of engine {other}, and {where.engine} is asked for")
+        recorded = _recorded(disk, there[where.engine], accept_loss=accept_loss)
+    except LostRecordsError as error:
+        raise _lost(error, where) from error
+    return _checked_count(max(there[where.engine], recorded), shards)
 
 
-def _set_aside_damaged(disk: FileDisk, engine: str) -> None:
-    count = shards_on(disk) if engine == JOURNAL else mirrored_shards_on(disk)
-    for number in range(max(count, 1)):
-        file = _file(disk, number, engine)
+def _recorded(disk: FileDisk, there: int, *, accept_loss: bool) -> int:
+    """How many shards the folder says it has; what is missing is made anew if the loss is accepted."""
+    try:
+        recorded = recorded_shards(disk)
+    except LostRecordsError:
+        if accept_loss:
+            return 0
+        raise
+    if recorded > there:
+        text = f"the folder had {recorded} shards, says its file {SHARDS}, and has the files of {there}"
+        if not accept_loss:
+            raise LostRecordsError(text)
+        say(f"{text}; the loss is accepted")
+    return recorded
+
+
+def _file(disk: FileDisk, shard: int, engine: str, *, accept_loss: bool = False) -> StatusFile | MirroredFile:
+    if engine == JOURNAL:
+        return StatusFile(disk, shard, accept_loss=accept_loss)
+    return MirroredFile(disk, shard, accept_loss=accept_loss)
+
+
+def _set_aside_damaged(disk: FileDisk, where: Where, *, accept_loss: bool) -> None:
+    """A file that lacks its end is not damaged: its records are still worth something."""
+    for number in range(_count_of_files(disk, where, 0, accept_loss=accept_loss)):
+        file = _file(disk, number, where.engine, accept_loss=accept_loss)
         before = disk.names()
         try:
             file.open()
+            file.close()
         except NewerStatusError:
             raise
+        except LostRecordsError as error:
+            raise _lost(error, where) from error
         except StatusFileError as error:
-            for name in (file.name,) if isinstance(file, StatusFile) else (f"mirror-{number}.a", f"mirror-{number}.b"):
+            images = (file.name,) if isinstance(file, StatusFile) else (f"mirror-{number}.a", f"mirror-{number}.b")
+            for name in (file.mark.name, *images):  # the mark first: without its files it would tell of a loss
                 if name not in before:
                     continue
                 aside = next(
@@ -189,7 +267,9 @@ def _set_aside_damaged(disk: FileDisk, engine: str) -> None:
                 say(f"{error}; {name} is now {aside}")
                 disk.rename(name, aside)
             disk.sync_names()
-            _file(disk, number, engine).open()  # empty, in its place: the others keep theirs
+            anew = _file(disk, number, where.engine)
+            anew.open()  # empty, in its place: the others keep theirs
+            anew.close()
 
 
 # -- queues ---------------------------------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         options.work,
         throughput.DELAYS_MS if options.what == "throughput" else (0,),
         max_prepared=largest + 100 if options.what == "branches" else 200,
+        journal=options.what == "throughput",
     )
     try:
         if machine.filesystem_of(place.folder) == "tmpfs":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +16,9 @@ from understudy.xa.postgresql_server import PostgresServer
 from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
 
+JOURNAL = "journal"
+"""A side of the bench, a profile, and the engine of its state server."""
+
 
 class Place:
     """All servers, for the time of a ``with``.
@@ -23,10 +26,18 @@ class Place:
     Args:
         work: a folder on a disk.
         delays_ms: a state server for each.
+        journal: one more state server, of engine `journal` and with no delay; its profile is `JOURNAL`.
         max_prepared: of PostgreSQL.
     """
 
-    def __init__(self, work: Path | None, delays_ms: Iterable[float] = (0,), max_prepared: int = 200) -> None:
+    def __init__(
+        self,
+        work: Path | None,
+        delays_ms: Sequence[float] = (0,),
+        max_prepared: int = 200,
+        *,
+        journal: bool = False,
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="understudy-bench-xa-", dir=work)).resolve()
         self.folder.chmod(0o711)  # PostgreSQL may run as another user, and must come to its own folder in there
         self.profiles = self.folder / "xa.toml"
@@ -40,21 +51,34 @@ class Place:
         command = [understudy(), "serve", "--config", str(config)]
         self.broker = Service("broker", command, self.folder, self.broker_port)
         sockets = self.folder / "sockets"  # other users may enter `folder`
-        self.sockets = {delay: sockets / f"sync-{delay:g}" for delay in delays_ms}
-        self.state_servers = {delay: self._state_server(delay, path) for delay, path in self.sockets.items()}
+        self.sockets = {profile_name(delay): sockets / profile_name(delay) for delay in delays_ms}
+        self.state_servers = {
+            delay: self._state_server(profile_name(delay), "--sync-delay-ms", f"{delay:g}") for delay in delays_ms
+        }
+        self._more = []
+        if journal:
+            self.sockets[JOURNAL] = sockets / JOURNAL
+            self._more = [self._state_server(JOURNAL, "--engine", JOURNAL)]
         self._write_profiles()
 
-    def _state_server(self, delay_ms: float, path: Path) -> Service:
-        name = f"state-server-{delay_ms:g}"
-        command = [understudy(), "state-server", "--data", str(self.folder / name), "--listen", f"unix:{path}"]
-        return Service(name, [*command, "--sync-delay-ms", f"{delay_ms:g}"], self.folder, path)
+    def _state_server(self, name: str, *options: str) -> Service:
+        path = self.sockets[name]
+        command = [
+            understudy(),
+            "state-server",
+            "--data",
+            str(self.folder / f"state-{name}"),
+            "--listen",
+            f"unix:{path}",
+        ]
+        return Service(f"state-server-{name}", [*command, *options], self.folder, path)
 
     def _write_profiles(self) -> None:
         bank = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self.postgresql.options.items())
         text = ""
-        for delay, path in self.sockets.items():
-            text += f'[[state_servers]]\nid = "s{delay:g}"\naddress = "unix:{path}"\n'
-            text += f'[[profiles]]\nname = "{profile_name(delay)}"\nstate_server = "s{delay:g}"\n'
+        for name, path in self.sockets.items():
+            text += f'[[state_servers]]\nid = "{name}"\naddress = "unix:{path}"\n'
+            text += f'[[profiles]]\nname = "{name}"\nstate_server = "{name}"\n'
             text += f'[[profiles.resource_managers]]\nname = "bank"\nkind = "postgresql"\n{bank}'
             text += '[[profiles.resource_managers]]\nname = "queues"\nkind = "amqp"\n'
             text += f'addresses = ["127.0.0.1:{self.broker_port}"]\n'
@@ -66,7 +90,7 @@ class Place:
             self.postgresql.create()
             self.postgresql.start()
             self.broker.start()
-            for server in self.state_servers.values():
+            for server in (*self.state_servers.values(), *self._more):
                 server.start()
             self._prepare()
         except BaseException:
@@ -80,7 +104,7 @@ class Place:
         self.close()
 
     def close(self) -> None:
-        for server in (*self.state_servers.values(), self.broker, self.postgresql):
+        for server in (*self.state_servers.values(), *self._more, self.broker, self.postgresql):
             server.stop()
 
     def manager(self, delay_ms: float = 0, job: str = JOB, **more: Any) -> TransactionManager:
@@ -88,7 +112,7 @@ class Place:
 
     def opened(self, name: str) -> ResourceManager:
         """A resource manager, connected."""
-        first = profile_name(next(iter(self.sockets)))
+        first = next(iter(self.sockets))
         resource = make_resource_manager(read_profile(self.profiles, first).resource(name))
         resource.open()
         return resource

@@ -7,6 +7,7 @@ that rotates, so that ratios of one round compare what the same machine did with
     broker      class 100: start, publish, end, prepare, commit
     both        the verbs on both, without a state server: what two-phase commit costs by itself
     sync-0      TransactionManager, state server with a group sync of 0 ms; sync-1, sync-5 alike
+    journal     as sync-0, with a state server of engine journal in place of mirrored
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import amqp
 import attrs
 
 from bench_tools.errors import BenchError
-from bench_tools.xa.place import Place, profile_name
+from bench_tools.xa.place import JOURNAL, Place, profile_name
 from bench_tools.xa.settings import JOB, QUEUE
 from understudy.xa.core.codes import OK
 from understudy.xa.core.steps import Flag
@@ -34,7 +35,7 @@ from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
 
 DELAYS_MS: Final = (0, 1, 5)
-SIDES: Final = ("postgresql", "broker", "both", *(profile_name(delay) for delay in DELAYS_MS))
+SIDES: Final = ("postgresql", "broker", "both", *(profile_name(delay) for delay in DELAYS_MS), JOURNAL)
 WARMUP_S: Final = 0.5
 CONNECT_S: Final = 60.0
 Transact = Callable[[], object]
@@ -125,7 +126,7 @@ def work(pipe: Connection, profiles: Path, side: str) -> None:
 
 
 def _transact(profiles: Path, side: str) -> Transact:
-    if side.startswith("sync-"):
+    if side == JOURNAL or side.startswith("sync-"):
         manager = TransactionManager.from_file(profiles, side, job=f"{JOB}-{uuid.uuid4().hex}")
         return lambda: _managed(manager)
     profile = read_profile(profiles, profile_name(DELAYS_MS[0]))

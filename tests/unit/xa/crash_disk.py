@@ -91,6 +91,10 @@ class CrashDisk:
         self._names[name] = number
         self._durable_names = dict(self._names)
 
+    def sure(self, name: str) -> bytes:
+        """What a file has on the disk for sure."""
+        return self._durable[self._names[name]]
+
     def _contents(self, number: int) -> Iterator[bytes]:
         """Every subset of the sectors that differ, the last of them whole or torn in the middle."""
         old, new = self._durable[number], bytes(self._now[number])

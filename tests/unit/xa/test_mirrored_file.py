@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.xa.crash_disk import CrashDisk
 from tests.unit.xa.test_status_file import entry, life, states
+from understudy.xa.core.durable_mark import SHARDS
 from understudy.xa.core.entry import Begun, Record
 from understudy.xa.core.errors import StatusFileError
 from understudy.xa.core.mirrored_file import RECORD_OCTETS, MirroredFile
@@ -20,7 +21,7 @@ class WithoutChecksum(MirroredFile):
         return True
 
 
-def mixtures(kind: type[MirroredFile]) -> tuple[int, int]:
+def mixtures(kind: type[MirroredFile], *, marked: bool = False) -> tuple[int, int]:
     """Crashes, and how many of them left what is neither the last sync nor the one under way."""
     records: list[Record] = [record for pair in zip(life(1), life(2), strict=True) for record in pair]
     wanted = states(records)
@@ -39,6 +40,8 @@ def mixtures(kind: type[MirroredFile]) -> tuple[int, int]:
             assert kind(disk, 0).open() == {**found, entry(99).gid: entry(99)}
 
     world = CrashDisk(crash)
+    if marked:
+        world.put(SHARDS, b"1\n")
     file = kind(world, 0)
     file.open()
     for at in range(0, len(records), 2):
@@ -46,11 +49,18 @@ def mixtures(kind: type[MirroredFile]) -> tuple[int, int]:
         under_way = at + 2
         file.sync()
         durable = under_way
+        if at % 4 == 2:
+            file.tick()
+        elif marked:  # the process is killed, and the next one finds what the system has in its cache
+            file = kind(world, 0)
+            mixed += file.open() != wanted[durable]
     return crashes, mixed
 
 
-def test_a_crash_anywhere_leaves_a_sync_and_never_a_mixture() -> None:
-    crashes, mixed = mixtures(MirroredFile)
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_crash_anywhere_leaves_a_sync_and_never_a_mixture(marked: bool) -> None:
+    """And is never taken for a loss, also in a folder that says of each shard that it has a mark."""
+    crashes, mixed = mixtures(MirroredFile, marked=marked)
     assert crashes > 200
     assert mixed == 0
 

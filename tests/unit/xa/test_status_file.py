@@ -7,6 +7,7 @@ import copy
 import pytest
 
 from tests.unit.xa.crash_disk import CrashDisk
+from understudy.xa.core.durable_mark import SHARDS
 from understudy.xa.core.entry import Attempted, Begun, Decided, Ended, Entry, Joined, Met, Record, StartedBy, apply
 from understudy.xa.core.errors import StatusFileError
 from understudy.xa.core.mirrored_file import MirroredFile, mirrored_shards_on
@@ -47,9 +48,13 @@ def states(records: list[Record]) -> list[dict[str, Entry]]:
     return found
 
 
+@pytest.mark.parametrize("marked", [False, True])
 @pytest.mark.parametrize("rotate_octets", [10**9, 600])
 @pytest.mark.parametrize("group", [1, 3])
-def test_a_crash_anywhere_leaves_all_that_was_durable_and_a_prefix(group: int, rotate_octets: int) -> None:
+def test_a_crash_anywhere_leaves_all_that_was_durable_and_a_prefix(
+    group: int, rotate_octets: int, marked: bool
+) -> None:
+    """And is never taken for a loss, also in a folder that says of each shard that it has a mark."""
     records = [record for pair in zip(life(1), life(2), strict=True) for record in pair]
     wanted = states(records)
     appended = durable = crashes = 0
@@ -67,6 +72,8 @@ def test_a_crash_anywhere_leaves_all_that_was_durable_and_a_prefix(group: int, r
             assert StatusFile(disk, 0).open() == {**found, entry(99).gid: entry(99)}
 
     world = CrashDisk(crash)
+    if marked:
+        world.put(SHARDS, b"1\n")
     file = StatusFile(world, 0, rotate_octets=rotate_octets)
     file.open()
     for at in range(0, len(records), group):
@@ -80,11 +87,19 @@ def test_a_crash_anywhere_leaves_all_that_was_durable_and_a_prefix(group: int, r
         else:
             file.sync()
         durable = appended
+        if (at // group) % 8 == 7:
+            file.tick()
+        elif marked and group == 3:  # the process is killed, and the next one finds what the system has in its cache
+            file = StatusFile(world, 0, rotate_octets=rotate_octets)
+            assert file.open() == wanted[appended]
+            durable = appended
     assert crashes > 100
-    assert (len(set(world.names())), world.names()[0] != "status-0.0") == (1, rotate_octets == 600)
+    (name,) = set(world.names()) - {"status-0.mark", SHARDS}
+    assert (name != "status-0.0") == (rotate_octets == 600)
 
 
-def test_a_crash_during_the_first_format_formats_anew() -> None:
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_crash_during_the_first_format_formats_anew(marked: bool) -> None:
     seen = 0
 
     def crash() -> None:
@@ -94,6 +109,8 @@ def test_a_crash_during_the_first_format_formats_anew() -> None:
             assert StatusFile(disk, 0).open() == {}
 
     world = CrashDisk(crash)
+    if marked:
+        world.put(SHARDS, b"1\n")
     StatusFile(world, 0).open()
     assert seen > 10
 
