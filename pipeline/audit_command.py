@@ -25,6 +25,7 @@ from understudy.pipeline.session import (
     session,
     shrink,
     small,
+    watched,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 EXIT_CODES: Final = {"PROVED": 0, "VIOLATED": 1, "INCOMPLETE": 3}
 UNREADABLE: Final = 2
+_BEGAN_S: Final = time.monotonic()
 
 
 def audit(
@@ -85,10 +87,11 @@ def audit(
         events_about = estimated_events(feed)
         tasks = partitions or partitions_for(events_about)
         settings = SessionSettings(name="understudy audit", master=master, memory=memory, shuffle_partitions=tasks)
-        if is_small(events_about):
-            settings = small(settings)
+        settings = small(settings) if is_small(events_about) else watched(settings)
         option = _option(feed, kafka, kafka_option or [])
         _check_out(out)
+        about = "" if events_about is None else f", for about {events_about:,} events"
+        _say(f"starting Spark on {master}{about}")
         with _working(work, master) as folder, _session(settings, folder, with_kafka=bool(option.topic)) as spark:
             if option.topic and is_small(events_about := option.events(spark)):
                 shrink(spark, partitions or partitions_for(events_about))
@@ -253,4 +256,5 @@ def verdict_json(verdict: Verdict, stories: list[list[str]], took_s: float) -> d
 
 
 def _say(text: str) -> None:
-    print(f"audit: {text}", file=sys.stderr, flush=True)  # noqa: T201  # progress of a command
+    """Tell what begins now, and when: seconds since this process has started."""
+    print(f"audit: {time.monotonic() - _BEGAN_S:4.0f} s  {text}", file=sys.stderr, flush=True)  # noqa: T201  # progress of a command

@@ -56,6 +56,7 @@ _FIRST_JARS: Final = (
     *("spark-unsafe_", "hadoop-client-api-", "hadoop-client-runtime-", "py4j-"),
 )
 """Java looks for a class in one jar after the other, and Spark has more than two hundred: most classes are in these."""
+_PROGRESS: Final = "spark.ui.showConsoleProgress"
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 _OWN: Final = "spark.understudy.session"
 """Marks a session that a command has opened."""
@@ -169,6 +170,11 @@ def small(settings: SessionSettings) -> SessionSettings:
     return attrs.evolve(settings, java=QUICK_START, more={**UNCOMPILED, **settings.more})
 
 
+def watched(settings: SessionSettings) -> SessionSettings:
+    """``settings`` for a command that may take minutes: on a terminal Spark draws how many tasks of its stages are done."""
+    return attrs.evolve(settings, more={_PROGRESS: str(sys.stderr.isatty()).lower(), **settings.more})
+
+
 def shrink(spark: SparkSession, shuffle_partitions: int) -> None:
     """Set a session up as `small` does, when it runs already: of a topic nothing is known before. Java stays as it is.
 
@@ -215,7 +221,7 @@ def _configuration(settings: SessionSettings, *, submitted: bool) -> dict[str, s
         # Files of a feed are given by their names: tasks that list them cost more than they spare, up to thousands.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "1024",
         "spark.sql.parquet.compression.codec": "zstd",
-        "spark.ui.showConsoleProgress": "false",
+        _PROGRESS: "false",
         _OWN: settings.name,
         **settings.more,
     }

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ DETAIL: Final = "messages"
 FEED_TIMEOUT_S: Final = 120.0
 AUDIT_TIMEOUT_S: Final = 900.0
 RETRY_S: Final = 0.5
+_STEP: Final = re.compile(r"audit: +\d+ s  (.*)")
 _IN_USE: Final = "another feed writes to it"
 
 
@@ -27,19 +29,20 @@ class AuditError(Exception):
     """The audit could not be carried out."""
 
 
-async def audited(feeds: Path, clients: Path, out: Path) -> dict[str, Any]:
+async def audited(feeds: Path, clients: Path, out: Path, tell: Callable[[str], None]) -> dict[str, Any]:
     """What ``understudy audit --json`` says.
 
     Args:
         feeds: a directory of files a broker, up to the ends of their journals (`bring_up`).
         clients: the clients' logs.
         out: for the table of violations.
+        tell: told each step of the audit, when it begins.
 
     Raises:
         AuditError: the audit failed; what it said.
     """
     arguments = ["audit", "--json", "--feed", str(feeds), "--clients", str(clients), "--out", str(out)]
-    code, said, told = await _run(arguments, AUDIT_TIMEOUT_S)
+    code, said, told = await _run(arguments, AUDIT_TIMEOUT_S, tell)
     if code not in (0, 1, 3):
         raise AuditError(f"the audit ended with code {code}: {told[-500:].strip()}")
     verdict: dict[str, Any] = json.loads(said.splitlines()[-1])
@@ -77,8 +80,10 @@ async def bring_up(journal: Path, feed: Path) -> None:
         await asyncio.sleep(RETRY_S)
 
 
-async def _run(arguments: Sequence[str], timeout_s: float) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr."""
+async def _run(
+    arguments: Sequence[str], timeout_s: float, tell: Callable[[str], None] = lambda _: None
+) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr; ``tell`` is given each step that stderr names."""
     process = await asyncio.create_subprocess_exec(
         understudy_command(),
         *arguments,
@@ -86,13 +91,26 @@ async def _run(arguments: Sequence[str], timeout_s: float) -> tuple[int, str, st
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
+    assert process.stdout is not None
+    assert process.stderr is not None
     try:
         async with asyncio.timeout(timeout_s):
-            said, told = await process.communicate()
+            said, told, _ = await asyncio.gather(process.stdout.read(), _steps(process.stderr, tell), process.wait())
     except TimeoutError:
         raise AuditError(f"understudy {arguments[0]} was not done within {timeout_s:g} s") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return process.returncode or 0, said.decode(errors="replace"), told.decode(errors="replace")
+    return process.returncode or 0, said.decode(errors="replace"), told
+
+
+async def _steps(stream: asyncio.StreamReader, tell: Callable[[str], None]) -> str:
+    """Read all lines, and tell those that name a step of the audit."""
+    lines = []
+    async for raw in stream:
+        line = raw.decode(errors="replace")
+        lines.append(line)
+        if (step := _STEP.fullmatch(line.rstrip())) is not None:
+            tell(f"audit: {step[1]}")
+    return "".join(lines)

@@ -225,7 +225,7 @@ class Demonstration:
         try:
             for broker in group.views:
                 await bring_up(group.folder / broker, feeds / broker)
-            verdict = await audited(feeds, self._folder / "clients", self._folder / "audit")
+            verdict = await audited(feeds, self._folder / "clients", self._folder / "audit", self._view.phase)
         except AuditError as error:
             self._problems.append(str(error))
             return

@@ -82,17 +82,20 @@ class PlainView:
 
 
 class LiveView:
-    """A table that is drawn over itself."""
+    """A table that is drawn over itself while clients work; lines before and after that."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._started_s = time.monotonic()
         self._phase = ""
+        self._drawn = False
         self._kills: list[tuple[Kill, float | None]] = []
         self._behind: dict[str, Any] = {}
 
     def phase(self, text: str) -> None:
         self._phase = text
+        if not self._drawn:
+            self._console.print(Text(f"{time.monotonic() - self._started_s:6.1f} s  {text}"))
 
     def changed(self, view: BrokerView) -> None:
         """Drawn at the next refresh."""
@@ -101,6 +104,13 @@ class LiveView:
         self._kills.append((kill, None))
 
     async def run(self, group: BrokerGroup, tally: Tally) -> None:
+        self._drawn = True
+        try:
+            await self._draw(group, tally)
+        finally:
+            self._drawn = False
+
+    async def _draw(self, group: BrokerGroup, tally: Tally) -> None:
         with Live(console=self._console, auto_refresh=False, transient=True) as live:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._ask(group))

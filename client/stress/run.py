@@ -114,7 +114,8 @@ class Stress:
         """What the audit of the brokers' feeds says; None if it could not be carried out."""
         self._view.phase("the brokers' feeds are audited")
         try:
-            verdict = await audited(self._folder / "cluster" / FEED, self._folder / "clients", self._folder / "audit")
+            feeds, clients = self._folder / "cluster" / FEED, self._folder / "clients"
+            verdict = await audited(feeds, clients, self._folder / "audit", self._view.phase)
         except AuditError as error:
             self._problems.append(str(error))
             return None

@@ -67,16 +67,19 @@ class PlainView:
 
 
 class LiveView:
-    """A table that is drawn over itself."""
+    """A table that is drawn over itself while clients work; lines before and after that."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._started_s = time.monotonic()
         self._phase = ""
+        self._drawn = False
         self._faults: list[Fault] = []
 
     def phase(self, text: str) -> None:
         self._phase = text
+        if not self._drawn:
+            self._console.print(Text(f"{time.monotonic() - self._started_s:6.1f} s  {text}"))
 
     def changed(self, view: BrokerView) -> None:
         """Drawn at the next refresh."""
@@ -85,6 +88,13 @@ class LiveView:
         self._faults.append(fault)
 
     async def run(self, watch: Watch, tally: Tally) -> None:
+        self._drawn = True
+        try:
+            await self._draw(watch, tally)
+        finally:
+            self._drawn = False
+
+    async def _draw(self, watch: Watch, tally: Tally) -> None:
         with Live(console=self._console, auto_refresh=False, transient=True) as live:
             while True:
                 live.update(self._picture(watch, tally), refresh=True)

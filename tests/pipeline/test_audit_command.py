@@ -6,6 +6,7 @@ One audit runs as a user runs it, in processes of its own. Starting Java for eac
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -71,6 +72,7 @@ def test_the_command_proves(tmp_path: Path) -> None:
     code, verdict, told = audit_in_processes("--feed", str(run / "feed"), "--clients", str(run / "clients"))
     assert (code, verdict["verdict"], verdict["missing"]) == (0, "PROVED", []), told
     assert "PROVED: G1 to G9 hold for" in told
+    assert re.search(r"^audit: +\d+ s  starting Spark on local\[\*\], for about [\d,]+ events$", told, re.MULTILINE)
     assert verdict["brokers"] == 3
 
 
