@@ -23,7 +23,6 @@ from understudy.broker.config import Config, CoordinationConfig, milliseconds
 from understudy.broker.config import TlsConfig as TlsSection
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.errors import UnderstudyError
-from understudy.broker.log.reading_time import ReadingCost
 from understudy.broker.metrics import Family
 from understudy.broker.server.edge_plugin import EdgeHost
 from understudy.ha.config import LEAST_PAUSE_MS, HaConfig
@@ -267,13 +266,10 @@ class HaDriver:
 
     # -- HaHost ---------------------------------------------------------------------------------------------------------
 
-    def restart_cost(self) -> ReadingCost:
-        return self._host.restart_cost()
-
-    def restart_core(self, reason: str) -> None:
+    def restart_core(self, reason: str, *, handed_over: bool = False) -> None:
         if self._ha is not None and self._ha.primary is not None:
             self._facts.step_down(reason, self._ha.primary.hand_over.named)
-        self._host.restart_core(reason)
+        self._host.restart_core(reason, handed_over=handed_over)
 
     def refuse_to_run(self, reason: str) -> None:
         self._host.refuse_to_run(reason)

@@ -2,7 +2,7 @@
 
 A broker starts as a backup, whatever it was before, and becomes primary through a promotion (the founder of a group through
 founding it). There is no way back inside one core: a primary that must not lead any more asks its host to drop the core and
-recover a new one from the journal, in the same process (DESIGN 3).
+begin a new one, in the same process (DESIGN 3): from the journal, or after a hand-over from what the old one holds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from understudy.broker.commands import CommandRefusedError, CommandRequest
 from understudy.broker.core.broker import DISK, Broker
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.journal_gate import JournalGate, NoteFormatError
-from understudy.broker.log.reading_time import ReadingCost
 from understudy.broker.log.record import UnknownExchangeTypeError, UnknownKindError
 from understudy.ha.backup import Backup
 from understudy.ha.config import HaConfig
@@ -38,11 +37,12 @@ POSITION_EVERY_MS = 1_000
 class HaHost(Protocol):
     """What HaBroker asks of the process around it."""
 
-    def restart_cost(self) -> ReadingCost:
-        """What it costs to recover a new core from the journal now."""
+    def restart_core(self, reason: str, *, handed_over: bool = False) -> None:
+        """Close clients with 320, drop this core, begin a new one. Called once, at the end of a turn.
 
-    def restart_core(self, reason: str) -> None:
-        """Close clients with 320, drop this core, recover a new one from the journal. Called once, at the end of a turn."""
+        The new core is recovered from the journal, or with ``handed_over`` goes on with what this one holds, if that can be told
+        (``core.continuing``).
+        """
 
     def refuse_to_run(self, reason: str) -> None:
         """The data and the store contradict each other: end the process with this message."""
@@ -528,16 +528,16 @@ class HaBroker:
         self.happened(LogLetGo(end=self.broker.log.end, reason=reason))
         self.step_down(reason)
 
-    def restart_cost(self) -> ReadingCost:
-        return self._host.restart_cost()
+    def step_down(self, reason: str, *, handed_over: bool = False) -> None:
+        """This core must do nothing more; a new one takes its place. It answers nothing from here on.
 
-    def step_down(self, reason: str) -> None:
-        """This core must do nothing more; a new one is recovered. It answers nothing from here on."""
+        ``handed_over``: this core knows all that the new one has to hold; else the journal says it.
+        """
         if not self.stopped:
             self.stopped = reason
             self.broker.answering = False
             self.broker.leading = False
-            self._host.restart_core(reason)
+            self._host.restart_core(reason, handed_over=handed_over)
 
     # -- showing --------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -35,14 +34,11 @@ from understudy.broker.printable import escaped
 from understudy.ha.bars import admission, expulsion_without_primary
 from understudy.ha.coordination import Bar, BrokerId, BrokerInfo, GroupState, StoreAdmin
 from understudy.ha.status import since_text
-from understudy.ha.step_down_cost import cost_text, needs_consent
 from understudy.ha.stores import store_admin
 
 EXIT_UNKNOWN: Final = 3
 LEADS_WITHIN_S: Final = 30.0
 LOOK_EVERY_S: Final = 0.02
-_DOES_NOT_SAY: Final = "'ask' is nothing that this command takes"
-"""An older primary does not know what a step-down costs."""
 _SHOWS_IT_STILL: Final = (
     ". ZooKeeper shows this broker as running; of a broker that was killed it does so for up to coordination.session_s"
 )
@@ -93,19 +89,15 @@ def step_down(
     vhost: _Vhost = None,
     user: _User = None,
     password: _Password = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask, though clients have to wait.")] = False,
     as_json: _Json = False,
 ) -> None:
     """Have the primary hand over to a backup, and wait until that one leads. Nothing is lost; clients are told where to go.
 
-    What it costs is said before, on stderr. If clients have to wait for a second or longer, it asks.
-
     Exit codes: 0 done; 1 refused, the primary leads on; 3 it is not known who leads.
     """
     address = _place(amqp, data, None, user, password, vhost).address
-    arguments = {"to": to} if to is not None else {}
-    _agree(address, arguments, yes=yes)
     began = time.monotonic()
+    arguments = {"to": to} if to is not None else {}
     try:
         answer = _ask(address, "step-down", arguments)
     except OutcomeUnknownError as error:
@@ -117,29 +109,6 @@ def step_down(
     done = {**answer, "primary": leader, "epoch": epoch, "took_s": took_s}
     former = f"{answer['broker']} has handed over to" if answer else "the new primary is"
     _show(done, f"{former} {leader}, which leads epoch {epoch} ({took_s} s)", as_json=as_json)
-
-
-def _agree(address: AmqpAddress, arguments: dict[str, Any], *, yes: bool) -> None:
-    """Say what the step-down costs, and ask if clients have to wait for long.
-
-    Raises:
-        CommandNotDoneError: it is refused, or nobody can be asked.
-        typer.Abort: the answer is no.
-    """
-    try:
-        cost = _ask(address, "step-down", {**arguments, "ask": True})
-    except CommandNotDoneError as error:
-        if _DOES_NOT_SAY not in str(error):
-            raise
-        return
-    except OutcomeUnknownError as error:
-        raise CommandNotDoneError(f"step-down is not begun: {error}") from error
-    print(f"understudy: {escaped(cost_text(cost))}", file=sys.stderr, flush=True)  # noqa: T201  # a command prints
-    if yes or not needs_consent(cost):
-        return
-    if not sys.stdin.isatty():
-        raise CommandNotDoneError("step-down is not begun: clients would wait that long. With --yes it is done")
-    typer.confirm("Hand over?", abort=True, err=True)
 
 
 def expel(

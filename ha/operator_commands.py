@@ -17,7 +17,6 @@ import attrs
 
 from understudy.broker.commands import Command, CommandRefusedError, CommandRequest
 from understudy.broker.core.broker import Broker
-from understudy.broker.log.reading_time import ReadingCost
 from understudy.ha.bars import admission, expulsion
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import Bar, BrokerId, BrokerInfo, GroupState
@@ -48,9 +47,6 @@ class OperatorHost(Protocol):
     @property
     def brokers(self) -> Mapping[BrokerId, BrokerInfo]:
         """All that the store knows."""
-
-    def restart_cost(self) -> ReadingCost:
-        """What it costs this broker to become a backup."""
 
     def happened(self, event: HaEvent) -> None:
         """Something that an operator wants to find in the log has happened."""
@@ -99,36 +95,14 @@ class OperatorCommands:
     # -- step-down ------------------------------------------------------------------------------------------------------
 
     def _hand_over(self, request: CommandRequest) -> None:
-        arguments = dict(request.arguments)
-        asks = arguments.pop("ask", False)
-        if not isinstance(asks, bool):
-            raise CommandRefusedError(f"'ask' is true or false, not {asks!r:.80}")
-        wanted = _take_id(attrs.evolve(request, arguments=arguments), "to", needed=False)
+        wanted = _take_id(request, "to", needed=False)
         me, brokers = self._config.broker, self._host.brokers
         if self._host.status is not BrokerStatus.ACTIVE:
             raise CommandRefusedError(f"{me} is {self._host.status.value}: it can hand over when it is active")
         if self._host.suspended:
             raise CommandRefusedError(f"{me} does not reach the coordination store: it cannot name a successor there")
         successor = self._step_down.successor_of_choice(wanted, brokers)
-        if asks:
-            request.answer(self._step_down_cost(successor))
-        else:
-            self._step_down.begin(successor, brokers.get(successor), request)
-
-    def _step_down_cost(self, successor: BrokerId) -> dict[str, Any]:
-        """What a step-down would cost now: this broker reads its journal again, and clients wait if the set needs it.
-
-        ``holds_clients``: without this broker the set is below ``min_insync``.
-        """
-        group, cost = self._in_sync.group, self._host.restart_cost()
-        return {
-            "broker": self._config.broker,
-            "successor": successor,
-            "in_sync": list(group.members),
-            "min_insync": group.min_insync,
-            "holds_clients": not self._in_sync.may_shrink(),
-            **attrs.asdict(cost),
-        }
+        self._step_down.begin(successor, brokers.get(successor), request)
 
     # -- expel and admit ------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ import attrs
 from understudy.broker.commands import CommandRequest
 from understudy.broker.core.broker import BACKUP_DISK, Broker
 from understudy.broker.log.kept_log import Batch
-from understudy.broker.log.reading_time import ReadingCost
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.broker.transactions.outcomes import Outcome
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
@@ -71,11 +70,8 @@ class FormerPrimary:
 class PrimaryHost(Protocol):
     """What a primary may ask of the HaBroker around it."""
 
-    def step_down(self, reason: str) -> None:
-        """This broker must not lead any more."""
-
-    def restart_cost(self) -> ReadingCost:
-        """What it costs to recover a new core from the journal now."""
+    def step_down(self, reason: str, *, handed_over: bool = False) -> None:
+        """This broker must not lead any more. ``handed_over``: all that it has sent is applied here."""
 
     def status_changed(self) -> None:
         """Something that readiness shows has changed."""
@@ -573,10 +569,6 @@ class Primary:
     def happened(self, event: HaEvent) -> None:
         """A part of the primary has something to tell."""
         self._host.happened(event)
-
-    def restart_cost(self) -> ReadingCost:
-        """What it costs this broker to become a backup."""
-        return self._host.restart_cost()
 
     def carry_out(self, command: str, request: CommandRequest) -> None:
         """An operator's command.

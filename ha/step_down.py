@@ -60,8 +60,8 @@ class Phase(Enum):
 class StepDownHost(Protocol):
     """What it may ask of the HaBroker around it."""
 
-    def step_down(self, reason: str) -> None:
-        """This broker must not lead any more."""
+    def step_down(self, reason: str, *, handed_over: bool = False) -> None:
+        """This broker must not lead any more. ``handed_over``: all that it has sent is applied here."""
 
     def happened(self, event: HaEvent) -> None:
         """Something that an operator wants to find in the log has happened."""
@@ -191,7 +191,7 @@ class StepDown:
         if self.phase is Phase.IDLE:
             return
         if self.phase is Phase.NAMED:
-            self._host.step_down(self._handed_over)
+            self._host.step_down(self._handed_over, handed_over=True)
             return
         backup = self._backups.get(self.successor)
         lost = self._lost(backup)

@@ -41,16 +41,17 @@ class GatePort:
         self._durable_checkpoints = 0
         self._checkpoints: deque[tuple[int, int]] = deque()
         self.checkpoint_offset = 0
+        self._frames_before = 0
         self._journal: Journal | None = None
 
     def connect(self, journal: Journal, blocking: BlockingJournal) -> None:
-        """Recovery is over.
+        """Recovery is over, or the core goes on with the journal of another one.
 
         Args:
-            journal: nothing was appended to it yet.
+            journal: its frames of before are not of this gate. It asks this port for checkpoints from now on.
             blocking: does to it what waits for the disk.
         """
-        assert not journal.appended, "the gate's count begins with the journal's"
+        self._frames_before = journal.appended
         self._journal = journal
         self.append = journal.append
         self.sync_now = blocking.sync_now
@@ -63,11 +64,11 @@ class GatePort:
         return self._node.checkpoint()
 
     def durable_frames(self) -> int:
-        """How many of the gate's frames are fsynced; for ``BrokerNode.durable_to``."""
+        """So many of the gate's frames are fsynced; for ``BrokerNode.durable_to``."""
         assert self._journal is not None
         durable = self._journal.durable
         checkpoints = self._checkpoints
         while checkpoints and checkpoints[0][0] <= durable:
             self.checkpoint_offset = checkpoints.popleft()[1]
             self._durable_checkpoints += 1
-        return durable - self._durable_checkpoints
+        return max(0, durable - self._durable_checkpoints - self._frames_before)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from understudy.broker.coordinators import CoordinatorChoice
 from understudy.broker.core.broker import DISK, MEMORY, Broker
+from understudy.broker.core.continuing import continue_state
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.recovery import Recovery, checkpoint_parts
@@ -68,6 +69,16 @@ class BrokerNode:
         """The frame that begins a new segment: with it, everything in older segments but live messages may go."""
         extras = self.extension.extras() if self.extension is not None else b""
         return frame.encode_note_of_parts(journal_gate.CHECKPOINT, checkpoint_parts(self.state, extras))
+
+    def continue_from(self, ended: BrokerNode) -> None:
+        """Hold what the journal says, without reading it: instead of showing it to :attr:`recovery`. See ``core.continuing``.
+
+        Args:
+            ended: the core before this one, of which ``continuing.why_not`` says nothing. It must end no turn any more.
+        """
+        continue_state(ended.state, self.state)
+        if self.extension is not None and ended.extension is not None:
+            self.extension.replay_extras(ended.extension.extras(), 0)
 
     def open(self, journal: JournalPort, now_ms: int, wall_ms: int) -> None:
         """Recovery is over: begin to run. Alone, the broker leads at once, and serves when its EPOCH record is durable.

@@ -192,6 +192,14 @@ class Queue:
         self.dequeued, self.cleared = place.dequeued, place.cleared
         self.uncommitted = place.uncommitted
 
+    def continue_from(self, ended: Queue) -> None:
+        """Take what ``ended`` holds, of another core; its consumers have nothing of it here. This queue is new."""
+        ended.sort()
+        for entry in ended.entries.values():
+            self.enqueue(entry.id, entry.message, entry.deadline_ms)
+        self.last_id = ended.last_id
+        self.dequeued, self.cleared = ended.dequeued, ended.cleared
+
     def clear(self) -> None:
         """Drop everything: the queue is deleted, or a catch-up begins anew."""
         for entry in self.entries.values():

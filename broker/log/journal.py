@@ -594,11 +594,6 @@ class Journal:
         """
         return self._reader.batches(from_offset, self.last_offset)
 
-    @property
-    def filled_bytes(self) -> int:
-        """What a recovery reads: the segments without what is preallocated and not written yet."""
-        return sum(segment.end for segment in self._segments)
-
     # -- statistics ---------------------------------------------------------------------------------------------------
 
     def statistics(self) -> JournalStatistics:

@@ -153,6 +153,15 @@ class Log:
         self._last_hole = 0
         self._holes_ended.clear()
 
+    def continue_from(self, ended: Log) -> None:
+        """Take over the closed batches of ``ended``, all of which are applied there; its open batch goes. This log is new."""
+        end = ended.closed_end
+        self.restart_at(end, ended.epochs.starts())
+        self.start = ended.start
+        self.kept, ended.kept = ended.kept, KeptLog(0)
+        self._last_hole = ended._last_hole
+        self._holes_ended = [offset for offset in ended._holes_ended if offset <= end]
+
     def skip_to(self, offset: int) -> None:
         """Recovery: the records up to ``offset`` were dropped with their segments; nothing of them lives."""
         self.end = self.closed_end = offset

@@ -26,8 +26,8 @@ import structlog
 from understudy.broker.config import Config, is_loopback_host
 from understudy.broker.core.facts import LIMIT, Facts
 from understudy.broker.core.login import Authenticator
+from understudy.broker.core.node import BrokerNode
 from understudy.broker.errors import UnderstudyError
-from understudy.broker.log.reading_time import ReadingCost
 from understudy.broker.server import fatal
 from understudy.broker.server.client_session import ClientSession
 from understudy.broker.server.disk_size import check_disk
@@ -61,6 +61,7 @@ class _Wish(Enum):
 class _Wanted(NamedTuple):
     wish: _Wish
     reason: str
+    handed_over: bool = False
 
 
 class BrokerServer:
@@ -101,7 +102,7 @@ class BrokerServer:
             while (wanted := await self._wanted.get()).wish is not _Wish.STOP:
                 if wanted.wish is _Wish.REFUSE:
                     raise RefusedToRunError(wanted.reason)
-                await self._restart(wanted.reason)
+                await self._restart(wanted.reason, handed_over=wanted.handed_over)
             await self._shut_down(wanted.reason)
 
     # -- the start ------------------------------------------------------------------------------------------------
@@ -187,9 +188,9 @@ class BrokerServer:
             ports |= plugin.ports()
         return ports
 
-    async def _open(self, driver: NodeDriver) -> None:
+    async def _open(self, driver: NodeDriver, ended: BrokerNode | None = None) -> None:
         self._starting = True
-        await driver.open()
+        await driver.open(ended)
         self._starting = False
 
     # -- EdgeHost -------------------------------------------------------------------------------------------------
@@ -204,14 +205,8 @@ class BrokerServer:
         if self._driver is not None:
             self._driver.request_turn(at_once)
 
-    def restart_cost(self) -> ReadingCost:
-        driver = self._driver
-        assert driver is not None
-        assert driver.journal is not None
-        return driver.reading_time.cost(driver.journal.filled_bytes)
-
-    def restart_core(self, reason: str) -> None:
-        self._wanted.put_nowait(_Wanted(_Wish.RESTART, reason))
+    def restart_core(self, reason: str, *, handed_over: bool = False) -> None:
+        self._wanted.put_nowait(_Wanted(_Wish.RESTART, reason, handed_over))
 
     def refuse_to_run(self, reason: str) -> None:
         self._wanted.put_nowait(_Wanted(_Wish.REFUSE, reason))
@@ -221,12 +216,16 @@ class BrokerServer:
 
     # -- wishes ---------------------------------------------------------------------------------------------------
 
-    async def _restart(self, reason: str) -> None:
+    async def _restart(self, reason: str, *, handed_over: bool) -> None:
         driver = self._driver
         assert driver is not None
-        _log.warning("the core steps down and is recovered anew", reason=reason)
-        await driver.close(driver.broker.refusal_name, reason)
-        await self._open(driver)
+        _log.warning("the core steps down, and begins anew", reason=reason)
+        ended = None
+        if handed_over:
+            ended = await driver.hand_on(driver.broker.refusal_name, reason)
+        else:
+            await driver.close(driver.broker.refusal_name, reason)
+        await self._open(driver, ended)
 
     async def _shut_down(self, reason: str) -> None:
         """Flush, answer what is stable, say goodbye."""

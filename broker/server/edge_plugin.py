@@ -16,7 +16,6 @@ import attrs
 from understudy.broker.commands import Commands
 from understudy.broker.config import Config
 from understudy.broker.core.facts import Facts
-from understudy.broker.log.reading_time import ReadingCost
 from understudy.broker.metrics import Family
 from understudy.broker.pages import Pages, RunsInSlices
 from understudy.broker.plugin import CoreExtension, PluginError, find_plugins
@@ -48,11 +47,11 @@ class EdgeHost(Protocol):
             at_once: it came alone, as far as is known: a broker that does not lead may end the turn before this returns.
         """
 
-    def restart_cost(self) -> ReadingCost:
-        """What :meth:`restart_core` costs now. Called while a core runs."""
+    def restart_core(self, reason: str, *, handed_over: bool = False) -> None:
+        """Turn the clients away, drop this core, begin a new one; when this turn has ended.
 
-    def restart_core(self, reason: str) -> None:
-        """Turn the clients away, drop this core, recover a new one from the journal; when this turn has ended."""
+        The new one is recovered from the journal. ``handed_over``: it may go on with what this core holds (``core.continuing``).
+        """
 
     def refuse_to_run(self, reason: str) -> None:
         """End the process: ``reason`` on stderr, exit code 1."""

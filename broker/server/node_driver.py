@@ -21,6 +21,7 @@ from typing import Final, NoReturn
 import structlog
 
 from understudy.broker.config import Config, milliseconds
+from understudy.broker.core import continuing
 from understudy.broker.core.applied_facts import AppliedFacts
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.expiry_clock import ExpiryClock
@@ -35,7 +36,6 @@ from understudy.broker.core.turn import TurnEngine
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.journal_recovery import recover
-from understudy.broker.log.reading_time import ReadingTime
 from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.plugin import PluginError
 from understudy.broker.security import UserDirectory
@@ -119,7 +119,6 @@ class NodeDriver:
         garbage: told of clients and cores that are gone.
         heap: of the process; what is free of it is given back.
         fact_log: writes what this process tells the event feed beside its journal.
-        reading_time: measured at each recovery.
     """
 
     def __init__(self, config: Config, storage: FileStorage, plugins: Plugins, facts: Facts | None = None) -> None:
@@ -159,14 +158,16 @@ class NodeDriver:
         self.turns = TurnEngine(self, int((config.group.min_wait_ms or config.group.max_wait_ms) * 1_000))
         self._woken: list[ClientSession] = []
         self._turned: list[asyncio.Future[None]] = []
-        self.reading_time = ReadingTime()
         self._started = self._housekeeping_at = time.monotonic()
         self._loop.call_later(TICK_S, self._tick)
 
     # -- a core begins --------------------------------------------------------------------------------------------
 
-    async def open(self) -> None:
+    async def open(self, ended: BrokerNode | None = None) -> None:
         """Recover a core from the journal and run it.
+
+        Args:
+            ended: what :meth:`hand_on` has returned: the core goes on with what that one holds, and the journal is not read.
 
         Raises:
             JournalError, UnderstudyError, OSError: the journal cannot be used; nothing was changed. If the disk fails while it
@@ -178,7 +179,7 @@ class NodeDriver:
         extension = extending.create_extension() if extending is not None else None
         # Without a plugin nobody asks for what has been sent before.
         kept_bytes = KEPT_BYTES if extension is not None else 0
-        spill = FileSpill(self._config.broker.data)
+        spill = FileSpill(self._config.broker.data) if self.spill is None else self.spill
         node = BrokerNode(
             self._config.broker.id,
             self.limits,
@@ -190,20 +191,19 @@ class NodeDriver:
             self._choice,
         )
         port = GatePort(node)
-        try:
-            journal = await asyncio.to_thread(self._recover, node, port)
-        except JournalFailedError as error:
-            self._disk_failed(error)
-        await take_over(node.state, self._config.broker.data, self._choice)
-        self.journal = journal
-        self.journal_driver = JournalDriver(journal, self._loop, self._durable, self._disk_failed)
-        port.connect(journal, self.journal_driver)
+        if ended is None:
+            await self._read_journal(node, port)
+        else:
+            await self._continue(node, port, ended)
+        journal, driver = self.journal, self.journal_driver
+        assert journal is not None
+        assert driver is not None
         self._port = port
         self._facts.follow(node.state.log)
         try:
             node.open(port, _now_ms(), _wall_ms())
         except PluginError:
-            await self.journal_driver.stop()
+            await driver.stop()
             raise
         except Exception as error:  # noqa: BLE001  # our own mistake: the journal was read and believed
             self.crashed("opening the recovered core", error)
@@ -228,6 +228,33 @@ class NodeDriver:
         for plugin in self._plugins:
             plugin.opened()
         self._look_at_space()  # it may have had no room for the reserve: the first client hears of it
+        if ended is not None:
+            self._let_go(let_go_in_slices(ended.state))
+
+    async def _read_journal(self, node: BrokerNode, port: GatePort) -> None:
+        """Fill a core with what the journal says, and open the journal."""
+        try:
+            journal = await asyncio.to_thread(self._recover, node, port)
+        except JournalFailedError as error:
+            self._disk_failed(error)
+        await take_over(node.state, self._config.broker.data, self._choice)
+        self.journal = journal
+        self.journal_driver = JournalDriver(journal, self._loop, self._durable, self._disk_failed)
+        port.connect(journal, self.journal_driver)
+
+    async def _continue(self, node: BrokerNode, port: GatePort, ended: BrokerNode) -> None:
+        """Fill a core with what ``ended`` holds, in another thread: queues may be long, and connections have heartbeats."""
+        assert self.journal is not None
+        assert self.journal_driver is not None
+        self.journal.checkpoint = port.checkpoint
+        port.connect(self.journal, self.journal_driver)
+        started = time.perf_counter()
+        try:
+            await asyncio.to_thread(node.continue_from, ended)
+        except Exception as error:  # noqa: BLE001  # our own mistake
+            self.crashed("going on with what the core before held", error)
+        log = node.state.log
+        _log.info("goes on from memory", last_offset=log.end, seconds=round(time.perf_counter() - started, 3))
 
     def _recover(self, node: BrokerNode, port: GatePort) -> Journal:
         config = self._config
@@ -255,14 +282,12 @@ class NodeDriver:
             _log.warning("journal: torn tail cut", torn=str(report.torn), log_ends_at=report.last_offset)
         if report.doubt:
             _log.warning("journal: files may be missing at its end", doubt=report.doubt, log_ends_at=report.last_offset)
-        seconds = time.perf_counter() - started
-        self.reading_time.measured(journal.filled_bytes, seconds)
         _log.info(
             "recovered",
             batches=report.batches,
             bytes=report.bytes,
             last_offset=report.last_offset,
-            seconds=round(seconds, 3),
+            seconds=round(time.perf_counter() - started, 3),
         )
         return journal
 
@@ -400,9 +425,32 @@ class NodeDriver:
         Raises:
             JournalFailedError: the journal could not be flushed (the process is about to end then).
         """
-        node, driver = self.node, self.journal_driver
-        if node is None or driver is None:
-            return
+        node = await self._end(name, reason)
+        if node is not None:
+            await self._give_up(node)
+
+    async def hand_on(self, name: str, reason: str) -> BrokerNode | None:
+        """As :meth:`close`, of a primary that has handed over.
+
+        Returns:
+            The core that has ended, if the next one can go on with what it holds (``core.continuing``): for :meth:`open`. The
+            journal is open then.
+        """
+        node = await self._end(name, reason)
+        if node is None:
+            return None
+        why_not = continuing.why_not(node.state)
+        if not why_not:
+            return node
+        _log.info("the journal is to be read again", because=why_not)
+        await self._give_up(node)
+        return None
+
+    async def _end(self, name: str, reason: str) -> BrokerNode | None:
+        """End the core, if one runs: turn its clients away, close the links. Its journal stays open."""
+        node = self.node
+        if node is None or self.journal_driver is None:
+            return None
         self.broker = self._doorkeeper
         try:
             node.broker.close_clients(name, reason)
@@ -418,10 +466,16 @@ class NodeDriver:
         self.garbage.dropped(node)
         for plugin in self._plugins:
             plugin.dropped(reason)
-        await driver.stop()
+        self._port = self._space = self._memory = None
+        return node
+
+    async def _give_up(self, node: BrokerNode) -> None:
+        """Flush and close the journal of a core that has ended, and forget the core."""
+        if self.journal_driver is not None:
+            await self.journal_driver.stop()
         if self.spill is not None:
             self.spill.close()
-        self.journal = self.journal_driver = self._port = self._space = self._memory = self.spill = None
+        self.journal = self.journal_driver = self.spill = None
         self._let_go(let_go_in_slices(node.state))
 
     def _let_go(self, slices: Iterator[None]) -> None:

@@ -51,6 +51,10 @@ class PartedBody:
         self.gathered = bytearray(self.octets()[:size_bytes])
         self.message = None
 
+    def keep_of(self, other: PartedBody, size_bytes: int) -> None:
+        """Its first octets have come, which are those of ``other``."""
+        self.gathered = bytearray(other.octets()[:size_bytes])
+
 
 Place = tuple[PartedBody, int, int]
 """Which octets of a body: from, to."""
@@ -98,6 +102,27 @@ class BodyParts:
         """The body of that number, which waits for its message; None if not all of its ``size_bytes`` are here."""
         body = self._bodies.get(number)
         return body if body is not None and body.message is None and len(body.gathered) == size_bytes else None
+
+    def continued(self, events: Iterable[Event]) -> BodyParts:
+        """The same in another core, as far as ``events`` say, which are the first ones of the transaction in log order."""
+        parts = BodyParts()
+        stops: dict[int, int] = {}
+        for offset, message, _ in events:
+            place = self.places.get(offset)
+            if place is None:
+                continue
+            body, start, stop = place
+            there = parts._bodies.get(body.number)
+            if there is None:
+                there = parts._bodies[body.number] = PartedBody(body.number, body.offset)
+            parts.places[offset] = (there, start, stop)
+            if message is not None:
+                there.message = message
+            stops[body.number] = max(stop, stops.get(body.number, 0))
+        for number, body in parts._bodies.items():
+            if body.message is None:
+                body.keep_of(self._bodies[number], stops[number])
+        return parts
 
     def drop(self, gone: Iterable[Event]) -> None:
         """These events, in log order, are no part of the transaction any more. Bodies keep what stands before them."""

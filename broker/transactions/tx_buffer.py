@@ -181,6 +181,30 @@ class TxBuffer:
             self.size_bytes = sum(m.size + len(m.properties) for _, m, _ in kept if m is not None)
         return gone
 
+    def continued(self, end: int) -> TxBuffer:
+        """The same transaction in another core, as the log has it up to ``end``, at or behind the last event of the log.
+
+        What only this broker knew of it ends: its channel, its name before PREPARE, what concerns queues outside the log.
+        """
+        tx = TxBuffer(self.tx_id, may_be_cut=True)
+        tx.events = [event for event in self.events if 0 < event[0] <= end]
+        tx.first_offset = self.first_offset
+        tx.logged_events, tx.digest = self.logged_events, self.digest
+        tx.durable_events, tx.durable_digest = self.durable_events, self.durable_digest
+        tx.transient_at = set(self.transient_at)
+        tx.size_bytes = sum(m.size + len(m.properties) for _, m, _ in tx.events if m is not None)
+        tx.timed = self.timed
+        tx.own = self.own and any(message is not None for _, message, _ in tx.events)
+        if self.parts is not None:
+            tx.parts = self.parts.continued(tx.events)
+        tx.branch = self.branch if self.branch is not None and self.branch.offset <= end else None
+        assert not 0 < self.prepare_offset <= end, f"transaction {self.tx_id} is decided where PREPARE is applied"
+        tx.state = TxState.CLOSED if tx.branch is not None else TxState.OPEN
+        if tx.events and tx._marks is not None:  # further back it is never cut
+            last = tx.events[-1][0]
+            tx._marks.append((last, tx.logged_events, tx.digest, tx.durable_events, tx.durable_digest))
+        return tx
+
     # -- asking ---------------------------------------------------------------------------------------------------
 
     @property

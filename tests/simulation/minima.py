@@ -69,6 +69,7 @@ CRASH_POINTS = {
 """Faults fell on each of them (`crash_points`)."""
 HAPPENINGS = {
     "step-down": 0.12,
+    "memory after hand-over": 0.03,
     "catch-up": 0.4,
     "base again": 0.01,
     "resume": 0.6,

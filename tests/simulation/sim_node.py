@@ -22,16 +22,17 @@ from tests.simulation.sim_network import LinkEnd, Network
 from tests.simulation.sim_store import SimCoordination, SimStore
 from tests.simulation.unruly_coordinator import unruly_choice
 from tests.simulation.world import MS, World
+from understudy.broker.core import continuing
 from understudy.broker.core.broker import LAZY_MS
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.gate_port import GatePort
+from understudy.broker.core.let_go import let_go_in_slices
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.recovery import Recovery
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.turn import TurnEngine
 from understudy.broker.log.journal import Journal, JournalFailedError
 from understudy.broker.log.journal_recovery import recover, scan
-from understudy.broker.log.reading_time import ReadingCost, ReadingTime
 from understudy.broker.log.segment import (
     SEGMENT_HEADER_BYTES,
     JournalDamagedError,
@@ -168,6 +169,7 @@ class SimNode:
         self._deferred: list[Callable[[], None]] = []
         self._job: SyncJob | None = None
         self._restart_reason = ""
+        self._handed_over = False
         self._feeding = False
         self._shares_turns = knobs.shared_turns
         self._left_turn_of = 0
@@ -196,10 +198,14 @@ class SimNode:
         self.world.note(self.name, f"starts; its log ends at {self.node.state.log.end}")
         self.world.at(TICK_US, self._tick, self._life)
 
-    def _open_core(self) -> None:
+    def _open_core(self, ended: BrokerNode | None = None) -> None:
+        """Begin a core, which goes on with what ``ended`` holds; without one with what the journal says."""
         self.incarnation += 1
         self._restart_reason = self._told_low = ""
-        self._job = None
+        if ended is None:
+            self._job = None
+        elif self._job is not None:  # it was begun for the core that ends
+            self.world.at(self.rng.randrange(*self.knobs.fsync_us), self._sync_done, self.incarnation, self._job)
         self._deferred.clear()
         self.dirty_links.clear()
         self.store.renew(self.name)
@@ -207,7 +213,9 @@ class SimNode:
         config = attrs.evolve(self.config, newest_record_format=self.release.record_formats[1])
         self.extension = HaExtension(config, coordination, SimFabric(self), self)
         limits, kept_bytes = self.knobs.limits, self.knobs.kept_bytes
-        self.spill = spill = MemorySpill()
+        if ended is None:
+            self.spill = MemorySpill()
+        spill = self.spill
         coordinator = unruly_choice(self.knobs.unruly_commits, f"{self.knobs.journal.salt} {self.name}")
         self.node = BrokerNode(
             self.name, limits, self.rng.randbytes, self.extension, kept_bytes, spill, self.expiry_clock, coordinator
@@ -216,16 +224,21 @@ class SimNode:
         self.watched = self.node.state.live = WatchedLive(self)
         identity = JournalIdentity(group_id=self.config.group, broker_id=self.name)
         self._gate_port = port = GatePort(self.node)
-        self.before_loss(self)  # a recovery removes what was let go of
-        recovered = recover(
-            self.storage,
-            identity,
-            self.knobs.journal,
-            self.node.recovery,
-            checkpoint=self._checkpoint,
-            wall_ms=lambda: self.wall_ms,
-        )
-        self.journal = recovered.journal
+        if ended is None:
+            self.before_loss(self)  # a recovery removes what was let go of
+            recovered = recover(
+                self.storage,
+                identity,
+                self.knobs.journal,
+                self.node.recovery,
+                checkpoint=self._checkpoint,
+                wall_ms=lambda: self.wall_ms,
+            )
+            self.journal = recovered.journal
+        else:
+            self.node.continue_from(ended)
+            for _ in let_go_in_slices(ended.state):
+                pass
         port.connect(self.journal, BlockingJournal(self.journal))
         self.turns = TurnEngine(self, self.rng.randrange(100, LAZY_MS * MS))
         self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
@@ -594,16 +607,14 @@ class SimNode:
             self.facts.ha.link_down(end, reason)
         hear(end, reason)
 
-    def restart_cost(self) -> ReadingCost:
-        return ReadingTime().cost(self.journal.filled_bytes)
-
-    def restart_core(self, reason: str) -> None:
+    def restart_core(self, reason: str, *, handed_over: bool = False) -> None:
         if self.facts is not None:
             self.facts.step_down(reason)
         self._restart_reason = reason
+        self._handed_over = handed_over
 
     def _restart_core(self) -> None:
-        """Step down: a new core from the same journal, in the same process."""
+        """Step down: a new core from the same journal, or from what the old one holds, in the same process."""
         self.world.note(self.name, f"steps down: {self._restart_reason}")
         self.world.happened["step-down"] += 1
         self.on_step_down(self)
@@ -617,9 +628,16 @@ class SimNode:
         self._leave_core()
         self.incarnation += 1
         self._drop_clients("stepped down")
-        self.journal.close()
+        ended = self.node if self._handed_over and self.journal.failure is None else None
+        why_not = continuing.why_not(ended.state) if ended is not None else "it was replaced"
+        self.world.note(self.name, f"begins anew {'from its journal: ' + why_not if why_not else 'from its memory'}")
+        if ended is not None:
+            self.world.happened["read after hand-over" if why_not else "memory after hand-over"] += 1
+        if why_not:
+            ended = None
+            self.journal.close()
         try:
-            self._open_core()
+            self._open_core(ended)
         except (OSError, StorageFullError, JournalFailedError, DiskFailedError) as error:  # during recovery
             self._disk_failed(error)
 

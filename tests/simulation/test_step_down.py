@@ -38,34 +38,6 @@ def hand_over(group: Scenario, **arguments: Any) -> tuple[SimNode, SimNode]:
     return former, group.primary
 
 
-@pytest.mark.parametrize(("brokers", "holds"), [(2, True), (3, False)])
-def test_what_it_costs_is_said_and_nothing_begins(brokers: int, holds: bool) -> None:
-    with scenario(brokers=brokers, min_insync=2) as group:
-        hand = group.hand()
-        hand(calls.declare, "q")
-        primary, successor = group.primary, group.backups[-1]
-        (before,) = step_down(group, to=successor.name, ask=True)
-        for _ in range(20):
-            hand(publish_confirmed, "q", bytes(1_000))
-        (cost,) = step_down(group, to=successor.name, ask=True)
-        assert cost == {
-            "broker": primary.name,
-            "successor": successor.name,
-            "in_sync": sorted(node.name for node in group.nodes),
-            "min_insync": 2,
-            "holds_clients": holds,
-            "journal_bytes": cost["journal_bytes"],
-            "reads_ms": round(cost["journal_bytes"] / (40 << 20) * 1_000),
-        }
-        assert 20_000 < cost["journal_bytes"] - before["journal_bytes"] < 60_000
-        assert refusal(step_down(group, ask=7)) == "'ask' is true or false, not 7"
-        assert refusal(step_down(group, ask=True, to="b9")).startswith("there is no broker 'b9'")
-        group.run_ms(QUICK_MS)
-        assert group.primary is primary
-        assert step_down(group, ask=False) == []
-        group.until("led by another", lambda: group.cluster.primary() not in (None, primary), QUICK_MS)
-
-
 def until_phase(group: Scenario, node: SimNode, phase: Phase) -> None:
     def reached() -> bool:
         primary = node.ha.primary

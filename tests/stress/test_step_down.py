@@ -70,6 +70,8 @@ def test_nothing_is_lost_in_step_downs_under_load(tmp_path: Path) -> None:
         books = Books(load)
         books.resolve(load.finder)
         books.check(books.read(load.finder))
+        went_on = sum(broker.log_text().count("goes on from memory") for broker in group.brokers.values())
+        assert went_on == len(gaps), "no former primary has read its journal again"
         words = {end.text for end in load.ends}
         assert any("has handed over to" in each and "primary is amqp://" in each for each in words), words
 
