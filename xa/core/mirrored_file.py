@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import re
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -26,7 +25,7 @@ import msgspec
 from understudy.xa.core.durable_mark import DurableMark
 from understudy.xa.core.entry import STATUS_FORMAT, Begun, Entry, Image, Owned, Record, Ruled, apply
 from understudy.xa.core.errors import NewerStatusError, StatusFileError
-from understudy.xa.core.status_file import Disk, FileStore, counted
+from understudy.xa.core.status_file import Disk, FileStore
 
 RECORD_OCTETS: Final = 512
 _HEAD: Final = struct.Struct(">I")
@@ -38,8 +37,6 @@ _PART: Final = struct.Struct(">IHHH")
 """Of an entry: its number, this part's, how many parts it has, the octets of this part."""
 _ROOM: Final = _PAYLOAD - _PART.size
 _MAGIC: Final = b"UXSM"
-_NAME: Final = re.compile(r"mirror-(\d+)\.([ab])(\.new)?")
-_MARK: Final = re.compile(r"mirror-(\d+)\.mark")
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Entry)
 _copies: Final = msgspec.msgpack.Decoder(Record)
@@ -298,15 +295,3 @@ def checksum_of(records: Sequence[bytes | bytearray]) -> bytes:
 
 def _checksum(digests: bytes | bytearray) -> bytes:
     return hashlib.blake2b(digests, digest_size=_DIGEST).digest()
-
-
-def mirrored_shards_on(disk: Disk, *, accept_loss: bool = False) -> int:
-    """How many shards of this engine a folder has; 0 if it is new. A shard of which only the mark is left counts.
-
-    Raises:
-        StatusFileError: both images of a shard are missing.
-    """
-    names = disk.names()
-    found = {int(match[1]) for name in names if (match := _NAME.fullmatch(name)) and match[3] is None}
-    found |= {int(match[1]) for name in names if (match := _MARK.fullmatch(name))}
-    return counted(found, accept_loss=accept_loss)

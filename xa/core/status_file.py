@@ -10,9 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from understudy.xa.core.durable_mark import SHARDS, DurableMark
+from understudy.xa.core.durable_mark import DurableMark
 from understudy.xa.core.entry import Entry, Record
-from understudy.xa.core.errors import LostRecordsError
 from understudy.xa.core.status_log import frame, image_frame, replay
 
 ROTATE_OCTETS: Final = 4 << 20
@@ -20,7 +19,6 @@ ROTATE_OCTETS: Final = 4 << 20
 TICK_S: Final = 1.0
 """So soon a mark is durable."""
 _NAME: Final = re.compile(r"status-(\d+)\.(\d+)(\.new)?")
-_MARK: Final = re.compile(r"status-(\d+)\.mark")
 
 
 class Disk(Protocol):
@@ -241,58 +239,3 @@ class StatusFile(FileStore):
             match = _NAME.fullmatch(name)
             if match is not None and int(match[1]) == self._shard and name != self.name:
                 self._disk.remove(name)
-
-
-def shards_on(disk: Disk, *, accept_loss: bool = False) -> int:
-    """How many shards a folder has; 0 if it is new. A shard of which only the mark is left counts.
-
-    Raises:
-        StatusFileError: the file of a shard is missing.
-    """
-    names = disk.names()
-    found = {int(match[1]) for name in names if (match := _NAME.fullmatch(name)) and match[3] is None}
-    found |= {int(match[1]) for name in names if (match := _MARK.fullmatch(name))}
-    return counted(found, accept_loss=accept_loss)
-
-
-def counted(shards: set[int], *, accept_loss: bool) -> int:
-    """How many shards there are, if they begin at 0 and follow each other, or a loss is accepted.
-
-    Raises:
-        LostRecordsError: the files of one are missing.
-    """
-    missing = sorted(set(range(max(shards, default=-1) + 1)) - shards)
-    if missing and not accept_loss:
-        raise LostRecordsError(f"there are status files of shards {sorted(shards)}, and none of {missing}")
-    return max(shards, default=-1) + 1
-
-
-def recorded_shards(disk: Disk) -> int:
-    """The number of shards that a folder says it has; 0 if it does not say.
-
-    Raises:
-        LostRecordsError: the file that says so is damaged.
-    """
-    if SHARDS not in disk.names():
-        return 0
-    text = disk.read(SHARDS).strip()
-    if not text.isdigit():
-        raise LostRecordsError(f"the file {SHARDS} is damaged: how many shards there were cannot be told")
-    return int(text)
-
-
-def record_shards(disk: Disk, count: int) -> None:
-    """Say durably how many shards the folder has, when each has a mark."""
-    names = disk.names()
-    marks = sum(
-        bool(_MARK.fullmatch(name)) or (name.startswith("mirror-") and name.endswith(".mark")) for name in names
-    )
-    if marks < count or (SHARDS in names and disk.read(SHARDS) == b"%d\n" % count):
-        return
-    new = f"{SHARDS}.new"
-    if new in names:  # of a crash
-        disk.remove(new)
-    disk.append(new, b"%d\n" % count)
-    disk.sync(new)
-    disk.rename(new, SHARDS)
-    disk.sync_names()

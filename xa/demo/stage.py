@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from understudy.xa.core.errors import XaError
+from understudy.xa.peer import MAX_PATH_OCTETS
 from understudy.xa.postgresql_server import PostgresServer
 
 START_S: Final = 30.0
@@ -85,6 +86,8 @@ class Stage:
         self.folder = folder
         self.profiles = folder / "xa.toml"
         state = folder / "state-server" / "socket"  # in a folder of its own: other users may enter `folder`
+        if len(os.fsencode(state)) > MAX_PATH_OCTETS:
+            raise StageError(f"{state} is too long a path for a socket, which has at most {MAX_PATH_OCTETS} octets")
         self.postgresql = PostgresServer(folder / "postgresql")
         self.broker, addresses = _one_broker(folder) if brokers == 1 else _group(folder, brokers)
         kept = ["--data", str(folder / "state")]

@@ -18,16 +18,10 @@ from understudy.xa.core.durable_mark import SHARDS
 from understudy.xa.core.entry import Entry
 from understudy.xa.core.errors import ConfigError, LostRecordsError, NewerStatusError, StatusFileError
 from understudy.xa.core.log_address import LogAddress
-from understudy.xa.core.mirrored_file import MirroredFile, mirrored_shards_on
+from understudy.xa.core.mirrored_file import MirroredFile
 from understudy.xa.core.queue_file import QueueFile
-from understudy.xa.core.status_file import (
-    FileStore,
-    StatusFile,
-    StatusStore,
-    record_shards,
-    recorded_shards,
-    shards_on,
-)
+from understudy.xa.core.shards import MIRROR, STATUS, is_of, record_shards, recorded_shards, shards_on
+from understudy.xa.core.status_file import FileStore, StatusFile, StatusStore
 from understudy.xa.state_server.file_disk import FileDisk
 
 if TYPE_CHECKING:
@@ -136,7 +130,7 @@ def held(
         if force_empty:
             _set_aside_damaged(disk, where, accept_loss=accept_loss)
         count = max(_count_of_files(disk, where, shards, accept_loss=accept_loss), at_least)
-        new = [number for number in range(count) if not any(_is_of(name, number) for name in disk.names())]
+        new = [number for number in range(count) if not any(is_of(name, number) for name in disk.names())]
         if (
             new or accept_loss
         ):  # a server that cannot start adds no shards; and workers accept no loss, at no later start
@@ -152,10 +146,6 @@ def held(
         yield count, disk.lock
     finally:
         disk.close()
-
-
-def _is_of(name: str, shard: int) -> bool:
-    return name.startswith((f"status-{shard}.", f"mirror-{shard}."))
 
 
 def read(store: StatusStore, where: Where) -> dict[str, Entry]:
@@ -204,14 +194,14 @@ def _checked_count(there: int, shards: int) -> int:
 def engine_in(folder: Path) -> str:
     """The engine of the status files in a folder; that of a new folder if there are none."""
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return JOURNAL if any(name.startswith("status-") for name in names) else MIRRORED
+    return JOURNAL if any(name.startswith(f"{STATUS}-") for name in names) else MIRRORED
 
 
 def _count_of_files(disk: FileDisk, where: Where, shards: int, *, accept_loss: bool) -> int:
     try:
         there = {
-            JOURNAL: shards_on(disk, accept_loss=accept_loss),
-            MIRRORED: mirrored_shards_on(disk, accept_loss=accept_loss),
+            JOURNAL: shards_on(disk, STATUS, accept_loss=accept_loss),
+            MIRRORED: shards_on(disk, MIRROR, accept_loss=accept_loss),
         }
         for other, count in there.items():
             if count and other != where.engine:

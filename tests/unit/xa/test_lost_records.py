@@ -13,7 +13,8 @@ from understudy.xa.core.durable_mark import SHARDS, SLOT_OCTETS, DurableMark
 from understudy.xa.core.entry import Begun, Decided, Entry
 from understudy.xa.core.errors import LostRecordsError, StatusFileError
 from understudy.xa.core.mirrored_file import RECORD_OCTETS, MirroredFile
-from understudy.xa.core.status_file import StatusFile, record_shards, recorded_shards, shards_on
+from understudy.xa.core.shards import STATUS, record_shards, recorded_shards, shards_on
+from understudy.xa.core.status_file import StatusFile
 
 Kind = type[StatusFile] | type[MirroredFile]
 KINDS: list[Kind] = [StatusFile, MirroredFile]
@@ -311,7 +312,7 @@ def test_a_shard_of_which_only_the_mark_is_left_counts() -> None:
     only = CrashDisk()
     for name in ("status-0.0", "status-0.mark", "status-1.mark"):
         only.put(name, disk.read(name))
-    assert shards_on(only) == 2
+    assert shards_on(only, STATUS) == 2
     with pytest.raises(LostRecordsError, match="status-1 is missing: it was durable up to frame 1"):
         StatusFile(only, 1).open()
 

@@ -10,8 +10,9 @@ from tests.unit.xa.crash_disk import CrashDisk
 from understudy.xa.core.durable_mark import SHARDS
 from understudy.xa.core.entry import Attempted, Begun, Decided, Ended, Entry, Joined, Met, Record, StartedBy, apply
 from understudy.xa.core.errors import StatusFileError
-from understudy.xa.core.mirrored_file import MirroredFile, mirrored_shards_on
-from understudy.xa.core.status_file import StatusFile, shards_on
+from understudy.xa.core.mirrored_file import MirroredFile
+from understudy.xa.core.shards import MIRROR, STATUS, shards_on
+from understudy.xa.core.status_file import StatusFile
 from understudy.xa.core.status_log import HEADER_OCTETS, frame, image_frame, replay
 
 
@@ -176,16 +177,16 @@ def test_a_file_of_another_shard_is_refused() -> None:
 
 def test_shards_are_counted_and_a_missing_one_is_named() -> None:
     disk = CrashDisk()
-    assert shards_on(disk) == 0
+    assert shards_on(disk, STATUS) == 0
     for shard in (0, 1, 3):
         StatusFile(disk, shard).open()
     with pytest.raises(StatusFileError, match=r"shards \[0, 1, 3\], and none of \[2\]"):
-        shards_on(disk)
+        shards_on(disk, STATUS)
     mirrored = CrashDisk()
-    assert mirrored_shards_on(mirrored) == 0
+    assert shards_on(mirrored, MIRROR) == 0
     MirroredFile(mirrored, 1).open()
     with pytest.raises(StatusFileError, match=r"shards \[1\], and none of \[0\]"):
-        mirrored_shards_on(mirrored)
+        shards_on(mirrored, MIRROR)
 
 
 def test_one_sync_makes_a_group_durable() -> None:
