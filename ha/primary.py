@@ -564,7 +564,8 @@ class Primary:
 
     def _replaced(self, group: GroupState) -> None:
         told = self.hand_over.replaced(group.primary)
-        self._host.step_down(told or f"the store is at epoch {group.epoch}, led by {group.primary}")
+        reason = told or f"the store is at epoch {group.epoch}, led by {group.primary}"
+        self._host.step_down(reason, handed_over=bool(told))
 
     def happened(self, event: HaEvent) -> None:
         """A part of the primary has something to tell."""

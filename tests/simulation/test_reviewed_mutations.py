@@ -18,6 +18,7 @@ from tests.simulation import (
     test_refills_of_the_running,
     test_refusals,
     test_remade_store,
+    test_step_down,
     test_transient_holes,
     test_transients_of_branches,
 )
@@ -81,6 +82,9 @@ STORIES: dict[str, Callable[[], None]] = {
     ),
     "a-bar-ends-when-it-expires": partial(
         test_forgotten_outcomes.test_who_was_told_rolled_back_is_not_told_committed_later, "q"
+    ),
+    "what-was-not-sent-outlives-a-hand-over": (
+        test_step_down.test_what_came_while_the_log_was_frozen_ends_with_the_core
     ),
     "a-failure-is-forgotten-untold": test_branches.test_a_failure_that_nobody_was_told_of_is_not_forgotten,
 }

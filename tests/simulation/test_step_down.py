@@ -180,6 +180,32 @@ def test_the_old_primary_that_restarts_before_its_successor_leads_waits_for_it()
         group.until("led", lambda: group.cluster.primary() is successor, QUICK_MS)
 
 
+def test_what_came_while_the_log_was_frozen_ends_with_the_core() -> None:
+    """Acknowledgements, publishes of an open transaction: nobody was sent them, and the former primary forgets them, too."""
+    with scenario() as group:
+        former, successor = group.primary, group.backups[0]
+        hand, late = group.hand(), group.hand(transactional=True)
+        hand(calls.declare, "q")
+        hand.publish("q", b"1", b"2", b"3")
+        hand(calls.consume, "q", "tag")
+        group.until("delivered", lambda: len(hand.client.deliveries) == 3)
+        late.publish("q", b"open")
+        group.until("mirrored", lambda: all(len(node.node.state.transactions) == 1 for node in group.nodes))
+        group.cluster.store.lag_ms[former.name] = 400
+        step_down(group, to=successor.name)
+        until_phase(group, former, Phase.NAMING)
+        calls.ack(hand.client, 2, multiple=True)
+        hand.begin(calls.declare, "late")
+        group.until("appended", lambda: former.node.state.log.end > former.node.state.log.closed_end)
+        group.cluster.store.lag_ms.clear()
+        group.until("led by another", lambda: group.cluster.primary() is successor, QUICK_MS)
+        assert group.world.happened["memory after hand-over"] == 1
+        group.ready()
+        group.everywhere("q", b"1", b"2", b"3")
+        assert not former.node.state.transactions
+        assert group.queue(former, "late") is None
+
+
 @pytest.mark.parametrize("heard", ["at once", "by no answer", "by a lost answer"])
 def test_without_the_store_it_is_refused_and_clients_notice_nothing(heard: str) -> None:
     """ZooKeeper without quorum: clients were held until it was back, or for twice `ha.backup_timeout_s`."""

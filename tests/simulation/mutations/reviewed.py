@@ -7,6 +7,8 @@ from typing import Any
 
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.channel import Channel
+from understudy.broker.core.entry import DEQUEUING
+from understudy.broker.core.queue import Queue
 from understudy.broker.core.registry import TopologyImage, is_another_exchange
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
@@ -235,3 +237,18 @@ def a_refill_brings_what_an_epoch_has_ended(bug: Bug) -> None:
         return 0
 
     bug.replace(Log, "transients_end", transients_end)
+
+
+@mutation("G1", "G2")
+def what_was_not_sent_outlives_a_hand_over(bug: Bug) -> None:
+    """The new core of a former primary lacks what was acknowledged in the batch that was not closed."""
+    real = Queue.continue_from
+
+    def continue_from(self: Queue, ended: Queue) -> None:
+        real(self, ended)
+        for entry in ended.entries.values():
+            if entry.state == DEQUEUING:
+                bug.strike()
+                self.remove(entry.id)
+
+    bug.replace(Queue, "continue_from", continue_from)
