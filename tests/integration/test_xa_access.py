@@ -7,6 +7,7 @@ import contextlib
 import os
 import pwd
 import socket
+import ssl
 import subprocess
 import tempfile
 import traceback
@@ -28,7 +29,7 @@ from understudy.xa.core.wire import Begin, Claim, Claimed, Decide, Done, Forget,
 from understudy.xa.link import StateLink
 from understudy.xa.state_server import door
 from understudy.xa.state_server.door import Door, Visitor
-from understudy.xa.state_server.entrance import Doors
+from understudy.xa.state_server.entrance import Doors, Entrance
 from understudy.xa.state_server.listening import listening
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -119,7 +120,7 @@ def connection(address: str) -> socket.socket:
         raw.connect(address.removeprefix("unix:"))
         return raw
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)), 30)
+    return socket.create_connection((host.strip("[]"), int(port)), 30)
 
 
 def everything(raw: socket.socket) -> bytes:
@@ -305,7 +306,7 @@ def test_tls_and_certificates(folder: Path) -> None:
 # -- strangers ------------------------------------------------------------------------------------------------------------
 
 
-async def at_a_door(folder: Path, secrets: dict[Access, bytes], body: Callable[[str], None]) -> list[str]:
+async def at_a_door(where: Path | Entrance, secrets: dict[Access, bytes], body: Callable[[str], None]) -> list[str]:
     """Run something in a thread beside a door; the lines of those that came in."""
     inside: list[str] = []
 
@@ -314,10 +315,12 @@ async def at_a_door(folder: Path, secrets: dict[Access, bytes], body: Callable[[
             inside.append(line.decode())
             writer.write(line)
 
-    path = f"unix:{folder}/door/s"
-    server, _ = await listening(Doors(listen=path).checked().address, Door(secrets, serve).open_to)
+    entrance = where if isinstance(where, Entrance) else Doors(listen=f"unix:{where}/door/s").checked()
+    server, address = await listening(entrance.address, Door(secrets, serve).open_to, entrance.tls)
     async with server:
-        await asyncio.to_thread(body, path)
+        serving = asyncio.create_task(server.serve_forever())
+        await asyncio.to_thread(body, address)
+        serving.cancel()
     return inside
 
 
@@ -354,6 +357,43 @@ def test_of_too_many_strangers_the_oldest_goes_and_clients_come_in(
             assert client.recv(100) == b"again\n"
 
     assert asyncio.run(at_a_door(folder, {}, crowds)) == ["hello\n", "again\n"]
+
+
+def test_of_too_many_strangers_in_the_handshake_of_tls_the_oldest_goes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "MAX_STRANGERS", 3)
+    cert, key = certificate(folder)
+    server = Doors(listen="127.0.0.1:0", secret_file=str(secret_file(folder)), tls_cert=str(cert), tls_key=str(key))
+
+    def crowds(address: str) -> None:
+        context = ssl.create_default_context(cafile=str(cert))
+        with contextlib.ExitStack() as stack:
+            strangers = [stack.enter_context(connection(address)) for _ in range(10)]
+            assert everything(strangers[0]) == b""
+            client = stack.enter_context(context.wrap_socket(connection(address), server_hostname="127.0.0.1"))
+            client.sendall(b"hello\n")
+            assert client.recv(100) == b"hello\n"
+            more = [stack.enter_context(connection(address)) for _ in range(10)]
+            more[9].sendall(b"no TLS at all\n")
+            assert everything(more[0]) == b""
+            everything(more[9])
+            client.sendall(b"again\n")  # who is in stays in
+            assert client.recv(100) == b"again\n"
+
+    assert asyncio.run(at_a_door(server.checked(), {}, crowds)) == ["hello\n", "again\n"]
+
+
+def test_a_stranger_that_says_nothing_to_tls_is_turned_away(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "HANDSHAKE_S", 0.3)
+    cert, key = certificate(folder)
+    server = Doors(listen="[::1]:0", secret_file=str(secret_file(folder)), tls_cert=str(cert), tls_key=str(key))
+
+    def waits(address: str) -> None:
+        with connection(address) as raw:
+            everything(raw)  # ends, or the socket's time is up: an error
+
+    assert asyncio.run(at_a_door(server.checked(), {}, waits)) == []
 
 
 def test_refusals_are_told_now_and_then(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

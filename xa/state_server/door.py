@@ -32,7 +32,7 @@ from understudy.xa.state_server.stores import say
 
 HANDSHAKE_S: Final = 10.0
 MAX_STRANGERS: Final = 512
-"""A program of many threads opens as many connections at once."""
+"""A program of many threads opens as many connections at once. So many may be in the handshake of TLS, and as many behind it."""
 BUFFER_OCTETS: Final = 1 << 16
 """Of what a client has sent and the server has not read: a longer line is read in parts."""
 SAY_S: Final = 1.0
@@ -67,6 +67,7 @@ class Visitor:
         return refusal(self._access, request)
 
 
+OnClient = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OnVisitor = Callable[[Visitor, asyncio.StreamWriter], Awaitable[None]]
 
 

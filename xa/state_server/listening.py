@@ -8,28 +8,31 @@ import shlex
 import socket
 import ssl
 import stat
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from understudy.xa.core.errors import ConfigError, StateServerError
 from understudy.xa.peer import MAX_PATH_OCTETS, socket_path
-from understudy.xa.state_server.door import BUFFER_OCTETS, HANDSHAKE_S
+from understudy.xa.state_server.door import BUFFER_OCTETS, OnClient
+from understudy.xa.state_server.tls_listener import TlsListener
 
 PROBE_S: Final = 1.0
+BACKLOG: Final = 128
 LOST_HOST: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 """Seconds, seconds, times: the transactions of a client whose machine is gone wait for recovery after a minute."""
 _FOLDER_MODE: Final = 0o700
 _SOCKET_MODE: Final = 0o600
-OnClient = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class AddressError(StateServerError):
     """The address cannot be had."""
 
 
-async def listening(address: str, on_client: OnClient, tls: ssl.SSLContext | None = None) -> tuple[asyncio.Server, str]:
+async def listening(
+    address: str, on_client: OnClient, tls: ssl.SSLContext | None = None
+) -> tuple[asyncio.Server | TlsListener, str]:
     """A server at an address.
 
     Args:
@@ -49,21 +52,35 @@ async def listening(address: str, on_client: OnClient, tls: ssl.SSLContext | Non
             bound = _bound(socket_path(address))
             return await asyncio.start_unix_server(on_client, sock=bound, limit=BUFFER_OCTETS), address
         host, _, port = address.rpartition(":")
-        server = await asyncio.start_server(
-            on_client,
-            host.strip("[]"),
-            int(port),
-            limit=BUFFER_OCTETS,
-            ssl=tls,
-            ssl_handshake_timeout=HANDSHAKE_S if tls is not None else None,
-            start_serving=False,
-        )
+        host, number = host.strip("[]"), int(port)
+        if tls is not None:
+            bound = _listening_tcp(host, number)
+            return TlsListener(bound, on_client, tls), f"{address.rpartition(':')[0]}:{bound.getsockname()[1]}"
+        server = await asyncio.start_server(on_client, host, number, limit=BUFFER_OCTETS, start_serving=False)
         for each in server.sockets:
             _notice_lost_hosts(each)
         await server.start_serving()
     except OSError as error:
         raise AddressError(f"--listen {address} cannot be had: {error}") from error
-    return server, f"{host}:{server.sockets[0].getsockname()[1]}"
+    return server, f"{address.rpartition(':')[0]}:{server.sockets[0].getsockname()[1]}"
+
+
+def _listening_tcp(host: str, port: int) -> socket.socket:
+    """At the first address of a host."""
+    family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.setblocking(False)
+        bound.bind(where)
+        _notice_lost_hosts(bound)
+        bound.listen(BACKLOG)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
 
 
 def _notice_lost_hosts(listener: socket.socket) -> None:
