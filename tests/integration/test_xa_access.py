@@ -155,6 +155,21 @@ def test_a_socket_of_another_user_is_no_state_server(folder: Path) -> None:
     os.close(write)
 
 
+@needs_root
+def test_that_root_comes_in_is_told_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def comes(address: str) -> None:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)  # the server's user
+        for _ in range(2):
+            with connection(address) as client:
+                client.sendall(b"hello\n")
+                assert client.recv(100) == b"hello\n"
+
+    assert asyncio.run(at_a_door(folder, {}, comes)) == ["hello\n"] * 2
+    assert capfd.readouterr().err == "understudy state-server: a client of root comes in\n"
+
+
 # -- TCP ------------------------------------------------------------------------------------------------------------------
 
 

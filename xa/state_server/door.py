@@ -84,6 +84,7 @@ class Door:
         self._inside = inside
         self._strangers: dict[asyncio.StreamWriter, None] = {}  # the oldest first
         self._refusals = _Refusals()
+        self._root_told = False
 
     async def open_to(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection from its first octet to its end."""
@@ -119,17 +120,29 @@ class Door:
     async def _shaken_hands(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Visitor:
         if not self._secrets:
             line = await read_line(reader, MAX_LINE_OCTETS)
-            _check_user(writer)
+            self._check_user(writer)
             if reason := unwanted(line):
                 raise AccessError(reason)
             return Visitor(reader, Access.CHANGE, line)
         acceptor = Acceptor(self._secrets, secrets.token_bytes(NONCE_OCTETS))
         first = await self._said(reader)  # who is refused before a line of it is read does not see why
-        _check_user(writer)
+        self._check_user(writer)
         writer.write(acceptor.challenge(first))
         access, answer = acceptor.admit(await self._said(reader))
         writer.write(answer)
         return Visitor(reader, access, b"")
+
+    def _check_user(self, writer: asyncio.StreamWriter) -> None:
+        """Raises AccessError for a client of another user. That root came in is told once."""
+        peer: socket.socket = writer.get_extra_info("socket")
+        if peer.family != socket.AF_UNIX:
+            return
+        user, own = user_of(peer), os.geteuid()
+        if user not in (None, 0, own):
+            raise AccessError(f"the client runs as user {user}, and this state server serves user {own} and root")
+        if user == 0 != own and not self._root_told:
+            say("a client of root comes in")
+            self._root_told = True
 
     async def _said(self, reader: asyncio.StreamReader) -> bytes:
         """A line of the handshake."""
@@ -160,15 +173,6 @@ async def read_line(reader: asyncio.StreamReader, most: int) -> bytes:
         if last.endswith(b"\n"):
             return last if not parts else b"".join((*parts, last))
         parts.append(last)
-
-
-def _check_user(writer: asyncio.StreamWriter) -> None:
-    peer: socket.socket = writer.get_extra_info("socket")
-    if peer.family != socket.AF_UNIX:
-        return
-    user = user_of(peer)
-    if user not in (None, 0, os.geteuid()):
-        raise AccessError(f"the client runs as user {user}, and this state server serves user {os.geteuid()} and root")
 
 
 class _Refusals:
