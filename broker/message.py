@@ -45,6 +45,11 @@ class Message:
         self.persistent = persistent
         self.offset = 0
 
+    @property
+    def moved(self) -> bool:
+        """True if the broker has moved it to where it is: its ``x-death`` header is the broker's own."""
+        return False
+
     def content(self) -> bytes:
         """The body."""
         body = self.body
@@ -60,3 +65,23 @@ class Message:
         """Let the body go from memory, if it is there and ``spill`` has room. An empty one takes none."""
         if self.size and isinstance(self.body, _IN_MEMORY):
             self.body = spill.put(self.body) or self.body
+
+
+class MovedMessage(Message):
+    """A message that left a queue for others. It may share the body of the message that left (``log/move_record.py``).
+
+    ``offset`` is that of the record that carries the body, which is older than the MOVE: what keeps the body in the journal keeps
+    the MOVE, too.
+    """
+
+    __slots__ = ()
+
+    @property
+    def moved(self) -> bool:
+        return True
+
+    def share_body(self, source: Message) -> None:
+        """Take the body of ``source``, wherever that is."""
+        self.body = source.body
+        self.size = source.size
+        self.offset = source.offset

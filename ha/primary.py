@@ -14,6 +14,7 @@ import attrs
 from understudy.broker.commands import CommandRequest
 from understudy.broker.core.broker import BACKUP_DISK, Broker
 from understudy.broker.log.kept_log import Batch
+from understudy.broker.log.move_record import Move
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.broker.transactions.outcomes import Outcome
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
@@ -119,6 +120,7 @@ class Primary:
         self._former = former
         self.backups: dict[BrokerId, RemoteBackup] = {}
         self.absent = AbsentBackups(config.broker)
+        broker.state.on_moved.append(self._moved)
         self.log_format = LogFormat(broker.log, config.newest_record_format)
         self._admission = Admission(config, broker, group.epoch, self.in_sync, self.log_format, self.backups, host)
         self._fitness = Fitness(config, broker.log, self.in_sync, coordination, next_request, vouched, host)
@@ -250,6 +252,12 @@ class Primary:
                 link.send(piece)
             if catch_up.refill and catch_up.finished:
                 backup.catch_up = None  # nothing asks for it any more
+
+    def _moved(self, move: Move) -> None:
+        """Backups that are being caught up may need what has moved sent."""
+        for backup in self.backups.values():
+            if backup.catch_up is not None:
+                backup.catch_up.moved(move)
 
     @staticmethod
     def _open(link: Link, catch_up: CatchUp) -> bool:

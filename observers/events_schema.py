@@ -253,7 +253,7 @@ class Dequeue(Event):
     Attributes:
         id: the first of consecutive replication ids.
         count: how many.
-        reason: acknowledged, expired, purged or rejected; "" in a transaction.
+        reason: acknowledged, expired, purged, rejected or maxlen; "" in a transaction.
     """
 
     tx: str
@@ -263,6 +263,24 @@ class Dequeue(Event):
     id: int
     count: int
     reason: str = ""
+
+
+class Move(Event):
+    """A message leaves a queue and enters others, in one step. `dequeue`, and `enqueue` for each of them, stand at the same place.
+
+    Attributes:
+        queue_id: 0 if the queue is not in the log; then there is no `dequeue`.
+        id: replication id of the message that leaves.
+        reason: expired, rejected or maxlen.
+        targets: how many queues it enters.
+    """
+
+    vhost: str
+    queue: str
+    queue_id: int
+    id: int
+    reason: str
+    targets: int
 
 
 class Close(Event):

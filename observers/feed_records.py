@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from understudy.broker.log import record
+from understudy.broker.log.move_record import decode_move_place
 from understudy.broker.transactions.dtx_branch import Owner
 from understudy.observers import events_schema as schema
 from understudy.observers.events_schema import SCHEMA_VERSION, Event
@@ -54,6 +55,7 @@ class RecordEvents:
             record.DTX_PREPARE: self._dtx_prepare,
             record.DTX_ROLLBACK: self._dtx_rollback,
             record.DTX_FORGET: self._dtx_forget,
+            record.MOVE: self._move,
         }
 
     # -- messages -----------------------------------------------------------------------------------------------------
@@ -123,6 +125,16 @@ class RecordEvents:
     def _dequeue(self, buf: bytes, at: int, end: int, offset: int) -> None:
         reason, groups = record.decode_dequeue(buf, at)
         self._leave("", groups, record.REASON_NAMES.get(reason, str(reason)), offset)
+
+    def _move(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        queue_id, entry_id, reason, size, targets, at = decode_move_place(buf, at, end)
+        why = record.REASON_NAMES.get(reason, str(reason))
+        vhost, queue, _ = self._to.context.queues.get(queue_id, NO_QUEUE)
+        self._to.say(schema.Move, offset, vhost, queue, queue_id, entry_id, why, len(targets))
+        if queue_id:
+            self._leave("", [(queue_id, (entry_id,))], why, offset)
+        body = record.decode_message_head(buf, at)[-1]
+        self._come("", targets, buf, at, body + size, offset)
 
     def _tx_dequeue(self, buf: bytes, at: int, end: int, offset: int) -> None:
         tx_id, groups = record.decode_tx_dequeue(buf, at)

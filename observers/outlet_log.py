@@ -330,4 +330,5 @@ _WITHOUT_MESSAGES: Final = (
     record.OUTCOMES_TRIMMED,
     record.BARRIER,
     record.DTX_FORGET,
+    record.MOVE,
 )

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from understudy.broker.core.meta import Meta
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
+from understudy.broker.log.move_record import Move
 from understudy.replicator import wire
 from understudy.replicator.id_set import IdSet
 from understudy.replicator.replicating_subscription import ReplicatingSubscription, brought_bytes
@@ -73,6 +74,7 @@ class CatchUp:
         self.unsent_transactions: dict[int, int] = {}
         self._transactions: deque[TxReplicatingSubscription] = deque()
         self._queues: deque[ReplicatingSubscription] = deque()
+        self._unsent: dict[int, ReplicatingSubscription] = {}
         self._described = False
         self._held = held
         self._sent_of: dict[int, TxReplicatingSubscription] = {}
@@ -101,7 +103,7 @@ class CatchUp:
                     self._ready.append(wire.encode_drop(queue.id, extra))
                     held[queue.id] = IdSet([entry_id for entry_id in held[queue.id] if entry_id not in extra])
             if subscription.left:
-                self._queues.append(subscription)
+                self._send_later(subscription)
 
     def _lacks_transients(self) -> bool:
         """Whether a transaction that is closed and not decided lacks what this broker lost with its restart: nobody gets it."""
@@ -152,6 +154,28 @@ class CatchUp:
                     sent_of[tx.tx_id] = subscription
                 self._transactions.append(subscription)
                 self.unsent_transactions[tx.tx_id] = NOT_SENT
+
+    def moved(self, move: Move) -> None:
+        """A message has moved that the backup may not have been sent: then it could put nothing into the queues that it enters.
+
+        What it enters is sent like what a queue held at the base: when the backup has applied the MOVE, or before.
+        """
+        source = self._unsent.get(move.queue_id)
+        if move.has_body or source is None or not source.is_left(move.entry_id):
+            return
+        for queue_id, entry_id, _ in move.targets:
+            queue = self._state.queues.get(queue_id)
+            if queue is None:
+                continue
+            subscription = self._unsent.get(queue_id)
+            if subscription is None:
+                subscription = ReplicatingSubscription(queue, IdSet(), of=[])
+                self._send_later(subscription)
+            subscription.add(entry_id)
+
+    def _send_later(self, subscription: ReplicatingSubscription) -> None:
+        self._queues.append(subscription)
+        self._unsent[subscription.queue.id] = subscription
 
     def opening(self) -> list[bytes]:
         """What is sent at once, whatever is in flight: base and drops; of a refill the transactions."""
@@ -209,6 +233,7 @@ class CatchUp:
                 each.ids_held = Counter()  # what of it is still on its way counts for nobody
                 del self._sent_of[tx_id]
         self._queues.clear()
+        self._unsent.clear()
         self._describe(wire.BASE_AGAIN)
         self._find_transactions()
         for tx_id, piece in self.unsent_transactions.items():
@@ -246,6 +271,7 @@ class CatchUp:
             if piece is not None:
                 return self._count(piece, subscription, before - subscription.left)
             self._queues.popleft()
+            del self._unsent[subscription.queue.id]
         self._ended_at = self._sent + 1
         return self._count(bytes((wire.CAUGHT_UP,)))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable
+
 from understudy.broker.core.entry import Entry
 from understudy.broker.core.queue import Queue
 from understudy.replicator import snapshot, wire
@@ -20,17 +23,29 @@ class ReplicatingSubscription:
         unacknowledged: what is in pieces that have been sent and are not known to be held.
     """
 
-    def __init__(self, queue: Queue, skip: IdSet, transient_only: bool = False) -> None:
+    def __init__(
+        self, queue: Queue, skip: IdSet, transient_only: bool = False, of: Iterable[Entry] | None = None
+    ) -> None:
+        """``of``: the messages to choose from; all that are in the queue, if it is None."""
         self.queue = queue
         queue.sort()
         self.skip = skip
         self._ids = [
             entry.id
-            for entry in queue.entries.values()
+            for entry in (queue.entries.values() if of is None else of)
             if entry.id not in skip and not (transient_only and entry.message.persistent and queue.durable)
         ]
         self._next = 0
         self.unacknowledged = 0
+
+    def add(self, entry_id: int) -> None:
+        """Send this message, too, which has entered the queue since the base. Its id is above all others."""
+        self._ids.append(entry_id)
+
+    def is_left(self, entry_id: int) -> bool:
+        """True if that message is still to be sent."""
+        at = bisect_left(self._ids, entry_id, self._next)
+        return at < len(self._ids) and self._ids[at] == entry_id
 
     def extra_ids(self) -> IdSet:
         """Ids that the backup holds and the queue does not: to be dropped."""

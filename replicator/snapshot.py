@@ -23,9 +23,7 @@ _U32: Final = Struct(">I")
 
 def encode_message(message: Message) -> list[bytes]:
     """A message by itself, as in a record, in pieces."""
-    names = record.short(message.exchange) + record.short(message.routing_key)
-    head = bytes((message.persistent,)) + names + _U32.pack(len(message.properties))
-    return [head, message.properties, message.content()]
+    return [record.message_head(message), message.properties, message.content()]
 
 
 def encode_queue_piece(kind: int, queue_id: int, transient: bool, entries: list[Entry]) -> bytes:

@@ -40,6 +40,10 @@ from understudy.broker.amqp.errors import MalformedFrameError, UnencodableValueE
 from understudy.broker.amqp.shortstr import encode_loose_shortstr
 
 
+class Long(int):
+    """An integer that is written as a 64 bit one (code ``l``), however small: typed clients expect that of some fields."""
+
+
 class Timestamp(int):
     """Seconds since 1970 that no `datetime` can hold (after the year 9999); some clients send milliseconds here."""
 
@@ -342,9 +346,10 @@ def _with_length(octets: bytes) -> bytes:
 
 
 _ENCODERS: Final[dict[type, Callable[[Any, int], bytes]]] = {
-    # The order matters for subclasses: bool and Timestamp are ints.
+    # The order matters for subclasses: bool, Timestamp and Long are ints.
     bool: lambda value, _depth: b"t\x01" if value else b"t\x00",
     Timestamp: lambda value, _depth: b"T" + encode_timestamp(value),
+    Long: lambda value, _depth: b"l" + _I64.pack(value),
     int: _encode_int,
     float: lambda value, _depth: b"d" + _F64.pack(value),
     Decimal: _encode_decimal,

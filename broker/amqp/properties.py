@@ -286,6 +286,19 @@ def with_header(raw: bytes, name: str, value: object) -> bytes:
     return b"".join((raw[:at], (len(fields) + len(field)).to_bytes(4), fields, field, raw[end:]))
 
 
+def without_expiration(raw: bytes) -> bytes:
+    """Return ``raw`` without the property expiration; all else keeps its octets.
+
+    Raises:
+        MalformedFrameError: ``raw`` is malformed up to there.
+    """
+    flags = _flags(raw)
+    if not flags & _EXPIRATION:
+        return raw
+    at = _find(raw, _EXPIRATION)
+    return b"".join(((flags & ~_EXPIRATION).to_bytes(2), raw[2:at], raw[_after(raw, _EXPIRATION, at) :]))
+
+
 def without_header(raw: bytes, name: str) -> bytes:
     """Return ``raw`` without the header ``name``, however often it is there; a table that had no other header stays, and is empty.
 

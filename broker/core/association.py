@@ -65,8 +65,11 @@ class Association:
             raise ResourceErrorSoft(f"{self.work} holds {tx.held_bytes} bytes, the limit is {limit}")
         (publish or self._broker.transactions.publish)(tx, queues, message, expiration_ms)
 
-    def settle(self, deliveries: list[Delivery], *, requeue: bool) -> None:
-        """Acknowledgements are part of the branch, and keep their prefetch slots until it is ended here. A requeue is done now."""
+    def settle(self, deliveries: list[Delivery], *, requeue: bool, rejected: bool = False) -> None:
+        """Acknowledgements are part of the branch, and keep their prefetch slots until it is ended here. A requeue is done now.
+
+        A message that is ``rejected`` enters the queues of its dead letters when the branch commits.
+        """
         if requeue:
             self._return(deliveries)
             for delivery in deliveries:
@@ -76,7 +79,12 @@ class Association:
             self._in_vain += deliveries
             return
         self._settled += deliveries
-        self._unrecorded += [(delivery.queue, delivery.entry) for delivery in deliveries]
+        for delivery in deliveries:
+            if rejected and delivery.queue.dead_letters is not None:
+                self.record_accepts()
+                self._broker.moving.reject_within(self.work.tx, delivery.queue, delivery.entry)
+            else:
+                self._unrecorded.append((delivery.queue, delivery.entry))
         if len(self._unrecorded) >= FLUSH_ACCEPTS:
             self.record_accepts()
 

@@ -25,6 +25,7 @@ from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.facts import UNTOLD
 from understudy.broker.core.large_permit import LargePermit
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.moving import Moving
 from understudy.broker.core.parted_bodies import PartedBodies
 from understudy.broker.core.pause_watch import PauseWatch
 from understudy.broker.core.queue import Queue
@@ -136,6 +137,10 @@ class Broker:
             "rolled_back": 0,
             "expired": 0,
             "unroutable": 0,
+            "dead_lettered_expired": 0,
+            "dead_lettered_maxlen": 0,
+            "dead_lettered_rejected": 0,
+            "refused_maxlen": 0,
         }
         self.delivered_before = 0
         self.publishers: list[Connection] = []
@@ -151,9 +156,9 @@ class Broker:
         self._hold_commits = limits.hold_commits
         self._group_count = limits.group_count or sys.maxsize
         self._barrier = 0
-        self.dtx = DtxManager(self)
-        self.admin = AdminCommands(self)
+        self.dtx, self.admin = DtxManager(self), AdminCommands(self)
         self.expiry = Expiry(self)
+        self.moving = Moving(self)
         self.on_delivered: list[Callable[[Queue, Entry, bool], None]] = []
         self.on_requeued: list[Callable[[Queue, Entry], None]] = []
         self.on_confirmed: list[Callable[[Channel, list[Confirmed]], None]] = []
@@ -241,6 +246,8 @@ class Broker:
 
     def commit_refused(self, tx: TxBuffer) -> str:
         """Why ``tx`` may not commit now, "" if it may."""
+        if self.state.registry.refusing and (overflow := self.moving.overflow_of(tx)):
+            return overflow
         if not self.work_refused or any(message is not None for _, message, _ in tx.events):
             return self.work_refused
         return next((reason for cause, reason in self._refusals.items() if cause not in MAKES_ROOM), "")
@@ -283,6 +290,7 @@ class Broker:
         self.permit.tick(self.running_ms)
         if self.leading and self.answering:
             self.expiry.tick(now_ms)
+            self.moving.tick()
             self.dtx.tick(self.running_ms)
             self.transactions.coordinator.tick()
 
@@ -401,6 +409,8 @@ class Broker:
             self._dispatch()
         if self.state.arrived or self.expiry.messages.fresh:
             self.expiry.messages.drop_fresh()
+        if self.state.overfull:
+            self.moving.drop_overfull()
         if self.after_release:
             for flush in self.after_release:
                 flush()
@@ -463,6 +473,8 @@ class Broker:
                 targets.append((queue.id, entry_id, deadline))
                 durable = durable or queue.durable
                 queue.brought_at = offset
+                if queue.limits is not None:
+                    queue.limits.published(message.size)
             else:
                 local.append(queue)
         if targets:
@@ -476,13 +488,18 @@ class Broker:
             else:
                 log.pending.append((offset, self.state.apply_enqueue, (message, targets)))
         for queue in local:
-            entry = (queue, message, self.deadline(queue, expiration_ms), self.expiry.messages.subscriptions)
-            if log.pending:
-                log.pending.append((log.end, self._apply_local, entry))
-                queue.brought_at = log.end
-            else:  # nothing stands before it, and it waits for no disk itself
-                self._apply_local(entry)
+            self.publish_local(queue, message, expiration_ms)
         return log.end
+
+    def publish_local(self, queue: Queue, message: Message, expiration_ms: int | None) -> None:
+        """Enqueue in a queue that is not in the log, behind what has been appended."""
+        log = self.log
+        entry = (queue, message, self.deadline(queue, expiration_ms), self.expiry.messages.subscriptions)
+        if log.pending:
+            log.pending.append((log.end, self._apply_local, entry))
+            queue.brought_at = log.end
+        else:  # nothing stands before it, and it waits for no disk itself
+            self._apply_local(entry)
 
     def _apply_timed(self, argument: tuple[Message, list[record.Target], int]) -> None:
         message, targets, subscriptions = argument
@@ -528,7 +545,7 @@ class Broker:
     def expired(self, queue: Queue, entry: Entry) -> None:
         """Let go of a message that was taken and whose time has passed."""
         self.counters["expired"] += 1
-        self.dequeue(queue, entry, record.EXPIRED)
+        self.moving.leave(queue, entry, record.EXPIRED)
 
     def close_dequeues(self) -> None:
         """Append what was dequeued since the last record: whatever is appended next comes after it."""
@@ -649,6 +666,7 @@ class Broker:
                 live=LiveOffsets(),  # none of it is read from the journal again: it keeps no segment of it
                 level=level,
                 owner=owner,
+                overfull=self.state.overfull.append,
             )
             self.state.queues[queue.id] = queue
             self.state.registry.add_queue(queue)

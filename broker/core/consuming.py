@@ -271,13 +271,13 @@ class Consuming:
     def _refuse(self, tag: int, multiple: bool, requeue: bool) -> None:
         taken = self.ledger.settle(tag, multiple)
         if self.demarcation.active:
-            self.demarcation.settle(taken, requeue=requeue)
+            self.demarcation.settle(taken, requeue=requeue, rejected=not requeue)
             return
         for delivery in taken:
             if requeue:
                 self._broker.requeue(delivery.queue, delivery.entry)
             else:
-                self._broker.dequeue(delivery.queue, delivery.entry, record.REJECTED)
+                self._broker.moving.leave(delivery.queue, delivery.entry, record.REJECTED)
             self.free_slot(delivery)
 
     def _recover(self, args: tuple[Any, ...]) -> None:

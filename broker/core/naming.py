@@ -26,8 +26,9 @@ from understudy.broker.amqp.methods import (
     QUEUE_UNBIND_OK,
 )
 from understudy.broker.core.argument_values import binding_octets, same_value
+from understudy.broker.core.dead_letters import EXCHANGE as DEAD_LETTER_EXCHANGE
 from understudy.broker.core.exchanges import ALTERNATE, EXCHANGE_TYPES, Binding, BindingKey, Exchange
-from understudy.broker.core.queue_arguments import COMPARED, check_arguments, check_type
+from understudy.broker.core.queue_arguments import COMPARED, MOVES, check_arguments, check_type
 from understudy.broker.core.replication_level import REPLICATE, level_asked_for, level_of
 from understudy.broker.errors import (
     AccessRefusedError,
@@ -236,6 +237,7 @@ class Naming:
                 if args[0]:
                     self._check_name("queue", name)
                 check_arguments(name, vhost, arguments)
+                self._check_moves(name, arguments)
                 said = level_asked_for(name, vhost, arguments, durable=durable, exclusive=exclusive)
                 owner = self._connection if exclusive else None
                 queue = broker.declare_queue(
@@ -252,6 +254,23 @@ class Naming:
         self._channel.last_queue = queue.name
         if not no_wait:
             self._channel.answer_when_stable(self._stable_at(queue), QUEUE_DECLARE, lambda: self._declared(queue))
+
+    def _check_moves(self, name: str, arguments: dict[str, Any]) -> None:
+        """Whether a queue may have a dead-letter exchange, or limits. As in RabbitMQ its client must be allowed to use both.
+
+        Raises:
+            PreconditionFailedError: a broker of the group is of a version that cannot read the records of such a queue.
+        """
+        asked = [argument for argument in MOVES if argument in arguments]
+        if asked and not self._broker.log.may_hold(record.MOVE):
+            raise PreconditionFailedError(
+                f"argument '{asked[0]}' of queue '{name}' in vhost '{self._connection.vhost}' takes format "
+                f"{record.MOVES_VERSION} of the log, which not all brokers of the group read yet: upgrade them first"
+            )
+        exchange = arguments.get(DEAD_LETTER_EXCHANGE)
+        if exchange is not None:
+            self._require("read", "queue", name)
+            self._require("write", "exchange", exchange)
 
     def _declared(self, queue: Queue) -> None:
         self._broker.look_into(queue)

@@ -99,6 +99,8 @@ class Publishing:
         message.size = size = len(body)
         message.persistent = persistent
         message.offset = 0
+        if self._registry.refusing and not self._taken(queues, message):
+            return
         if not queues or immediate:
             queues = self._returned(message, queues, mandatory, immediate)
         if size >= self._parted_bytes and self._published_in_parts(queues, message, expiration_ms):
@@ -134,6 +136,34 @@ class Publishing:
             self._nacked.append(self._next_tag)
             self._connection.write(nack_frame(self._channel.number, self._next_tag, False))
         return self.confirming
+
+    def _taken(self, queues: list[Queue], message: Message) -> bool:
+        """False if one of ``queues`` is full and refuses ``message``; the others have it then, and the publisher is told no.
+
+        A transaction is judged as a whole, when it is to commit (``Broker.commit_refused``).
+        """
+        if self.demarcation.active:
+            return True
+        full = [
+            queue for queue in queues if queue.limits is not None and not queue.limits.takes(queue, 1, message.size)
+        ]
+        if not full:
+            return True
+        broker = self._broker
+        others = [queue for queue in queues if queue not in full]
+        expiration_ms = self._expiration(message.properties) if message.properties[0] & EXPIRATION_BIT else None
+        if others:
+            self._connection.published_to = broker.publish(others, message, expiration_ms)
+        for queue in full:
+            if queue.limits is not None and queue.limits.dead_letters:
+                broker.moving.refused(queue, message)
+        broker.counters["refused_maxlen"] += 1
+        self._connection.published(MESSAGE_BYTES + len(message.routing_key) + message.size + len(message.properties))
+        if self.confirming:
+            self._next_tag += 1
+            self._nacked.append(self._next_tag)
+            self._connection.write(nack_frame(self._channel.number, self._next_tag, False))
+        return False
 
     # -- bodies in parts ------------------------------------------------------------------------------------------
 

@@ -12,13 +12,16 @@ What the queue says about itself (``depth``) speaks of applied messages only: no
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from understudy.broker.core.dead_letters import DeadLetterRule
 from understudy.broker.core.entry import ACQUIRED, DEQUEUING, GONE, HELD, READY, Entry
 from understudy.broker.core.entry_index import PAGE_BITS, EntryIndex
+from understudy.broker.core.queue_limits import QueueLimits
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.message import Message
@@ -52,7 +55,8 @@ class Queue:
     among others). What is not lives in this process only. ``logged`` is ``level.messages_in_log``. ``brought_at`` is where
     the log brings it something last, a plain message or a commit, as this primary has written it. ``cleared`` counts the messages
     that :meth:`clear` has dropped. ``adopted``: an earlier primary, or process, declared it. ``had_consumer``: the log says so;
-    kept of auto-delete queues only.
+    kept of auto-delete queues only. ``dead_letters`` says where messages go that die here, None for nowhere; ``limits`` how many
+    there may be, None for any number.
     """
 
     __slots__ = (
@@ -64,6 +68,7 @@ class Queue:
         "brought_at",
         "cleared",
         "consumers",
+        "dead_letters",
         "deleted",
         "dequeued",
         "durable",
@@ -74,6 +79,7 @@ class Queue:
         "id",
         "last_id",
         "level",
+        "limits",
         "live",
         "logged",
         "name",
@@ -102,8 +108,13 @@ class Queue:
         live: LiveOffsets,
         level: ReplicationLevel = ReplicationLevel.ALL,
         owner: Any = None,
+        overfull: Callable[[Queue], None] | None = None,
     ) -> None:
-        """``live``: counts what has to stay in the journal for the messages; one of its own for a queue that has none there."""
+        """Make an empty queue that nobody uses.
+
+        ``live`` counts what has to stay in the journal for the messages; it is one of its own for a queue that has none there.
+        ``overfull`` is told when more is in the queue than may be.
+        """
         self.id = queue_id
         self.vhost = vhost
         self.name = name
@@ -115,6 +126,8 @@ class Queue:
         self.logged = level.messages_in_log
         self.ttl_ms: int | None = arguments.get("x-message-ttl")
         self.expires_ms: int | None = arguments.get("x-expires")
+        self.dead_letters = DeadLetterRule.of(arguments)
+        self.limits = None if overfull is None else QueueLimits.of(arguments, overfull)
         self.entries = EntryIndex()
         self.ready: deque[Entry] = deque()
         self.returned: list[tuple[int, Entry]] = []
@@ -165,6 +178,8 @@ class Queue:
                 heappush(self.returned, (entry_id, entry))
             else:
                 self.ready.append(entry)
+            if self.limits is not None:
+                self.limits.entered(self, entry)
 
     def remove(self, entry_id: int) -> bool:
         """Take an applied message away for good; False if it is not here."""
@@ -179,6 +194,8 @@ class Queue:
             entries.emptied(number)
         if entry.state in HELD:
             self.acquired -= 1
+        elif self.limits is not None:
+            self.limits.left(entry)
         entry.state = GONE
         self.dequeued += 1
         self.live.release(entry.message.offset)
@@ -210,6 +227,8 @@ class Queue:
         self.ready.clear()
         self.returned.clear()
         self.acquired = 0
+        if self.limits is not None:
+            self.limits.begin(self)
 
     def sort(self) -> None:
         """Restore id order after a catch-up filled gaps."""
@@ -233,6 +252,8 @@ class Queue:
         self.acquired = 0
         for entry in self.ready:
             entry.state = READY
+        if self.limits is not None:
+            self.limits.begin(self)
 
     # -- handing out ----------------------------------------------------------------------------------------------
 
@@ -245,6 +266,11 @@ class Queue:
     def depth(self) -> int:
         """Messages that may be handed out now."""
         return len(self.entries) - self.acquired
+
+    @property
+    def refuses(self) -> bool:
+        """True if a message is refused when the queue is full."""
+        return self.limits is not None and not self.limits.drops
 
     def time_to_live(self, expiration_ms: int | None) -> int | None:
         """How long a message lives here whose own time to live is ``expiration_ms``: the shorter of both, None for no end."""
@@ -270,6 +296,8 @@ class Queue:
             if entry.state == READY:
                 entry.state = ACQUIRED
                 self.acquired += 1
+                if self.limits is not None:
+                    self.limits.left(entry)
                 if entry.id < self.redelivered_below:
                     entry.redelivered = True
                 return entry
@@ -295,6 +323,8 @@ class Queue:
             entry.redelivered = True
         self.acquired -= 1
         heappush(self.returned, (entry.id, entry))
+        if self.limits is not None:
+            self.limits.entered(self, entry)
 
     def lock(self, entry_id: int) -> None:
         """A prepared branch takes this message away: nobody may have it before that is decided. It may be gone, or not here."""
@@ -302,11 +332,15 @@ class Queue:
         if entry is not None and entry.state == READY:
             entry.state = ACQUIRED
             self.acquired += 1
+            if self.limits is not None:
+                self.limits.left(entry)
 
     def mark_dequeuing(self, entry: Entry) -> None:
         """Its dequeue has been logged: nobody may have it, but it counts as held until that is stable."""
         if entry.state == READY:
             self.acquired += 1
+            if self.limits is not None:
+                self.limits.left(entry)
         entry.state = DEQUEUING
 
     def ready_entries(self) -> list[Entry]:

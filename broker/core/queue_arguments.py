@@ -4,32 +4,83 @@
 say how RabbitMQ stores and mirrors a queue. They are accepted with any value, since clients that send them to RabbitMQ send them
 here too, and they make no queue another one. ``x-queue-type`` is checked and then ignored in the same way: there is one kind of
 queue. ``x-ha-replicate`` belongs to ``replication_level``. Any other argument that begins with ``x-`` is refused (RabbitMQ ignores
-it): a client that asks for a dead letter exchange, say, must not believe that it has one.
+it): a client that asks for what is not built must not believe that it has it.
+
+``x-dead-letter-strategy`` says how safely RabbitMQ moves a dead letter. Here a move is one record, whatever the client asks for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
+from understudy.broker.core import dead_letters, queue_limits
 from understudy.broker.core.replication_level import REPLICATE
 from understudy.broker.errors import PreconditionFailedError
 
 MESSAGE_TTL: Final = "x-message-ttl"
 EXPIRES: Final = "x-expires"
-COMPARED: Final = (MESSAGE_TTL, EXPIRES)
+STRATEGY: Final = "x-dead-letter-strategy"
+STRATEGIES: Final = ("at-most-once", "at-least-once")
+MOVES: Final = (
+    dead_letters.EXCHANGE,
+    dead_letters.ROUTING_KEY,
+    queue_limits.MAX_LENGTH,
+    queue_limits.MAX_LENGTH_BYTES,
+    queue_limits.OVERFLOW,
+)
+"""Of queues whose records older programs cannot read (``record.MOVES_VERSION``)."""
+COMPARED: Final = (MESSAGE_TTL, EXPIRES, *MOVES, STRATEGY)
 QUEUE_TYPE: Final = "x-queue-type"
 QUEUE_TYPES: Final = ("classic", "quorum")
 IGNORED: Final = ("x-queue-mode", "x-queue-version", "x-queue-master-locator", "x-ha-policy")
 KNOWN: Final = frozenset((*COMPARED, REPLICATE, QUEUE_TYPE, *IGNORED))
-LEAST_MS: Final = {MESSAGE_TTL: 0, EXPIRES: 1}
 MAX_MS: Final = (1 << 32) - 1
+MAX_COUNT: Final = (1 << 63) - 1
+NAME_BYTES: Final = 255
+
+
+def _number(least: int, most: int, what: str) -> Callable[[Any], str]:
+    """A check for numbers from ``least`` to ``most``, which are ``what``."""
+
+    def check(value: Any) -> str:
+        good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+        return "" if good else f"is not a number of {what} from {least} to {most}"
+
+    return check
+
+
+def _one_of(values: tuple[str, ...]) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        return "" if value in values else f"is none of {', '.join(values)}"
+
+    return check
+
+
+def _is_name(value: Any) -> str:
+    """What fits into a record as a name: a string of at most `NAME_BYTES` of UTF-8."""
+    good = isinstance(value, str) and len(octets := value.encode("utf-8", "replace")) <= NAME_BYTES
+    return "" if good and octets.decode() == value else f"is not a name of at most {NAME_BYTES} bytes"
+
+
+CHECKS: Final[dict[str, Callable[[Any], str]]] = {
+    MESSAGE_TTL: _number(0, MAX_MS, "milliseconds"),
+    EXPIRES: _number(1, MAX_MS, "milliseconds"),
+    dead_letters.EXCHANGE: _is_name,
+    dead_letters.ROUTING_KEY: _is_name,
+    STRATEGY: _one_of(STRATEGIES),
+    queue_limits.MAX_LENGTH: _number(0, MAX_COUNT, "messages"),
+    queue_limits.MAX_LENGTH_BYTES: _number(0, MAX_COUNT, "bytes"),
+    queue_limits.OVERFLOW: _one_of(queue_limits.OVERFLOWS),
+}
+"""What is wrong with a value of an argument, "" if nothing is."""
 
 
 def check_arguments(name: str, vhost: str, arguments: dict[str, Any]) -> None:
     """Check those of a queue that is to be declared.
 
     Raises:
-        PreconditionFailedError: one is not known, or a value is not one that it may have.
+        PreconditionFailedError: one is not known, a value is not one that it may have, or two contradict each other.
     """
     check_type(name, vhost, arguments)
     for argument, value in arguments.items():
@@ -37,14 +88,16 @@ def check_arguments(name: str, vhost: str, arguments: dict[str, Any]) -> None:
             raise PreconditionFailedError(
                 f"argument '{argument}' of queue '{name}' in vhost '{vhost}' is not supported"
             )
-        least = LEAST_MS.get(argument)
-        if least is not None and (
-            not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_MS
-        ):
+        wrong = CHECKS[argument](value) if argument in CHECKS else ""
+        if wrong:
             raise PreconditionFailedError(
-                f"invalid arg '{argument}' for queue '{name}' in vhost '{vhost}': {value!r} is not a number "
-                f"of milliseconds from {least} to {MAX_MS}"
+                f"invalid arg '{argument}' for queue '{name}' in vhost '{vhost}': {value!r} {wrong}"
             )
+    if dead_letters.ROUTING_KEY in arguments and dead_letters.EXCHANGE not in arguments:
+        raise PreconditionFailedError(
+            f"invalid arg '{dead_letters.ROUTING_KEY}' for queue '{name}' in vhost '{vhost}': there is no "
+            f"'{dead_letters.EXCHANGE}' to which {arguments[dead_letters.ROUTING_KEY]!r} belongs"
+        )
 
 
 def check_type(name: str, vhost: str, arguments: dict[str, Any]) -> None:

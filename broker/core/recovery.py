@@ -21,6 +21,7 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.log.frame import BatchHeader
+from understudy.broker.log.move_record import decode_move
 from understudy.broker.log.record import Target
 from understudy.broker.transactions.outcomes import Outcomes
 
@@ -161,6 +162,8 @@ class Recovery:
                 self._hold_places(record.decode_enqueue(data, at, end)[0])
             elif plain in (record.TX_ENQUEUE, record.TX_ENQUEUE_TIMED):
                 self._hold_places(record.decode_tx_enqueue(data, at, end)[1])
+            elif plain == record.MOVE:
+                self._hold_places(decode_move(data, at, end).targets)
             elif plain == record.TX_ENQUEUE_PARTED:
                 self._hold_places(record.decode_tx_enqueue_parted(data, at, end).targets)
             elif plain in record.TOPOLOGY or plain in _UNDOING:

@@ -46,12 +46,14 @@ class VirtualHost:
 class Registry:
     """Everything that has a name, by virtual host. Virtual hosts appear when first used; access is checked elsewhere.
 
-    ``version`` changes with every change, so that routing caches know when they are stale.
+    ``version`` changes with every change, so that routing caches know when they are stale. ``refusing`` counts the queues
+    that refuse a message when they are full.
     """
 
     def __init__(self) -> None:
         self.vhosts: dict[str, VirtualHost] = {}
         self.version = 0
+        self.refusing = 0
 
     def vhost(self, name: str) -> VirtualHost:
         found = self.vhosts.get(name)
@@ -73,7 +75,9 @@ class Registry:
 
     def add_queue(self, queue: Queue) -> None:
         self.version += 1
-        self.vhost(queue.vhost).queues[queue.name] = queue
+        queues = self.vhost(queue.vhost).queues
+        self.refusing += queue.refuses - (queue.name in queues and queues[queue.name].refuses)
+        queues[queue.name] = queue
 
     def remove_queue(self, queue: Queue) -> None:
         """Remove the queue and its bindings."""
@@ -81,6 +85,7 @@ class Registry:
         vhost = self.vhost(queue.vhost)
         if vhost.queues.get(queue.name) is queue:
             del vhost.queues[queue.name]
+            self.refusing -= queue.refuses
         for exchange, binding in vhost.bound.pop(queue.id):
             exchange.unbind(binding.key)
 

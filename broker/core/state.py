@@ -27,6 +27,7 @@ from understudy.broker.log import frame, record
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.log import Log
+from understudy.broker.log.move_record import Move, decode_move
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.log.record import Group, Prepare, Target, deadline_at
 from understudy.broker.message import Message, Spill
@@ -51,6 +52,7 @@ class BrokerState:
         deciding: this broker is the primary: a stable PREPARE without a ROLLBACK is committed by it.
         scheduled: queues that got something to hand out since the last dispatch (primary).
         arrived: messages with a deadline that came into queues since `MessageExpiry.note_arrivals` (primary).
+        overfull: queues that hold more than they may (primary).
         owed: transactions that are applied and whose COMMIT is not: id to CSN. Whoever becomes primary without that record in
             its log writes it again, since others may wait for it.
         refused: ids of transactions of which this broker lacks something: it applies no COMMIT of them, whoever has decided it,
@@ -62,6 +64,7 @@ class BrokerState:
         tx_memory_bytes: of one transaction; bodies beyond it are spilled as they come.
         on_prepare: are told of each PREPARE that a backup takes, and each DTX_PREPARE, before it may be acknowledged: the vote.
         on_applied_tx: are told of each transaction that was applied or discarded, in the order of this list.
+        on_moved: are told of each MOVE that has been applied.
     """
 
     def __init__(
@@ -85,9 +88,11 @@ class BrokerState:
         self._spill = spill
         self.scheduled: list[Queue] = []
         self.arrived: list[Arrival] = []
+        self.overfull: list[Queue] = []
         self.refilled_exchanges: dict[tuple[str, str], int] = {}
         self.on_prepare: list[Callable[[TxBuffer], None]] = []
         self.on_applied_tx: list[Callable[[TxBuffer], None]] = []
+        self.on_moved: list[Callable[[Move], None]] = []
         self._takers: dict[int, _Taker] = {
             record.EPOCH: self._take_epoch,
             record.QUEUE_DECLARE: self._take_topology,
@@ -112,6 +117,7 @@ class BrokerState:
             record.DTX_PREPARE: self._take_dtx_prepare,
             record.DTX_ROLLBACK: self._take_dtx_rollback,
             record.DTX_FORGET: self._take_dtx_forget,
+            record.MOVE: self._take_move,
         }
 
     # -- taking batches (backup, recovery) --------------------------------------------------------------------------
@@ -238,6 +244,11 @@ class BrokerState:
 
     def _take_dequeue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         self.log.pending.append((offset, self.apply_dequeue, record.decode_dequeue(buf, at + 5)[1]))
+
+    def _take_move(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        move = decode_move(buf, at + 5, end)
+        move.message.offset = offset
+        self.log.pending.append((offset, self.apply_move, move))
 
     def _take_tx_enqueue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         """An enqueue of a transaction; its queues hold the message embargoed from now on."""
@@ -435,9 +446,40 @@ class BrokerState:
             queue = self.queues.get(queue_id)
             if queue is not None:
                 queue.enqueue(entry_id, message, deadline_ms)
+                if queue.limits is not None:
+                    queue.limits.applied(message.size)
                 if queue.consumers and not queue.scheduled:
                     queue.scheduled = True
                     self.scheduled.append(queue)
+
+    def apply_move(self, move: Move) -> None:
+        """A message leaves a queue and enters others in this one step.
+
+        A broker that lacks the message, whose body is not in the record, lacks it in the queues that it enters, too: a catch-up
+        brings it there.
+        """
+        source = self.queues.get(move.queue_id)
+        entry = source.entries.get(move.entry_id) if source is not None else None
+        message = move.message
+        if entry is not None and not move.has_body:
+            message.share_body(entry.message)
+            assert message.size == move.size_bytes, (
+                f"{move.entry_id} moves with {move.size_bytes} octets, not {message.size}"
+            )
+        if entry is not None or move.has_body:
+            for queue_id, entry_id, deadline_ms in move.targets:
+                queue = self.queues.get(queue_id)
+                if queue is not None:
+                    if deadline_ms:
+                        self.arrives(queue, entry_id)
+                    queue.enqueue(entry_id, message, deadline_ms)
+                    if queue.consumers and not queue.scheduled:
+                        queue.scheduled = True
+                        self.scheduled.append(queue)
+        if source is not None:
+            source.remove(move.entry_id)
+        for told in self.on_moved:
+            told(move)
 
     def apply_dequeue(self, groups: list[Group]) -> None:
         for queue_id, ids in groups:
@@ -654,6 +696,7 @@ class BrokerState:
                     arguments=_table(arguments),
                     live=LiveOffsets() if alone else self.live,
                     level=ReplicationLevel.CONFIGURATION if alone else ReplicationLevel.ALL,
+                    overfull=self.overfull.append,
                 )
                 if place is not None:
                     queue.take_over(place)
@@ -761,8 +804,10 @@ class BrokerState:
         """The format of the log in which what is held here can be told to others.
 
         A branch, or that one was completed, takes 2; a message in a transaction that lives from its commit on takes 3; a body in
-        parts takes 4.
+        parts takes 4; a queue with a dead-letter exchange or a limit takes 5.
         """
+        if any(queue.dead_letters is not None or queue.limits is not None for queue in self.queues.values()):
+            return record.MOVES_VERSION
         if any(tx.parts is not None for tx in self.transactions.values()):
             return record.PARTS_VERSION
         if any(tx.timed for tx in self.transactions.values()):

@@ -151,14 +151,22 @@ class Transacting:
         barred = outcomes.named(name) is Outcome.ROLLED_BACK or broker.bars(name)
         return barred or outcomes.unbarred_upto > session.opened_at
 
-    def settle(self, deliveries: list[Delivery], *, requeue: bool) -> None:
-        """Acknowledgements and rejections within the transaction; they keep their prefetch slots (P-07, P-49)."""
+    def settle(self, deliveries: list[Delivery], *, requeue: bool, rejected: bool = False) -> None:
+        """Acknowledgements and rejections within the transaction; they keep their prefetch slots (P-07, P-49).
+
+        A message that is ``rejected`` enters the queues of its dead letters when the transaction commits.
+        """
         session = self._open()
         if requeue:
             session.requeued += deliveries
             return
         session.settled += deliveries
-        session.unrecorded += [(delivery.queue, delivery.entry) for delivery in deliveries]
+        for delivery in deliveries:
+            if rejected and delivery.queue.dead_letters is not None:
+                self._record_accepts(session)
+                self._broker.moving.reject_within(session.tx, delivery.queue, delivery.entry)
+            else:
+                session.unrecorded.append((delivery.queue, delivery.entry))
         if len(session.unrecorded) >= FLUSH_ACCEPTS:
             self._record_accepts(session)
 

@@ -21,11 +21,11 @@ from typing import Any, Final, NamedTuple
 
 from understudy.broker.chunks import named_bytes
 from understudy.broker.errors import UnderstudyError
-from understudy.broker.message import Message
+from understudy.broker.message import Message, MovedMessage
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
 from understudy.broker.transactions.xid import Xid
 
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 """The newest that this code reads, and writes."""
 OLDEST_FORMAT_VERSION: Final = 1
 """The oldest that it reads."""
@@ -37,6 +37,8 @@ TIMED_VERSION: Final = 3
 """The one with which times to live came that a commit begins."""
 PARTS_VERSION: Final = 4
 """The one with which bodies in parts came."""
+MOVES_VERSION: Final = 5
+"""The one with which messages came that leave one queue for others."""
 
 HOLE: Final = 0
 EPOCH: Final = 1
@@ -59,17 +61,17 @@ BARRIER: Final = 17
 DTX_PREPARE: Final = 18
 DTX_ROLLBACK: Final = 19
 DTX_FORGET: Final = 20
-MOVE: Final = 21
 TX_ENQUEUE_TIMED: Final = 22
 TX_BODY_PART: Final = 23
 TX_ENQUEUE_PARTED: Final = 24
+MOVE: Final = 25
 TRANSIENT: Final = 0x80
 
-NEWEST_KINDS: Final[dict[int, int]] = {1: BARRIER, 2: DTX_FORGET, 3: TX_ENQUEUE_TIMED, 4: TX_ENQUEUE_PARTED}
+NEWEST_KINDS: Final[dict[int, int]] = {1: BARRIER, 2: DTX_FORGET, 3: TX_ENQUEUE_TIMED, 4: TX_ENQUEUE_PARTED, 5: MOVE}
 """Format to the newest kind of record that a log of it may hold.
 
 Kinds are numbered in the order in which they came, and the bytes of a kind never change: what changes gets a new one. So a number
-tells who can read a record, and a primary holds back whatever its group cannot (``Log.confine``).
+tells who can read a record, and a primary holds back whatever its group cannot (``Log.confine``). No record has the number 21.
 """
 TOPOLOGY: Final = frozenset((QUEUE_DECLARE, QUEUE_DELETE, EXCHANGE_DECLARE, EXCHANGE_DELETE, BIND, UNBIND))
 KIND_NAMES: Final = {
@@ -94,10 +96,10 @@ KIND_NAMES: Final = {
     DTX_PREPARE: "dtx-prepare",
     DTX_ROLLBACK: "dtx-rollback",
     DTX_FORGET: "dtx-forget",
-    MOVE: "move",
     TX_ENQUEUE_TIMED: "tx-enqueue-timed",
     TX_BODY_PART: "tx-body-part",
     TX_ENQUEUE_PARTED: "tx-enqueue-parted",
+    MOVE: "move",
 }
 
 # Why a message left its queue.
@@ -105,7 +107,14 @@ ACKNOWLEDGED: Final = 1
 EXPIRED: Final = 2
 PURGED: Final = 3
 REJECTED: Final = 4
-REASON_NAMES: Final = {ACKNOWLEDGED: "acknowledged", EXPIRED: "expired", PURGED: "purged", REJECTED: "rejected"}
+MAXLEN: Final = 5
+REASON_NAMES: Final = {
+    ACKNOWLEDGED: "acknowledged",
+    EXPIRED: "expired",
+    PURGED: "purged",
+    REJECTED: "rejected",
+    MAXLEN: "maxlen",
+}
 
 HEAD: Final = Struct(">BI")
 _new: Final = object.__new__
@@ -142,8 +151,10 @@ _PARTED_TAIL: Final = Struct(">BIQ")
 _TX_TARGET: Final = Struct(">QIQ")
 _TX_ENQUEUE_HEAD: Final = Struct(">QH")
 _TX_TARGETS: Final = [Struct(">BIQH" + "QIQ" * n) for n in range(9)]
-_TARGET: Final = Struct(">QQQ")
+TARGET: Final = Struct(">QQQ")
 _TARGETS: Final = [Struct(">BIH" + "QQQ" * n) for n in range(9)]
+MOVED: Final = 2
+"""Added to the flags of a message that the broker has moved (`MovedMessage`). The flag 1: it is persistent."""
 _MESSAGE_HEADS: dict[tuple[str, str, bool, int], bytes] = {}
 _MESSAGE_HEADS_LIMIT: Final = 4096
 
@@ -185,9 +196,12 @@ def read_short(buf: bytes, at: int) -> tuple[str, int]:
     return buf[at + 1 : end].decode("utf-8", "surrogateescape"), end
 
 
-def _message_head(message: Message) -> bytes:
+def message_head(message: Message) -> bytes:
     """Flags, names, and the length of the properties, which follow."""
     size = len(message.properties)
+    if message.__class__ is MovedMessage:
+        names = short(message.exchange) + short(message.routing_key)
+        return bytes((message.persistent | MOVED,)) + names + _U32.pack(size)
     key = (message.exchange, message.routing_key, message.persistent, size)
     head = _MESSAGE_HEADS.get(key)
     if head is None:
@@ -200,7 +214,7 @@ def _message_head(message: Message) -> bytes:
 
 def encode_enqueue(targets: Sequence[Target], message: Message, transient: bool) -> bytes:
     """The head of an ENQUEUE; the record is this, then ``message.properties``, then ``message.body``."""
-    tail = _message_head(message)
+    tail = message_head(message)
     n = len(targets)
     layout = _TARGETS[n] if n < 9 else Struct(">BIH" + "QQQ" * n)
     length = layout.size - 5 + len(tail) + len(message.properties) + message.size
@@ -212,7 +226,7 @@ def encode_enqueue(targets: Sequence[Target], message: Message, transient: bool)
 
 def encode_tx_enqueue(tx_id: int, targets: Sequence[Target], message: Message, transient: bool) -> bytes:
     """The head of a TX_ENQUEUE or TX_ENQUEUE_TIMED; properties and body follow as in :func:`encode_enqueue`."""
-    tail = _message_head(message)
+    tail = message_head(message)
     n = len(targets)
     layout = _TX_TARGETS[n] if n < 9 else Struct(">BIQH" + "QIQ" * n)
     length = layout.size - 5 + len(tail) + len(message.properties) + message.size
@@ -270,7 +284,7 @@ def encode_tx_enqueue_parted(
         own: the transaction is this message alone: it was published outside of transactions.
     """
     tail = _PARTED_TAIL.pack(own, body, message.size)
-    names = _message_head(message)
+    names = message_head(message)
     numbers = [number for target in targets for number in target]
     layout = Struct(">BIQH" + "QIQ" * len(targets))
     length = layout.size - 5 + len(names) + len(message.properties) + len(tail)
@@ -315,7 +329,7 @@ def deadline_at(deadline_ms: int, commit_ms: int) -> int:
 
 def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
     """The message whose head starts at ``at`` and whose body ends at ``end``; and where the head ends."""
-    persistent = bool(buf[at])
+    flags = buf[at]
     exchange_end = at + 2 + buf[at + 1]
     key_end = exchange_end + 1 + buf[exchange_end]
     exchange, routing_key = _names(buf[at + 1 : key_end])
@@ -330,13 +344,13 @@ def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
         properties = bytes(buf.whole[head_end:properties_end])
         body = named_bytes(buf.whole[properties_end:end])
     # Message(...), without the call of the class: see Queue.enqueue.
-    message = _new(Message)
+    message = _new(Message if flags < MOVED else MovedMessage)
     message.exchange = exchange
     message.routing_key = routing_key
     message.properties = properties
     message.body = body
     message.size = len(body)
-    message.persistent = persistent
+    message.persistent = flags & 1 == 1
     message.offset = 0
     return message, head_end
 
@@ -346,7 +360,7 @@ def decode_message_head(buf: bytes, at: int) -> tuple[bool, str, str, int]:
     exchange_end = at + 2 + buf[at + 1]
     key_end = exchange_end + 1 + buf[exchange_end]
     exchange, routing_key = _names(buf[at + 1 : key_end])
-    return bool(buf[at]), exchange, routing_key, key_end + 4 + _U32.unpack_from(buf, key_end)[0]
+    return buf[at] & 1 == 1, exchange, routing_key, key_end + 4 + _U32.unpack_from(buf, key_end)[0]
 
 
 class LargeRecord(bytes):
@@ -361,7 +375,7 @@ class LargeRecord(bytes):
         return beginning
 
 
-WITH_BODY: Final = frozenset({ENQUEUE, TX_ENQUEUE, TX_ENQUEUE_TIMED, TX_BODY_PART})
+WITH_BODY: Final = frozenset({ENQUEUE, TX_ENQUEUE, TX_ENQUEUE_TIMED, TX_BODY_PART, MOVE})
 """The kinds of which a large record is a `LargeRecord`."""
 HEAD_OF_LARGE_BYTES: Final = 2 << 20
 """More than the ids of `MAX_TARGETS` queues and the names take."""
@@ -383,7 +397,7 @@ def decode_enqueue(buf: bytes, at: int, end: int) -> tuple[list[Target], Message
     """``at`` and ``end`` bound the payload."""
     n = _U16.unpack_from(buf, at)[0]
     at += 2
-    targets = [_TARGET.unpack_from(buf, at)] if n == 1 else _decode_targets(_TARGET, n, buf, at, end)
+    targets = [TARGET.unpack_from(buf, at)] if n == 1 else decode_targets(TARGET, n, buf, at, end)
     return targets, decode_message(buf, at + 24 * n, end)[0]
 
 
@@ -391,7 +405,7 @@ def decode_enqueue_targets(buf: bytes, at: int, end: int) -> tuple[list[Target],
     """Targets of an ENQUEUE, and where its message begins: for readers that need no message."""
     n = _U16.unpack_from(buf, at)[0]
     at += 2
-    targets = [_TARGET.unpack_from(buf, at)] if n == 1 else _decode_targets(_TARGET, n, buf, at, end)
+    targets = [TARGET.unpack_from(buf, at)] if n == 1 else decode_targets(TARGET, n, buf, at, end)
     return targets, at + 24 * n
 
 
@@ -399,7 +413,7 @@ def decode_tx_enqueue_targets(buf: bytes, at: int, end: int) -> tuple[int, list[
     """Transaction id and targets of a TX_ENQUEUE, and where its message begins: likewise."""
     tx_id, n = _TX_ENQUEUE_HEAD.unpack_from(buf, at)
     at += 10
-    targets = [_TX_TARGET.unpack_from(buf, at)] if n == 1 else _decode_targets(_TX_TARGET, n, buf, at, end)
+    targets = [_TX_TARGET.unpack_from(buf, at)] if n == 1 else decode_targets(_TX_TARGET, n, buf, at, end)
     return tx_id, targets, at + 20 * n
 
 
@@ -407,12 +421,12 @@ def decode_tx_enqueue(buf: bytes, at: int, end: int) -> tuple[int, list[Target],
     """Transaction id, targets, message, and where the record's head ends (for the digest)."""
     tx_id, n = _TX_ENQUEUE_HEAD.unpack_from(buf, at)
     at += 10
-    targets = [_TX_TARGET.unpack_from(buf, at)] if n == 1 else _decode_targets(_TX_TARGET, n, buf, at, end)
+    targets = [_TX_TARGET.unpack_from(buf, at)] if n == 1 else decode_targets(_TX_TARGET, n, buf, at, end)
     message, head_end = decode_message(buf, at + 20 * n, end)
     return tx_id, targets, message, head_end
 
 
-def _decode_targets(layout: Struct, count: int, buf: bytes, at: int, end: int) -> list[Target]:
+def decode_targets(layout: Struct, count: int, buf: bytes, at: int, end: int) -> list[Target]:
     """So many targets from ``at``. They share one layout: one for each number of them is 96 bytes a queue, and would be kept."""
     size = layout.size * count
     raw = buf[at : min(at + size, end)]

@@ -107,6 +107,19 @@ class BrokerMetrics:
             one("counter", "understudy_messages_confirmed_total", "Publishes confirmed.", counters["confirmed"]),
             one("counter", "understudy_messages_expired_total", "Messages past their time.", counters["expired"]),
             one("counter", "understudy_messages_unroutable_total", "Messages for no queue.", counters["unroutable"]),
+            labelled(
+                "counter",
+                "understudy_messages_dead_lettered_total",
+                "Messages that left a queue for those of its dead-letter exchange.",
+                ("reason",),
+                (((reason,), counters[f"dead_lettered_{reason}"]) for reason in ("expired", "maxlen", "rejected")),
+            ),
+            one(
+                "counter",
+                "understudy_messages_refused_total",
+                "Messages that a full queue has refused.",
+                counters["refused_maxlen"],
+            ),
             one("counter", "understudy_tx_commits_total", "Transactions committed and applied.", counters["committed"]),
             one("counter", "understudy_tx_rollbacks_total", "Transactions rolled back.", counters["rolled_back"]),
             labelled(

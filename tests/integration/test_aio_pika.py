@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import aio_pika
 import aiormq.exceptions
@@ -119,3 +120,37 @@ async def test_a_robust_connection_survives_a_restart(tmp_path: Path) -> None:
                         await asyncio.sleep(0.1)  # aio-pika is still putting the channel together again
                 first, second = await declared.get(), await declared.get()
             assert (first.body, first.redelivered, second.body) == (b"before", True, b"after")
+
+
+async def test_dead_letters(broker: BrokerProcess, queue: str) -> None:
+    """As aio-pika's own tests have them: rejected, expired by the queue's time and by the message's own, too many."""
+    async with connected(broker) as connection:
+        channel = await connection.channel()
+        exchange = await channel.declare_exchange(f"{queue}.dlx", auto_delete=True)
+        dead = await channel.declare_queue(f"{queue}.dead")
+        await dead.bind(exchange, routing_key=dead.name)
+        arguments = {"x-dead-letter-exchange": exchange.name, "x-dead-letter-routing-key": dead.name}
+        declared = await channel.declare_queue(
+            queue, arguments={**arguments, "x-message-ttl": 60_000, "x-max-length": 2}
+        )
+        async with dead.iterator(no_ack=True) as letters:
+            await channel.default_exchange.publish(message(b"bad"), queue)
+            await (await declared.get()).reject(requeue=False)
+            await channel.default_exchange.publish(
+                aio_pika.Message(b"late", headers={"foo": "bar"}, expiration=0.2), queue
+            )
+            deaths: list[tuple[bytes, Any]] = []
+            async with asyncio.timeout(30):
+                for _ in range(2):
+                    letter = await anext(letters)
+                    deaths.append((letter.body, cast("Any", letter.headers["x-death"])[0]))
+                for number in range(3):
+                    await channel.default_exchange.publish(message(b"%d" % number), queue)
+                letter = await anext(letters)
+                deaths.append((letter.body, cast("Any", letter.headers["x-death"])[0]))
+    assert [(body, death["reason"], death["queue"], death["count"]) for body, death in deaths] == [
+        (b"bad", "rejected", queue, 1),
+        (b"late", "expired", queue, 1),
+        (b"0", "maxlen", queue, 1),
+    ]
+    assert deaths[1][1]["original-expiration"] == "200"

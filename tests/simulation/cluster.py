@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 import attrs
 
-from tests.simulation.checkers import Checkers, holders, routes
+from tests.simulation.checkers import Checkers, holders, moved_once, routes
 from tests.simulation.checkers.accounts import Accounts
 from tests.simulation.checkers.instruments import watching_queues
 from tests.simulation.checkers.replicas import doubts_of, outcomes_of
@@ -26,7 +26,7 @@ from tests.simulation.sim_client import SimClient
 from tests.simulation.sim_network import Network
 from tests.simulation.sim_node import SimNode
 from tests.simulation.sim_store import SimStore
-from tests.simulation.workloads import Run, kept_queues, workers
+from tests.simulation.workloads import Run, kept_queues, mortal, workers
 from tests.simulation.workloads.setting_up import declare_all
 from tests.simulation.world import MS, START_US, World
 from understudy.broker.core.broker import Broker
@@ -323,6 +323,8 @@ class SimCluster:
                 holders.check(node)
             self.restart.check(node, self.world.stream(f"restart {node.name}"), hard=self.world.seed % 2 == 0)
         self.accounts.check(kept_queues(self.knobs))
+        publishers = [client.name for client in self.clients if client.name.startswith("mortal")]
+        moved_once.check(self.checkers.reference, self.ledger, publishers, mortal.QUEUES)
 
     @staticmethod
     def _left_over(node: SimNode) -> dict[str, object]:

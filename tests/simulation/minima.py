@@ -115,6 +115,7 @@ DEEDS = {
         "CP-32 branch": 0.027,
         "CP-33 branch": 0.3,
     },
+    "mortal": {"mortal messages rejected": 0.6, "mortal messages buried": 0.6},
     "wild": {"wild transactions": 0.6, "wild messages got": 0.6},
 }
 """Of each workload (`Run.did`), and the crash points that only it brings about; shares of the seeds that have it."""

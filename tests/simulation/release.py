@@ -16,7 +16,7 @@ from understudy.replicator.direct.handshake import MIN_NONCE_BYTES, Hello
 from understudy.replicator.direct.session import RECORD_FORMATS, WIRE_VERSIONS
 
 FUTURE_KIND: Final = 99
-"""The kind of record that format 5 brings."""
+"""The kind of record that format 6 brings."""
 
 
 def future_record(number: int) -> bytes:
@@ -65,7 +65,9 @@ class Release:
 THIS: Final = Release(name="this")
 BEFORE: Final = Release(name="before", wire_versions=(1, 1), record_formats=(1, 2, 1))
 """Knows no time to live that a commit begins."""
-NEXT: Final = Release(name="next", wire_versions=(1, 3), record_formats=(1, 5, 1), kinds=(FUTURE_KIND,))
+BEFORE_MOVES: Final = Release(name="before moves", record_formats=(1, 4, 1))
+"""Knows no message that leaves one queue for others."""
+NEXT: Final = Release(name="next", wire_versions=(1, 3), record_formats=(1, 6, 1), kinds=(FUTURE_KIND,))
 """Speaks with :data:`THIS`, and knows more."""
-AFTER_NEXT: Final = Release(name="after next", wire_versions=(3, 4), record_formats=(5, 6, 5), kinds=(FUTURE_KIND,))
+AFTER_NEXT: Final = Release(name="after next", wire_versions=(3, 4), record_formats=(6, 7, 6), kinds=(FUTURE_KIND,))
 """Does not speak with :data:`THIS` any more."""

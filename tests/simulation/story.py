@@ -9,6 +9,7 @@ from understudy.broker.amqp.constants import HEARTBEAT
 from understudy.broker.amqp.frames import Event
 from understudy.broker.amqp.methods import BASIC_DELIVER, BASIC_GET_OK, BASIC_PUBLISH, BASIC_RETURN, method_name
 from understudy.broker.log import frame, record
+from understudy.broker.log.move_record import decode_move
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.replicator import snapshot, wire
 
@@ -104,6 +105,13 @@ def _short(body: bytes) -> str:
     return repr(text)
 
 
+def _move(buf: bytes, at: int, end: int) -> str:
+    move = decode_move(buf, at, end)
+    where = ", ".join(f"queue {tx_id_text(queue)} as {tx_id_text(entry)}" for queue, entry, _ in move.targets)
+    why = record.REASON_NAMES[move.reason]
+    return f"({why}) {tx_id_text(move.entry_id)} of queue {tx_id_text(move.queue_id)} to {where}"
+
+
 _RECORD_TELLERS: dict[int, Callable[[bytes, int, int], str]] = {
     record.EPOCH: lambda buf, at, end: (
         "{} led by {}".format(*record.decode_epoch(buf, at)[:2])
@@ -117,6 +125,7 @@ _RECORD_TELLERS: dict[int, Callable[[bytes, int, int], str]] = {
     record.DEQUEUE: lambda buf, at, end: (
         f"({record.REASON_NAMES[record.decode_dequeue(buf, at)[0]]}) " + _ids(record.decode_dequeue(buf, at)[1])
     ),
+    record.MOVE: _move,
     record.TX_ENQUEUE: _tx_enqueue,
     record.TX_ENQUEUE_TIMED: _tx_enqueue,
     record.TX_DEQUEUE: _tx_dequeue,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.simulation import cluster
-from tests.simulation.checkers import Checkers, holders, routes
+from tests.simulation.checkers import Checkers, holders, moved_once, routes
 from tests.simulation.checkers.accounts import Accounts
 from tests.simulation.checkers.restart import Restart
 from tests.simulation.cluster import SimCluster
@@ -75,6 +75,7 @@ def test_checkers_change_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Accounts, "check", Blind._nothing)
     monkeypatch.setattr(routes, "check", Blind._nothing)
     monkeypatch.setattr(holders, "check", Blind._nothing)
+    monkeypatch.setattr(moved_once, "check", Blind._nothing)
     unwatched = SimCluster(seed)
     assert run_cluster(unwatched).held
     assert not unwatched.checkers.reference.end, "a checker was at work"

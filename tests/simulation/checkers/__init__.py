@@ -17,6 +17,8 @@ checker            promises            what it watches
 ``holders``        -                   that somebody has what is handed out, and what takes places of a prefetch, at the end
 ``turns``          -                   that nothing which may be said waits for another event
 ``restart``        G1, G5, G7, G8      what a disk gives back, as if its broker were killed now: now and then, and of all at the end
+``limits``         -                   that no queue holds more than it may
+``moved_once``     G1, G4              that what moves from queue to queue is in one of them, at the end
 ``accounts``       G1, G3, G4, G8      the clients' own books against the reference, at the end
 =================  ==================  ==================================================================================
 
@@ -34,6 +36,7 @@ from tests.simulation.checkers.hand_overs import HandOvers
 from tests.simulation.checkers.in_sync import InSync
 from tests.simulation.checkers.instruments import watch_core
 from tests.simulation.checkers.levels import Levels
+from tests.simulation.checkers.limits import check_limits
 from tests.simulation.checkers.order import Order
 from tests.simulation.checkers.reference import Reference
 from tests.simulation.checkers.replicas import Replicas
@@ -94,6 +97,7 @@ class Checkers:
             if node.up:
                 self.replicas.check(node)
                 owes_no_turn(node)
+                check_limits(node)
                 watched, durable = node.watched, node.journal.durable_offset
                 if durable < watched.durable_offset:
                     self.chosen.check(node)

@@ -25,8 +25,9 @@ import attrs
 from tests.simulation.checkers.declared import Declared, whole
 from tests.simulation.ledger import Violation, stamp_of
 from understudy.broker.amqp.field_table import decode_table
-from understudy.broker.amqp.properties import expiration
+from understudy.broker.amqp.properties import expiration, header
 from understudy.broker.log import record
+from understudy.broker.log.move_record import Move, decode_move
 from understudy.broker.log.record import Prepare
 from understudy.broker.message import Message
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
@@ -53,6 +54,7 @@ class Fate(Enum):
 class Held(NamedTuple):
     """One message in one queue of the reference."""
 
+    message: Message
     number: int
     kept: bool
     stamp: str
@@ -190,6 +192,7 @@ class Reference:
             record.QUEUE_DELETE: (lambda b, at, end: record.decode_queue_delete(b, at), self._delete),
             record.ENQUEUE: (record.decode_enqueue, self._enqueue),
             record.DEQUEUE: (lambda b, at, end: record.decode_dequeue(b, at), self._dequeue),
+            record.MOVE: (decode_move, self._move),
             record.TX_ENQUEUE: (record.decode_tx_enqueue, self._tx_enqueue),
             record.TX_ENQUEUE_TIMED: (record.decode_tx_enqueue, self._tx_enqueue),
             record.TX_DEQUEUE: (lambda b, at, end: record.decode_tx_dequeue(b, at), self._tx_dequeue),
@@ -273,14 +276,17 @@ class Reference:
         self._has_its_deadline(offset, queue, message, deadline_ms)
         stamp = stamp_of(message.content())
         if stamp:
-            if (stamp, queue_id) in self.here or self._left_in(stamp, queue.name):
+            if (stamp, queue_id) in self.here or (not message.moved and self._left_in(stamp, queue.name)):
                 raise Violation("G1", f"{stamp} comes to {queue.name} twice, the second time by record {offset}")
             if self.on_put is not None:
                 self.on_put(queue.name, stamp)
             self.here.add((stamp, queue_id))
-            self.ever[stamp] = offset
+            if message.moved:
+                self.ever.setdefault(stamp, offset)
+            else:
+                self.ever[stamp] = offset
         number = number_of(queue_id, entry_id, message, deadline_ms)
-        held = Held(number, message.persistent and queue.durable, stamp, offset, deadline_ms)
+        held = Held(message, number, message.persistent and queue.durable, stamp, offset, deadline_ms)
         queue.entries[entry_id] = held
         self._flip(held)
 
@@ -390,6 +396,35 @@ class Reference:
         for queue_id, ids in groups:
             for entry_id in ids:
                 self._take(offset, queue_id, entry_id, reason)
+
+    def _move(self, offset: int, content: Any) -> None:
+        """A message leaves one queue, and enters others, whose message says in its headers what the log says of it."""
+        move: Move = content
+        source = self.queues.get(move.queue_id)
+        held = source.entries.get(move.entry_id) if source is not None else None
+        if held is not None and source is not None:
+            self._is_the_same(offset, source, held, move)
+            self._take(offset, move.queue_id, move.entry_id, move.reason)
+        elif source is not None and move.queue_id and not self._holes:
+            self._take(offset, move.queue_id, move.entry_id, move.reason)  # which says that it is not there
+        if not move.has_body:
+            if held is None:
+                return
+            move.message.give_body(held.message.content(), 0)
+        for queue_id, entry_id, deadline_ms in move.targets:
+            self._put(offset, queue_id, entry_id, move.message, deadline_ms)
+
+    def _is_the_same(self, offset: int, source: ReferenceQueue, held: Held, move: Move) -> None:
+        """The last death of what moves is that of its source, for the reason of the record; the body is that which it has there."""
+        deaths = header(move.message.properties, "x-death")
+        last = deaths[0] if isinstance(deaths, list) and deaths else {}
+        says = (last.get("queue"), last.get("reason")) if isinstance(last, dict) else ()
+        if says != (source.name, record.REASON_NAMES[move.reason]):
+            raise Violation(
+                "G1", f"record {offset} moves {held.stamp} out of {source.name} and its headers say {says} of that"
+            )
+        if move.has_body and move.message.content() != held.message.content():
+            raise Violation("G1", f"record {offset} moves {held.stamp} with another body")
 
     def _transaction(self, tx_id: int) -> ReferenceTransaction:
         return self.transactions.setdefault(tx_id, ReferenceTransaction(tx_id))

@@ -22,6 +22,7 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``operators``       step-down, expel and admit
 ``turns``           the order of a turn, and what asks for one
 ``parts``           bodies that stand in the log in parts
+``moves``           dead letters and limits: what leaves one queue for others
 ==================  ===========================================================================================
 
 ``reviewed`` and ``overlooked`` are apart: what reviews have found, in combinations too rare for so short a sweep. Each can be
@@ -40,6 +41,7 @@ from tests.simulation.mutations import (
     handing_out,
     levels,
     membership,
+    moves,
     operators,
     order,
     overlooked,
@@ -56,7 +58,7 @@ MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for module in (
         *(durability, transactions, branches, votes, fencing, membership, rejoining, damaged_logs, order),
-        *(handing_out, levels, operators, turns, parts),
+        *(handing_out, levels, operators, turns, parts, moves),
         *(reviewed, overlooked),
     )
     for mutation in vars(module).values()

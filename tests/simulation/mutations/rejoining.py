@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
 
 from tests.simulation.checkers.declared import ALWAYS_THERE
 from tests.simulation.mutations.mutation import Bug, mutation
+from understudy.broker.core.entry import Entry
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import ALL_EPOCHS, BrokerState
 from understudy.broker.log import record
@@ -110,8 +112,14 @@ def skip_set_is_a_range(bug: Bug) -> None:
     """A catch-up skips everything up to the newest id that the joiner holds, whatever it lacks below that."""
     real = ReplicatingSubscription.__init__
 
-    def init(self: ReplicatingSubscription, queue: Queue, skip: IdSet, transient_only: bool = False) -> None:
-        real(self, queue, skip, transient_only)
+    def init(
+        self: ReplicatingSubscription,
+        queue: Queue,
+        skip: IdSet,
+        transient_only: bool = False,
+        of: Iterable[Entry] | None = None,
+    ) -> None:
+        real(self, queue, skip, transient_only, of)
         newest = max(skip, default=0)
         lacking = [entry_id for entry_id in self._ids if entry_id < newest]
         bug.strikes += len(lacking)

@@ -10,10 +10,12 @@ from tests.simulation.levels_kit import CONFIGURATION, declare
 from tests.simulation.scenario import Scenario
 from tests.simulation.tampering.tampering import tampering
 from tests.simulation.test_branches import X
+from understudy.broker.amqp.properties import with_header
 from understudy.broker.core.queue import Queue
 from understudy.broker.log import record
+from understudy.broker.log.move_record import encode_move
 from understudy.broker.log.record import Prepare
-from understudy.broker.message import Message
+from understudy.broker.message import Message, MovedMessage
 from understudy.broker.transactions.dtx_branch import DtxBranch, Owner
 from understudy.broker.transactions.outcomes import Outcome
 
@@ -160,3 +162,24 @@ def an_operator_rolls_back_what_nobody_has_prepared(group: Scenario) -> None:
 def one_commits_under_a_barred_name(group: Scenario) -> None:
     choose(group, record.encode_outcome("t", Outcome.ROLLED_BACK, 0))
     choose(group, prepare(name="t"))
+
+
+def moved(queue: Queue, entry_id: int, reason: str, body: bytes | None = None) -> bytes:
+    """MOVE of a message of ``queue`` into the same queue. Its headers say ``reason``; without ``body`` the record has none."""
+    deaths = [{"queue": queue.name, "reason": reason}]
+    properties = with_header(PERSISTENT, "x-death", deaths)
+    message = MovedMessage("", "q", properties, body or b"", True)
+    head = encode_move(queue.id, entry_id, record.REJECTED, [(queue.id, entry_id + 1, 0)], message, body is not None)
+    return head + properties + (body or b"")
+
+
+@complaint("G1", "and its headers say {} of that")
+def a_move_whose_headers_say_another_reason(group: Scenario) -> None:
+    queue, only = filled(group)
+    choose(group, moved(queue, only, "expired"))
+
+
+@complaint("G1", "moves {} with another body")
+def a_move_with_another_body(group: Scenario) -> None:
+    queue, only = filled(group)
+    choose(group, moved(queue, only, "rejected", b"#2"))

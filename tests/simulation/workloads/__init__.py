@@ -19,6 +19,7 @@
 ``changeling``   exchanges and queues that are durable at one time, and not at the next, several changed in one breath
 ``distributed``  branches of distributed transactions: a manager that never forgets, and an operator who does not wait for it
 ``thinker``      transactions that stay open for a while before they commit
+``mortal``       messages that are rejected, expire or are too many, and their dead-letter queues
 ``wild``         anything at any time; no seed draws it
 ===============  ========================================================================================================
 """

@@ -10,7 +10,9 @@ from tests.simulation.ledger import Violation, stamp_of
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
 from tests.simulation.workloads.run import PERSISTENT, TRANSIENT, Run, padded
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_DELIVER, BASIC_NACK
+from understudy.broker.amqp.properties import encode_properties
 
+EXPIRING = encode_properties(delivery_mode=2, expiration="300")
 FIFO = "fifo"
 PICKED = "picked"
 
@@ -18,7 +20,28 @@ PICKED = "picked"
 class Producer:
     """Publishes in windows, and waits for the confirms; what was not confirmed is lost to the books, and a new stamp follows."""
 
-    def __init__(self, client: SimClient, run: Run, queue: str, *, persistent: float = 1.0) -> None:
+    def __init__(
+        self,
+        client: SimClient,
+        run: Run,
+        queue: str,
+        *,
+        persistent: float = 1.0,
+        expiring: float = 0.0,
+        declares: dict[str, dict[str, Any]] | None = None,
+    ) -> None:
+        """Make the program of one client.
+
+        Args:
+            client: it publishes.
+            run: in which.
+            queue: where to.
+            persistent: how many of its messages are.
+            expiring: how many have a time to live of their own.
+            declares: queues with their arguments, which it declares on each connection.
+        """
+        self._expiring = expiring
+        self._declares = declares or {}
         self.client = client
         self.run = run
         self._queue = queue
@@ -30,6 +53,8 @@ class Producer:
         while not self.run.enough():
             try:
                 yield from client.connect()
+                for name, arguments in self._declares.items():
+                    yield from calls.declare(client, name, arguments=arguments)
                 expected = client.expected = Expected()
                 yield from calls.confirm_select(client)
                 tag = 0
@@ -50,9 +75,10 @@ class Producer:
             expected.confirms[tag] = stamp
             if persistent:
                 kept[tag] = stamp
-            client.publish(
-                "", self._queue, PERSISTENT if persistent else TRANSIENT, padded(stamp, client.rng.randrange(40))
-            )
+            properties = PERSISTENT if persistent else TRANSIENT
+            if self._expiring and client.rng.random() < self._expiring:
+                properties = EXPIRING
+            client.publish("", self._queue, properties, padded(stamp, client.rng.randrange(40)))
         while expected.confirms:
             event = yield from client.wait(BASIC_ACK, BASIC_NACK)
             newest, multiple = event[2][0], event[2][1]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tests.simulation import calls
 from tests.simulation.knobs import Knobs
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
+from tests.simulation.workloads import mortal
 from tests.simulation.workloads.bank import ACCOUNTS, Bank
 from tests.simulation.workloads.changeling import Changeling
 from tests.simulation.workloads.distributed import Manager, Operator
@@ -98,6 +99,7 @@ def workers(run: Run, make: MAKE_CLIENT) -> tuple[list[SimClient], list[SimClien
     }
     programs.update({name: program for name, program in singles.items() if name in chosen})
     _distribute(run, programs, watchers)
+    _let_die(run, programs, watchers)
     return _start(programs, make), _start(watchers, make)
 
 
@@ -107,6 +109,16 @@ def _distribute(run: Run, programs: dict[str, PROGRAM], watchers: dict[str, PROG
         for i in range(2):
             programs[f"manager{i}"] = lambda client: Manager(client, run).program()
         watchers["operator"] = lambda client: Operator(client, run).program()
+
+
+def _let_die(run: Run, programs: dict[str, PROGRAM], watchers: dict[str, PROGRAM]) -> None:
+    """Publishers of messages that move from queue to queue, and who rejects them, if the seed has them."""
+    if "mortal" in run.knobs.workloads:
+        for i, queue in enumerate((mortal.WORK, mortal.WORK, mortal.FULL)):
+            programs[f"mortal{i}"] = lambda client, queue=queue: Producer(  # type: ignore[misc]
+                client, run, queue, expiring=0.3, declares=mortal.QUEUES
+            ).program()
+        watchers["mourner"] = lambda client: mortal.MortalConsumer(client, run).program()
 
 
 def _start(programs: dict[str, Callable[[SimClient], Program]], make: MAKE_CLIENT) -> list[SimClient]:

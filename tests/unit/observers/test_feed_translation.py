@@ -9,9 +9,10 @@ import pytest
 
 from understudy.broker.core.meta import Meta
 from understudy.broker.log import frame, journal_gate, record
+from understudy.broker.log.move_record import encode_move
 from understudy.broker.log.record import Prepare
 from understudy.broker.log.segment import JournalIdentity, SegmentHeader
-from understudy.broker.message import Message
+from understudy.broker.message import Message, MovedMessage
 from understudy.broker.transactions.dtx_branch import DtxBranch, Owner
 from understudy.broker.transactions.outcomes import Outcomes
 from understudy.broker.transactions.xid import Xid
@@ -95,6 +96,12 @@ def prepare(owner: int = Owner.LOCAL, **more: Any) -> bytes:
 def enqueue_in_tx(limit_ms: int = 0) -> bytes:
     head = record.encode_tx_enqueue(TX, [(5, 0, limit_ms)], MESSAGE, False)
     return head + MESSAGE.properties + MESSAGE.content()
+
+
+def moved() -> bytes:
+    message = MovedMessage("x", "key", MESSAGE.properties, b"", True)
+    message.size = 1_000
+    return encode_move(5, 77, record.EXPIRED, [(6, 78, 0)], message, False) + message.properties
 
 
 def parted_enqueue() -> bytes:
@@ -197,6 +204,35 @@ RECORDS: list[tuple[bytes, list[dict[str, Any]]]] = [
             for first, count in ((1, 3), (7, 1), (9, 1), (8, 1))
         ],
     ),
+    (
+        moved(),
+        [
+            {"event": "move", "vhost": "/", "queue": "q", "queue_id": 5, "id": 77, "reason": "expired", "targets": 1},
+            {
+                "event": "dequeue",
+                "tx": "",
+                "vhost": "/",
+                "queue": "q",
+                "queue_id": 5,
+                "id": 77,
+                "count": 1,
+                "reason": "expired",
+            },
+            {
+                "event": "enqueue",
+                "tx": "",
+                "vhost": "",
+                "queue": "",
+                "queue_id": 6,
+                "id": 78,
+                "place": 0,
+                "size": 1_000,
+                "persistent": True,
+                "exchange": "x",
+                "routing_key": "key",
+            },
+        ],
+    ),
     (enqueue_in_tx(), [OPENED, ENQUEUED_IN_TX]),
     (enqueue_in_tx(record.FROM_COMMIT | 60_000), [OPENED, ENQUEUED_IN_TX | {"ttl_ms": 60_000}]),
     (record.encode_body_part(TX, 1, 0, 2, False) + b"ab", [OPENED]),
@@ -285,7 +321,7 @@ def test_a_record(raw: bytes, expected: list[dict[str, Any]]) -> None:
 
 def test_every_kind_of_record_that_there_is() -> None:
     covered = {raw[0] & 0x7F for raw, _ in RECORDS}
-    assert covered == set(record.KIND_NAMES) - {record.HOLE, record.MOVE}
+    assert covered == set(record.KIND_NAMES) - {record.HOLE}
 
 
 def test_a_hole_and_a_batch() -> None:

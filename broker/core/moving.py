@@ -1,0 +1,193 @@
+"""Moving: what a primary does with messages that may not stay: it sends them to a dead-letter exchange, or lets them go.
+
+A message leaves its queue and enters others by one record (``log/move_record.py``), so no crash leaves it in both, or in
+neither. It is routed by the newest registry, when the record is written; the queues change when that is stable.
+
+A message that goes nowhere (the exchange is not there, it has no queue for it, or each of these queues would end a cycle) leaves by
+a DEQUEUE, as it does from a queue without a dead-letter exchange. So does RabbitMQ drop it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from understudy.broker.core.copies import route_all
+from understudy.broker.core.dead_letters import DeadLetterRule, dead_letter, deaths_of, is_cycle
+from understudy.broker.core.entry import GONE, Entry
+from understudy.broker.core.queue import Queue
+from understudy.broker.log import record
+from understudy.broker.log.move_record import Move, encode_move
+from understudy.broker.log.record import MAX_TARGETS, REASON_NAMES
+from understudy.broker.message import Message, MovedMessage
+from understudy.broker.transactions.tx_buffer import TxBuffer
+
+if TYPE_CHECKING:
+    from understudy.broker.core.broker import Broker
+
+OUTSIDE = 0
+"""Stands in a MOVE for a queue that is not in the log, and for the id of a message there."""
+
+
+class Moving:
+    """One per broker; works only where the broker leads."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._waiting: list[tuple[Queue, Entry, int]] = []
+
+    def tick(self) -> None:
+        """Time passes: what had to wait for a MOVE that all brokers can read may leave now."""
+        if self._waiting and self._broker.log.may_hold(record.MOVE):
+            waiting, self._waiting = self._waiting, []
+            for queue, entry, reason in waiting:
+                self.leave(queue, entry, reason)
+
+    def leave(self, queue: Queue, entry: Entry, reason: int) -> None:
+        """Take a message out of ``queue`` for ``reason``: it goes where the queue's dead letters go."""
+        broker = self._broker
+        rule = queue.dead_letters
+        if rule is None or entry.state == GONE:
+            broker.dequeue(queue, entry, reason)
+            return
+        if not broker.log.may_hold(
+            record.MOVE
+        ):  # a broker of the group has still to say on its link that it reads that
+            self._waiting.append((queue, entry, reason))
+            return
+        message = entry.message
+        targets = self._targets(queue, message, rule, reason)
+        if not targets:
+            broker.dequeue(queue, entry, reason)
+            return
+        dead = dead_letter(message, queue.name, reason, rule, broker.wall_ms)
+        dead.share_body(message)
+        broker.close_dequeues()
+        self._count(reason)
+        if queue.logged:
+            queue.mark_dequeuing(entry)
+            self._append(queue, entry, reason, targets, dead)
+        else:
+            self._append(None, None, reason, targets, dead)
+            queue.remove(entry.id)
+
+    def reject_within(self, tx: TxBuffer, queue: Queue, entry: Entry) -> None:
+        """A consumer rejects a message within ``tx``: when that commits, the message leaves ``queue`` and is a dead letter.
+
+        The events of a transaction say this already: a dequeue, and an enqueue with the body.
+        """
+        broker = self._broker
+        rule = queue.dead_letters
+        assert rule is not None, f"queue {queue.name} has no dead-letter exchange"
+        broker.transactions.accept(tx, [(queue, entry)])
+        targets = self._targets(queue, entry.message, rule, record.REJECTED)
+        if targets and entry.state != GONE:
+            dead = dead_letter(entry.message, queue.name, record.REJECTED, rule, broker.wall_ms)
+            dead.give_body(entry.message.content(), 0)
+            broker.transactions.publish(tx, targets, dead, None)
+            self._count(record.REJECTED)
+
+    def overflow_of(self, tx: TxBuffer) -> str:
+        """Why ``tx`` may not commit: a queue that refuses what is too much would hold more than it may. "" if none would."""
+        brings: dict[int, list[int]] = {}
+        for _, message, content in tx.events:
+            if message is not None:
+                for target in content:
+                    brings.setdefault(target[0], []).append(message.size)
+        for queue_id, sizes in brings.items():
+            queue = self._broker.state.queues.get(queue_id)
+            if queue is not None and queue.limits is not None and not queue.limits.takes(queue, len(sizes), sum(sizes)):
+                return (
+                    f"queue '{queue.name}' in vhost '{queue.vhost}' is full: it holds {queue.depth} messages and the transaction "
+                    f"brings {len(sizes)}, {queue.limits}"
+                )
+        return ""
+
+    def refused(self, queue: Queue, message: Message) -> None:
+        """``queue`` is full and does not take ``message``, which is not in any queue: its dead-letter exchange gets it."""
+        rule = queue.dead_letters
+        if rule is None or not self._broker.log.may_hold(record.MOVE):
+            return
+        targets = self._targets(queue, message, rule, record.MAXLEN)
+        if targets:
+            dead = dead_letter(message, queue.name, record.MAXLEN, rule, self._broker.wall_ms)
+            dead.share_body(message)
+            self._broker.close_dequeues()
+            self._count(record.MAXLEN)
+            self._append(None, None, record.MAXLEN, targets, dead)
+
+    def drop_overfull(self) -> None:
+        """Let go of the oldest messages of queues that hold more than they may."""
+        broker = self._broker
+        overfull = broker.state.overfull
+        while overfull:
+            queue = overfull.pop()
+            limits = queue.limits
+            while limits is not None and not queue.deleted and limits.drops and limits.exceeded(queue):
+                entry = queue.take()
+                if entry is None:
+                    break
+                self.leave(queue, entry, record.MAXLEN)
+
+    def _count(self, reason: int) -> None:
+        self._broker.counters["dead_lettered_" + REASON_NAMES[reason]] += 1
+
+    def _targets(self, queue: Queue, message: Message, rule: DeadLetterRule, reason: int) -> list[Queue]:
+        """The queues that a message which dies in ``queue`` goes to."""
+        vhost = self._broker.state.registry.vhost(queue.vhost)
+        if rule.exchange not in vhost.exchanges:
+            return []
+        targets = route_all(vhost, rule.exchange, rule.routing_keys(message), message.properties)[:MAX_TARGETS]
+        if reason == record.REJECTED or not targets:
+            return targets
+        deaths = [{"queue": queue.name, "reason": REASON_NAMES[reason]}, *deaths_of(message)]
+        return [target for target in targets if not is_cycle(deaths, target.name)]
+
+    def _append(
+        self, queue: Queue | None, entry: Entry | None, reason: int, targets: list[Queue], message: MovedMessage
+    ) -> None:
+        """Write the MOVE of ``entry`` of ``queue``; both are None for a message that is not in the log.
+
+        Those of ``targets`` that are not in the log get it beside the record.
+        """
+        broker = self._broker
+        log = broker.log
+        offset = log.end + 1
+        placed = []
+        for target in targets:
+            if target.logged:
+                target.newest_id = entry_id = target.newest_id + 1
+                target.brought_at = offset
+                placed.append((target.id, entry_id, broker.deadline(target, None)))
+        if not placed and queue is not None and entry is not None:
+            log.append(raw := record.encode_dequeue(reason, [(queue.id, (entry.id,))]))
+            log.pending.append((offset, broker.state.apply_dequeue, record.decode_dequeue(raw, 5)[1]))
+        elif placed:
+            self._append_move(queue, entry, reason, placed, message, any(target.durable for target in targets))
+        for target in targets:
+            if not target.logged:
+                broker.publish_local(target, message, None)
+
+    def _append_move(
+        self,
+        queue: Queue | None,
+        entry: Entry | None,
+        reason: int,
+        placed: list[record.Target],
+        message: MovedMessage,
+        enters_durable: bool,
+    ) -> None:
+        broker = self._broker
+        source = (OUTSIDE, OUTSIDE) if queue is None or entry is None else (queue.id, entry.id)
+        in_journal = queue is not None and queue.durable and message.persistent
+        has_body = queue is None or (message.persistent and enters_durable and not in_journal)
+        head = encode_move(*source, reason, placed, message, has_body)
+        if has_body:
+            copy = MovedMessage(message.exchange, message.routing_key, message.properties, b"", message.persistent)
+            copy.give_body(message.content(), broker.log.end + 1)
+            offset = broker.log.append(head, copy.properties, copy.content())
+            broker.note_large(copy.size)
+        else:
+            copy = message
+            offset = broker.log.append(head, copy.properties)
+        move = Move(*source, reason, placed, copy, has_body, copy.size)
+        broker.log.pending.append((offset, broker.state.apply_move, move))
