@@ -1,4 +1,7 @@
-"""Router: exchanges of all four types, with bindings that come and go; what reaches which queue is computed here a second time."""
+"""Router: exchanges of all four types, with bindings that come and go; what reaches which queue is computed here a second time.
+
+Some messages have further keys in their headers CC and BCC.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from understudy.broker.amqp.methods import BASIC_ACK, BASIC_NACK
 from understudy.broker.amqp.properties import encode_properties
 
 KINDS = ("direct", "fanout", "topic", "headers")
-KEYS = ("a", "b", "a.b", "b.a", "a.b.c")
+KEYS = ("a", "b", "a.b", "b.a", "a.b.c", "")
 PATTERNS = {
     "direct": KEYS,
     "fanout": ("",),
-    "topic": ("a", "*.b", "a.#", "#", "*.*", "b.a"),
+    "topic": ("a", "*.b", "a.#", "#", "*.*", "b.a", "*", "*.#"),
     "headers": ("",),
 }
 HEADERS: tuple[dict[str, Any], ...] = ({"k": 1}, {"k": 1, "m": "x"}, {"m": "x"}, {})
@@ -110,16 +113,21 @@ class Router:
             self._number += 1
             stamp = f"#{client.name}:{self._number}"
             key, headers = rng.choice(KEYS), rng.choice(HEADERS)
+            copies = {name: rng.sample(KEYS, 2) for name in ("CC", "BCC") if rng.random() < 0.2}
+            keys = [key, *(each for more in copies.values() for each in more)]
             targets = [
-                queue for queue, pattern, arguments in bound if self._matches(kind, pattern, arguments, key, headers)
+                queue
+                for queue, pattern, arguments in bound
+                if any(self._matches(kind, pattern, arguments, each, headers) for each in keys)
             ]
             mandatory, immediate = rng.random() < 0.5, rng.random() < 0.15
             comes_back = NO_ROUTE if mandatory and not targets else NO_CONSUMERS if immediate else 0
             client.returned.clear()
             self._tag += 1
             expected.confirms = {self._tag: stamp if targets and not immediate else ""}
+            shown = {**headers, **copies}
             properties = (
-                encode_properties(delivery_mode=2, headers=headers) if headers else encode_properties(delivery_mode=2)
+                encode_properties(delivery_mode=2, headers=shown) if shown else encode_properties(delivery_mode=2)
             )
             client.publish(exchange, key, properties, padded(stamp, 3), mandatory=mandatory, immediate=immediate)
             event = yield from client.wait(BASIC_ACK, BASIC_NACK)
@@ -150,6 +158,8 @@ class Router:
             event = yield from calls.get(self.client, queue, no_ack=True)
             while event is not None:
                 found.append(stamp_of(event[4]))
+                if b"BCC" in event[3]:
+                    raise Violation("routing", f"{queue} got {found[-1]} with its header BCC")
                 event = yield from calls.get(self.client, queue, no_ack=True)
             if found != stamps:
                 raise Violation("routing", f"{queue} got {found}, expected {stamps}")
