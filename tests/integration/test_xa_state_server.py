@@ -196,6 +196,24 @@ def entries_of(data: Path, *options: str) -> dict[str, int]:
     return {state: count for state, count in found.items() if count}
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ((), "a state server needs --data, the folder of its files, or --engine queue"),
+        (("--data", "x", "--engine", "paper"), "--engine paper is none of journal, mirrored, queue"),
+        (
+            ("--engine", "queue", "--url", "amqp://a:b@127.0.0.1:1/", "--accept-loss"),
+            "--accept-loss is of status files in a folder",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(tmp_path: Path, options: tuple[str, ...], text: str) -> None:
+    command = [str(PROGRAM), "state-server", "--listen", f"unix:{tmp_path}/socket/s", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, text in done.stderr) == (2, True), done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_engine_is_that_of_the_folder_and_mirrored_for_a_new_one(tmp_path: Path) -> None:
     for engine, file in (("journal", "status-0.0"), ("", "mirror-0.a")):
         data = tmp_path / f"of-{engine}"

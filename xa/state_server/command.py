@@ -125,6 +125,8 @@ def state_server(
             open_network=open_network,
         ).checked()
         where = _where(data, engine, url, queue, None if standby else owner_wait_s)
+        if accept_loss and where.engine == QUEUE:
+            raise ConfigError("--accept-loss is of status files in a folder: a queue that lacks messages is refused")
         if 0 < shards < workers:
             raise ConfigError(f"--workers {workers} need a shard each, and there are {shards}")
         options: dict[str, Any] = {
