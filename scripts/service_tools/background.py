@@ -108,7 +108,8 @@ def _stopped(data: Path, service: str) -> int:
         while not _is_free(file):
             if not pid and (text := file.read()):  # empty: the process is about to write it
                 pid = int(text)
-                os.kill(pid, signal.SIGTERM)
+                with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                    os.kill(pid, signal.SIGTERM)
             if time.monotonic() > deadline:
                 raise ServersError(f"{service} of {data} (process {pid}) has not ended within {END_S:g} s")
             time.sleep(_LOOK_S)

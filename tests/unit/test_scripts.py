@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+JAVA = "echo 'openjdk version \"{}\" 2026-01-20' >&2"
 TOOLS = ("bash", "cat", "cksum", "dirname", "flock", "rm")
 
 
@@ -150,8 +151,15 @@ def test_a_wish_is_named_and_the_script_goes_on(place: Place) -> None:
 def test_a_program_on_path_is_enough(place: Place, name: str, met_by: set[str]) -> None:
     taken = place.python(0, "python3", optimised=True)
     for each in met_by:
-        place.program(each)
+        place.program(each, JAVA.format(17))
     assert f"asked: {taken}\n" in place.sourced(name)
+
+
+@pytest.mark.parametrize("version", ["11.0.2", "1.8.0_412"])
+def test_an_older_java_is_not_enough(place: Place, version: str) -> None:
+    place.python(0, "python3", optimised=True)
+    place.program("java", JAVA.format(version))
+    assert "    Java 17 or later\n" in place.sourced("java")
 
 
 def test_variables_and_the_cache_replace_programs(place: Place) -> None:
@@ -171,7 +179,7 @@ def test_root_on_debian_installs_all_at_once(place: Place) -> None:
         "apt-get",
         f"""echo "$DEBIAN_FRONTEND $*" >>{calls}
 [[ $1 == update ]] && exit
-printf '#!{shutil.which("bash")}\\n' >{first}/java
+printf '#!{shutil.which("bash")}\\n%s\\n' {shlex.quote(JAVA.format(21))} >{first}/java
 printf '#!{shutil.which("bash")}\\nexec {second}/made "$@"\\n' >{first}/python3
 {shutil.which("chmod")} 755 {first}/java {first}/python3""",
     )
