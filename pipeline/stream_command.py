@@ -99,7 +99,11 @@ def stream(
                 spark, option.stream(spark, batch_files, batch_messages), wishes, kept, option, kafka, topic
             )
             running.start(once=once, every_s=every)
-            _run(running, as_json=as_json)
+            try:
+                _run(running, as_json=as_json)
+            finally:
+                if wishes.out is not None:
+                    kept.note_tables(wishes.out)
     except PipelineError as error:
         refuse(str(error))
 

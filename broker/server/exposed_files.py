@@ -50,6 +50,11 @@ def exposed_of(path: Path, config: Config, elsewhere: Collection[str] = ()) -> I
         wanted.append(coordination.password_file)
     if coordination.tls is not None and coordination.tls.key is not None:
         wanted.append(coordination.tls.key)
+    kafka = config.kafka
+    if kafka.password_file is not None:
+        wanted.append(kafka.password_file)
+    if kafka.tls is not None and kafka.tls.key is not None:
+        wanted.append(kafka.tls.key)
     if (store := coordination.path) is not None:
         wanted += [store.with_name(store.name + suffix) for suffix in STORE_SUFFIXES]
     for each in wanted:

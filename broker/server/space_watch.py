@@ -48,8 +48,11 @@ class SpaceWatch:
         before, self._low = self._low, self._reserve.check_space()
         if self._low:
             self._state(self._reserve.free_bytes, self._reserve.enough_bytes)
-        if self._low != before:
-            _log.warning("little disk space" if self._low else "enough disk space again", reason=self._reason)
+        if self._low and not before:
+            _log.warning("little disk space", reason=self._reason)
+        elif before and not self._low:
+            free, enough = self._reserve.free_bytes, self._reserve.enough_bytes
+            _log.warning("enough disk space again", reason=f"disk space in {self._directory}: {_numbers(free, enough)}")
         if self._low:
             self._tell(self._reason, self._journal.room_if_begun_anew())
         elif before:
@@ -59,10 +62,11 @@ class SpaceWatch:
         stated_free, stated_enough = self._stated
         if enough != stated_enough or abs(free - stated_free) * TOLD_AGAIN_FRACTION >= enough:
             self._stated = (free, enough)
-            self._reason = (
-                f"disk space in {self._directory} is below the reserve: {_mib(free)} MiB free, {_mib(enough)} MiB needed "
-                "(journal.reserve_bytes)"
-            )
+            self._reason = f"disk space in {self._directory} is below the reserve: {_numbers(free, enough)}"
+
+
+def _numbers(free: int, enough: int) -> str:
+    return f"{_mib(free)} MiB free, {_mib(enough)} MiB needed (journal.reserve_bytes)"
 
 
 def _mib(size_bytes: int) -> str:

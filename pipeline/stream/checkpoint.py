@@ -44,6 +44,11 @@ class Checkpoint:
         """Where Spark keeps the checkpoint of one query."""
         return str(self.directory / "queries" / name)
 
+    def note_tables(self, out: Path) -> None:
+        """Keep the names of the tables in ``out``: a later start refuses to go on without one of them."""
+        path = self.directory / NAME
+        _write(path, _read(path) | {"tables": _tables(out)})
+
     def of_state(self, name: str) -> Path:
         """Where a query keeps its own state."""
         return self.directory / "state" / name
@@ -72,6 +77,8 @@ def open_checkpoint(wishes: StreamWishes) -> Checkpoint:
             stream, resumed = uuid.uuid4().hex, False
             _write(path, {"version": VERSION, "stream": stream, "wishes": wishes.identity()})
         if wishes.out is not None:
+            if resumed:
+                _refuse_without_tables(wishes, path)
             _take_output(wishes.out, stream)
     except OSError as error:
         raise CheckpointError(f"{error.filename or wishes.checkpoint}: {error.strerror}") from error
@@ -87,6 +94,28 @@ def _refuse_used(out: Path) -> None:
         )
     if out.exists() and any(each.name[0] not in "._" for each in out.iterdir()):
         raise CheckpointError(f"{out} is not empty, and no output of understudy stream")
+
+
+def _refuse_without_tables(wishes: StreamWishes, path: Path) -> None:
+    """A stream that has finished a batch goes on beside the tables that it has written, or not at all."""
+    out = wishes.out
+    assert out is not None
+    missing = sorted({*_read(path).get("tables", ())} - {*_tables(out)})
+    done = any(each.name.isdecimal() for each in (path.parent / "queries").glob("*/commits/*"))
+    if missing or (done and not (out / OUT_NAME).exists()):
+        what = f"lacks the tables {', '.join(missing)}" if missing else "is not the output of this stream"
+        raise CheckpointError(
+            f"{out} {what}, and the checkpoint {path.parent} is behind batches that were written: they would be missing. "
+            "Put the tables back, or begin with a new --checkpoint and a new --out."
+        )
+
+
+def _tables(out: Path) -> list[str]:
+    return (
+        sorted(each.name for each in out.iterdir() if each.is_dir() and each.name[0] not in "._")
+        if out.is_dir()
+        else []
+    )
 
 
 def _take_output(out: Path, stream: str) -> None:

@@ -265,6 +265,29 @@ def test_a_stream_that_was_killed_before_it_took_its_output_takes_it(tmp_path: P
     assert (tmp_path / "out" / ".understudy-stream.json").exists()
 
 
+def test_a_stream_does_not_go_on_without_the_tables_that_it_has_written(tmp_path: Path) -> None:
+    first, out = open_checkpoint(wishes(tmp_path)), tmp_path / "out"
+    (out / "throughput").mkdir()
+    first.note_tables(out)
+    assert open_checkpoint(wishes(tmp_path)).stream == first.stream
+    (out / "throughput").rmdir()
+    with pytest.raises(
+        CheckpointError, match=r"out lacks the tables throughput, and the checkpoint .* is behind batches"
+    ):
+        open_checkpoint(wishes(tmp_path))
+
+
+def test_a_stream_that_has_done_a_batch_does_not_take_another_output(tmp_path: Path) -> None:
+    first, out = open_checkpoint(wishes(tmp_path)), tmp_path / "out"
+    commits = Path(first.of_query("tables")) / "commits"
+    commits.mkdir(parents=True)
+    (commits / "0").touch()
+    assert open_checkpoint(wishes(tmp_path)).resumed
+    (out / ".understudy-stream.json").unlink()
+    with pytest.raises(CheckpointError, match="is not the output of this stream"):
+        open_checkpoint(wishes(tmp_path))
+
+
 @pytest.mark.parametrize("place", ["checkpoint", "out"])
 def test_a_directory_with_other_things_in_it_is_refused(tmp_path: Path, place: str) -> None:
     (tmp_path / place).mkdir()

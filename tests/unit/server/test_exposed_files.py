@@ -53,9 +53,11 @@ def test_a_secret_that_is_not_in_the_file(reached: Path, key: str, text: str) ->
     [
         '[coordination]\nuser = "u"\npassword_file = "secret"\n',
         '[coordination.tls]\nca = "ca.pem"\ncert = "cert.pem"\nkey = "secret"\n',
+        '[kafka]\nhosts = ["k:9092"]\nsasl = "PLAIN"\nuser = "u"\npassword_file = "secret"\n',
+        '[kafka]\nhosts = ["k:9092"]\n[kafka.tls]\nca = "ca.pem"\ncert = "cert.pem"\nkey = "secret"\n',
     ],
 )
-def test_what_opens_the_store_for_the_broker(reached: Path, text: str) -> None:
+def test_what_opens_the_store_or_kafka_for_the_broker(reached: Path, text: str) -> None:
     secret = reached / "secret"
     secret.touch(0o644)
     config = parse(text, base=reached)

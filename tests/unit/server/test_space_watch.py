@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from understudy.broker.log.journal import Journal, JournalOptions
 from understudy.broker.log.segment import JournalIdentity
@@ -52,9 +53,13 @@ def test_the_core_is_told_once_that_there_is_room_again(
     storage.capacity_bytes = 3 * MIB
     watch.look()
     storage.capacity_bytes = 100 * MIB
-    watch.look()
-    watch.look()
+    with capture_logs() as logs:
+        watch.look()
+        watch.look()
     assert told[1:] == [("", -1)]
+    (line,) = logs
+    assert line["event"] == "enough disk space again"
+    assert line["reason"] == "disk space in /data: 100 MiB free, 4.0 MiB needed (journal.reserve_bytes)"
 
 
 def test_a_small_change_of_the_free_space_is_no_news(
