@@ -42,6 +42,7 @@ __all__ = [
     "explained",
     "kafka_config",
     "must_be_mended",
+    "root_error",
 ]
 
 REQUEST_MS: Final = 10_000
@@ -306,7 +307,7 @@ def explained(error: BaseException, purpose: Purpose, last: str = "") -> str:
         purpose: of the client.
         last: what aiokafka logged last.
     """
-    error, config = _root(error), purpose.config
+    error, config = root_error(error), purpose.config
     who = f"user {config.user!r}" if config.user else "this client"
     reason = f" ({last})" if last else ""
     words = next((words for types, words in _WORDS if isinstance(error, types)), "{error}{reason}")
@@ -323,10 +324,10 @@ def explained(error: BaseException, purpose: Purpose, last: str = "") -> str:
 
 def must_be_mended(error: BaseException) -> bool:
     """Whether waiting is of no use."""
-    return isinstance(_root(error), (UnderstudyError, *MUST_BE_MENDED))
+    return isinstance(root_error(error), (UnderstudyError, *MUST_BE_MENDED))
 
 
-def _root(error: BaseException) -> BaseException:
+def root_error(error: BaseException) -> BaseException:
     """What aiokafka's sender has met: it raises a plain KafkaError from that."""
     while type(error) is errors.KafkaError and error.__cause__ is not None:
         error = error.__cause__

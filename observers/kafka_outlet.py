@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -32,8 +33,8 @@ from understudy.observers.kafka_connection import (
     explained,
     must_be_mended,
 )
-from understudy.observers.outlet_batches import OutletBatches
-from understudy.observers.outlet_errors import KafkaAwayError
+from understudy.observers.outlet_batches import BatchRefusedError, OutletBatches, record_size
+from understudy.observers.outlet_errors import KafkaAwayError, RecordRefusedError
 from understudy.observers.outlet_records import KafkaRecord
 from understudy.observers.outlet_target import OutletTarget
 from understudy.observers.outlet_units import SentPosition, decode_position
@@ -42,6 +43,9 @@ BATCH_BYTES: Final = 256 << 10
 MAX_REQUEST_BYTES: Final = 1 << 20
 REMEMBERED: Final = 100_000
 """So many queues have their partition known."""
+MARKERS: Final = 32
+"""So many offsets of a topic's first partition may be ends of transactions in which nothing was sent (`_check_may_write`)."""
+_TOO_LARGE: Final = (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)
 CLOSE_S: Final = 3.0
 """A producer that cannot say goodbye in this time is left: Kafka aborts what it had open."""
 TAIL_RECORDS: Final = 200
@@ -72,6 +76,8 @@ class KafkaOutlet:
         self._producer: Any = None
         self._partitions: dict[tuple[str, bytes], int] = {}
         self._seen: set[str] = set()
+        self._alone: set[str] = set()  # topics of which a batch of several records was refused
+        self._too_large: dict[str, int] = {}  # by topic, the size of the smallest record that it refuses
         self._position = TopicPartition(target.position_topic, 0)
 
     # -- opening ------------------------------------------------------------------------------------------------------
@@ -200,27 +206,84 @@ class KafkaOutlet:
                         found = record.value
         return found
 
+    # -- a first start --------------------------------------------------------------------------------------------------
+
+    async def check_first_start(self) -> None:
+        """See that no topic of messages holds a record: Kafka has no position, and might have had one.
+
+        Raises:
+            KafkaRefusedError: one does; whether it was sent by an outlet of this group is not known any more.
+            KafkaAwayError: Kafka does not answer.
+        """
+        try:
+            async with asyncio.timeout(READ_S):
+                found = await self._topic_with_records()
+        except (errors.KafkaError, OSError, TimeoutError) as error:
+            raise self._said(error, self._target.position_topic) from error
+        if found:
+            raise KafkaRefusedError(
+                f"topic {self._target.position_topic!r} has no position of group {self._target.group!r}, and topic {found!r} "
+                "holds records. If the position was lost, a start from the oldest record sends them again. Say once where to "
+                "begin: `understudy outlet --data DIRECTORY --from newest`, or `--from oldest`"
+            )
+
+    async def _topic_with_records(self) -> str:
+        """A topic of messages that holds a record that is committed, "" if none does."""
+        settings = {**self._arguments, "enable_auto_commit": False, "fetch_max_wait_ms": FETCH_MS}
+        consumer = AIOKafkaConsumer(**settings, isolation_level="read_committed")
+        try:
+            await consumer.start()
+            for topic in sorted(map(str, await consumer.topics())):
+                if self._may_be_ours(topic) and await self._holds_records(consumer, topic):
+                    return topic
+        finally:
+            await consumer.stop()
+        return ""
+
+    def _may_be_ours(self, topic: str) -> bool:
+        ours = topic in self._target.topics or any(re.fullmatch(form, topic) for form in self._target.topic_forms)
+        return ours and topic != self._target.position_topic
+
+    async def _holds_records(self, consumer: AIOKafkaConsumer, topic: str) -> bool:
+        """What was aborted leaves no record, and yet takes up offsets; so the topic is read, where that is allowed."""
+        places = [TopicPartition(topic, number) for number in sorted(await self._producer.partitions_for(topic))]
+        consumer.assign(places)
+        begins, ends = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
+        if begins == ends:
+            return False
+        try:
+            await consumer.seek_to_beginning(*places)
+            while any([await consumer.position(place) < ends[place] for place in places]):
+                if any((await consumer.getmany(timeout_ms=500, max_records=1)).values()):
+                    return True
+        except errors.TopicAuthorizationFailedError:
+            return any(ends[each] - begins[each] > (MARKERS if each.partition == 0 else 0) for each in places)
+        return False
+
     # -- sending ------------------------------------------------------------------------------------------------------
 
     async def send(self, records: Iterable[KafkaRecord], position: SentPosition) -> None:
         """Commit ``records`` and ``position`` in one Kafka transaction; when this returns, both are there for good.
 
         Raises:
-            KafkaRefusedError: Kafka does not take a record, and never will; nothing of the transaction is there.
+            RecordRefusedError: Kafka does not take a record, and never will; nothing of the transaction is there.
+            KafkaRefusedError: the same of all records of a topic.
             KafkaAwayError: it is not known whether the transaction is there. `open` finds out.
         """
         topic = self._target.position_topic
-        batches = OutletBatches(self._producer.create_batch, self._send_batch, topic)
+        batches = OutletBatches(self._producer.create_batch, self._send_batch, topic, self._alone)
         last = KafkaRecord(topic, self._target.group.encode(), position.encode(), [], None)
         try:
             await self._producer.begin_transaction()
             for record in records:
                 batches.topic = record.topic
-                self._check_size(record)
                 await batches.add(record, await self._partition(record))
             await batches.add(last, 0)
             await batches.finish()
             await self._producer.commit_transaction()
+        except BatchRefusedError as refused:
+            await self._abort()
+            raise self._refused(refused) from refused
         except (errors.KafkaError, OSError, AssertionError) as error:
             await self._abort()
             raise self._said(error, batches.topic) from error
@@ -264,16 +327,29 @@ class KafkaOutlet:
                 continue  # the batch before it waits: Kafka is slow or away, and aiokafka tries again by itself
             return future
 
-    def _check_size(self, record: KafkaRecord) -> None:
-        size = len(record.value) + len(record.key) + sum(len(name) + len(value) for name, value in record.headers)
-        limit = self._target.max_message_bytes
+    def _refused(self, refused: BatchRefusedError) -> UnderstudyError:
+        """What is learnt of it, so that the next attempt finds the record, or does not make it."""
+        topic = refused.topic
+        if topic == self._target.position_topic:
+            return self._said(refused.error, topic)
+        if refused.place is None:
+            self._alone.add(topic)
+        elif isinstance(refused.error, _TOO_LARGE):
+            self._too_large[topic] = min(self._too_large.get(topic, refused.size), refused.size)
+        return RecordRefusedError(explained(refused.error, self._purpose(topic), self._log.last), refused.place)
+
+    def refuses(self, record: KafkaRecord) -> str:
+        """Why no such record is sent, "" if it may be."""
+        size, limit = record_size(record), self._target.max_message_bytes
         if size > limit:
-            headers = dict(record.headers)
-            raise KafkaRefusedError(
-                f"a message of {len(record.value)} bytes for queue {record.key.decode()!r}, number "
-                f"{headers['understudy-id'].decode()}, takes {size} bytes, and outlet.max_message_bytes is {limit}; raise it, and "
-                f"max.message.bytes of topic {record.topic!r}"
+            return (
+                f"a message of {len(record.value)} bytes for queue {record.key.decode()!r} takes {size} bytes, and "
+                f"outlet.max_message_bytes is {limit}; raise it, and max.message.bytes of topic {record.topic!r}"
             )
+        refused = self._too_large.get(record.topic, size + 1)
+        return (
+            f"topic {record.topic!r} takes no message of {refused} bytes (max.message.bytes)" if size >= refused else ""
+        )
 
     async def _abort(self) -> None:
         """End the transaction that is open, if Kafka answers; it is not if the producer is fenced or was never told of one."""

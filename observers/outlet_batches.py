@@ -7,15 +7,51 @@ instead, and the answer of each is looked at: aiokafka commits a transaction tho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
+import attrs
+from aiokafka import errors
+
+from understudy.observers.kafka_connection import root_error
+from understudy.observers.outlet_errors import RecordRefusedError
 from understudy.observers.outlet_records import KafkaRecord
 
 IN_FLIGHT: Final = 64
 """So many batches wait for Kafka's answer at most."""
 Place = tuple[str, int]
 """Topic and partition."""
+OF_A_RECORD: Final = (
+    errors.CorruptRecordException,
+    errors.InvalidTimestampError,
+    errors.MessageSizeTooLargeError,
+    errors.RecordListTooLargeError,
+    errors.UnsupportedForMessageFormatError,
+)
+"""Kafka refuses a batch for what is in it."""
+
+
+class BatchRefusedError(RecordRefusedError):
+    """The same of a batch. ``topic`` and ``error`` say to whom and why; ``size`` is that of its only record, 0 of several."""
+
+    def __init__(self, topic: str, error: errors.KafkaError, record: KafkaRecord | None) -> None:
+        super().__init__(str(error), record.place if record is not None else None)
+        self.topic = topic
+        self.error = error
+        self.size = record_size(record) if record is not None else 0
+
+
+def record_size(record: KafkaRecord) -> int:
+    """Octets of key, value and headers; Kafka adds some."""
+    return len(record.value) + len(record.key) + sum(len(name) + len(value) for name, value in record.headers)
+
+
+@attrs.define(slots=True)
+class _Open:
+    """A batch that is being filled, and its only record, None if it has several."""
+
+    batch: Any
+    only: KafkaRecord | None
 
 
 class OutletBatches:
@@ -24,32 +60,41 @@ class OutletBatches:
     Args:
         create: makes an empty batch (`AIOKafkaProducer.create_batch`).
         send: sends one; what it returns is awaited for Kafka's answer.
+        topic: that the transaction ends with.
+        alone: topics whose records have a batch each.
 
     Attributes:
         topic: of the batch that was sent last, or whose answer is awaited.
     """
 
     def __init__(
-        self, create: Callable[[], Any], send: Callable[[Any, str, int], Awaitable[Awaitable[Any]]], topic: str
+        self,
+        create: Callable[[], Any],
+        send: Callable[[Any, str, int], Awaitable[Awaitable[Any]]],
+        topic: str,
+        alone: Collection[str] = (),
     ) -> None:
         self._create = create
         self._send = send
-        self._open: dict[Place, Any] = {}
-        self._sent: list[tuple[str, Awaitable[Any]]] = []
+        self._alone = alone
+        self._open: dict[Place, _Open] = {}
+        self._sent: list[tuple[str, KafkaRecord | None, Awaitable[Any]]] = []
         self.topic = topic
 
     async def add(self, record: KafkaRecord, partition: int) -> None:
         """Put ``record`` into the batch of its partition; a batch that is full is sent."""
         place = (record.topic, partition)
-        batch = self._open.get(place)
-        if batch is None:
-            batch = self._open[place] = self._create()
-        elif self._put(batch, record):
-            return
-        else:
-            await self._send_batch(place, batch)
-            batch = self._open[place] = self._create()
-        self._put(batch, record)  # the first record of a batch always fits
+        found = self._open.get(place)
+        if found is not None:
+            if self._put(found.batch, record):
+                found.only = None
+                return
+            await self._send_batch(place, found)
+        made = self._open[place] = _Open(self._create(), record)
+        self._put(made.batch, record)  # the first record of a batch always fits
+        if record.topic in self._alone:
+            del self._open[place]
+            await self._send_batch(place, made)
 
     @staticmethod
     def _put(batch: Any, record: KafkaRecord) -> bool:
@@ -58,23 +103,41 @@ class OutletBatches:
             is not None
         )
 
-    async def _send_batch(self, place: Place, batch: Any) -> None:
+    async def _send_batch(self, place: Place, full: _Open) -> None:
         self.topic = place[0]
-        self._sent.append((place[0], await self._send(batch, *place)))
+        try:
+            answer = await self._send(full.batch, *place)
+        except OF_A_RECORD as error:
+            raise BatchRefusedError(place[0], error, full.only) from error
+        self._sent.append((place[0], full.only, answer))
         if len(self._sent) >= IN_FLIGHT:
             await self._answers()
 
     async def finish(self) -> None:
-        """Send what is open, and return when Kafka has taken all; raises the first error."""
-        for place, batch in self._open.items():
-            await self._send_batch(place, batch)
+        """Send what is open, and return when Kafka has taken all; raises the first error.
+
+        Raises:
+            BatchRefusedError: Kafka refuses a batch for what is in it.
+        """
+        for place, each in self._open.items():
+            await self._send_batch(place, each)
         self._open.clear()
         await self._answers()
 
     async def _answers(self) -> None:
         sent, self._sent = self._sent, []
-        answers = await asyncio.gather(*(future for _, future in sent), return_exceptions=True)
-        for (topic, _), answer in zip(sent, answers, strict=True):
-            if isinstance(answer, BaseException):
-                self.topic = topic
-                raise answer
+        answers = await asyncio.gather(*(future for _, _, future in sent), return_exceptions=True)
+        failed = [
+            (topic, only, answer) for (topic, only, _), answer in zip(sent, answers, strict=True) if _is_error(answer)
+        ]
+        # A batch that was refused for what is in it makes those behind it fail, too, with another error.
+        for topic, only, answer in sorted(failed, key=lambda each: not isinstance(root_error(each[2]), OF_A_RECORD)):
+            self.topic = topic
+            error = root_error(answer)
+            if isinstance(error, OF_A_RECORD):
+                raise BatchRefusedError(topic, error, only) from answer
+            raise answer
+
+
+def _is_error(answer: Any) -> bool:
+    return isinstance(answer, BaseException)

@@ -54,6 +54,14 @@ class Begin(StrEnum):
     NEWEST = "newest"
 
 
+class OnUnsendable(StrEnum):
+    """What becomes of a message that cannot be a record of Kafka: see `outlet_unsendable`."""
+
+    ASIDE = "aside"
+    SKIP = "skip"
+    STOP = "stop"
+
+
 def outlet(
     data: Annotated[Path, typer.Option(help="The data directory of one broker.", show_default=False)],
     kafka: Annotated[
@@ -73,6 +81,10 @@ def outlet(
         Begin | None, typer.Option("--from", help="Of an outlet that never sent anything. [oldest]", show_default=False)
     ] = None,
     create_topics: Annotated[bool, typer.Option("--create-topics", help="Make topics that are missing.")] = False,
+    on_unsendable: Annotated[
+        OnUnsendable | None,
+        typer.Option(help="Of a message that Kafka cannot take. [aside]", show_default=False),
+    ] = None,
     accept_gap: Annotated[
         bool, typer.Option("--accept-gap", help="Go on without what this journal does not hold any more.")
     ] = False,
@@ -94,12 +106,22 @@ def outlet(
             topic=topic or settings.topic,
             begin=begin.value if begin is not None else settings.begin,
             create_topics=create_topics or settings.create_topics,
+            on_unsendable=on_unsendable.value if on_unsendable is not None else settings.on_unsendable,
         )
         own = [parse_rule(each) for each in rule or ()]
         kafka_config, outlet_job = _needing_kafka()
         connection = kafka_config(kafka, config, os.environ)
         watched = sys.stderr.isatty()
-        job = outlet_job(data, connection, settings, own, accept_gap=accept_gap, hold=hold, progress=watched)
+        job = outlet_job(
+            data,
+            connection,
+            settings,
+            own,
+            accept_gap=accept_gap,
+            hold=hold,
+            progress=watched,
+            begins_anew=begin is not None,
+        )
         summary = asyncio.run(_run(job, follow=follow))
     except UnderstudyError as error:
         say(str(error))
@@ -158,8 +180,9 @@ def say(text: str) -> None:
 
 def _text(summary: dict[str, Any]) -> str:
     position = summary["position"]
+    unsendable = f", {summary['unsendable']} messages that cannot be sent" if summary["unsendable"] else ""
     return (
         f"{summary['transactions']} transactions and {summary['plain_messages']} messages outside of them, "
-        f"{summary['records']} Kafka records in {summary['kafka_transactions']} Kafka transactions; "
+        f"{summary['records']} Kafka records in {summary['kafka_transactions']} Kafka transactions{unsendable}; "
         f"position {position['epoch']}/{position['offset']}, CSN {position['csn']}"
     )

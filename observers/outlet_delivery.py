@@ -15,11 +15,13 @@ from typing import Final, Protocol
 
 import attrs
 
-from understudy.observers.outlet_errors import KafkaAwayError, OutletFencedError
+from understudy.observers.kafka_refused import KafkaRefusedError
+from understudy.observers.outlet_errors import KafkaAwayError, OutletFencedError, RecordRefusedError
 from understudy.observers.outlet_groups import GroupLimits
 from understudy.observers.outlet_records import KafkaRecord, RecordMaker
 from understudy.observers.outlet_rules import OutletRules
 from understudy.observers.outlet_units import SentPosition, Unit
+from understudy.observers.outlet_unsendable import STOP, OutletUnsendable, UnsendablePolicy
 
 RETRY_S: Final = 1.0
 SILENT_S: Final = 10.0
@@ -38,6 +40,10 @@ class Sink(Protocol):
 
     def silence(self) -> str: ...
 
+    def refuses(self, record: KafkaRecord) -> str: ...
+
+    async def check_first_start(self) -> None: ...
+
 
 @attrs.frozen(kw_only=True)
 class OutletOptions:
@@ -52,6 +58,8 @@ class OutletOptions:
         hold: name under which the broker is asked to keep what was not sent; "": it is not.
         progress: say now and then how far the outlet has come, for an operator who watches.
         patient: Kafka is waited for at the start, too.
+        unsendable: what becomes of a message that cannot be sent.
+        begins_anew: without a position in Kafka it begins, though the topics hold records.
     """
 
     rules: OutletRules
@@ -62,16 +70,22 @@ class OutletOptions:
     hold: str = ""
     progress: bool = False
     patient: bool = False
+    unsendable: UnsendablePolicy = attrs.Factory(UnsendablePolicy)
+    begins_anew: bool = False
 
 
 @attrs.define
 class OutletCounts:
-    """What one run has sent, and what it has passed over because an operator accepted that."""
+    """What one run has sent, and what it has passed over because an operator accepted that.
+
+    ``records`` are those of messages; ``unsendable`` counts messages that went aside or were left out.
+    """
 
     transactions: int = 0
     plain_messages: int = 0
     records: int = 0
     kafka_transactions: int = 0
+    unsendable: int = 0
     passed_over: list[str] = attrs.Factory(list)
 
 
@@ -96,7 +110,8 @@ class OutletDelivery:
         self._sink = sink
         self._options = options
         self._say = say
-        self._maker = RecordMaker(group)
+        self._maker = maker = RecordMaker(group)
+        self._unsendable = OutletUnsendable(options.unsendable, options.rules, maker, sink, say)
         self._told_at = time.monotonic()
         self.sent: SentPosition | None = None
         self.counts = OutletCounts()
@@ -113,6 +128,8 @@ class OutletDelivery:
             UnderstudyError: Kafka refuses.
         """
         self.sent = await (self._open_again() if self._options.patient else self._sink.open())
+        if self.sent is None and not self._options.begins_anew:
+            await self._sink.check_first_start()
         return self.sent
 
     async def commit(self, group: list[Unit], mark: SentPosition) -> None:
@@ -128,6 +145,9 @@ class OutletDelivery:
             try:
                 await self._send(group, mark)
                 break
+            except RecordRefusedError as error:
+                await self._refused(error)
+                continue
             except KafkaAwayError as error:
                 self.waits = True
                 self._say(f"{error}; the outlet tries again")
@@ -135,12 +155,23 @@ class OutletDelivery:
                 break
         self.sent = mark
         self.waits = False
+        self._unsendable.committed()
         self.counts = self._tally
         self.counts.kafka_transactions += 1
         self.moved_at = time.monotonic()
         if self._options.progress and self.moved_at - self._told_at >= PROGRESS_S:
             self._told_at = self.moved_at
             self._say(f"{self.counts.records} records sent, up to position {mark.position}")
+
+    async def _refused(self, error: RecordRefusedError) -> None:
+        """Nothing of the transaction is in Kafka; a producer that has met this is of no use any more."""
+        if error.place is not None:
+            if self._options.unsendable.on == STOP:
+                raise KafkaRefusedError(str(error)) from error
+            self._unsendable.refused(error.place, str(error))
+        found = await self._open_again()
+        if found != self.sent:
+            raise OutletFencedError(_taken_over(found))
 
     async def _send(self, group: list[Unit], mark: SentPosition) -> None:
         """One attempt. aiokafka tries again by itself, in silence: this says so."""
@@ -161,17 +192,18 @@ class OutletDelivery:
 
     def _records(self, group: list[Unit]) -> Iterator[KafkaRecord]:
         """What is sent of ``group``; counts it in the tally, which holds when it is committed."""
-        rules, maker, counts = self._options.rules, self._maker, self._tally
+        maker, counts = self._maker, self._tally
         for unit in group:
             if not unit.tx and not self._options.plain:
                 continue
             shared = maker.unit_headers(unit)
             records = counts.records
-            for at, each in enumerate(unit.messages):
-                topic = rules.topic(each.vhost, each.queue)
-                if topic:
-                    counts.records += 1
-                    yield maker.record(unit, shared, at, topic)
+            for at in range(len(unit.messages)):
+                record, unsendable = self._unsendable.record(unit, shared, at)
+                counts.unsendable += unsendable
+                if record is not None:
+                    counts.records += not unsendable
+                    yield record
             if counts.records > records:
                 counts.transactions += bool(unit.tx)
                 counts.plain_messages += not unit.tx

@@ -86,3 +86,15 @@ class OutletFencedError(UnderstudyError):
 
 class KafkaAwayError(UnderstudyError):
     """Kafka does not answer, or has aborted the transaction: the outlet opens anew and tries again."""
+
+
+class RecordRefusedError(UnderstudyError):
+    """Kafka does not take a record, and never will. Nothing of its transaction is in Kafka.
+
+    Attributes:
+        place: of the record (`KafkaRecord.place`); None: one of a batch of several. It is found if the same records are sent again.
+    """
+
+    def __init__(self, reason: str, place: tuple[int, int, int] | None) -> None:
+        super().__init__(reason)
+        self.place = place

@@ -26,6 +26,7 @@ from understudy.observers.outlet_progress import STARTING, OutletProgress
 from understudy.observers.outlet_rules import OutletRule, OutletRules
 from understudy.observers.outlet_run import OutletRun
 from understudy.observers.outlet_target import OutletTarget
+from understudy.observers.outlet_unsendable import UnsendablePolicy
 
 NEWEST: Final = "newest"
 LAG_S: Final = 0.05
@@ -40,7 +41,7 @@ class OutletJob:
         kafka: where it is.
         settings: section [outlet].
         rules: before those of ``settings``.
-        accept_gap, hold, progress, patient: see `OutletOptions`.
+        accept_gap, hold, progress, patient, begins_anew: see `OutletOptions`.
 
     Raises:
         NoJournalError: there is none in ``data``.
@@ -61,6 +62,7 @@ class OutletJob:
         hold: str = "",
         progress: bool = False,
         patient: bool = False,
+        begins_anew: bool = False,
     ) -> None:
         self._data = data
         self._kafka = kafka
@@ -77,12 +79,15 @@ class OutletJob:
             hold=hold,
             progress=progress,
             patient=patient,
+            unsendable=UnsendablePolicy(settings.on_unsendable, settings.unsendable_topic.replace("{group}", group)),
+            begins_anew=begins_anew or accept_gap,
         )
         self.target = OutletTarget(
             group=group,
             transactional_id=settings.transactional_id.replace("{group}", group),
             position_topic=settings.position_topic.replace("{group}", group),
             topics=tuple(table.fixed_topics()),
+            topic_forms=tuple(table.topic_forms()),
             transaction_timeout_s=settings.transaction_timeout_s,
             max_message_bytes=settings.max_message_bytes,
             create=settings.create_topics,
@@ -110,6 +115,7 @@ class OutletJob:
             plain_messages=counts.plain_messages,
             records=counts.records,
             kafka_transactions=counts.kafka_transactions,
+            unsendable=counts.unsendable,
             lag_transactions=lag.transactions,
             lag_bytes=lag.octets,
             rests_s=round(time.monotonic() - moved_at, 1) if moved_at else -1.0,

@@ -23,7 +23,7 @@ class OutletProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         state: one of `STATES`, but `DOWN`.
-        transactions, plain_messages, records, kafka_transactions: `OutletCounts`.
+        transactions, plain_messages, records, kafka_transactions, unsendable: `OutletCounts`.
         lag_transactions, lag_bytes: behind the position; -1: not known, or standing by.
         rests_s: seconds since the position in Kafka moved; -1: it has not yet.
     """
@@ -33,12 +33,13 @@ class OutletProgress(msgspec.Struct, frozen=True, kw_only=True):
     plain_messages: int = 0
     records: int = 0
     kafka_transactions: int = 0
+    unsendable: int = 0
     lag_transactions: int = -1
     lag_bytes: int = -1
     rests_s: float = -1.0
 
 
-COUNTS: Final = ("transactions", "plain_messages", "records", "kafka_transactions")
+COUNTS: Final = ("transactions", "plain_messages", "records", "kafka_transactions", "unsendable")
 
 
 class OutletTotals:
@@ -101,6 +102,12 @@ def outlet_families(totals: OutletTotals, ends: Mapping[int, int], fenced_code: 
         "understudy_outlet_kafka_transactions_total",
         "Kafka transactions committed.",
         totals.count("kafka_transactions"),
+    )
+    yield one(
+        counter,
+        "understudy_outlet_unsendable_total",
+        "Messages that could not be sent, and went aside or were left out.",
+        totals.count("unsendable"),
     )
     yield one(
         counter,

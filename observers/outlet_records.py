@@ -28,7 +28,8 @@ _REPEATED_BYTES: Final = 256
 class KafkaRecord(NamedTuple):
     """What is sent for one message and queue.
 
-    ``timestamp_ms`` is None if the log does not say when it was decided: Kafka then takes its own clock.
+    ``timestamp_ms`` is None if the log does not say when it was decided: Kafka then takes its own clock. ``place`` is (epoch,
+    offset, number in the unit) of the message.
     """
 
     topic: str
@@ -36,6 +37,7 @@ class KafkaRecord(NamedTuple):
     value: bytes
     headers: list[Header]
     timestamp_ms: int | None
+    place: tuple[int, int, int] = (0, 0, 0)
 
 
 class RecordMaker:
@@ -82,7 +84,36 @@ class RecordMaker:
             *self._property_headers(message.properties),
         ]
         value = bytes(memoryview(message.content()))
-        return KafkaRecord(topic, queue_key(outgoing), value, headers, unit.time_ms or None)
+        place = (unit.epoch, unit.offset, at)
+        return KafkaRecord(topic, queue_key(outgoing), value, headers, unit.time_ms or None, place)
+
+    def aside(self, unit: Unit, shared: list[Header], at: int, topic: str, reason: str, *, whole: bool) -> KafkaRecord:
+        """The record that goes to ``topic`` since the message itself cannot be sent.
+
+        Args:
+            unit: whose message it is.
+            shared: `unit_headers` of the unit.
+            at: its number in the unit, from 0.
+            topic: of what cannot be sent.
+            reason: why the message cannot be sent.
+            whole: with body and properties; else with their sizes alone.
+        """
+        outgoing = unit.messages[at]
+        message = outgoing.message
+        headers = [
+            *shared,
+            *_place_headers(outgoing, at),
+            ("understudy-unsendable", plain_text(reason).encode()),
+            ("amqp-exchange", plain_text(message.exchange).encode()),
+            ("amqp-routing-key", plain_text(message.routing_key).encode()),
+        ]
+        if whole:
+            headers.append(("amqp-properties", base64.b64encode(message.properties)))
+            value = bytes(memoryview(message.content()))
+        else:
+            headers.append(("understudy-unsendable-bytes", b"%d,%d" % (message.size, len(message.properties))))
+            value = b""
+        return KafkaRecord(topic, queue_key(outgoing), value, headers, None, (unit.epoch, unit.offset, at))
 
     def _property_headers(self, raw: bytes) -> list[Header]:
         found = self._properties.get(raw)

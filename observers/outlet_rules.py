@@ -128,6 +128,17 @@ class OutletRules:
         fixed = {form.replace("{group}", group) for form in forms if form}
         return sorted(form for form in fixed if not _FIELD.search(form))
 
+    def topic_forms(self) -> list[str]:
+        """Regular expressions of the other topics; sorted. A form without a letter of its own matches nothing."""
+        forms = {topic for _, topic in self._rules} | {self._default}
+        group = _fit(self._group)
+        found = set()
+        for form in forms:
+            parts = _FIELD.split(form.replace("{group}", group))[::2]  # between the fields
+            if len(parts) > 1 and any(parts):
+                found.add("[A-Za-z0-9._-]*".join(map(re.escape, parts)))
+        return sorted(found)
+
 
 def _fit(name: str) -> str:
     return _UNFIT.sub("_", name)

@@ -304,7 +304,8 @@ class OutletConfig:
         create_topics: topics that are missing are made, with Kafka's defaults.
         group_messages, group_bytes: of one Kafka transaction; a larger source transaction has one of its own.
         transaction_timeout_s: Kafka aborts a transaction that is open for longer.
-        max_message_bytes: a message that takes more as a record of Kafka stops the outlet.
+        max_message_bytes: a message that takes more as a record of Kafka cannot be sent.
+        on_unsendable: a message that cannot be sent goes to `unsendable_topic`, is left out, or ends the outlet.
     """
 
     topic: Annotated[str, Text("a topic of Kafka, with {vhost}, {queue} and {group}, or ''", _TOPIC_FORM)] = (
@@ -324,6 +325,12 @@ class OutletConfig:
     group_bytes: Annotated[int, size(1)] = 4 * MIB
     transaction_timeout_s: Annotated[float, seconds(1, 900)] = 300.0
     max_message_bytes: Annotated[int, size(KIB, GIB)] = MIB
+    on_unsendable: Annotated[Literal["aside", "skip", "stop"], Text("'aside', 'skip' or 'stop'", "aside|skip|stop")] = (
+        "aside"
+    )
+    unsendable_topic: Annotated[str, Text("a topic of Kafka, with {group}", r"(?:[A-Za-z0-9._-]|\{group\}){1,249}")] = (
+        "understudy.{group}.unsendable"
+    )
 
 
 @frozen(kw_only=True)

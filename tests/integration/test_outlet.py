@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -268,14 +269,74 @@ def test_a_message_that_is_too_large_is_named_and_nothing_of_its_transaction_com
     asyncio.run(create_topic(kafka, "large.position", 1, settings=COMPACTED))
     asyncio.run(create_topic(kafka, "large", 1, settings={"max.message.bytes": "1500"}))
     config = tmp_path / "outlet.toml"
-    text = '[outlet]\ntopic = "large"\nposition_topic = "large.position"\ntransactional_id = "large"\n'
+    text = '[outlet]\non_unsendable = "stop"\n'
+    text += 'topic = "large"\nposition_topic = "large.position"\ntransactional_id = "large"\n'
     config.write_text(text + "max_message_bytes = 2000\n", encoding="utf-8")
     said = refused(data, "--kafka", kafka, "--config", str(config))
-    assert "a message of 3000 bytes for queue '//a', number" in said
+    assert "a message of 3000 bytes for queue '//a' takes" in said
     assert "outlet.max_message_bytes is 2000; raise it, and max.message.bytes of topic 'large'" in said
     config.write_text(text, encoding="utf-8")
     assert "topic 'large' takes no message of this size" in refused(data, "--kafka", kafka, "--config", str(config))
     assert read(kafka, "large") == []
+
+
+def test_what_kafka_cannot_take_goes_aside_in_its_transaction(tmp_path: Path, kafka: str) -> None:
+    """Too large for the outlet or for the topic, and a queue whose name makes no topic; milliseconds in a timestamp are taken."""
+    asyncio.run(create_topic(kafka, "odd.a", 1, settings={"max.message.bytes": "1500"}))
+    config = tmp_path / "outlet.toml"
+    config.write_text(
+        f'[kafka]\nhosts = ["{kafka}"]\n[outlet]\ncreate_topics = true\nmax_message_bytes = 5000\n'
+        '[[outlet.rules]]\nqueues = "*"\ntopic = "odd.{queue}"\n',
+        encoding="utf-8",
+    )
+    long = "q" * 250
+    with broker_of_group(tmp_path, "odd") as broker, contextlib.closing(Client(broker.port)) as client:
+        client.tx.queue_declare(long, durable=True)
+        client.tx.basic_publish("", long, b"long", pika.BasicProperties(delivery_mode=PERSISTENT))
+        client.transaction("one", b"1", b"2", b"3" * 2000, b"4" * 6000, b"5")
+        milliseconds = 1_764_000_000_123
+        headers = {"x-understudy-tx": "two"}
+        client.tx.basic_publish(
+            "", "b", b"6", pika.BasicProperties("", None, headers, PERSISTENT, timestamp=milliseconds)
+        )
+        client.tx.tx_commit()
+        outlet = Outlet(broker.data, "--config", str(config))
+        found = {"records": 0, "unsendable": 0}
+
+        def all_is_there() -> bool:
+            summary = json.loads(outlet.once().stdout)
+            for key in found:
+                found[key] += summary[key]
+            return found["records"] >= 4
+
+        wait_until("all is sent", all_is_there, LIMIT_S)
+        assert found == {"records": 4, "unsendable": 3}
+    aside = read(kafka, "understudy.odd.unsendable")
+    assert sorted((each.key, each.body[:4]) for each in aside) == [
+        ("//a", b"3333"),
+        ("//b", b""),
+        (f"//{long}", b"long"),
+    ]
+    sent = read(kafka, "odd.a", "odd.b")
+    assert [each.body for each in sent if each.topic == "odd.a"] == [b"1", b"5"]
+    one = by_transaction([*sent, *aside])[aside[0].tx]
+    assert [int(each.headers["understudy-place"]) for each in one] == list(range(6)), "each message of the transaction"
+    assert (
+        "takes no message of this size"
+        in next(each for each in aside if each.key == "//a").headers["understudy-unsendable"]
+    )
+    (two,) = [each for each in sent if each.name == "two"]
+    assert two.headers["amqp-timestamp"] == str(milliseconds)
+
+    # The position is lost: nothing is sent twice unless an operator wants it.
+    config.write_text(
+        config.read_text().replace("[outlet]\n", '[outlet]\nposition_topic = "odd.lost.position"\n'), encoding="utf-8"
+    )
+    said = refused(broker.data, "--config", str(config))
+    assert "topic 'odd.lost.position' has no position of group 'odd', and topic 'odd.a' holds records" in said
+    assert len(read(kafka, "odd.a")) == 2
+    assert Outlet(broker.data, "--config", str(config), "--from", "newest").summary()["records"] == 0
+    assert Outlet(broker.data, "--config", str(config)).summary()["records"] == 0
 
 
 def test_kafka_or_a_journal_that_is_not_there(data: Path, kafka: str, tmp_path: Path) -> None:

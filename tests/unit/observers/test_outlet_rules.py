@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from understudy.observers.outlet_rules import OutletRule, OutletRuleError, OutletRules, parse_rule
@@ -60,3 +62,11 @@ def test_a_rule_of_a_command_line() -> None:
     for text in ("orders", "=orders"):
         with pytest.raises(OutletRuleError):
             parse_rule(text)
+
+
+def test_forms_of_topics_that_are_known_with_their_queue() -> None:
+    rules = OutletRules("sh.op", [OutletRule("//a", "fixed"), OutletRule("//b*", "{group}.{queue}-x")], "{queue}")
+    (form,) = rules.topic_forms()
+    assert re.fullmatch(form, "sh.op.b1-x")
+    assert not re.fullmatch(form, "shXop.b1-x")
+    assert OutletRules("g").topic_forms() == []

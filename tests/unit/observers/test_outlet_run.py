@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,13 +15,15 @@ from tests.unit.observers.outlet_kit import JournalWriter
 from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.server.file_storage import FileStorage
 from understudy.observers import outlet_delivery
+from understudy.observers.kafka_refused import KafkaRefusedError
 from understudy.observers.outlet_delivery import OutletOptions
-from understudy.observers.outlet_errors import KafkaAwayError, OutletFencedError
+from understudy.observers.outlet_errors import KafkaAwayError, OutletFencedError, RecordRefusedError
 from understudy.observers.outlet_groups import GroupLimits
 from understudy.observers.outlet_records import KafkaRecord
-from understudy.observers.outlet_rules import OutletRules
+from understudy.observers.outlet_rules import OutletRule, OutletRules
 from understudy.observers.outlet_run import OutletRun
 from understudy.observers.outlet_units import SentPosition
+from understudy.observers.outlet_unsendable import ASIDE, SKIP, STOP, UnsendablePolicy
 
 
 class ScriptedKafka:
@@ -36,7 +39,11 @@ class ScriptedKafka:
         self.script = list(script)
         self.position: SentPosition | None = None
         self.batches: list[list[bytes]] = []
-        self.opened = 0
+        self.opened = self.first_starts = 0
+        self.too_large: set[bytes] = set()
+        self.refused: set[bytes] = set()
+        self.several = True  # it refuses a batch first, without a word on the record
+        self.sent: list[KafkaRecord] = []
 
     async def open(self) -> SentPosition | None:
         self.opened += 1
@@ -45,11 +52,23 @@ class ScriptedKafka:
     async def read_position(self) -> SentPosition | None:
         return self.position
 
+    def refuses(self, record: KafkaRecord) -> str:
+        return "it is too large" if record.value in self.too_large else ""
+
+    async def check_first_start(self) -> None:
+        self.first_starts += 1
+
     def silence(self) -> str:
         return "Kafka is silent"
 
     async def send(self, records: Iterator[KafkaRecord], position: SentPosition) -> None:
-        found = [record.value for record in records]
+        taken = list(records)
+        for record in taken:
+            if record.value in self.refused:
+                several, self.several = self.several, False
+                raise RecordRefusedError(f"Kafka refuses {record.value!r}", None if several else record.place)
+        found = [record.value for record in taken]
+        self.sent += taken
         step = self.script.pop(0) if self.script else ""
         if step == "slow":
             await asyncio.sleep(0.05)
@@ -80,10 +99,11 @@ def data(tmp_path: Path) -> Path:
 SAID: list[str] = []
 
 
-def run(data: Path, kafka: ScriptedKafka, messages: int = 4, hold: str = "") -> OutletRun:
+def run(data: Path, kafka: ScriptedKafka, messages: int = 4, hold: str = "", **more: Any) -> OutletRun:
     SAID.clear()
     limits = GroupLimits(messages=messages)
-    options = OutletOptions(rules=OutletRules("g"), limits=limits, hold=hold)
+    settings: dict[str, Any] = {"rules": OutletRules("g"), "limits": limits, "hold": hold}
+    options = OutletOptions(**(settings | more))
     made = OutletRun(data, JournalIdentity("g", "b1"), kafka, options, SAID.append)
     try:
         asyncio.run(made.to_end())
@@ -147,3 +167,64 @@ def test_groups_have_their_positions(data: Path) -> None:
     assert (made.sent.csn, made.sent.reign, made.sent.founding, made.sent.broker) == (5, 1, "ab", "b1")
     assert made.sent.needed == made.sent.offset + 1
     assert json.loads((data / "outlet.hold").read_text()) == {"segment": 1}
+
+
+# -- messages that cannot be sent -----------------------------------------------------------------------------------------
+
+TOO_LONG = OutletRules("g", [OutletRule("*", "{vhost}" + "x" * 248)])
+
+
+@pytest.mark.parametrize("how", ["too large", "refused by Kafka"])
+@pytest.mark.parametrize("on", [ASIDE, SKIP, STOP])
+def test_a_message_that_cannot_be_sent_stops_no_other(data: Path, how: str, on: str) -> None:
+    kafka = ScriptedKafka()
+    (kafka.too_large if how == "too large" else kafka.refused).add(b"b2")
+    policy = UnsendablePolicy(on, "odd")
+    if on == STOP:
+        with pytest.raises(KafkaRefusedError, match=r"too large|Kafka refuses"):
+            run(data, kafka, unsendable=policy)
+        assert kafka.batches == [[]]
+        return
+    made = run(data, kafka, unsendable=policy)
+    assert [(record.topic, record.value) for record in kafka.sent if record.topic == "odd"] == (
+        [("odd", b"")] * (on == ASIDE)
+    )
+    assert [body for batch in kafka.batches for body in batch if body] == [
+        body for batch in EVERY for body in batch if body != b"b2"
+    ]
+    assert (made.counts.unsendable, made.counts.records, made.counts.transactions) == (1, 9, 5)
+    (said,) = [text for text in SAID if "cannot be sent" in text]
+    assert ("goes to topic 'odd'" in said, "is left out" in said) == (on == ASIDE, on == SKIP)
+    run(data, kafka, unsendable=policy)
+    assert sum(map(len, kafka.batches)) == 9 + (on == ASIDE)
+
+
+def test_what_goes_aside_says_where_it_was_and_why(data: Path) -> None:
+    """A queue whose name makes no topic; all its messages go aside whole, in their transactions."""
+    kafka = ScriptedKafka()
+    made = run(data, kafka, rules=TOO_LONG, unsendable=UnsendablePolicy(ASIDE, "odd"))
+    assert kafka.batches == EVERY
+    assert made.counts.unsendable == 10
+    headers = dict(kafka.sent[0].headers)
+    assert kafka.sent[0].topic == "odd"
+    assert b"a topic of Kafka has 1 to 249" in headers["understudy-unsendable"]
+    assert headers["understudy-position"]
+    assert len(SAID) == 1  # once a queue
+
+
+def test_a_message_that_cannot_even_go_aside_ends_the_outlet(data: Path) -> None:
+    kafka = ScriptedKafka()
+    kafka.too_large |= {b"b2", b""}
+    with pytest.raises(KafkaRefusedError, match="topic 'odd' does not take it either"):
+        run(data, kafka, unsendable=UnsendablePolicy(ASIDE, "odd"))
+
+
+def test_without_a_position_the_topics_are_looked_at(data: Path) -> None:
+    kafka = ScriptedKafka()
+    run(data, kafka, begins_anew=True)
+    assert kafka.first_starts == 0
+    run(data, kafka)
+    assert kafka.first_starts == 0  # there is a position
+    again = ScriptedKafka()
+    run(data, again)
+    assert again.first_starts == 1
