@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from typing import Protocol
 
+import attrs
+
 from understudy.broker.commands import CommandRefusedError, CommandRequest
 from understudy.broker.core.broker import DISK, Broker
 from understudy.broker.errors import UnderstudyError
@@ -30,6 +32,7 @@ from understudy.replicator.wire import UnknownMessageError
 
 NEWER_PEER = (UnknownKindError, UnknownExchangeTypeError, UnknownMessageError, NoteFormatError)
 """What is wrong with a message that a newer program has sent."""
+LEADING = (BrokerStatus.RECOVERING.value, BrokerStatus.ACTIVE.value)
 POSITION_EVERY_MS = 1_000
 """A position that has moved is shown again after so long."""
 
@@ -89,7 +92,7 @@ class HaBroker:
         self._retry_ms = 0
         self._second_look = self._second_look_ms = 0
         self._reached = True
-        self._missing = ""
+        self._missing = self._without_store = ""
         self._not_to_found = ""
         self.stored = StoredGroup(coordination, self._next_request, config.store_place)
         self._shown: tuple[BrokerStatus, str] | None = None
@@ -185,6 +188,12 @@ class HaBroker:
         log = self.broker.log
         epoch_seen = self.replicator.epoch_seen
         of_nobody = log.end > 0 and not self.replicator.of_a_group
+        if (
+            not of_nobody
+            and (group.epoch if group is not None else 0) < epoch_seen
+            and self._follows_without_group(group)
+        ):
+            return
         if group is None or (of_nobody and not self._is_base_of(group)):
             if of_nobody:
                 joins = (
@@ -197,18 +206,12 @@ class HaBroker:
                     f"--unclean --yes` makes it the base of group {self.config.group!r}, and loses nothing of it{joins}"
                 )
             elif log.end or epoch_seen:
-                self._host.refuse_to_run(
-                    f"the store knows no epoch of group {self.config.group!r}, this broker's journal has seen epoch "
-                    f"{epoch_seen}: {self._way_out}"
-                )
+                self._host.refuse_to_run(self._knows_less(None))
             else:
                 self._wait_or_found(request, answer)
             return
         if group.epoch < epoch_seen:
-            self._host.refuse_to_run(
-                f"the store knows epoch {group.epoch} of group {self.config.group!r}, this broker's journal has seen epoch "
-                f"{epoch_seen}: {self._way_out}"
-            )
+            self._host.refuse_to_run(self._knows_less(group))
             return
         if self._refuse_foreign(group):
             return
@@ -223,6 +226,60 @@ class HaBroker:
             if self._seen_brokers:
                 self._judge_journal(group)
             self.backup.group_changed(group, self.backup.brokers)
+
+    def _follows_without_group(self, shown: GroupState | None) -> bool:
+        """The store has lost what this journal has seen. Follow a primary that runs, without a part in the set.
+
+        That primary may write the group anew, and needs the acknowledgement of each member. Like a broker with an old view of the
+        store this one links to it, and is fenced or fences it by the epochs that both have seen. It cannot campaign.
+
+        Returns:
+            Whether there is a primary, or the brokers are not known yet; then the store is asked again.
+        """
+        if not self._seen_brokers:
+            self._retry_ms = self.now_ms + self.config.coordination_retry_ms
+            return True
+        leader = self._leading_broker()
+        if leader is None:
+            return False
+        self._without_store = self._knows_less(shown)
+        self._first_read = self._found_request = self._retry_ms = 0
+        self.backup.suspended = True
+        self.backup.group = GroupState(
+            epoch=self.replicator.epoch_seen,
+            primary=leader,
+            members=(),
+            version=0,
+            min_insync=self.config.min_insync,
+            founding=self.replicator.founding,
+        )
+        self.stored.noticed(self.backup.group, shown, self.now_ms)
+        return True
+
+    def _leading_broker(self) -> BrokerId | None:
+        """Another broker that shows itself as the primary."""
+        others = [info for info in self.backup.brokers.values() if info.broker != self.config.broker and info.alive]
+        return next((info.broker for info in others if info.status in LEADING), None)
+
+    def _follow_or_refuse(self) -> None:
+        """While the store lacks what this journal has seen: with no primary left, this broker is of no use to anybody."""
+        leader, group = self._leading_broker(), self.backup.group
+        if self.backup.link is not None or group is None:
+            return
+        if leader is None:
+            self.stopped = "the store knows less than the journal"
+            self.backup.group = None
+            self._host.refuse_to_run(self._without_store)
+        elif leader != group.primary:
+            self.backup.group = attrs.evolve(group, primary=leader)
+
+    def _knows_less(self, shown: GroupState | None) -> str:
+        """Why this broker refuses to run with such a store."""
+        known = f"epoch {shown.epoch}" if shown is not None else "no epoch"
+        return (
+            f"the store knows {known} of group {self.config.group!r}, this broker's journal has seen epoch "
+            f"{self.replicator.epoch_seen}: {self._way_out}"
+        )
 
     def _wait_or_found(self, request: int, answer: Answer) -> None:
         """The store holds no group, and this broker nothing of one: found it, or wait until another broker does."""
@@ -313,6 +370,8 @@ class HaBroker:
             return
         self.backup.suspended = not self._reached
         if primary is None:
+            self._without_store = ""
+            self._judge_journal(group)
             self.backup.group_changed(group, self.backup.brokers)
             return
         primary.anew.end()
@@ -461,6 +520,8 @@ class HaBroker:
                 self._look_again()  # the answer is lost
             self.primary.tick(now_ms)
         else:
+            if self._without_store and self.stored.missing:
+                self._follow_or_refuse()
             self.backup.tick(now_ms)
             self._refuse_early()
         self.status_changed()

@@ -95,6 +95,34 @@ def test_a_store_that_has_lost_the_group_is_a_lost_store(older: bool) -> None:
         group.hand()(publish_confirmed, "q", b"one")
 
 
+@pytest.mark.parametrize("older", [True, False])
+def test_a_member_that_was_down_comes_back_and_completes_the_proof(older: bool) -> None:
+    """It cannot be expelled, so nothing is confirmed without it; it finds no group, and follows the primary that shows itself."""
+    with scenario() as group:
+        hand = group.hand()
+        hand(calls.declare, "q")
+        hand.go()
+        instead = an_older_epoch(group) if older else None
+        before = held(group)
+        primary, (down, _) = group.primary, group.backups
+        group.crash(down)
+        store = group.cluster.store
+        store.lose_group(instead, with_history=True)
+        group.until("it is noticed", lambda: bool(primary.ha.stored.missing))
+        group.run_ms(3_000)
+        assert store.lost
+        assert down.name in primary.ha.store_trouble
+        down.start()
+        group.until("the primary writes it", lambda: not store.lost)
+        assert not down.fatal
+        assert (held(group).epoch, held(group).primary, held(group).members) == (
+            before.epoch,
+            primary.name,
+            before.members,
+        )
+        group.ready()
+
+
 def test_a_primary_whose_successor_has_begun_writes_nothing() -> None:
     """The old primary is cut off from all; its successor led before the store lost the group, and writes it anew."""
     with scenario(backup_timeout_ms=10_000_000) as group:
