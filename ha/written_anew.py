@@ -77,14 +77,22 @@ class WrittenAnew:
 
     def lacking(self) -> tuple[BrokerId, ...]:
         """The brokers whose acknowledgement is still to come; this one if its own disk is."""
-        members = {*self._in_sync.members, *(name for name, backup in self._backups.items() if backup.listed)}
-        change = self._in_sync.change
-        if change is not None and change.broker and change.joins:
-            members.add(change.broker)  # it may have been listed in what was lost
+        members = {*self._set_to_write, *(name for name, backup in self._backups.items() if backup.listed)}
         found = [name for name in members - {self._me} if not self._has_acknowledged(name)]
         if self._broker.log.durable < self._barrier:
             found.append(self._me)
         return tuple(sorted(found))
+
+    @property
+    def _joiner(self) -> BrokerId:
+        """The broker whose add is not settled: it may have been listed in what was lost, and holds all that its guard asks for."""
+        change = self._in_sync.change
+        return change.broker if change is not None and change.joins else ""
+
+    @property
+    def _set_to_write(self) -> tuple[BrokerId, ...]:
+        """An add that is not settled counts as done, a removal does not: so no member of what was lost is left out."""
+        return tuple(sorted({*self._in_sync.members, self._joiner} - {""}))
 
     def _has_acknowledged(self, name: BrokerId) -> bool:
         backup = self._backups.get(name)
@@ -97,7 +105,7 @@ class WrittenAnew:
             return "" if self._request else f"{self._me} must not write over what stands there"
         if lacking := self.lacking():
             return f"{self._me} writes it anew when {', '.join(lacking)} has acknowledged epoch {self._in_sync.group.epoch}"
-        if len(self._in_sync.members) == 1 and not self.reached:
+        if len(self._set_to_write) == 1 and not self.reached:
             return (
                 f"{self._me} is alone in the in-sync set and was out of reach of the store: another broker may have been "
                 "forced to lead meanwhile; an operator decides (understudy promote --unclean)"
@@ -110,7 +118,12 @@ class WrittenAnew:
             return
         self._barrier = 0
         group = self._in_sync.group
-        self._wanted = attrs.evolve(group, version=group.version + VERSIONS_SKIPPED)
+        self._wanted = attrs.evolve(
+            group,
+            members=self._set_to_write,
+            damaged=group.with_damage(self._joiner, ""),
+            version=group.version + VERSIONS_SKIPPED,
+        )
         self._request = self._next_request()
         self._coordination.restore(self._request, self._shown, self._wanted)
 

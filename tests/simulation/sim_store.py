@@ -27,7 +27,7 @@ class SimStore:
         cut_off: brokers that do not reach it.
         group: what was written last.
         lost: the store does not show that, but what `lose_group` has put in its place.
-        lost_promotion: what is to happen as soon as the next promotion has been written.
+        lost_promotion: what is to happen as soon as the next promotion has been written; it is told who led before.
         highest_recorded: the highest epoch that the history of the store knows.
         lag_ms: broker to how far its view may be behind; requests are slow too then.
         lose_answers: brokers whose next answer to a change is lost.
@@ -49,7 +49,7 @@ class SimStore:
         self.nodes: dict[str, SimNode] = {}
         self.on_change: Callable[[GroupState | None, GroupState], None] | None = None
         self.on_lost_answer: Callable[[SimNode], None] | None = None
-        self.lost_promotion: Callable[[], None] | None = None
+        self.lost_promotion: Callable[[str], None] | None = None
         self.highest_recorded = 0
         self.lost = False
         self._instead: GroupState | None = None
@@ -76,7 +76,7 @@ class SimStore:
             self.on_change(before, group)
         if before is not None and group.epoch > before.epoch and self.lost_promotion is not None:
             lose, self.lost_promotion = self.lost_promotion, None
-            lose()
+            lose(before.primary)
         self.fire_watches()
 
     def answer_is_lost(self, broker: str, before: GroupState | None) -> bool:

@@ -123,6 +123,26 @@ def test_a_member_that_was_down_comes_back_and_completes_the_proof(older: bool) 
         group.ready()
 
 
+def test_an_add_whose_answer_was_lost_counts_as_done() -> None:
+    """The store had listed the joiner when it lost the group: the set that is written is no smaller."""
+    with scenario(brokers=2, min_insync=1, backup_timeout_ms=1_000) as group:
+        hand = group.hand()
+        hand(calls.declare, "q")
+        primary, (joiner,) = group.primary, group.backups
+        group.crash(joiner)
+        group.until("it is out", lambda: group.members == (primary.name,))
+        store = group.cluster.store
+        store.lose_answers.add(primary.name)
+        joiner.start()
+        group.until("it is listed, and nobody has heard of it", lambda: len(held(group).members) == 2)
+        assert primary.ha.primary is not None
+        assert primary.ha.primary.in_sync.members == (primary.name,)
+        store.lose_group(None, with_history=True)
+        group.until("the primary writes it", lambda: not store.lost)
+        assert held(group).members == ("b1", "b2")
+        group.ready()
+
+
 def test_a_primary_whose_successor_has_begun_writes_nothing() -> None:
     """The old primary is cut off from all; its successor led before the store lost the group, and writes it anew."""
     with scenario(backup_timeout_ms=10_000_000) as group:

@@ -201,7 +201,7 @@ class GroupLost(Strike):
     """The store answers, and does not hold the group: its node was deleted, ``wholly``: and its history with it.
 
     After so long an operator puts it back, if no broker has written it anew. With ``at_promotion`` that happens to the next
-    promotion, so soon that the primary before may not have seen it; counted then.
+    promotion, before the primary that it replaces has seen it; which goes on in that moment, and reaches the store. Counted then.
     """
 
     verb = "group-lost"
@@ -213,9 +213,16 @@ class GroupLost(Strike):
         if havoc.store.lost or havoc.store.group is None:
             return False
         if self.at_promotion:
-            havoc.store.lost_promotion = partial(havoc.world.ahead, 0, self._lose, havoc)
+            havoc.store.lost_promotion = partial(havoc.world.ahead, 0, self._lose_promotion, havoc)
             return True
         return self._lose(havoc)
+
+    def _lose_promotion(self, havoc: Havoc, replaced: str) -> None:
+        node = havoc.node(replaced)
+        if self._lose(havoc) and node.up:
+            if replaced in havoc.store.cut_off:
+                havoc.regain_store(replaced)
+            node.resume()
 
     def _lose(self, havoc: Havoc) -> bool:
         if havoc.stopped or havoc.store.lost:
