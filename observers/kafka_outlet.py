@@ -32,6 +32,7 @@ from understudy.observers.kafka_connection import (
     client_arguments,
     explained,
     must_be_mended,
+    root_error,
 )
 from understudy.observers.outlet_batches import BatchRefusedError, OutletBatches, record_size
 from understudy.observers.outlet_errors import KafkaAwayError, RecordRefusedError
@@ -45,6 +46,14 @@ REMEMBERED: Final = 100_000
 """So many queues have their partition known."""
 MARKERS: Final = 32
 """So many offsets of a topic's first partition may be ends of transactions in which nothing was sent (`_check_may_write`)."""
+OF_A_RECORD: Final = (
+    errors.CorruptRecordException,
+    errors.InvalidTimestampError,
+    errors.MessageSizeTooLargeError,
+    errors.RecordListTooLargeError,
+    errors.UnsupportedForMessageFormatError,
+)
+"""Kafka refuses a batch for what is in it."""
 _TOO_LARGE: Final = (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)
 CLOSE_S: Final = 3.0
 """A producer that cannot say goodbye in this time is left: Kafka aborts what it had open."""
@@ -58,6 +67,12 @@ POSITION_CONFIGS: Final = {
     "segment.bytes": str(16 << 20),
     "min.cleanable.dirty.ratio": "0.1",
 }
+
+
+def refusal_of_a_record(error: BaseException) -> BaseException | None:
+    """One of `OF_A_RECORD`, as aiokafka's sender has met it; None for any other error."""
+    root = root_error(error)
+    return root if isinstance(root, OF_A_RECORD) else None
 
 
 class KafkaOutlet:
@@ -271,7 +286,7 @@ class KafkaOutlet:
             KafkaAwayError: it is not known whether the transaction is there. `open` finds out.
         """
         topic = self._target.position_topic
-        batches = OutletBatches(self._producer.create_batch, self._send_batch, topic, self._alone)
+        batches = OutletBatches(self._producer.create_batch, self._send_batch, topic, refusal_of_a_record, self._alone)
         last = KafkaRecord(topic, self._target.group.encode(), position.encode(), [], None)
         try:
             await self._producer.begin_transaction()

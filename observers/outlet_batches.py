@@ -11,9 +11,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
 import attrs
-from aiokafka import errors
 
-from understudy.observers.kafka_connection import root_error
 from understudy.observers.outlet_errors import RecordRefusedError
 from understudy.observers.outlet_records import KafkaRecord
 
@@ -21,20 +19,14 @@ IN_FLIGHT: Final = 64
 """So many batches wait for Kafka's answer at most."""
 Place = tuple[str, int]
 """Topic and partition."""
-OF_A_RECORD: Final = (
-    errors.CorruptRecordException,
-    errors.InvalidTimestampError,
-    errors.MessageSizeTooLargeError,
-    errors.RecordListTooLargeError,
-    errors.UnsupportedForMessageFormatError,
-)
-"""Kafka refuses a batch for what is in it."""
+RefusalOf = Callable[[BaseException], BaseException | None]
+"""What Kafka has said of what is in a batch; None: the error says nothing of it."""
 
 
 class BatchRefusedError(RecordRefusedError):
     """The same of a batch. ``topic`` and ``error`` say to whom and why; ``size`` is that of its only record, 0 of several."""
 
-    def __init__(self, topic: str, error: errors.KafkaError, record: KafkaRecord | None) -> None:
+    def __init__(self, topic: str, error: BaseException, record: KafkaRecord | None) -> None:
         super().__init__(str(error), record.place if record is not None else None)
         self.topic = topic
         self.error = error
@@ -61,6 +53,7 @@ class OutletBatches:
         create: makes an empty batch (`AIOKafkaProducer.create_batch`).
         send: sends one; what it returns is awaited for Kafka's answer.
         topic: that the transaction ends with.
+        refusal: finds out whether an error is of what is in a batch.
         alone: topics whose records have a batch each.
 
     Attributes:
@@ -72,10 +65,12 @@ class OutletBatches:
         create: Callable[[], Any],
         send: Callable[[Any, str, int], Awaitable[Awaitable[Any]]],
         topic: str,
+        refusal: RefusalOf,
         alone: Collection[str] = (),
     ) -> None:
         self._create = create
         self._send = send
+        self._refusal = refusal
         self._alone = alone
         self._open: dict[Place, _Open] = {}
         self._sent: list[tuple[str, KafkaRecord | None, Awaitable[Any]]] = []
@@ -107,8 +102,10 @@ class OutletBatches:
         self.topic = place[0]
         try:
             answer = await self._send(full.batch, *place)
-        except OF_A_RECORD as error:
-            raise BatchRefusedError(place[0], error, full.only) from error
+        except Exception as error:
+            if refusal := self._refusal(error):
+                raise BatchRefusedError(place[0], refusal, full.only) from error
+            raise
         self._sent.append((place[0], full.only, answer))
         if len(self._sent) >= IN_FLIGHT:
             await self._answers()
@@ -131,11 +128,12 @@ class OutletBatches:
             (topic, only, answer) for (topic, only, _), answer in zip(sent, answers, strict=True) if _is_error(answer)
         ]
         # A batch that was refused for what is in it makes those behind it fail, too, with another error.
-        for topic, only, answer in sorted(failed, key=lambda each: not isinstance(root_error(each[2]), OF_A_RECORD)):
+        for topic, only, answer in failed:
+            if refusal := self._refusal(answer):
+                self.topic = topic
+                raise BatchRefusedError(topic, refusal, only) from answer
+        for topic, _, answer in failed:
             self.topic = topic
-            error = root_error(answer)
-            if isinstance(error, OF_A_RECORD):
-                raise BatchRefusedError(topic, error, only) from answer
             raise answer
 
 

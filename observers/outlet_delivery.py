@@ -111,7 +111,7 @@ class OutletDelivery:
         self._options = options
         self._say = say
         self._maker = maker = RecordMaker(group)
-        self._unsendable = OutletUnsendable(options.unsendable, options.rules, maker, sink, say)
+        self._unsendable = OutletUnsendable(options.unsendable, options.rules, maker, sink, say, time.monotonic)
         self._told_at = time.monotonic()
         self.sent: SentPosition | None = None
         self.counts = OutletCounts()

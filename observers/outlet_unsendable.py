@@ -8,7 +8,6 @@ position and reason.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -54,16 +53,24 @@ class OutletUnsendable:
         rules, maker: make topics and records.
         judge: see there.
         say: told what an operator should read.
+        clock_s: monotonic.
     """
 
     def __init__(
-        self, policy: UnsendablePolicy, rules: OutletRules, maker: RecordMaker, judge: Judge, say: Callable[[str], None]
+        self,
+        policy: UnsendablePolicy,
+        rules: OutletRules,
+        maker: RecordMaker,
+        judge: Judge,
+        say: Callable[[str], None],
+        clock_s: Callable[[], float],
     ) -> None:
         self._policy = policy
         self._rules = rules
         self._maker = maker
         self._judge = judge
         self._say = say
+        self._clock_s = clock_s
         self._refused: dict[Place, tuple[str, int]] = {}
         self._told: dict[tuple[str, str], float] = {}
 
@@ -123,7 +130,7 @@ class OutletUnsendable:
 
     def _tell(self, outgoing: Outgoing, text: str) -> None:
         """Once in `TELL_S` for each queue."""
-        queue, now = (outgoing.vhost, outgoing.queue), time.monotonic()
+        queue, now = (outgoing.vhost, outgoing.queue), self._clock_s()
         if now - self._told.get(queue, -TELL_S) < TELL_S:
             return
         if len(self._told) >= MAX_QUEUES:

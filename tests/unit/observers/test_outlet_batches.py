@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiokafka import errors
 
+from understudy.observers.kafka_outlet import refusal_of_a_record
 from understudy.observers.outlet_batches import BatchRefusedError, OutletBatches
 from understudy.observers.outlet_records import KafkaRecord
 
@@ -47,7 +48,7 @@ class Kafka:
 
 
 async def send(kafka: Kafka, *values: bytes, alone: tuple[str, ...] = ()) -> None:
-    batches = OutletBatches(Batch, kafka.send, "position", alone)
+    batches = OutletBatches(Batch, kafka.send, "position", refusal_of_a_record, alone)
     for at, value in enumerate(values):
         await batches.add(KafkaRecord("t", b"k", value, [], None, (1, 7, at)), 0)
     await batches.finish()
