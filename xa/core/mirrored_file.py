@@ -54,6 +54,20 @@ class GoodImage:
     records: list[bytes]
 
 
+@attrs.frozen
+class _Sealed:
+    """What one sync writes.
+
+    Attributes:
+        sequence: of the last group of records in it.
+        parts: offset and octets; the control record is the last one.
+    """
+
+    sequence: int
+    generation: int
+    parts: list[tuple[int, bytes]]
+
+
 class MirroredFile(FileStore):
     """The records of one shard; see `status_file.StatusFile`, whose interface this is.
 
@@ -64,10 +78,8 @@ class MirroredFile(FileStore):
     Attributes:
         sequence: of the last group of records that was appended.
         durable: of the last one that is durable.
-        in_thread: false: a sync must not run beside an append, which changes the same records.
     """
 
-    in_thread = False
     wants_rotation = False
 
     def __init__(self, disk: Disk, shard: int, *, accept_loss: bool = False) -> None:
@@ -81,6 +93,7 @@ class MirroredFile(FileStore):
         self._places: dict[str, list[int]] = {}
         self._free: list[int] = []
         self._changed: set[int] = set()
+        self._sealed: _Sealed | None = None
         self._entries: dict[str, Entry] = {}
         self.sequence = 0
         self.durable = 0
@@ -226,8 +239,8 @@ class MirroredFile(FileStore):
             self._changed.add(number)
         record[_HEAD.size : RECORD_OCTETS - _DIGEST] = payload.ljust(_PAYLOAD, b"\0")
 
-    def sync(self) -> None:
-        """Sign what was changed, write it into one image, sync that, copy it to the other image."""
+    def seal(self) -> None:
+        """Sign what was changed, and keep its octets: what is changed from now on belongs to the next sync."""
         changed = sorted(self._changed)
         for number in changed:
             record = self._records[number]
@@ -236,22 +249,31 @@ class MirroredFile(FileStore):
             _HEAD.pack_into(record, 0, (head + 1) % (1 << 32))
             record[-_DIGEST:] = digest = digest_of(record)
             self._digests[number * _DIGEST : (number + 1) * _DIGEST] = digest
-        self._generation += 1
-        control = self._control()
-        side = self._side
-        self._write(side, changed, control)
-        self._disk.sync(self.name(side))
-        self.mark.note(self._generation)
-        self._side = "b" if side == "a" else "a"
-        self._write(self._side, changed, control)
         self._changed.clear()
-        self.durable = self.sequence
+        self._generation += 1
+        parts = [
+            ((first + 1) * RECORD_OCTETS, b"".join(self._records[first : first + count]))
+            for first, count in _runs(changed)
+        ]
+        self._sealed = _Sealed(self.sequence, self._generation, [*parts, (0, self._control())])
 
-    def _write(self, side: str, changed: Sequence[int], control: bytes) -> None:
-        for first, count in _runs(changed):
-            octets = b"".join(self._records[first : first + count])
-            self._disk.write(self.name(side), (first + 1) * RECORD_OCTETS, octets)
-        self._disk.write(self.name(side), 0, control)
+    def sync(self) -> None:
+        """Write what is sealed into one image, sync that, copy it to the other image. Records may be changed meanwhile."""
+        if self._sealed is None:
+            self.seal()
+        sealed, self._sealed = self._sealed, None
+        assert sealed is not None
+        side = self._side
+        self._write(side, sealed)
+        self._disk.sync(self.name(side))
+        self.mark.note(sealed.generation)
+        self._side = "b" if side == "a" else "a"
+        self._write(self._side, sealed)
+        self.durable = sealed.sequence
+
+    def _write(self, side: str, sealed: _Sealed) -> None:
+        for offset, octets in sealed.parts:
+            self._disk.write(self.name(side), offset, octets)
 
     def rotate(self, entries: Sequence[Entry]) -> None:
         """Images do not grow behind what was in use at a time: nothing is to be done."""

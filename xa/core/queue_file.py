@@ -91,7 +91,6 @@ class QueueFile:
         durable: of the last frame that the group of brokers has committed.
     """
 
-    in_thread = True
     shared = True
     tick_s = TICK_S
 
@@ -171,6 +170,9 @@ class QueueFile:
                 self._sure = False
             else:
                 self._committed(group)
+
+    def seal(self) -> None:
+        """A group is what was appended when it is sent."""
 
     def tick(self) -> None:
         """Show the broker that this server lives; come back to the log if the connection is gone. Errors as `sync`."""

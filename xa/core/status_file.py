@@ -51,7 +51,6 @@ class StatusStore(Protocol):
     Attributes:
         sequence: of the last group that was appended.
         durable: of the last group that is durable.
-        in_thread: `sync` may run in a thread while `append` is called.
         shared: another server could have become the owner. What a client acts upon is told after a sync, which proves that this
             one still is.
         tick_s: how often `tick` is to be called.
@@ -60,7 +59,6 @@ class StatusStore(Protocol):
 
     sequence: int
     durable: int
-    in_thread: bool
     shared: bool
     tick_s: float
     notes: list[str]
@@ -72,7 +70,11 @@ class StatusStore(Protocol):
 
     def append(self, records: Sequence[Record]) -> int: ...
 
-    def sync(self) -> None: ...
+    def seal(self) -> None:
+        """What is appended from now on need not be part of the next sync."""
+
+    def sync(self) -> None:
+        """Make durable what has been appended before `seal`. It may run in a thread while `append` is called."""
 
     def rotate(self, entries: Sequence[Entry]) -> None:
         """Start anew with these entries: those that all appended records make. A sync makes it durable, if it is not."""
@@ -117,6 +119,9 @@ class FileStore:
         self.notes += [told] if told else []
         return bool(told)
 
+    def seal(self) -> None:
+        pass
+
     def tick(self) -> None:
         self.mark.sync()
 
@@ -139,8 +144,6 @@ class StatusFile(FileStore):
         sequence: of the last frame that was appended.
         durable: of the last frame that is durable.
     """
-
-    in_thread = True
 
     def __init__(
         self, disk: Disk, shard: int, *, rotate_octets: int = ROTATE_OCTETS, accept_loss: bool = False

@@ -188,7 +188,7 @@ class StateServer:
         ticked = now()
         while True:
             if now() - ticked >= file.tick_s:
-                await _on_disk(file, file.tick)
+                await _on_disk(file.tick)
                 ticked = now()
             try:
                 async with asyncio.timeout(max(ticked + file.tick_s - now(), 0)):
@@ -207,7 +207,8 @@ class StateServer:
             if file.wants_rotation:
                 _rotate(file, self._core.image(shard))
             if file.durable < file.sequence:
-                await _on_disk(file, file.sync)
+                file.seal()
+                await _on_disk(file.sync)
             self.syncs += 1
             for label in labels:
                 self._on_step(f"sync.{label}.after")
@@ -222,12 +223,9 @@ def _rotate(file: StatusStore, entries: Sequence[Entry]) -> None:
         _die(error)
 
 
-async def _on_disk(file: StatusStore, call: Callable[[], None]) -> None:
+async def _on_disk(call: Callable[[], None]) -> None:
     try:
-        if file.in_thread:
-            await asyncio.to_thread(call)
-        else:
-            call()
+        await asyncio.to_thread(call)
     except (OSError, XaError) as error:
         _die(error)
 

@@ -65,6 +65,35 @@ def test_a_crash_anywhere_leaves_a_sync_and_never_a_mixture(marked: bool) -> Non
     assert mixed == 0
 
 
+def test_what_is_appended_beside_a_sync_belongs_to_the_next_one() -> None:
+    """The server appends while a thread syncs: at a crash none of that is there, and then all of it."""
+    records: list[Record] = [record for pair in zip(life(1), life(2), strict=True) for record in pair]
+    wanted = states(records)
+    durable = sealed = crashes = 0
+
+    def crash() -> None:
+        nonlocal crashes
+        for disk in world.after_crash():
+            crashes += 1
+            assert MirroredFile(disk, 0).open() in (wanted[durable], wanted[sealed])
+
+    world = CrashDisk(crash)
+    file = MirroredFile(world, 0)
+    file.open()
+    for at in range(0, len(records), 2):
+        file.append([records[at]])
+        file.seal()
+        file.append([records[at + 1]])
+        sealed = at + 1
+        file.sync()
+        assert file.durable == file.sequence - 1
+        durable = sealed
+    sealed = len(records)
+    file.sync()
+    assert (file.durable, MirroredFile(world, 0).open()) == (file.sequence, wanted[-1])
+    assert crashes > 200
+
+
 def test_without_the_checksum_a_mixture_is_believed() -> None:
     """The hole that the checksum closes: this test is to be seen to find it."""
     _, mixed = mixtures(WithoutChecksum)
