@@ -9,6 +9,8 @@ import pytest
 
 from tests.simulation.nemesis.at_brokers import DiskFilled, DiskFull, DiskHang, DiskLow, Pause, PowerAll
 from tests.simulation.nemesis.at_network import (
+    GroupLost,
+    GroupSetBack,
     Partition,
     PartitionOneWay,
     SessionLoss,
@@ -189,13 +191,24 @@ def test_of_the_others_there_are_no_two_at_once_or_they_have_no_end() -> None:
             DiskFilled(broker="b2", for_ms=1_000),
             SessionLoss(broker="b2", for_ms=1_000),
             UnheardAdd(broker="b2", for_ms=1_000),
+            GroupLost(for_ms=1_000, wholly=False),
         ):
             assert strike.hit(havoc), strike
             assert not strike.hit(havoc), strike
+        assert not GroupSetBack(for_ms=1_000).hit(havoc)
         group.cluster.store.unheard_adds.clear()
         group.run_ms(1_100)
         group.heal()
         group.ready()
-    refused = {"pause", "disk-low", "disk-filled", "disk-hang", "session-loss", "unheard-add"}
+    refused = {
+        "pause",
+        "disk-low",
+        "disk-filled",
+        "disk-hang",
+        "session-loss",
+        "unheard-add",
+        "group-lost",
+        "group-set-back",
+    }
     lasting = {verb for verb, kind in STRIKES.items() if "for_ms" in attrs.fields_dict(kind)}
     assert lasting == {*TWICE, "slow-client"} | refused

@@ -28,6 +28,8 @@ from tests.simulation.nemesis.at_brokers import (
 )
 from tests.simulation.nemesis.at_network import (
     ClientReset,
+    GroupLost,
+    GroupSetBack,
     LinkReset,
     LostAnswer,
     Partition,
@@ -80,6 +82,9 @@ EACH = (
     LostAnswer(broker="b1"),
     UnheardAdd(broker="b1", for_ms=4_000),
     UnheardAdd(broker="b3", for_ms=1_500, back_ms=20),
+    GroupLost(for_ms=500, wholly=False),
+    GroupLost(for_ms=3_000, wholly=True, at_promotion=True),
+    GroupSetBack(for_ms=700),
     Order(command="step-down", broker="b1"),
     Order(command="expel", about="b2"),
 )

@@ -67,7 +67,14 @@ def _paths(text: str) -> Paths:
     return tuple((source, target) for source, target in pairs)
 
 
+def _truth(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ValueError(f"{text!r} is neither yes nor no")
+    return text == "yes"
+
+
 _FORMS: dict[Any, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+    bool: (lambda truth: "yes" if truth else "no", _truth),
     int: (str, _int),
     str: (str, _name),
     Times: (lambda times: ",".join(f"{broker}:{ms}" for broker, ms in times), _times),

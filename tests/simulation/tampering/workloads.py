@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 
 from tests.simulation import calls
 from tests.simulation.ledger import ClientTransaction, Told
@@ -24,6 +25,7 @@ from understudy.broker.amqp.methods import (
     BASIC_RETURN,
     QUEUE_DECLARE_OK,
 )
+from understudy.broker.amqp.properties import encode_properties
 
 # -- ring -----------------------------------------------------------------------------------------------------------
 
@@ -97,12 +99,22 @@ def who_declares_what_it_may_is_closed(group: Scenario) -> None:
     run(group, lambda client, each: Fleeting(client, each).program(), instead(QUEUE_DECLARE_OK, CLOSED))
 
 
-@fleeting("G3", "are still counted, long after their time")
-def what_has_expired_is_counted(group: Scenario) -> None:
+@fleeting("G3", "are counted that live for no time")
+def what_lives_for_no_time_is_counted(group: Scenario) -> None:
     run(
         group,
         lambda client, each: Fleeting(client, each)._expiring_messages("q"),
         with_arguments(QUEUE_DECLARE_OK, lambda name, _, consumers: (name, 1, consumers)),
+    )
+
+
+@fleeting("G3", "are still counted, long after their time")
+def what_has_expired_is_counted(group: Scenario) -> None:
+    answers = count(1)  # the first two come before anything has expired
+    run(
+        group,
+        lambda client, each: Fleeting(client, each)._expiring_messages("q"),
+        with_arguments(QUEUE_DECLARE_OK, lambda name, _, consumers: (name, int(next(answers) > 2), consumers)),
     )
 
 
@@ -140,6 +152,15 @@ def what_comes_back_has_another_reason(group: Scenario) -> None:
         group,
         lambda client, each: Router(client, each).program(),
         with_arguments(BASIC_RETURN, lambda _, *rest: (0, *rest)),
+    )
+
+
+@router("routing", "with its header BCC")
+def a_consumer_is_shown_who_else_got_it(group: Scenario) -> None:
+    run(
+        group,
+        lambda client, each: Router(client, each).program(),
+        (BASIC_GET_OK, lambda event: (*event[:3], encode_properties(headers={"BCC": ["a"]}), *event[4:])),
     )
 
 
