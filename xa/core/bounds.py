@@ -22,6 +22,8 @@ MAX_FOREIGN_ID: Final = 600
 MAX_RESOURCES: Final = 1000
 MAX_RULED: Final = 1000
 MAX_PROGRAMS: Final = 1000
+MAX_TEXTS: Final = 1 << 16
+"""Octets of all identities, and of all proofs, of one transaction."""
 MAX_REASON: Final = 1000
 """Characters: of a longer text the beginning is kept."""
 
@@ -51,8 +53,44 @@ def wrong_profile(entry: Entry, hello: Hello) -> str:
     )
 
 
+def other_resource(entry: Entry, identities: Mapping[str, str]) -> str:
+    """Of a program whose resource manager of some name is not the one of the entry. One without an identity is not compared."""
+    for name, here in identities.items():
+        if here and entry.identities.get(name, here) != here:
+            return (
+                f"transaction {entry.gid} has its branch of resource manager {name!r} in {entry.identities[name]}, and here "
+                f"{name!r} is {here}"
+            )
+    return ""
+
+
+def wrong_identities(identities: Mapping[str, str]) -> str:
+    """Of what resource managers say that they are."""
+    names = next((wrong_resource(name) for name in identities if wrong_resource(name)), "")
+    return names or _wrong_texts(identities, "identity")
+
+
+def wrong_prepared(prepared: Mapping[str, str], entry: Entry) -> str:
+    """Of the branches that a program calls prepared, and of their proofs."""
+    unknown = next((label for label in prepared if label not in entry.resources), None)
+    if unknown is not None:
+        return f"transaction {entry.gid} has no branch {unknown[:MAX_NAME]!r}, which is said to be prepared"
+    return _wrong_texts(prepared, "proof")
+
+
+def _wrong_texts(texts: Mapping[str, str], what: str) -> str:
+    """Of what resource managers have said, by resource manager or label: all of it is shown by every list."""
+    for name, text in texts.items():
+        if len(text) > MAX_NAME or not text.isascii() or not text.isprintable():
+            return f"the {what} of {name!r}, {text[:MAX_NAME]!r}, is not at most {MAX_NAME} printable ASCII characters"
+    octets = len(msgspec.json.encode(dict(texts)))
+    return f"a list of {octets} octets for {what}, and {MAX_TEXTS} are the most" if octets > MAX_TEXTS else ""
+
+
 def wrong_begin(begin: Begin) -> str:
     """Of the global id and the resource managers."""
+    if wrong := wrong_identities(begin.identities):
+        return wrong
     gid = begin.gid
     if not 1 <= len(gid) <= MAX_GLOBAL_ID or not gid.isascii() or not gid.isprintable():
         return f"global id {gid!r} is not 1 to {MAX_GLOBAL_ID} printable ASCII characters"
@@ -70,11 +108,11 @@ def wrong_resource(name: str) -> str:
     return f"the name of a resource manager, {name!r}, has a {PROGRAM_MARK}" if PROGRAM_MARK in name else ""
 
 
-def wrong_join(name: str, label: str, entry: Entry) -> str:
-    """Of one more resource manager of a transaction, and the label of its branch."""
+def wrong_join(name: str, label: str, entry: Entry, identity: str) -> str:
+    """Of one more resource manager of a transaction, the label of its branch, and its identity."""
     if label not in entry.resources and len(entry.resources) == MAX_RESOURCES:
         return f"transaction {entry.gid} has {MAX_RESOURCES} branches, which are the most"
-    return wrong_resource(name)
+    return wrong_resource(name) or wrong_identities({**entry.identities, name: identity})
 
 
 def wrong_codes(request: Started | Heuristic, entry: Entry) -> str:
@@ -98,6 +136,8 @@ def wrong_codes(request: Started | Heuristic, entry: Entry) -> str:
 
 def wrong_enter(enter: Enter, entry: Entry) -> str:
     """Of one more program and its branches."""
+    if wrong := wrong_identities(enter.identities):
+        return wrong
     if len(entry.programs) == MAX_PROGRAMS or len(entry.resources) + len(enter.resources) > MAX_RESOURCES:
         most = f"{MAX_PROGRAMS} programs and {MAX_RESOURCES} branches"
         return f"transaction {enter.gid} has no room for one more program: {most} are the most"

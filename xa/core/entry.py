@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from understudy.xa.core.xid import program_of
+from understudy.xa.core.xid import program_of, resource_of
 
 STATUS_FORMAT: Final = 1
 """Of the status files; a server refuses files of a newer one."""
@@ -26,7 +26,12 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         began_ms: wall clock.
         commit: the decision to commit is recorded. Without it recovery rolls back.
         started: resource manager to the code of its start.
+        identities: resource manager to the server or database that it was when its first branch was recorded. Recovery elsewhere is
+            refused. A resource manager without an identity is not here.
+        prepared: label of each branch that is prepared, to the proof that its resource manager gave; "" if it gave none. Recorded by
+            a vote, and by the decision. Older servers know neither, and refuse a status that has one.
         attempts: recoveries that failed.
+        refusals: of those, the ones that a resource manager refused.
         reason: why the last attempt failed, or why the client let go.
         parked: no recovery is tried until an operator asks.
         heuristics: resource manager to its heuristic code. Such an entry stays for people.
@@ -46,7 +51,10 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     began_ms: int
     commit: bool = False
     started: dict[str, int] = {}
+    identities: dict[str, str] = {}
+    prepared: dict[str, str] = {}
     attempts: int = 0
+    refusals: int = 0
     reason: str = ""
     parked: bool = False
     heuristics: dict[str, int] = {}
@@ -79,11 +87,16 @@ class Begun(_Record, frozen=True):
     entry: Entry
 
 
-class Joined(_Record, frozen=True):
-    """A resource manager joins."""
+class Joined(_Record, frozen=True, omit_defaults=True):
+    """A resource manager joins.
+
+    Attributes:
+        identity: see `Entry.identities`.
+    """
 
     gid: str
     resource: str
+    identity: str = ""
 
 
 class StartedBy(_Record, frozen=True):
@@ -93,25 +106,40 @@ class StartedBy(_Record, frozen=True):
     codes: dict[str, int]
 
 
-class Decided(_Record, frozen=True):
-    """The decision to commit."""
+class Decided(_Record, frozen=True, omit_defaults=True):
+    """The decision to commit.
+
+    Attributes:
+        prepared: see `Entry.prepared`.
+    """
 
     gid: str
+    prepared: dict[str, str] = {}
 
 
-class Entered(_Record, frozen=True):
-    """One more program joins, and will start these branches; see `Entry.programs`."""
+class Entered(_Record, frozen=True, omit_defaults=True):
+    """One more program joins, and will start these branches; see `Entry.programs`.
+
+    Attributes:
+        identities: of resource managers that the entry does not know yet; see `Entry.identities`.
+    """
 
     gid: str
     branches: list[str]
+    identities: dict[str, str] = {}
 
 
-class Voted(_Record, frozen=True):
-    """A joined program has prepared these branches, and has no others."""
+class Voted(_Record, frozen=True, omit_defaults=True):
+    """A joined program has prepared these branches, and has no others.
+
+    Attributes:
+        proofs: label to proof; see `Entry.prepared`.
+    """
 
     gid: str
     program: int
     prepared: list[str]
+    proofs: dict[str, str] = {}
 
 
 class Doomed(_Record, frozen=True):
@@ -128,13 +156,14 @@ class Settled(_Record, frozen=True):
     branches: list[str]
 
 
-class Attempted(_Record, frozen=True):
+class Attempted(_Record, frozen=True, omit_defaults=True):
     """A recovery failed, or the client let go."""
 
     gid: str
     attempts: int
     reason: str
     parked: bool
+    refusals: int = 0
 
 
 class Met(_Record, frozen=True, omit_defaults=True):
@@ -207,17 +236,20 @@ def apply(entries: dict[str, Entry], record: Record) -> None:
         case Begun(entry):
             assert entry.gid not in entries, entry.gid
             entries[entry.gid] = entry
-        case Joined(gid, resource):
+        case Joined(gid, resource, identity):
             entries[gid].resources = [*entries[gid].resources, resource]
+            if identity:
+                entries[gid].identities = {**entries[gid].identities, resource_of(resource): identity}
         case StartedBy(gid, codes):
             entries[gid].started = {**entries[gid].started, **codes}
-        case Decided(gid):
+        case Decided(gid, prepared):
             entries[gid].commit = True
+            entries[gid].prepared = {**entries[gid].prepared, **prepared}
         case Entered(gid) | Voted(gid) | Doomed(gid) | Settled(gid):
             _apply_of_programs(entries[gid], record)
-        case Attempted(gid, attempts, reason, parked):
+        case Attempted(gid, attempts, reason, parked, refusals):
             entry = entries[gid]
-            entry.attempts, entry.reason, entry.parked = attempts, reason, parked
+            entry.attempts, entry.reason, entry.parked, entry.refusals = attempts, reason, parked, refusals
         case Met(gid, codes, unfinished):
             entries[gid].heuristics = {**entries[gid].heuristics, **codes}
             entries[gid].unfinished = unfinished
@@ -231,14 +263,17 @@ def apply(entries: dict[str, Entry], record: Record) -> None:
 
 def _apply_of_programs(entry: Entry, record: Entered | Voted | Doomed | Settled) -> None:
     match record:
-        case Entered(_, branches):
+        case Entered(_, branches, identities):
             entry.resources = [*entry.resources, *branches]
+            entry.identities = {**identities, **entry.identities}
             entry.programs = [*entry.programs, False]
-        case Voted(_, program, prepared):
+        case Voted(_, program, prepared, proofs):
+            entry.prepared = {**entry.prepared, **{one: proofs.get(one, "") for one in prepared}}
             entry.resources = [one for one in entry.resources if program_of(one) != program or one in prepared]
             entry.programs = [voted or number == program for number, voted in enumerate(entry.programs, 1)]
         case Doomed(_, reason):
             entry.doomed = reason
         case Settled(_, branches):
             entry.resources = [one for one in entry.resources if one not in branches]
+            entry.prepared = {one: proof for one, proof in entry.prepared.items() if one not in branches}
             entry.parked = False  # what is left now has perhaps never been tried

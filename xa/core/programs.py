@@ -15,7 +15,15 @@ from __future__ import annotations
 import attrs
 import msgspec
 
-from understudy.xa.core.bounds import MAX_REASON, wrong_codes, wrong_enter, wrong_join, wrong_profile
+from understudy.xa.core.bounds import (
+    MAX_REASON,
+    other_resource,
+    wrong_codes,
+    wrong_enter,
+    wrong_join,
+    wrong_prepared,
+    wrong_profile,
+)
 from understudy.xa.core.entry import (
     Doomed,
     Ended,
@@ -152,9 +160,12 @@ class Programs:
             return Refused("protocol", f"this connection works on transaction {gid} already"), None
         if wrong := wrong_enter(enter, entry):
             return Refused("protocol", wrong), None
+        if wrong := other_resource(entry, enter.identities):
+            return Refused("wrong_resource", wrong), None
         number = len(entry.programs) + 1
         shared.at_work[number] = connection
-        return Welcome(number), Entered(gid, [label_of(one, number) for one in enter.resources])
+        recorded = {one: enter.identities[one] for one in enter.resources if one in enter.identities}
+        return Welcome(number), Entered(gid, [label_of(one, number) for one in enter.resources], recorded)
 
     def _of_program(  # noqa: PLR0911  # one for each request
         self, shared: _Shared, number: int, request: Request, entry: Entry, owner: int | None
@@ -163,6 +174,8 @@ class Programs:
         own = {one for one in entry.resources if program_of(one) == number}
         if isinstance(request, Vote) and not own.issuperset(request.prepared):
             return Refused("protocol", f"transaction {gid}: program {number} votes for branches not its own"), None
+        if isinstance(request, Vote) and (wrong := wrong_prepared(request.proofs, entry)):
+            return Refused("protocol", wrong), None
         if isinstance(request, Doom):
             return self._doom(shared, request, entry)
         if isinstance(request, Settle):
@@ -179,13 +192,15 @@ class Programs:
                 return Ok(), StartedBy(gid, codes)
             case Join(_, label) if label != label_of(resource_of(label), number):
                 return Refused("protocol", f"{label!r} is no branch of program {number}"), None
-            case Join(_, label) if wrong := wrong_join(resource_of(label), label, entry):
+            case Join(_, label, identity) if wrong := wrong_join(resource_of(label), label, entry, identity):
                 return Refused("protocol", wrong), None
-            case Join(_, label):
-                return Ok(), Joined(gid, label) if label not in own else None
-            case Vote(_, prepared):
+            case Join(_, label, identity) if wrong := other_resource(entry, {resource_of(label): identity}):
+                return Refused("wrong_resource", wrong), None
+            case Join(_, label, identity):
+                return Ok(), Joined(gid, label, identity) if label not in own else None
+            case Vote(_, prepared, proofs):
                 del shared.at_work[number]
-                return Ok(), Voted(gid, number, prepared)
+                return Ok(), Voted(gid, number, prepared, proofs)
             case _:
                 return Refused("not_owner", f"transaction {gid} is that of the program that began it"), None
 
@@ -226,7 +241,7 @@ class Programs:
     def _progress(self, entry: Entry) -> Gathered:
         working = self.at_work(entry.gid)
         others = [one for one in entry.resources if program_of(one) and program_of(one) not in working]
-        return Gathered(others, sorted(working))
+        return Gathered(others, sorted(working), {one: entry.prepared[one] for one in others if one in entry.prepared})
 
     def _doom(self, shared: _Shared | None, doom: Doom, entry: Entry, *, closes: bool = False) -> Decision:
         if entry.commit or is_complete(entry):

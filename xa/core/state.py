@@ -17,12 +17,15 @@ from typing import Final
 
 import attrs
 
+from understudy.xa.core.attempts import Paused
 from understudy.xa.core.bounds import (
     MAX_REASON,
+    other_resource,
     wrong_begin,
     wrong_codes,
     wrong_hello,
     wrong_join,
+    wrong_prepared,
     wrong_profile,
     wrong_version,
 )
@@ -76,7 +79,7 @@ from understudy.xa.core.wire import (
 )
 
 MAX_ATTEMPTS: Final = 10
-"""Failed recoveries after which a transaction is parked."""
+"""Recoveries that a resource manager has refused, after which a transaction is parked."""
 _OK: Final = Ok()
 
 
@@ -103,12 +106,14 @@ class _Client:
     Attributes:
         listed: job and sorted global ids of the list that it has begun last.
         gave_way: what it has claimed and released: it is given others first.
+        tried: what it has failed to recover: it is not given it again before its time.
     """
 
     hello: Hello
     shard: int
     listed: tuple[str, list[str]] | None = None
     gave_way: set[str] = attrs.field(factory=set)
+    tried: set[str] = attrs.field(factory=set)
 
 
 class StateCore:
@@ -127,6 +132,7 @@ class StateCore:
         self._shards: list[dict[str, Entry]] = [dict(image) for image in images]
         self._max_attempts = max_attempts
         self.pending = PendingTable()
+        self._paused = Paused()
         self.first = first
         self._owners: dict[str, int] = {}
         self._shard_of: dict[str, int] = {}
@@ -164,11 +170,12 @@ class StateCore:
         client = self._clients.get(connection)
         if client is None:
             return _refused(0, "protocol", "the first request of a connection is hello")
+        self.tick(now_ms)
         match request:
             case Begin():
                 reaction = self._begin(connection, client, request, now_ms)
-            case Claim():
-                reaction = self._claim(connection, client)
+            case Claim(early):
+                reaction = self._claim(connection, client, early=early)
             case Take(gid):
                 reaction = self._take(connection, client, gid)
             case List():
@@ -182,8 +189,15 @@ class StateCore:
             case _:
                 reaction = self._of_transaction(connection, client, request, request.gid)
         if reaction.record is not None:
+            if isinstance(request, Failed) and isinstance(failed := reaction.record, Attempted) and not failed.parked:
+                self._paused.add(failed.gid, failed.attempts, now_ms)
             self._apply(reaction.shard, reaction.record)
         return reaction
+
+    def tick(self, now_ms: int) -> None:
+        """Time passes: a recovery that has failed is due again."""
+        for gid in self._paused.due(now_ms):
+            self._wait_for_recovery(self._entry(gid))
 
     def _hello(self, connection: int, hello: Hello) -> Reaction:
         if wrong := wrong_version(hello):
@@ -211,14 +225,18 @@ class StateCore:
 
     # -- recovery -----------------------------------------------------------------------------------------------------
 
-    def _claim(self, connection: int, client: _Client) -> Reaction:
+    def _claim(self, connection: int, client: _Client, *, early: bool) -> Reaction:
         """Own shard first, all of it; then the first other shard, to which the connection moves."""
         job = client.hello.job
         gid = self.pending.next(job, client.shard, client.gave_way)
         if gid is None and client.gave_way:
             client.gave_way.clear()
             gid = self.pending.next(job, client.shard, client.gave_way)
+        if gid is None and early and (gid := self._next_paused(job, client)) is not None:
+            self._paused.discard(gid)
+            self._wait_for_recovery(self._entry(gid))
         if gid is None:
+            client.tried.clear()
             return Reaction(Nothing(), client.shard)
         client.shard = self._shard_of[gid]
         entry = self._entry(gid)
@@ -227,6 +245,13 @@ class StateCore:
         self.pending.remove(job, client.shard, gid)
         self._owners[gid] = connection
         return Reaction(Claimed(self._programs.view(entry)), client.shard)
+
+    def _next_paused(self, job: str, client: _Client) -> str | None:
+        """The first transaction of a job that is not due, and that this client has not tried since it connected."""
+        for gid in self._paused:
+            if self._entry(gid).job == job and gid not in client.tried:
+                return gid
+        return None
 
     def _take(self, connection: int, client: _Client, gid: str) -> Reaction:
         shard = self._shard_of.get(gid)
@@ -241,7 +266,8 @@ class StateCore:
             return _refused(shard, "protocol", f"transaction {gid} is none: branches that an operator has completed")
         if is_complete(entry):
             return _refused(shard, "protocol", f"transaction {gid} is complete, heuristically: see it, then forget it")
-        if not entry.parked:
+        self._paused.discard(gid)
+        if self.pending.holds(entry.job, shard, gid):
             self.pending.remove(entry.job, shard, gid)
         self._owners[gid] = connection
         return Reaction(Claimed(self._programs.view(entry)), shard)
@@ -250,6 +276,8 @@ class StateCore:
         """Put an entry into the pending table if no client has it and a branch of it can be completed; again is harmless."""
         shard = self._shard_of[entry.gid]
         if entry.parked or is_complete(entry) or entry.gid in self._owners or not self._programs.is_left(entry):
+            return
+        if entry.gid in self._paused:
             return
         if not self.pending.holds(entry.job, shard, entry.gid):
             self.pending.insert(entry.job, shard, entry.gid)
@@ -275,6 +303,7 @@ class StateCore:
             fingerprint=hello.fingerprint,
             resources=list(begin.resources),
             began_ms=now_ms,
+            identities=dict(begin.identities),
         )
         self._owners[begin.gid] = connection
         self._shard_of[begin.gid] = shard
@@ -302,13 +331,17 @@ class StateCore:
                 return _refused(shard, "protocol", wrong)
             case Started(_, codes):
                 return Reaction(_OK, shard, StartedBy(gid, codes), at_once=True)
-            case Join(_, resource) if wrong := wrong_join(resource, resource, entry):
+            case Join(_, resource, identity) if wrong := wrong_join(resource, resource, entry, identity):
                 return _refused(shard, "protocol", wrong)
-            case Join(_, resource):
-                return Reaction(_OK, shard, Joined(gid, resource) if resource not in entry.resources else None)
-            case Decide():
+            case Join(_, resource, identity) if wrong := other_resource(entry, {resource: identity}):
+                return _refused(shard, "wrong_resource", wrong)
+            case Join(_, resource, identity):
+                return Reaction(_OK, shard, Joined(gid, resource, identity) if resource not in entry.resources else None)
+            case Decide(_, prepared) if wrong := wrong_prepared(prepared, entry):
+                return _refused(shard, "protocol", wrong)
+            case Decide(_, prepared):
                 wrong = why_undecidable(entry)
-                return _refused(shard, "doomed", wrong) if wrong else Reaction(_OK, shard, Decided(gid))
+                return _refused(shard, "doomed", wrong) if wrong else Reaction(_OK, shard, Decided(gid, prepared))
             case Done() if self._programs.at_work(gid):
                 return _refused(shard, "protocol", f"transaction {gid}: other programs work on it")
             case Done():
@@ -319,11 +352,14 @@ class StateCore:
                 return Reaction(_OK, shard, Met(gid, codes, unfinished or unknown))
             case Release(_, reason):
                 client.gave_way.add(gid)
-                return Reaction(_OK, shard, Attempted(gid, entry.attempts, reason[:MAX_REASON], parked=False))
-            case Failed(_, reason):
-                attempts = entry.attempts + 1
-                parked = attempts >= self._max_attempts
-                return Reaction(_OK, shard, Attempted(gid, attempts, reason[:MAX_REASON], parked=parked))
+                told = reason[:MAX_REASON]
+                return Reaction(_OK, shard, Attempted(gid, entry.attempts, told, parked=False, refusals=entry.refusals))
+            case Failed(_, reason, refused):
+                client.tried.add(gid)
+                refusals = entry.refusals + refused
+                parked = refused and refusals >= self._max_attempts
+                told = reason[:MAX_REASON]
+                return Reaction(_OK, shard, Attempted(gid, entry.attempts + 1, told, parked=parked, refusals=refusals))
             case _:
                 raise AssertionError(request)
 
@@ -335,12 +371,14 @@ class StateCore:
                 self._shard_of[entry.gid] = shard
             case Ended(gid):
                 self._owners.pop(gid, None)
+                self._paused.discard(gid)
                 self._programs.forget(gid)
                 del self._shard_of[gid]
             case Attempted(gid):
                 self._let_go(gid)
                 self._wait_for_recovery(self._entry(gid))
             case Settled(gid):
+                self._paused.discard(gid)  # as `Entry.parked`: what is left now has perhaps never been tried
                 self._wait_for_recovery(self._entry(gid))
             case Met(gid, _, False):
                 self._let_go(gid)  # nothing is left to do for its owner

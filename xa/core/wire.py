@@ -38,11 +38,16 @@ class Hello(_Message, frozen=True):
     client: str = ""
 
 
-class Begin(_Message, frozen=True):
-    """Record a transaction and the resource managers that it will start. Answered when durable."""
+class Begin(_Message, frozen=True, omit_defaults=True):
+    """Record a transaction and the resource managers that it will start. Answered when durable.
+
+    Attributes:
+        identities: resource manager to its identity, if it has one; see `entry`. Older servers refuse the line that has it.
+    """
 
     gid: str
     resources: list[str]
+    identities: dict[str, str] = {}
 
 
 class Started(_Message, frozen=True):
@@ -52,17 +57,28 @@ class Started(_Message, frozen=True):
     codes: dict[str, int]
 
 
-class Join(_Message, frozen=True):
-    """Record one more resource manager of a transaction, before it is started. Answered when durable."""
+class Join(_Message, frozen=True, omit_defaults=True):
+    """Record one more resource manager of a transaction, before it is started. Answered when durable.
+
+    Attributes:
+        identity: of the resource manager; "" if it has none.
+    """
 
     gid: str
     resource: str
+    identity: str = ""
 
 
-class Decide(_Message, frozen=True):
-    """Record the decision to commit. Answered when durable; no branch is committed before."""
+class Decide(_Message, frozen=True, omit_defaults=True):
+    """Record the decision to commit. Answered when durable; no branch is committed before.
+
+    Attributes:
+        prepared: label of each prepared branch of this program, to its proof; "" if there is none. The others have nothing to
+            commit. Empty of an older program, which does not tell.
+    """
 
     gid: str
+    prepared: dict[str, str] = {}
 
 
 class Done(_Message, frozen=True):
@@ -90,15 +106,26 @@ class Heuristic(_Message, frozen=True, omit_defaults=True):
     unfinished: bool = False
 
 
-class Claim(_Message, frozen=True):
-    """Ask for one transaction of the job that is to be recovered."""
+class Claim(_Message, frozen=True, omit_defaults=True):
+    """Ask for one transaction of the job that is to be recovered.
+
+    Attributes:
+        early: also one whose last recovery failed so short a time ago that its next one is not due.
+    """
+
+    early: bool = False
 
 
-class Failed(_Message, frozen=True):
-    """The recovery of a claimed transaction failed."""
+class Failed(_Message, frozen=True, omit_defaults=True):
+    """The recovery of a claimed transaction failed.
+
+    Attributes:
+        refused: a resource manager has refused: a later attempt would meet the same answer.
+    """
 
     gid: str
     reason: str
+    refused: bool = False
 
 
 class List(_Message, frozen=True):
@@ -144,26 +171,30 @@ class Share(_Message, frozen=True):
     gid: str
 
 
-class Enter(_Message, frozen=True):
+class Enter(_Message, frozen=True, omit_defaults=True):
     """Join a transaction, and record the branches that this program will start. Answered when durable, by `Welcome`.
 
     Attributes:
         resources: names of resource managers.
+        identities: of all resource managers of the program, as `Begin`. Others than those of the transaction are refused.
     """
 
     gid: str
     resources: list[str]
+    identities: dict[str, str] = {}
 
 
-class Vote(_Message, frozen=True):
+class Vote(_Message, frozen=True, omit_defaults=True):
     """The vote of a joined program: yes. Answered when durable; the program does nothing more to its branches.
 
     Attributes:
         prepared: labels of its branches that are prepared. The others have nothing to commit.
+        proofs: label to proof; see `entry`.
     """
 
     gid: str
     prepared: list[str]
+    proofs: dict[str, str] = {}
 
 
 class Doom(_Message, frozen=True):
@@ -230,8 +261,8 @@ class Refused(_Message, frozen=True):
     """Not done.
 
     Attributes:
-        code: `wrong_profile`, `recover_first`, `unknown`, `not_owner`, `protocol` or `version`; of a shared transaction also
-            `closed`: it takes no further program, and `doomed`: it can only be rolled back.
+        code: `wrong_profile`, `wrong_resource`, `recover_first`, `unknown`, `not_owner`, `protocol` or `version`; of a shared
+            transaction also `closed`: it takes no further program, and `doomed`: it can only be rolled back.
     """
 
     code: str
@@ -254,16 +285,18 @@ class Welcome(_Message, frozen=True):
     program: int
 
 
-class Gathered(_Message, frozen=True):
+class Gathered(_Message, frozen=True, omit_defaults=True):
     """How far the joined programs are.
 
     Attributes:
         branches: labels, of the programs that do not work any more.
         waits: numbers of the programs that still work.
+        prepared: of these branches the prepared ones, to their proof; see `entry`.
     """
 
     branches: list[str]
     waits: list[int]
+    prepared: dict[str, str] = {}
 
 
 class Nothing(_Message, frozen=True):

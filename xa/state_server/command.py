@@ -94,7 +94,7 @@ def state_server(
         typer.Option(min=0, max=3600, help="Of engine queue: how long a server that is no standby waits for that."),
     ] = OWNER_WAIT_S,
     max_attempts: Annotated[
-        int, typer.Option(min=1, max=1000, help="Failed recoveries after which a transaction is parked.")
+        int, typer.Option(min=1, max=1000, help="Refused recoveries after which a transaction is parked.")
     ] = MAX_ATTEMPTS,
     open_network: Annotated[
         bool,
