@@ -340,6 +340,7 @@ class HaBroker:
         replicator = self.replicator
         if not replicator.is_foreign(group.founding):
             replicator.group_founding = group.founding
+            self.broker.founding = f"{group.founding:x}"
             return False
         self.stopped = "the group was founded anew"
         self.broker.answering = self.broker.leading = False  # the process ends in a moment, and says nothing until then
@@ -555,6 +556,7 @@ class HaBroker:
         """The store holds this broker as the primary of ``group.epoch``."""
         replicator = self.replicator
         replicator.group_founding = group.founding
+        self.broker.founding = f"{group.founding:x}"
         # Durable with the EPOCH record, before anything is said under it; and before the log is cut: see `DiskClaim`.
         replicator.note_group(group.epoch)
         replicator.cut_refused()

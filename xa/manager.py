@@ -115,21 +115,21 @@ class TransactionManager:
         """Recover what waits for this job; returns the global ids.
 
         Raises:
-            RecoveryFailedError: one could not be recovered now. After ten attempts it is parked, and new work goes on.
+            RecoveryFailedError: one could not be recovered now. It is tried again later, and new work goes on meanwhile.
             ResourceManagerError, StateServerError, WrongProfileError: as `begin`.
         """
         with self._lock:
             idle = self._idle.pop() if self._idle else None
         if idle is not None:
             try:
-                return self._recover_in(idle)
+                return self._recover_in(idle, early=True)
             except StateServerLostError:  # idle for long: the state server was restarted since
                 self._close_idle()
-        return self._recover_in(self._new_session())
+        return self._recover_in(self._new_session(), early=True)
 
-    def _recover_in(self, session: Session) -> list[str]:
+    def _recover_in(self, session: Session, *, early: bool = False) -> list[str]:
         try:
-            done = [entry.gid for entry, _ in session.recover()]
+            done = [entry.gid for entry, _ in session.recover(early=early)]
         except BaseException:
             session.close()
             raise
@@ -150,7 +150,8 @@ class TransactionManager:
         me = self._free(owner)
         for _ in range(BEGINS):
             session = self._session()
-            core = GlobalTransaction(global_id(uuid.uuid1().bytes, uuid.uuid4().bytes), self.job, self._wait_ms)
+            gid = global_id(uuid.uuid1().bytes, uuid.uuid4().bytes)
+            core = GlobalTransaction(gid, self.job, self._wait_ms, identities=session.identities)
             try:
                 session.run(core.begin(self._started_at_once))
             except RecoverFirstError:
@@ -188,7 +189,7 @@ class TransactionManager:
         me = self._free(owner)
         for last in (False, True):
             session = self._session()
-            core = ProgramWork(told.gid, self.job)
+            core = ProgramWork(told.gid, self.job, identities=session.identities)
             try:
                 session.run(core.enter(self._started_at_once))
             except TicketError as error:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import attrs
 
+from understudy.xa.core.bounds import other_resource
 from understudy.xa.core.codes import Answer, code_name
 from understudy.xa.core.entry import Entry, why_undecidable
 from understudy.xa.core.errors import XaError
@@ -163,6 +164,7 @@ class Operator:
                 f"{entry.fingerprint}), and this is job {self._job} and profile {self._profile.name!r} (fingerprint "
                 f"{self._profile.fingerprint})"
             )
+        _check_place(session, entry)
         _check_verdict(session, entry, commit=commit, allow_missing=allow_missing)
 
     def complete(
@@ -183,10 +185,13 @@ class Operator:
         session = self._working()
         try:
             entry = self._taken(session, gid)
+            _check_place(session, entry)
             _check_verdict(session, entry, commit=commit, allow_missing=allow_missing)
             if commit and not entry.commit:
-                _ask(session, Decide(gid))
+                found = {label: entry.prepared.get(label, "") for label in _in_doubt(session, entry)}
+                _ask(session, Decide(gid, found))
                 entry.commit = True
+                entry.prepared |= found
             return entry, session.run(recover(entry))
         except BaseException:
             self.close()  # with its link the session lets go of a transaction that it has taken
@@ -294,6 +299,18 @@ def _known(entries: Iterable[Shown]) -> set[bytes]:
     return {one.entry.gid.encode() for one in entries if not one.entry.ruled}
 
 
+def _check_place(session: Session, entry: Entry) -> None:
+    """Refuse to complete branches in a resource manager that is another one than the recorded one."""
+    if wrong := other_resource(entry, session.identities):
+        raise RefusedError(f"{wrong}: nothing was done")
+
+
+def _in_doubt(session: Session, entry: Entry) -> list[str]:
+    """Labels of the branches of a transaction that its resource managers list as in doubt."""
+    listed = {name: {one.xid for one in resource.recover()} for name, resource in session.resources.items()}
+    return [one for one in entry.resources if branch_of(entry.gid, one, entry.job) in listed[resource_of(one)]]
+
+
 def _check_verdict(session: Session, entry: Entry, *, commit: bool | None, allow_missing: bool) -> None:
     """Whether the record, and what is in doubt, allow what an operator asks for."""
     if commit is False and entry.commit:
@@ -308,9 +325,9 @@ def _check_verdict(session: Session, entry: Entry, *, commit: bool | None, allow
 
 def _refuse_if_missing(session: Session, entry: Entry) -> None:
     """Without a decision, a branch that is in doubt nowhere may never have been prepared: to commit the others makes a half."""
+    found = _in_doubt(session, entry)
     for label in entry.resources:
-        branch = branch_of(entry.gid, label, entry.job)
-        if not any(one.xid == branch for one in session.resources[resource_of(label)].recover()):
+        if label not in found:
             raise RefusedError(
                 f"transaction {entry.gid} has no branch in doubt in {label}: it was not prepared there, or has written nothing; "
                 "roll it back, or commit the others with --allow-missing"

@@ -6,17 +6,25 @@ curious, and the place where a test ends the process.
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
+from understudy.xa.core.bounds import other_resource
 from understudy.xa.core.codes import Answer
 from understudy.xa.core.entry import Entry
-from understudy.xa.core.errors import RecoveryBusyError, StateServerError, StateServerLostError, WrongProfileError
+from understudy.xa.core.errors import (
+    RecoveryBusyError,
+    StateServerError,
+    StateServerLostError,
+    WrongProfileError,
+    WrongResourceManagerError,
+)
 from understudy.xa.core.profile import Profile
 from understudy.xa.core.recovery import recover
 from understudy.xa.core.steps import Step, Steps, Tell, Verb, Wait
-from understudy.xa.core.wire import Claim, Claimed, Nothing, Refused
+from understudy.xa.core.wire import Claim, Claimed, Nothing, Refused, Release
 from understudy.xa.core.xid import resource_of
 from understudy.xa.link import TIMEOUT_S, StateLink
 from understudy.xa.resource_managers.port import ResourceManager
@@ -38,7 +46,7 @@ class Session:
         resources: of the profile, by name, not open yet.
 
     Raises:
-        ResourceManagerError: one cannot be opened.
+        ResourceManagerError: one cannot be opened, or cannot prepare a branch though the profile has several.
         StateServerError, WrongProfileError: as `StateLink`.
     """
 
@@ -57,6 +65,8 @@ class Session:
         try:
             for resource in resources.values():  # the preflight
                 resource.open()
+            if len(resources) > 1:
+                self.check_two_phases(f"profile {profile.name!r} has {len(resources)} resource managers")
             self.link = StateLink(
                 profile.state_server,
                 job=job,
@@ -69,6 +79,21 @@ class Session:
             for resource in resources.values():
                 resource.close()
             raise
+
+    def check_two_phases(self, why: str) -> None:
+        """See that all resource managers can prepare a branch.
+
+        Raises:
+            ResourceManagerError: one cannot.
+        """
+        for resource in self.resources.values():
+            resource.check_two_phases(why)
+
+    def after_fork(self) -> None:
+        """In a child: let go of all connections, which are the parent's, without a word to the servers."""
+        self.link.close()
+        for resource in self.resources.values():
+            resource.after_fork()
 
     def close(self) -> None:
         self.link.close()
@@ -112,19 +137,23 @@ class Session:
 
     # -- recovery -----------------------------------------------------------------------------------------------------
 
-    def recover(self) -> list[tuple[Entry, dict[str, Answer]]]:
+    def recover(self, *, early: bool = False) -> list[tuple[Entry, dict[str, Answer]]]:
         """Recover what waits for the job, one transaction after the other, until nothing is left.
 
         One that is busy lets the others go first. When nothing else has come on for GIVE_WAYS times, it counts as failed.
 
+        Args:
+            early: also what is not due, since its last recovery failed a short time ago.
+
         Raises:
             RecoveryFailedError: one could not be recovered now.
-            WrongProfileError: one was begun with other resource managers.
+            WrongProfileError: one was begun with other resource managers. `WrongResourceManagerError`: or on other servers.
             StateServerError: the server refuses, or is lost.
         """
         done = []
         gave_way = 0
-        while (entry := self._claimed()) is not None:
+        while (entry := self._claimed(early=early)) is not None:
+            self._check_place(entry)
             try:
                 done.append((entry, self.run(recover(entry, gives_way=gave_way < GIVE_WAYS))))
                 gave_way = 0
@@ -132,9 +161,20 @@ class Session:
                 gave_way += 1
         return done
 
-    def _claimed(self) -> Entry | None:
+    @property
+    def identities(self) -> dict[str, str]:
+        """Which servers and databases the resource managers are, by name; "" of one that does not tell."""
+        return {name: resource.identity for name, resource in self.resources.items()}
+
+    def _check_place(self, entry: Entry) -> None:
+        """Let go of a transaction that has its branches elsewhere."""
+        if wrong := other_resource(entry, self.identities):
+            self.link.ask(Release(entry.gid, f"{wrong} ({socket.gethostname()})"))
+            raise WrongResourceManagerError(f"{wrong}: nothing was done")
+
+    def _claimed(self, *, early: bool) -> Entry | None:
         self._on_step("tell.claim.before")
-        reply = self.link.ask(Claim())
+        reply = self.link.ask(Claim(early))
         self._on_step("tell.claim.after")
         match reply:
             case Nothing():

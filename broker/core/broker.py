@@ -74,6 +74,8 @@ class Broker:
         delivered_before: messages delivered on channels that have ended. What an open channel has delivered it knows itself
             (``Consuming.delivered``), so that a delivery counts nothing here.
         name: this broker's id; "" before it leads.
+        cluster, founding: told to clients by connection.start: name of the group, and number of its founding in hexadecimal;
+            of a broker alone the identity of its data directory. "" is not told.
         leading: it may change state: standalone, or the primary of its group.
         answering: it may tell and deliver; False while a promoted broker is recovering.
         refusal: why clients are turned away at connection.open ("" if they are not), with ``refusal_name`` in front.
@@ -127,7 +129,7 @@ class Broker:
         self.expiry_clock = ExpiryClock() if expiry_clock is None else expiry_clock
         self.clock_ms: Callable[[], int] | None = None
         self.epoch = 0
-        self.name = ""
+        self.name = self.cluster = self.founding = ""
         self.unstable_bytes = 0
         self.permit, self.parted_bodies, self.pauses = LargePermit(), PartedBodies(self), PauseWatch(self)
         self.counters = {

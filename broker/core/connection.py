@@ -7,6 +7,7 @@ raised anywhere below becomes ``channel.close`` or ``connection.close`` here and
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -75,6 +76,7 @@ CAPABILITIES = {
     "per_consumer_qos": True,
     "understudy.outcomes": True,
     "understudy.dtx": True,
+    "understudy.dtx.transaction": True,
 }
 _SERVER_PROPERTIES = {
     "product": PRODUCT,
@@ -89,8 +91,14 @@ WITH_ARGUMENTS = frozenset({EXCHANGE_DECLARE, QUEUE_DECLARE, QUEUE_BIND, BASIC_C
 """Methods that are refused with 406 for an argument or a flag, and for nothing else while no answer is awaited."""
 MESSAGES_AT_ONCE = 2
 """So many of the largest messages may be on their way on one connection, on whatever channels."""
-_START_FRAME = encode_method(0, CONNECTION_START, 0, 9, _SERVER_PROPERTIES, b"PLAIN AMQPLAIN", b"en_US")
-"""Told to everybody who connects: encoded once."""
+
+
+@functools.lru_cache(8)
+def _start_frame(cluster: str, founding: str) -> bytes:
+    """The first frame of each connection: encoded once."""
+    told = {"cluster_name": cluster, "understudy_founding": founding}
+    properties = {**_SERVER_PROPERTIES, **{key: value for key, value in told.items() if value}}
+    return encode_method(0, CONNECTION_START, 0, 9, properties, b"PLAIN AMQPLAIN", b"en_US")
 
 
 class Phase(Enum):
@@ -368,7 +376,8 @@ class Connection:
             raise CommandInvalidError(f"{method_name(key)} is not expected in phase {phase.value}")
 
     def _start(self) -> None:
-        self.write(_START_FRAME)
+        broker = self.broker
+        self.write(_start_frame(broker.cluster, broker.founding))
         self.phase = Phase.START
 
     def _log_in(self, mechanism: str, response: bytes) -> None:

@@ -40,6 +40,7 @@ from understudy.broker.core.dtx_manager import BranchState, BranchWork
 from understudy.broker.core.told import Told
 from understudy.broker.errors import DtxCommandInvalidError, IllegalStateError, PreconditionFailedError
 from understudy.broker.transactions.dtx_branch import BranchName
+from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.broker.transactions.outcomes import Outcome
 from understudy.broker.transactions.xa_status import XaStatus
 from understudy.broker.transactions.xid import Xid
@@ -260,6 +261,10 @@ class Distributed:
     # -- what a transaction manager asks --------------------------------------------------------------------------
 
     def _prepare(self, asker: Asker, args: tuple[Any, ...]) -> None:
+        content = self._broker.dtx.content(self._name(args))
+        transaction = tx_id_text(content.tx_id) if content is not None else ""
+        told = asker.answer
+        asker = _ToldAsker(asker.key, lambda status: told(status, "" if status else transaction))
         answer = self._decision(asker, "dtx.prepare-ok", args)
         self._broker.dtx.prepare(self._channel, asker.key, self._name(args), answer)
 

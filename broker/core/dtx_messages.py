@@ -38,6 +38,10 @@ def _status(status: int = 0) -> Described:
     return {"status": status, "name": XaStatus(status).name.lower()}
 
 
+def _prepared(status: int, transaction: str) -> Described:
+    return {**_status(status), "transaction": transaction}
+
+
 def _timeout(timeout_s: int) -> Described:
     return {"timeout": timeout_s}
 
@@ -111,7 +115,7 @@ _VERBS: Final[dict[str, tuple[dict[str, Reading], Callable[..., Described]]]] = 
     "select": ({}, _status),
     "start": ({"join": _flag, "resume": _flag}, _status),
     "end": ({"fail": _flag, "suspend": _flag}, _status),
-    "prepare": ({}, _status),
+    "prepare": ({}, _prepared),
     "commit": ({"one_phase": _flag}, _status),
     "rollback": ({}, _status),
     "recover": ({}, _in_doubt),

@@ -42,6 +42,7 @@ from understudy.broker.security import UserDirectory
 from understudy.broker.server import fatal
 from understudy.broker.server.client_session import ClientSession
 from understudy.broker.server.coordinator_choice import HookErrorLog, choice_of, take_over
+from understudy.broker.server.directory_id import directory_id
 from understudy.broker.server.disk_size import reserve_bytes
 from understudy.broker.server.fact_log import FactLog
 from understudy.broker.server.feed_hold import FeedHold
@@ -213,6 +214,9 @@ class NodeDriver:
         self._refused_arguments.listen(node.broker)
         self._plugins.listen(node.broker)
         node.broker.facts = self._facts
+        node.broker.cluster = self._config.broker.group
+        if extension is None:
+            node.broker.founding = directory_id(self._config.broker.data)
         self._applied_facts = AppliedFacts(node.state, self._facts) if self._facts.kept else None
         if self._config.feed.detail == "messages":
             MessageFacts(node.broker, self._facts)

@@ -105,14 +105,14 @@ def test_recover_completes_many_over_the_same_connections(place: Place, monkeypa
 
 def test_what_is_parked_is_shown_and_recovered_by_command_alone(place: Place) -> None:
     profile = read_profile(place.profiles, "shop")
-    fails: list[Request] = [Claim(), Failed("parked", "bank is down")]
+    fails: list[Request] = [Claim(early=True), Failed("parked", "no permission", refused=True)]
     for requests in ([Begin("parked", ["bank"])], fails * MAX_ATTEMPTS):
         with StateLink(profile.state_server, job="parks", profile="shop", fingerprint=profile.fingerprint) as link:
             assert [reply for reply in map(link.ask, requests) if not isinstance(reply, (Ok, Claimed))] == []
     with place.manager(job="parks") as manager, manager.begin() as transaction:  # new work goes on
         transaction.rollback()
     (row,) = xa(place, "list")["transactions"]
-    assert (row["state"], row["attempts"], row["reason"]) == ("parked", MAX_ATTEMPTS, "bank is down")
+    assert (row["state"], row["attempts"], row["reason"]) == ("parked", MAX_ATTEMPTS, "no permission")
     assert xa(place, "recover", "--job", "parks") == {"parked": {"would": "rollback"}}
     assert xa(place, "recover", "--job", "parks", "--yes")["parked"]["done"] == "rollback"
 

@@ -323,7 +323,7 @@ def test_what_cannot_be_enlisted(manager: TransactionManager) -> None:
     with pytest.raises(ConfigError, match="'json_serializer' of an enlisted engine is not known"):
         enlisted_engine(manager, "bank", json_serializer=str)
     with manager.begin() as current:
-        with pytest.raises(ConfigError, match="'queues' gives no connection of psycopg, but DtxChannel"):
+        with pytest.raises(ConfigError, match="'queues' gives no connection of psycopg, but TransactionChannel"):
             enlisted_engine(manager, "queues").connect()
         with pytest.raises(ConfigError, match="no resource manager 'banc'"):
             enlisted_engine(manager, "banc").connect()

@@ -110,7 +110,7 @@ def test_a_user_who_may_not_complete_a_branch_has_not_completed_it(place: Place,
     for key, value in (("user", "clerk"), ("password", "pen")):
         text = text.replace(f"{key} = {json.dumps(place.postgresql.options[key])}", f'{key} = "{value}"')
     clerk = TransactionManager(profile_of(text, "shop", "x"), job=JOB)
-    with pytest.raises(RecoveryFailedError, match=r"bank: RMFAIL .permission denied to finish prepared transaction"):
+    with pytest.raises(RecoveryFailedError, match=r"bank: RMERR .permission denied to finish prepared transaction"):
         clerk.recover()
     clerk.close()
     (shown,) = place.entries()
@@ -126,7 +126,7 @@ def test_a_commit_whose_answer_was_lost_is_no_completion_by_hand(place: Place) -
     bank, other = place.opened("bank"), place.opened("bank")
     assert bank.start(xid, Flag.NONE) == OK
     bank.resource.execute("CREATE TABLE lost ()")
-    assert bank.prepare(xid) == OK
+    assert bank.prepare(xid).code == OK.code
     other.resource.execute(
         "SELECT pg_advisory_lock_shared(%s)", (advisory_lock_of(xid),)
     )  # as the session has that is at it

@@ -54,13 +54,12 @@ def wrong_profile(entry: Entry, hello: Hello) -> str:
 
 
 def other_resource(entry: Entry, identities: Mapping[str, str]) -> str:
-    """Of a program whose resource manager of some name is not the one of the entry. One without an identity is not compared."""
+    """Of a program whose resource manager of some name is not the one of the entry. Without a recorded identity all will do."""
     for name, here in identities.items():
-        if here and entry.identities.get(name, here) != here:
-            return (
-                f"transaction {entry.gid} has its branch of resource manager {name!r} in {entry.identities[name]}, and here "
-                f"{name!r} is {here}"
-            )
+        there = entry.identities.get(name, here)
+        if there != here:
+            told = f"is {here}" if here else "does not tell what it is"
+            return f"transaction {entry.gid} has its branch of resource manager {name!r} in {there}, and here {name!r} {told}"
     return ""
 
 

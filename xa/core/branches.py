@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -23,12 +23,16 @@ class Branches:
         job: the container in which it is recovered.
 
     Attributes:
+        identities: resource manager to its identity, if it has one; see `entry`.
         branches: label to the state of its branch, in the order of their start; those of other programs come at the end.
+        proofs: label of each prepared branch to its proof; see `codes.Answer`.
         state: an illegal call raises `ProtocolError` and changes nothing.
     """
 
     gid: str
     job: str
+    identities: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
+    proofs: dict[str, str] = attrs.field(factory=dict, init=False)
     branches: dict[str, BranchState] = attrs.field(factory=dict, init=False)
     state: TxState = attrs.field(default=TxState.NEW, init=False)
 

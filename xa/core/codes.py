@@ -39,6 +39,11 @@ class XaCode(enum.IntEnum):
         return self >= XaCode.RBROLLBACK
 
     @property
+    def passing(self) -> bool:
+        """The second phase was not carried out now, and may be later: the resource manager is busy, or cannot be reached."""
+        return self in (XaCode.RETRY, XaCode.RMFAIL)
+
+    @property
     def heuristic(self) -> bool:
         """The resource manager completed the branch on its own."""
         return self in HEURISTIC
@@ -59,10 +64,12 @@ class Answer(NamedTuple):
     Attributes:
         code: the return code.
         text: why, for people; may be empty.
+        proof: of a prepared branch: what `VerbName.OUTCOME` needs to tell later what became of it; "" if nothing can.
     """
 
     code: XaCode
     text: str = ""
+    proof: str = ""
 
     def __str__(self) -> str:
         return f"{self.code.name} ({self.text})" if self.text else self.code.name

@@ -28,8 +28,8 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         started: resource manager to the code of its start.
         identities: resource manager to the server or database that it was when its first branch was recorded. Recovery elsewhere is
             refused. A resource manager without an identity is not here.
-        prepared: label of each branch that is prepared, to the proof that its resource manager gave; "" if it gave none. Recorded by
-            a vote, and by the decision. Older servers know neither, and refuse a status that has one.
+        prepared: label of each branch that is prepared, to the proof that its resource manager gave; "" if it gave none.
+            Recorded by a vote, and by the decision. Older servers know neither, and refuse a status that has one.
         attempts: recoveries that failed.
         refusals: of those, the ones that a resource manager refused.
         reason: why the last attempt failed, or why the client let go.
@@ -238,8 +238,8 @@ def apply(entries: dict[str, Entry], record: Record) -> None:
             entries[entry.gid] = entry
         case Joined(gid, resource, identity):
             entries[gid].resources = [*entries[gid].resources, resource]
-            if identity:
-                entries[gid].identities = {**entries[gid].identities, resource_of(resource): identity}
+            told = {resource_of(resource): identity} if identity else {}
+            entries[gid].identities = {**told, **entries[gid].identities}
         case StartedBy(gid, codes):
             entries[gid].started = {**entries[gid].started, **codes}
         case Decided(gid, prepared):

@@ -26,6 +26,17 @@ class ProtocolError(XaError):
     """The application calls out of turn: a second begin in one thread or task, a commit without begin."""
 
 
+class NotOwnerError(ProtocolError):
+    """Another process, thread or task than the one that has the transaction calls it. Nothing was done."""
+
+
+class BranchEndedError(ProtocolError):
+    """A statement of the program has ended the branch in which it stood, such as SQL COMMIT or ROLLBACK.
+
+    No further statement is carried out there, and the transaction can only be rolled back. What SQL COMMIT has committed stays.
+    """
+
+
 class ResourceManagerError(XaError):
     """A resource manager cannot be opened, or cannot take part in two-phase commit. No transaction has begun."""
 
@@ -58,6 +69,13 @@ class RecoverFirstError(StateServerError):
 
 class WrongProfileError(XaError):
     """The job has a transaction to recover that was begun with other resource managers. Its entry is untouched."""
+
+
+class WrongResourceManagerError(WrongProfileError):
+    """A resource manager of this program is another server or database than the one in which the transaction has its branch.
+
+    Nothing was done, and the entry is kept: a program whose resource manager is the recorded one completes the transaction.
+    """
 
 
 class RolledBackError(XaError):

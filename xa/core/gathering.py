@@ -12,7 +12,7 @@ WAIT_MS: Final = 30_000
 POLL_MS: Final = 20
 
 
-def gathered(gid: str, wait_ms: int = WAIT_MS) -> Steps[list[str] | RolledBackError]:
+def gathered(gid: str, wait_ms: int = WAIT_MS) -> Steps[Gathered | RolledBackError]:
     """Ask the state server until all joined programs have voted yes, or one of them does not.
 
     Args:
@@ -20,7 +20,7 @@ def gathered(gid: str, wait_ms: int = WAIT_MS) -> Steps[list[str] | RolledBackEr
         wait_ms: how long, by the waits between the questions; 0 asks once.
 
     Returns:
-        Labels of the branches that other programs have prepared; or why all must be rolled back, for the caller to raise.
+        Which branches other programs have prepared; or why all must be rolled back, for the caller to raise.
     """
     waits: list[int] = []
     for left in range(wait_ms // POLL_MS, -1, -1):
@@ -31,7 +31,7 @@ def gathered(gid: str, wait_ms: int = WAIT_MS) -> Steps[list[str] | RolledBackEr
         if not isinstance(reply, Gathered):
             return RolledBackError(gid, {"": getattr(reply, "text", str(reply))})
         if not reply.waits:
-            return reply.branches
+            return reply
         waits = reply.waits
         if left:
             yield Wait(POLL_MS)

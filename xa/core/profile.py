@@ -81,8 +81,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         {"host": None, "port": 5432, "database": None},
         {"user": "", "password": "", "timeout_s": 10, "read_only_vote": True},
     ),
-    "dbapi": Kind({"module": None, "identity": None}, {"connect": {}}),
-    "scripted": Kind({"script": ""}, {}),
+    "dbapi": Kind({"module": None, "identity": None}, {"connect": {}, "timeout_s": 30}),
+    "scripted": Kind({"script": ""}, {"identity": ""}),
 }
 
 RANGES: Final[Mapping[str, tuple[int, int]]] = {"timeout_s": (1, 3600), "port": (1, 65535)}

@@ -22,6 +22,7 @@ from understudy.xa.core.errors import (
     StateServerLostError,
     TicketError,
     WrongProfileError,
+    WrongResourceManagerError,
 )
 from understudy.xa.core.states import BranchState, Outcome, TxState
 from understudy.xa.core.steps import Steps, Tell
@@ -54,14 +55,15 @@ class ProgramWork(GlobalTransaction):
 
         Raises:
             TicketError: the transaction is not known, takes no program, or can only be rolled back; nothing was done.
-            WrongProfileError: it is of another job or profile; nothing was done.
+            WrongProfileError: it is of another job or profile; nothing was done. `WrongResourceManagerError`: a resource manager of
+                this program is another server than that of the transaction.
             StateServerError: the server refused, or its answer is lost; no branch was started.
             RolledBackError: a resource manager refused to start; the whole transaction is rolled back.
         """
         self._require("join", TxState.NEW)
         names = list(resources)
         self.state = TxState.OVER  # until the record is there
-        reply = yield Tell(Enter(self.gid, names))
+        reply = yield Tell(Enter(self.gid, names, self._identities_of(self.identities)))
         match reply:
             case Welcome(program):
                 self.program = program
@@ -69,6 +71,8 @@ class ProgramWork(GlobalTransaction):
                 raise TicketError(text)
             case Refused("wrong_profile", text):
                 raise WrongProfileError(text)
+            case Refused("wrong_resource", text):
+                raise WrongResourceManagerError(text)
             case _:
                 raise StateServerError(f"the state server lets nobody join transaction {self.gid}: {reply}")
         self._recorded = [self.label(name) for name in names]
@@ -96,10 +100,14 @@ class ProgramWork(GlobalTransaction):
             OutcomeUnknownError: the answer to the vote is lost; the branches are left to the others, or to recovery.
         """
         self._require("vote", TxState.ACTIVE)
+        self.state = TxState.ENDING
         yield from self._roll_back_if((yield from self._end(self._in_state(BranchState.ACTIVE))))
         yield from self._prepare_all()
         try:
-            reply = yield Tell(Vote(self.gid, self._in_state(BranchState.PREPARED)))
+            prepared = self._in_state(BranchState.PREPARED)
+            reply = yield Tell(
+                Vote(self.gid, prepared, {name: self.proofs[name] for name in prepared if self.proofs[name]})
+            )
         except StateServerLostError as error:
             self.state = TxState.OVER
             raise OutcomeUnknownError(

@@ -17,10 +17,7 @@ import msgspec
 
 from understudy.xa.core.bounds import (
     MAX_REASON,
-    other_resource,
     wrong_codes,
-    wrong_enter,
-    wrong_join,
     wrong_prepared,
     wrong_profile,
 )
@@ -29,7 +26,6 @@ from understudy.xa.core.entry import (
     Ended,
     Entered,
     Entry,
-    Joined,
     Met,
     Record,
     Settled,
@@ -38,6 +34,7 @@ from understudy.xa.core.entry import (
     is_complete,
     why_undecidable,
 )
+from understudy.xa.core.joining import joined, refused_program
 from understudy.xa.core.wire import (
     Doom,
     Enter,
@@ -158,10 +155,8 @@ class Programs:
             return Refused("closed", f"transaction {gid} is being committed or rolled back"), None
         if owner == connection or self._number(shared, connection) is not None:
             return Refused("protocol", f"this connection works on transaction {gid} already"), None
-        if wrong := wrong_enter(enter, entry):
-            return Refused("protocol", wrong), None
-        if wrong := other_resource(entry, enter.identities):
-            return Refused("wrong_resource", wrong), None
+        if (refused := refused_program(enter, entry)) is not None:
+            return refused, None
         number = len(entry.programs) + 1
         shared.at_work[number] = connection
         recorded = {one: enter.identities[one] for one in enter.resources if one in enter.identities}
@@ -192,12 +187,8 @@ class Programs:
                 return Ok(), StartedBy(gid, codes)
             case Join(_, label) if label != label_of(resource_of(label), number):
                 return Refused("protocol", f"{label!r} is no branch of program {number}"), None
-            case Join(_, label, identity) if wrong := wrong_join(resource_of(label), label, entry, identity):
-                return Refused("protocol", wrong), None
-            case Join(_, label, identity) if wrong := other_resource(entry, {resource_of(label): identity}):
-                return Refused("wrong_resource", wrong), None
-            case Join(_, label, identity):
-                return Ok(), Joined(gid, label, identity) if label not in own else None
+            case Join():
+                return joined(request, entry)
             case Vote(_, prepared, proofs):
                 del shared.at_work[number]
                 return Ok(), Voted(gid, number, prepared, proofs)

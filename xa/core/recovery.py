@@ -1,8 +1,8 @@
 """What a client does with a transaction that it has claimed for recovery.
 
 The verdict depends on the record alone: with a decision the branches are committed, without one they are rolled back (presumed
-abort). A branch that is not there counts as completed: each branch is in doubt until it is completed, so it was completed
-before, or it was never prepared.
+abort). A branch that is not there, and is not recorded as prepared, counts as completed: it was never prepared, or has written
+nothing. One that is recorded as prepared was completed by somebody: `finish.completed` finds out how.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from understudy.xa.core.codes import Answer, XaCode
 from understudy.xa.core.entry import Entry
 from understudy.xa.core.errors import RecoveryBusyError, RecoveryFailedError
-from understudy.xa.core.finish import RETRIES, finished
+from understudy.xa.core.finish import RETRIES, completed
 from understudy.xa.core.steps import Steps, Tell, Verb, VerbName
 from understudy.xa.core.wire import Done, Failed, Heuristic, Ok, Release, Settle
 from understudy.xa.core.xid import branch_of
@@ -42,14 +42,15 @@ def recover(entry: Entry, *, gives_way: bool = False) -> Steps[dict[str, Answer]
     answers: dict[str, Answer] = {}
     for label in entry.resources:
         step = Verb(verb, label, branch_of(entry.gid, label, entry.job))
-        answers[label] = yield from finished(step, GIVES_WAY_RETRIES if gives_way else RETRIES)
+        answers[label] = yield from completed(step, proof_of(entry, label), GIVES_WAY_RETRIES if gives_way else RETRIES)
     failed = {name: answer for name, answer in answers.items() if not is_complete(answer.code, committed=entry.commit)}
     if failed:
         reason = "; ".join(f"{name}: {answer}" for name, answer in failed.items())
         if gives_way and all(answer.code == XaCode.RETRY for answer in failed.values()):
             yield Tell(Release(entry.gid, reason))
             raise RecoveryBusyError(f"transaction {entry.gid} is busy: {verb} of {reason}")
-        yield Tell(Failed(entry.gid, reason))
+        refused = any(not answer.code.passing for answer in failed.values())
+        yield Tell(Failed(entry.gid, reason, refused))
         raise RecoveryFailedError(f"transaction {entry.gid} cannot be recovered now: {verb} of {reason}")
     heuristics = [name for name, answer in answers.items() if answer.code.heuristic]
     against = against_verdict(answers, committed=entry.commit)
@@ -62,6 +63,16 @@ def recover(entry: Entry, *, gives_way: bool = False) -> Steps[dict[str, Answer]
     if entry.programs or not against:
         yield Tell(Settle(entry.gid, entry.resources) if entry.programs else Done(entry.gid))
     return answers
+
+
+def proof_of(entry: Entry, label: str) -> str | None:
+    """The proof of a branch that is recorded as prepared, "" if it has none; None if it is not recorded so.
+
+    An older program has recorded its decision without the branches that it had prepared: then each counts as prepared.
+    """
+    if label not in entry.prepared and entry.commit and not entry.prepared:
+        return ""
+    return entry.prepared.get(label)
 
 
 def is_complete(code: XaCode, *, committed: bool) -> bool:

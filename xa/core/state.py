@@ -20,11 +20,9 @@ import attrs
 from understudy.xa.core.attempts import Paused
 from understudy.xa.core.bounds import (
     MAX_REASON,
-    other_resource,
     wrong_begin,
     wrong_codes,
     wrong_hello,
-    wrong_join,
     wrong_prepared,
     wrong_profile,
     wrong_version,
@@ -36,7 +34,6 @@ from understudy.xa.core.entry import (
     Ended,
     Entry,
     Image,
-    Joined,
     Met,
     Record,
     Ruled,
@@ -46,6 +43,7 @@ from understudy.xa.core.entry import (
     is_complete,
     why_undecidable,
 )
+from understudy.xa.core.joining import joined
 from understudy.xa.core.pending import PendingTable
 from understudy.xa.core.programs import Programs
 from understudy.xa.core.rulings import ruling
@@ -77,6 +75,7 @@ from understudy.xa.core.wire import (
     Watch,
     first_page,
 )
+from understudy.xa.core.xid import PROGRAM_MARK
 
 MAX_ATTEMPTS: Final = 10
 """Recoveries that a resource manager has refused, after which a transaction is parked."""
@@ -106,14 +105,12 @@ class _Client:
     Attributes:
         listed: job and sorted global ids of the list that it has begun last.
         gave_way: what it has claimed and released: it is given others first.
-        tried: what it has failed to recover: it is not given it again before its time.
     """
 
     hello: Hello
     shard: int
     listed: tuple[str, list[str]] | None = None
     gave_way: set[str] = attrs.field(factory=set)
-    tried: set[str] = attrs.field(factory=set)
 
 
 class StateCore:
@@ -126,13 +123,14 @@ class StateCore:
 
     Attributes:
         pending: what waits for recovery, by the numbers of shards that begin at 0.
+        paused: what waits for a later recovery, since one has failed; see `attempts`.
     """
 
     def __init__(self, images: Sequence[Mapping[str, Entry]], max_attempts: int = MAX_ATTEMPTS, first: int = 0) -> None:
         self._shards: list[dict[str, Entry]] = [dict(image) for image in images]
         self._max_attempts = max_attempts
         self.pending = PendingTable()
-        self._paused = Paused()
+        self.paused = Paused()
         self.first = first
         self._owners: dict[str, int] = {}
         self._shard_of: dict[str, int] = {}
@@ -190,13 +188,13 @@ class StateCore:
                 reaction = self._of_transaction(connection, client, request, request.gid)
         if reaction.record is not None:
             if isinstance(request, Failed) and isinstance(failed := reaction.record, Attempted) and not failed.parked:
-                self._paused.add(failed.gid, failed.attempts, now_ms)
+                self.paused.add(failed.gid, failed.attempts, now_ms)
             self._apply(reaction.shard, reaction.record)
         return reaction
 
     def tick(self, now_ms: int) -> None:
         """Time passes: a recovery that has failed is due again."""
-        for gid in self._paused.due(now_ms):
+        for gid in self.paused.due(now_ms):
             self._wait_for_recovery(self._entry(gid))
 
     def _hello(self, connection: int, hello: Hello) -> Reaction:
@@ -232,11 +230,10 @@ class StateCore:
         if gid is None and client.gave_way:
             client.gave_way.clear()
             gid = self.pending.next(job, client.shard, client.gave_way)
-        if gid is None and early and (gid := self._next_paused(job, client)) is not None:
-            self._paused.discard(gid)
+        if gid is None and early and (gid := self._next_paused(job)) is not None:
+            self.paused.discard(gid)
             self._wait_for_recovery(self._entry(gid))
         if gid is None:
-            client.tried.clear()
             return Reaction(Nothing(), client.shard)
         client.shard = self._shard_of[gid]
         entry = self._entry(gid)
@@ -246,12 +243,9 @@ class StateCore:
         self._owners[gid] = connection
         return Reaction(Claimed(self._programs.view(entry)), client.shard)
 
-    def _next_paused(self, job: str, client: _Client) -> str | None:
-        """The first transaction of a job that is not due, and that this client has not tried since it connected."""
-        for gid in self._paused:
-            if self._entry(gid).job == job and gid not in client.tried:
-                return gid
-        return None
+    def _next_paused(self, job: str) -> str | None:
+        """Of the transactions of a job that are not due, the one that is due next."""
+        return next((gid for gid in self.paused if self._entry(gid).job == job), None)
 
     def _take(self, connection: int, client: _Client, gid: str) -> Reaction:
         shard = self._shard_of.get(gid)
@@ -266,7 +260,7 @@ class StateCore:
             return _refused(shard, "protocol", f"transaction {gid} is none: branches that an operator has completed")
         if is_complete(entry):
             return _refused(shard, "protocol", f"transaction {gid} is complete, heuristically: see it, then forget it")
-        self._paused.discard(gid)
+        self.paused.discard(gid)
         if self.pending.holds(entry.job, shard, gid):
             self.pending.remove(entry.job, shard, gid)
         self._owners[gid] = connection
@@ -277,7 +271,7 @@ class StateCore:
         shard = self._shard_of[entry.gid]
         if entry.parked or is_complete(entry) or entry.gid in self._owners or not self._programs.is_left(entry):
             return
-        if entry.gid in self._paused:
+        if entry.gid in self.paused:
             return
         if not self.pending.holds(entry.job, shard, entry.gid):
             self.pending.insert(entry.job, shard, entry.gid)
@@ -331,17 +325,13 @@ class StateCore:
                 return _refused(shard, "protocol", wrong)
             case Started(_, codes):
                 return Reaction(_OK, shard, StartedBy(gid, codes), at_once=True)
-            case Join(_, resource, identity) if wrong := wrong_join(resource, resource, entry, identity):
-                return _refused(shard, "protocol", wrong)
-            case Join(_, resource, identity) if wrong := other_resource(entry, {resource: identity}):
-                return _refused(shard, "wrong_resource", wrong)
-            case Join(_, resource, identity):
-                return Reaction(_OK, shard, Joined(gid, resource, identity) if resource not in entry.resources else None)
-            case Decide(_, prepared) if wrong := wrong_prepared(prepared, entry):
-                return _refused(shard, "protocol", wrong)
-            case Decide(_, prepared):
-                wrong = why_undecidable(entry)
-                return _refused(shard, "doomed", wrong) if wrong else Reaction(_OK, shard, Decided(gid, prepared))
+            case Join(_, resource) if PROGRAM_MARK in resource:
+                return _refused(shard, "protocol", f"{resource!r} is the branch of a joined program")
+            case Join():
+                reply, record = joined(request, entry)
+                return Reaction(reply, shard, record)
+            case Decide():
+                return self._decide(shard, request, entry)
             case Done() if self._programs.at_work(gid):
                 return _refused(shard, "protocol", f"transaction {gid}: other programs work on it")
             case Done():
@@ -355,13 +345,19 @@ class StateCore:
                 told = reason[:MAX_REASON]
                 return Reaction(_OK, shard, Attempted(gid, entry.attempts, told, parked=False, refusals=entry.refusals))
             case Failed(_, reason, refused):
-                client.tried.add(gid)
                 refusals = entry.refusals + refused
                 parked = refused and refusals >= self._max_attempts
                 told = reason[:MAX_REASON]
                 return Reaction(_OK, shard, Attempted(gid, entry.attempts + 1, told, parked=parked, refusals=refusals))
             case _:
                 raise AssertionError(request)
+
+    def _decide(self, shard: int, decide: Decide, entry: Entry) -> Reaction:
+        if wrong := wrong_prepared(decide.prepared, entry):
+            return _refused(shard, "protocol", wrong)
+        if wrong := why_undecidable(entry):
+            return _refused(shard, "doomed", wrong)
+        return Reaction(_OK, shard, Decided(entry.gid, decide.prepared))
 
     def _apply(self, shard: int, record: Record) -> None:
         assert not isinstance(record, Image)
@@ -371,14 +367,14 @@ class StateCore:
                 self._shard_of[entry.gid] = shard
             case Ended(gid):
                 self._owners.pop(gid, None)
-                self._paused.discard(gid)
+                self.paused.discard(gid)
                 self._programs.forget(gid)
                 del self._shard_of[gid]
             case Attempted(gid):
                 self._let_go(gid)
                 self._wait_for_recovery(self._entry(gid))
             case Settled(gid):
-                self._paused.discard(gid)  # as `Entry.parked`: what is left now has perhaps never been tried
+                self.paused.discard(gid)  # as `Entry.parked`: what is left now has perhaps never been tried
                 self._wait_for_recovery(self._entry(gid))
             case Met(gid, _, False):
                 self._let_go(gid)  # nothing is left to do for its owner

@@ -6,11 +6,12 @@ import enum
 
 
 class TxState(enum.Enum):
-    """Of a transaction."""
+    """Of a transaction. ENDING: a commit or a rollback is under way, and nothing else is possible."""
 
     NEW = "new"
     ACTIVE = "active"
     SUSPENDED = "suspended"
+    ENDING = "ending"
     DECIDED = "decided"
     OVER = "over"
 

@@ -17,7 +17,11 @@ from understudy.xa.core.xid import Xid
 
 
 class VerbName(enum.StrEnum):
-    """The verbs of XA that a transaction needs."""
+    """The verbs of XA that a transaction needs.
+
+    OUTCOME is none of XA. It asks what became of a prepared branch that is gone. The answer is HEURCOM or HEURRB: committed or
+    rolled back, by this transaction manager before or by hand. HEURHAZ: the resource manager does not know any more.
+    """
 
     START = "start"
     END = "end"
@@ -25,6 +29,7 @@ class VerbName(enum.StrEnum):
     COMMIT = "commit"
     ROLLBACK = "rollback"
     FORGET = "forget"
+    OUTCOME = "outcome"
 
 
 class Flag(enum.Flag):
@@ -44,12 +49,14 @@ class Verb:
 
     Attributes:
         resource: the label of the branch; see `xid.resource_of`.
+        proof: of OUTCOME: see `codes.Answer`.
     """
 
     name: VerbName
     resource: str
     xid: Xid
     flags: Flag = Flag.NONE
+    proof: str = ""
 
     @property
     def label(self) -> str:

@@ -7,7 +7,7 @@ The order is what makes it safe (X/Open CAE C193; presumed abort):
 2. All branches are prepared before the decision.
 3. The decision to commit is durable before the first branch is committed. A rollback is not recorded: what has no decision is
    rolled back by recovery.
-4. ``Done`` is told when all branches are complete. If it is lost, recovery finds no branch, and that is the same.
+4. ``Done`` is told when all branches are complete. If it is lost, recovery finds no branch, and asks what became of it.
 
 A transaction with one branch commits in one phase: that resource manager decides. A branch that answers RDONLY to prepare has
 nothing to commit. If the answer to the decision is lost, nothing more is done to any branch: the record decides. If other programs
@@ -28,7 +28,7 @@ from understudy.xa.core.errors import (
     RolledBackError,
     StateServerLostError,
 )
-from understudy.xa.core.finish import finished
+from understudy.xa.core.finish import completed
 from understudy.xa.core.gathering import WAIT_MS, gathered
 from understudy.xa.core.heuristics import heuristic_error
 from understudy.xa.core.states import BranchState, Outcome, TxState
@@ -49,6 +49,7 @@ from understudy.xa.core.wire import (
     Share,
     Started,
 )
+from understudy.xa.core.xid import resource_of
 
 
 @attrs.define
@@ -80,7 +81,7 @@ class GlobalTransaction(Branches):
         self._require("begin", TxState.NEW)
         names = list(resources)
         self.state = TxState.OVER  # until the record is there
-        self._must((yield Tell(Begin(self.gid, names))))
+        self._must((yield Tell(Begin(self.gid, names, self._identities_of(names)))))
         yield from self._start_all(names)
 
     def _start_all(self, names: Iterable[str]) -> Steps[None]:
@@ -90,7 +91,9 @@ class GlobalTransaction(Branches):
             answers[name] = yield from self._start(name)
             if answers[name].code != XaCode.OK:
                 break
-        yield from self._tell_or_roll_back(Started(self.gid, {name: int(code) for name, (code, _) in answers.items()}))
+        yield from self._tell_or_roll_back(
+            Started(self.gid, {name: int(answer.code) for name, answer in answers.items()})
+        )
         yield from self._roll_back_if({name: answer for name, answer in answers.items() if answer.code != XaCode.OK})
 
     def join(self, resource: str) -> Steps[None]:
@@ -104,7 +107,8 @@ class GlobalTransaction(Branches):
         if state is BranchState.ACTIVE:
             return
         if state is None:
-            yield from self._tell_or_roll_back(Join(self.gid, resource))
+            identity = self.identities.get(resource_of(resource), "")
+            yield from self._tell_or_roll_back(Join(self.gid, resource, identity))
         answer = yield from self._start(resource, Flag.NONE if state is None else Flag.JOIN)
         if (
             state is None
@@ -173,6 +177,7 @@ class GlobalTransaction(Branches):
                 yield from self.resume()
             except RolledBackError:
                 return
+        self.state = TxState.ENDING
         yield from self._end(self._in_state(BranchState.ACTIVE))
         yield from self._roll_back_all(reason)
 
@@ -202,16 +207,19 @@ class GlobalTransaction(Branches):
             HeuristicError: the only resource manager decided on its own.
         """
         self._require("commit", TxState.ACTIVE)
+        self.state = TxState.ENDING
         yield from self._roll_back_if((yield from self._end(self._in_state(BranchState.ACTIVE))))
         others = yield from self._gathered()
-        if len(self.branches) == 1 and not others:
+        if len(self.branches) == 1 and not others.branches:
             return (yield from self._commit_in_one_phase(next(iter(self.branches))))
         yield from self._prepare_all()
-        self.branches.update(dict.fromkeys(others, BranchState.PREPARED))
+        own = {name: self.proofs[name] for name in self._in_state(BranchState.PREPARED)}
+        self.branches.update(dict.fromkeys(others.branches, BranchState.PREPARED))
+        self.proofs.update(others.prepared)
         if not self._in_state(BranchState.PREPARED):
             yield from self._over(self._done())
             return Outcome.READ_ONLY
-        yield from self._decide()
+        yield from self._decide(own)
         self.state = TxState.DECIDED
         return None
 
@@ -224,9 +232,9 @@ class GlobalTransaction(Branches):
         self._require("finish", TxState.DECIDED)
         return (yield from self._commit_all(self._in_state(BranchState.PREPARED)))
 
-    def _gathered(self) -> Steps[list[str]]:
+    def _gathered(self) -> Steps[Gathered]:
         """Wait for the votes of all joined programs; returns what they have prepared."""
-        found = (yield from gathered(self.gid, self.wait_ms)) if self.shared else []
+        found = (yield from gathered(self.gid, self.wait_ms)) if self.shared else Gathered([], [])
         if isinstance(found, RolledBackError):
             yield from self._roll_back_all(found.reasons[""])
             raise found
@@ -237,6 +245,7 @@ class GlobalTransaction(Branches):
             answer: Answer = yield Verb(VerbName.PREPARE, name, self.xid(name))
             if answer.code == XaCode.OK:
                 self.branches[name] = BranchState.PREPARED
+                self.proofs[name] = answer.proof
             elif answer.code == XaCode.RDONLY:
                 self.branches[name] = BranchState.COMPLETE
             else:
@@ -244,9 +253,9 @@ class GlobalTransaction(Branches):
                     self.branches[name] = BranchState.COMPLETE
                 yield from self._roll_back_if({name: answer})
 
-    def _decide(self) -> Steps[None]:
+    def _decide(self, prepared: dict[str, str]) -> Steps[None]:
         try:
-            reply = yield Tell(Decide(self.gid))
+            reply = yield Tell(Decide(self.gid, prepared))
         except StateServerLostError as error:
             self.state = TxState.OVER
             raise OutcomeUnknownError(
@@ -261,12 +270,12 @@ class GlobalTransaction(Branches):
         failed: dict[str, Answer] = {}
         heuristics: dict[str, Answer] = {}
         for name in prepared:
-            answer = yield from finished(Verb(VerbName.COMMIT, name, self.xid(name)))
+            answer = yield from completed(Verb(VerbName.COMMIT, name, self.xid(name)), self.proofs.get(name) or None)
             if answer.code == XaCode.NOTA and (
                 yield from self._told(Heuristic(self.gid, {name: int(XaCode.HEURHAZ)}, unfinished=True))
             ):
                 # This client still owns the transaction, so no recovery has committed the branch.
-                answer = Answer(XaCode.HEURHAZ, "the prepared branch is gone: completed by hand")
+                answer = Answer(XaCode.HEURHAZ, "the prepared branch is gone, and nothing tells what became of it")
             if answer.code.heuristic:
                 heuristics[name] = answer
             elif answer.code == XaCode.OK:
@@ -308,7 +317,9 @@ class GlobalTransaction(Branches):
         if self.shared and isinstance(reply := (yield from self._answer_to(Doom(self.gid, reason))), Gathered):
             # They come behind the own ones: a session with a branch of its own takes each verb for one about that branch.
             for label in reply.branches:
-                self.branches.setdefault(label, BranchState.ENDED)
+                state = BranchState.PREPARED if label in reply.prepared else BranchState.ENDED
+                self.branches.setdefault(label, state)
+            self.proofs.update(reply.prepared)
 
     def _roll_back_all(self, reason: str) -> Steps[None]:
         yield from self._withdraw(reason)
@@ -317,7 +328,8 @@ class GlobalTransaction(Branches):
         for name, state in list(self.branches.items()):
             if state is BranchState.COMPLETE:
                 continue
-            answer = yield from finished(Verb(VerbName.ROLLBACK, name, self.xid(name)))
+            proof = self.proofs.get(name, "") if state is BranchState.PREPARED else None
+            answer = yield from completed(Verb(VerbName.ROLLBACK, name, self.xid(name)), proof)
             if answer.code.heuristic:
                 heuristics[name] = answer
             elif answer.code in (XaCode.OK, XaCode.NOTA) or answer.code.rolled_back:
@@ -362,6 +374,9 @@ class GlobalTransaction(Branches):
         yield from self._end(self._in_state(BranchState.ACTIVE))
         yield from self._roll_back_all(reason)
         raise RolledBackError(self.gid, {"": reason})
+
+    def _identities_of(self, resources: Iterable[str]) -> dict[str, str]:
+        return {name: self.identities[name] for name in resources if self.identities.get(name)}
 
     def _done(self) -> Request:
         """All branches are complete that this program knows of."""

@@ -1,12 +1,14 @@
 """BrokerResource: the queues of an Understudy broker, or of a group, by class 100 or by messages (docs/dtx.md).
 
 A backup turns a client away when it connects, so each address is tried until one serves. A branch belongs to the broker and not
-to the channel: what was prepared is completed on any connection. 404 for a branch that was prepared means that it is decided.
+to the channel: what was prepared is completed on any connection. 404 for a branch that was prepared means that it is decided. How,
+tells the outcome of its transaction, whose number comes with the answer to prepare.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -17,7 +19,14 @@ from understudy.xa.core.codes import OK, Answer, XaCode
 from understudy.xa.core.errors import ResourceManagerError
 from understudy.xa.core.steps import Flag
 from understudy.xa.core.xid import Xid
-from understudy.xa.resource_managers.dtx_wire import CAPABILITY, DtxConnection, DtxWire, MessageWire, MethodWire
+from understudy.xa.resource_managers.dtx_wire import (
+    CAPABILITY,
+    TRANSACTION_CAPABILITY,
+    DtxConnection,
+    DtxWire,
+    MessageWire,
+    MethodWire,
+)
 from understudy.xa.resource_managers.port import InDoubt, ResourceManager
 from understudy.xa.tls import tls_options
 
@@ -34,6 +43,11 @@ _BY_REPLY: Final[Mapping[int, XaCode]] = {
 }
 _STATES: Final = ("prepared", "heuristically committed", "heuristically rolled back")
 _HEURISTICS: Final = (XaCode.HEURHAZ, XaCode.HEURCOM, XaCode.HEURRB)
+_OUTCOMES: Final[Mapping[str, XaCode]] = {
+    "committed": XaCode.HEURCOM,
+    "rolled back": XaCode.HEURRB,
+    "pending": XaCode.RETRY,
+}
 _LOSSES: Final = (AMQPError, OSError, AttributeError)  # AttributeError: py-amqp uses a transport that it has dropped
 
 
@@ -46,6 +60,7 @@ class BrokerResource(ResourceManager):
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         super().__init__(name)
+        self.timeout_s = options["timeout_s"]
         self._options = options
         self._connection: Any = None
         self._channel: Any = None
@@ -57,7 +72,10 @@ class BrokerResource(ResourceManager):
         if self._connection is not None and self._connection.connected:
             return
         self.close()
-        deadline = time.monotonic() + self._options["timeout_s"]
+        with self.bounded() as deadline:
+            self._open(deadline)
+
+    def _open(self, deadline: float) -> None:
         while True:
             reasons = []
             for address in self._options["addresses"]:
@@ -81,29 +99,43 @@ class BrokerResource(ResourceManager):
             options["user"],
             options["password"],
             virtual_host=options["vhost"],
-            connect_timeout=CONNECT_S,
+            connect_timeout=min(CONNECT_S, self.left_s()),
             client_properties={"connection_name": f"understudy xa {self.name}"},
             ssl=_tls_of(options, address),
         )
         self._connection.connect()
-        capabilities = self._connection.server_properties.get("capabilities", {})
+        properties = self._connection.server_properties
+        capabilities = properties.get("capabilities", {})
         if capabilities.get(CAPABILITY) is not True:
             raise ResourceManagerError(
                 f"resource manager {self.name}: {address} does not announce {CAPABILITY}: it is no Understudy broker"
             )
+        founding = properties.get("understudy_founding", "")
+        self.check_identity(f"understudy {properties.get('cluster_name', '')}/{founding}" if founding else "")
+        self._connection.tells_transactions(capabilities.get(TRANSACTION_CAPABILITY) is True)
         self._select()
 
     def _select(self) -> None:
-        self._channel = self._connection.channel()
-        form = MethodWire if self._options["form"] == "methods" else MessageWire
-        self._wire = form(self._channel, self._options["timeout_s"])
-        self._wire.select()
+        # py-amqp takes no time-out where it opens a channel or declares a queue.
+        with self._connection.transport.having_timeout(self.left_s()):
+            self._channel = self._connection.channel()
+            form = MethodWire if self._options["form"] == "methods" else MessageWire
+            self._wire = form(self._channel, self.left_s)
+            self._wire.select()
 
     def close(self) -> None:
         connection, self._connection, self._channel, self._wire = self._connection, None, None, None
         if connection is not None:
             with contextlib.suppress(*_LOSSES):
                 connection.collect()
+
+    def after_fork(self) -> None:
+        """py-amqp shuts a socket down when it closes one, which would end the connection of the parent."""
+        connection = self._connection
+        if connection is not None and connection.transport is not None:
+            with contextlib.suppress(OSError), open(os.devnull, "r+b") as nowhere:  # noqa: PTH123  # a descriptor, and no path
+                os.dup2(nowhere.fileno(), connection.transport.sock.fileno())
+        self.close()
 
     @property
     def resource(self) -> Any:
@@ -116,7 +148,8 @@ class BrokerResource(ResourceManager):
         if self._connection is None or not self._connection.connected:
             return
         try:
-            self._channel.basic_recover(requeue=True)
+            with self._connection.transport.having_timeout(self.timeout_s):
+                self._channel.basic_recover(requeue=True)
         except _LOSSES as error:  # of a connection that is lost the broker takes them back
             self.close()
             if _is_a_mistake(error):
@@ -139,7 +172,28 @@ class BrokerResource(ResourceManager):
         return Answer(XaCode.RBCOMMFAIL, answer.text) if answer.code == XaCode.RMFAIL else answer
 
     def prepare(self, xid: Xid) -> Answer:
-        return self._status("prepare", xid)
+        proof = ""
+
+        def prepared(wire: DtxWire) -> int:
+            nonlocal proof
+            status, proof = wire.prepare(xid)
+            return status
+
+        answer = self._answered(prepared)
+        return answer._replace(proof=proof) if answer.code == XaCode.OK else answer
+
+    def outcome(self, xid: Xid, proof: str) -> Answer:
+        told = ""
+
+        def asked(wire: DtxWire) -> int:
+            nonlocal told
+            told = wire.outcome(proof)
+            return 0
+
+        answer = self._answered(asked)
+        if answer.code == XaCode.OK:
+            return Answer(_OUTCOMES.get(told, XaCode.HEURHAZ), f"the broker calls its transaction {proof} {told}")
+        return answer if answer.code.passing else Answer(XaCode.HEURHAZ, f"the broker does not tell: {answer}")
 
     def commit(self, xid: Xid, *, one_phase: bool) -> Answer:
         if one_phase:
@@ -176,6 +230,10 @@ class BrokerResource(ResourceManager):
         return [InDoubt(xid, _STATES[state]) for state, xid in self._listed()]
 
     def _listed(self) -> list[tuple[int, Xid]]:
+        with self.bounded():
+            return self._all_listed()
+
+    def _all_listed(self) -> list[tuple[int, Xid]]:
         self.open()
         assert self._wire is not None
         try:
@@ -196,7 +254,8 @@ class BrokerResource(ResourceManager):
             return Answer(XaCode.RMFAIL, str(error))
         assert self._wire is not None
         try:
-            return _STATUS[call(self._wire)]
+            with self._connection.transport.having_timeout(self.left_s()):
+                return _STATUS[call(self._wire)]
         except _LOSSES as error:
             code = error.reply_code if isinstance(error, AMQPError) else 0
             refused = code in _BY_REPLY and self._connection.connected

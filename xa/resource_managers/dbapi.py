@@ -1,10 +1,15 @@
 """DbapiResource: any PEP 249 module whose connections have the methods of two-phase commit (``tpc_begin`` and the others).
 
 PEP 249 does not say how a lost connection looks, nor that a transaction has failed. So an error before the end of the first phase
-is a rollback, an error of the second phase is RMFAIL, and what ``tpc_recover`` does not list any more is complete.
+is a rollback, and an error of the second phase is RMFAIL. What ``tpc_recover`` does not list any more is complete, and the module
+does not tell how.
 
 PostgreSQL carries out PREPARE TRANSACTION of a failed transaction as a rollback, and reports no error. So the state of the
-transaction is looked at first, where the connection tells it, as those of psycopg and psycopg2 do.
+transaction is looked at first, where the connection tells it, as those of psycopg and psycopg2 do. The same look tells that a
+statement of the program has ended the branch.
+
+A module has no time-outs that all share. So a call that may wait runs in a thread, which is left behind when its time is over. A
+module whose connections must stay in one thread (``threadsafety`` below 2) is called directly, without a bound.
 
 ``tpc_recover`` lists all branches. Its answer is kept while a connection lives, so that the recovery of many branches lists once.
 """
@@ -13,8 +18,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from understudy.xa.core.codes import OK, Answer, XaCode
 from understudy.xa.core.errors import ConfigError, ResourceManagerError
@@ -22,8 +28,19 @@ from understudy.xa.core.steps import Flag
 from understudy.xa.core.xid import NO_FORMAT, Xid
 from understudy.xa.resource_managers.port import InDoubt, ResourceManager
 
+SHARED_CONNECTIONS: Final = 2
+"""``threadsafety`` of PEP 249: threads may share connections."""
+_THREAD: Final = "understudy-xa-dbapi"
+_PARENTS: Final[list[Any]] = []
+"""Connections of the parent process, which a child must not end."""
+_IDLE: Final = 0
 _IN_ERROR: Final = 3
-"""PQTRANS_INERROR of libpq, PostgreSQL 15, 34.2."""
+"""PQTRANS_IDLE and PQTRANS_INERROR of libpq, PostgreSQL 15, 34.2."""
+_T = TypeVar("_T")
+
+
+class NoAnswerError(Exception):
+    """The module has not come back in time."""
 
 
 class DbapiResource(ResourceManager):
@@ -39,17 +56,22 @@ class DbapiResource(ResourceManager):
             self._module = importlib.import_module(options["module"])
         except ImportError as error:
             raise ConfigError(f"resource manager {name}: module {options['module']!r} cannot be imported") from error
+        self.identity = options["identity"]
+        self.timeout_s = options["timeout_s"]
+        self._bounds = getattr(self._module, "threadsafety", 0) >= SHARED_CONNECTIONS
         self._arguments = options["connect"]
         self._connection: Any = None
-        self._began = False
+        self._began = self._prepared = False
+        self._ended: Xid | None = None
         self._natives: dict[Xid, Any] | None = None
 
     def open(self) -> None:
         if self._connection is not None:
             return
         try:
-            self._connection = self._module.connect(**self._arguments)
-        except self._module.Error as error:
+            with self.bounded():
+                self._connection = self._within(lambda: self._module.connect(**self._arguments))
+        except (self._module.Error, NoAnswerError) as error:
             raise ResourceManagerError(f"resource manager {self.name}: no connection: {error}") from error
         if not hasattr(self._connection, "tpc_begin"):
             self.close()
@@ -61,8 +83,13 @@ class DbapiResource(ResourceManager):
         connection, self._connection = self._connection, None
         self._began, self._natives = False, None
         if connection is not None:
-            with contextlib.suppress(self._module.Error):
-                connection.close()
+            with contextlib.suppress(self._module.Error, NoAnswerError):
+                self._within(connection.close)
+
+    def after_fork(self) -> None:
+        """PEP 249 has no way to let go of a connection: it is kept, unused, for as long as the child lives."""
+        _PARENTS.append(self._connection)
+        self._connection, self._began, self._natives = None, False, None
 
     @property
     def resource(self) -> Any:
@@ -76,7 +103,7 @@ class DbapiResource(ResourceManager):
 
         def begun(connection: Any) -> Answer:
             connection.tpc_begin(_native(connection, xid))
-            self._began = True
+            self._began, self._prepared, self._ended = True, False, None
             return OK
 
         return self._answered(begun, XaCode.RMFAIL)
@@ -89,10 +116,10 @@ class DbapiResource(ResourceManager):
             return Answer(XaCode.RBCOMMFAIL, "the connection was closed")
 
         def prepared(connection: Any) -> Answer:
-            if _has_failed(connection):
-                self.close()
-                return Answer(XaCode.RBROLLBACK, "a statement failed")
+            if (refused := self._refused(connection, xid)) is not None:
+                return refused
             connection.tpc_prepare()
+            self._prepared = True
             return OK
 
         return self._answered(prepared, XaCode.RMERR)
@@ -100,12 +127,27 @@ class DbapiResource(ResourceManager):
     def commit(self, xid: Xid, *, one_phase: bool) -> Answer:
         if one_phase and not self._began:
             return Answer(XaCode.RBCOMMFAIL, "the connection was closed")
-        if one_phase and _has_failed(self._connection):
-            self.close()
-            return Answer(XaCode.RBROLLBACK, "a statement failed")
+        if one_phase and (refused := self._refused(self._connection, xid)) is not None:
+            return refused
         return self._finish(xid, lambda connection, *named: connection.tpc_commit(*named))
 
+    def _refused(self, connection: Any, xid: Xid) -> Answer | None:
+        """Why the branch cannot be committed; None if it can, or if the connection does not tell."""
+        status = _status_of(connection)
+        if status == _IN_ERROR:
+            self.close()
+            return Answer(XaCode.RBROLLBACK, "a statement failed")
+        if status == _IDLE:
+            self.close()
+            self._ended = xid
+            return Answer(XaCode.PROTO, "SQL COMMIT or ROLLBACK of the program has ended the branch")
+        return None
+
     def rollback(self, xid: Xid) -> Answer:
+        if self._began and not self._prepared:
+            self._refused(self._connection, xid)
+        if self._ended == xid:
+            return Answer(XaCode.HEURHAZ, "SQL of the program has ended the branch, and it is not known how")
         return self._finish(xid, lambda connection, *named: connection.tpc_rollback(*named))
 
     def _finish(self, xid: Xid, finish: Callable[..., None]) -> Answer:
@@ -128,8 +170,9 @@ class DbapiResource(ResourceManager):
     def recover(self) -> list[InDoubt]:
         self.open()
         try:
-            self._natives = _listed(self._connection)
-        except self._module.Error as error:
+            with self.bounded():
+                self._natives = self._within(lambda: _listed(self._connection))
+        except (self._module.Error, NoAnswerError) as error:
             self.close()
             raise ResourceManagerError(f"resource manager {self.name} does not list its branches: {error}") from error
         return [InDoubt(xid) for xid in self._natives]
@@ -143,12 +186,41 @@ class DbapiResource(ResourceManager):
     def _answered(self, call: Callable[[Any], Answer], failed: XaCode) -> Answer:
         try:
             self.open()
-            return call(self._connection)
+            return self._within(lambda: call(self._connection))
         except ResourceManagerError as error:
+            return Answer(XaCode.RMFAIL, str(error))
+        except NoAnswerError as error:
+            self._connection, self._began, self._natives = None, False, None  # the thread has it
             return Answer(XaCode.RMFAIL, str(error))
         except self._module.Error as error:
             self.close()
             return Answer(failed, str(error).strip())
+
+    def _within(self, call: Callable[[], _T]) -> _T:
+        """Call in a thread, and wait for it as long as the verb may take.
+
+        Raises:
+            NoAnswerError: the time is over. The thread goes on until the module comes back.
+        """
+        if not self._bounds or threading.current_thread().name == _THREAD:
+            return call()
+        found: list[_T] = []
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                found.append(call())
+            except BaseException as error:  # noqa: BLE001  # it is raised in the calling thread
+                failed.append(error)
+
+        thread = threading.Thread(target=run, name=_THREAD, daemon=True)
+        thread.start()
+        thread.join(self.left_s())
+        if found:
+            return found[0]
+        if failed:
+            raise failed[0]
+        raise NoAnswerError(f"{self._module.__name__} has not come back within {self.timeout_s:g} s")
 
 
 def _listed(connection: Any) -> dict[Xid, Any]:
@@ -161,10 +233,10 @@ def _listed(connection: Any) -> dict[Xid, Any]:
     return found
 
 
-def _has_failed(connection: Any) -> bool:
-    """Whether the connection tells that its transaction can only be rolled back."""
+def _status_of(connection: Any) -> int | None:
+    """How libpq calls the state of the transaction; None if the connection does not tell."""
     status = getattr(getattr(connection, "info", None), "transaction_status", None)
-    return isinstance(status, int) and status == _IN_ERROR
+    return int(status) if isinstance(status, int) else None
 
 
 def _native(connection: Any, xid: Xid) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
@@ -19,6 +20,9 @@ from understudy.xa.core.xid import Xid
 CLASS_ID: Final = 100
 EXCHANGE: Final = "understudy.dtx"
 CAPABILITY: Final = "understudy.dtx"
+TRANSACTION_CAPABILITY: Final = "understudy.dtx.transaction"
+"""Of brokers that tell the number of the transaction with the answer to prepare."""
+OUTCOME_EXCHANGE: Final = "understudy.tx"
 _NUMBERS: Final = {
     "select": 10,
     "start": 20,
@@ -46,10 +50,23 @@ class DtxChannel(amqp.Channel):  # type: ignore[misc]  # py-amqp has no types
     }
 
 
+class TransactionChannel(DtxChannel):
+    """The same for brokers that tell the number of the transaction."""
+
+    _METHODS = {  # noqa: RUF012  # as above
+        **DtxChannel._METHODS,  # noqa: SLF001  # as above
+        (CLASS_ID, _NUMBERS["prepare"] + 1): spec.method((CLASS_ID, _NUMBERS["prepare"] + 1), "Bs"),
+    }
+
+
 class DtxConnection(amqp.Connection):  # type: ignore[misc]  # as above
     """A connection whose channels are `DtxChannel`."""
 
     Channel = DtxChannel
+
+    def tells_transactions(self, tells: bool) -> None:
+        """The broker tells the number of a transaction with the answer to prepare, or does not; before a channel is opened."""
+        self.Channel = TransactionChannel if tells else DtxChannel
 
 
 class DtxWire(Protocol):
@@ -61,6 +78,12 @@ class DtxWire(Protocol):
     def status(self, verb: str, xid: Xid, **bits: bool) -> int:
         """Carry out a verb whose answer is a status."""
 
+    def prepare(self, xid: Xid) -> tuple[int, str]:
+        """The status of prepare, and the number of the transaction; "" if the broker does not tell it."""
+
+    def outcome(self, transaction: str) -> str:
+        """What became of a transaction, by its number: committed, rolled back, pending, expired, or an error."""
+
     def recover(self) -> list[tuple[int, Xid]]:
         """All branches in doubt, with their state."""
 
@@ -69,12 +92,12 @@ class MethodWire:
     """Methods of class 100.
 
     Args:
-        timeout_s: for one answer; `TimeoutError` afterwards, and the connection is of no use any more.
+        left_s: how many seconds one answer may take; `TimeoutError` afterwards, and the connection is of no use any more.
     """
 
-    def __init__(self, channel: Any, timeout_s: float) -> None:
+    def __init__(self, channel: Any, left_s: Callable[[], float]) -> None:
         self._channel = channel
-        self._timeout_s = timeout_s
+        self._left_s = left_s
 
     def select(self) -> None:
         self._call("select", None, ())
@@ -82,6 +105,13 @@ class MethodWire:
     def status(self, verb: str, xid: Xid, **bits: bool) -> int:
         flags = [bits.get(name, False) for name in _BITS.get(verb, ())]
         return int(self._call(verb, "lxx" + "b" * len(flags), (*xid, *flags)))
+
+    def prepare(self, xid: Xid) -> tuple[int, str]:
+        status, *told = self._call("prepare", "lxx", xid, returns_tuple=True)
+        return int(status), str(told[0]) if told else ""
+
+    def outcome(self, transaction: str) -> str:
+        return MessageWire(self._channel, self._left_s).outcome(transaction)
 
     def recover(self) -> list[tuple[int, Xid]]:
         found: list[tuple[int, Xid]] = []
@@ -95,17 +125,17 @@ class MethodWire:
     def _call(self, verb: str, layout: str | None, args: tuple[Any, ...], *, returns_tuple: bool = False) -> Any:
         number = _NUMBERS[verb]
         self._channel.send_method((CLASS_ID, number), layout, args)
-        return self._channel.wait((CLASS_ID, number + 1), timeout=self._timeout_s, returns_tuple=returns_tuple)
+        return self._channel.wait((CLASS_ID, number + 1), timeout=self._left_s(), returns_tuple=returns_tuple)
 
 
 class MessageWire:
     """Messages to the exchange ``understudy.dtx``, on the same channel; answers come on a channel of their own."""
 
-    def __init__(self, channel: Any, timeout_s: float) -> None:
+    def __init__(self, channel: Any, left_s: Callable[[], float]) -> None:
         self._channel = channel
-        self._timeout_s = timeout_s
+        self._left_s = left_s
         self._number = 0
-        self._answers: dict[str, dict[str, Any]] = {}
+        self._answers: dict[str, str] = {}
         replies = channel.connection.channel()
         self._queue = replies.queue_declare("", exclusive=True).queue
         replies.basic_consume(self._queue, callback=self._came, no_ack=True)
@@ -116,6 +146,13 @@ class MessageWire:
     def status(self, verb: str, xid: Xid, **bits: bool) -> int:
         wanted = {name: value for name, value in bits.items() if value}
         return int(self._ask({"verb": verb, "xid": _parts_of(xid), **wanted})["status"])
+
+    def prepare(self, xid: Xid) -> tuple[int, str]:
+        answer = self._ask({"verb": "prepare", "xid": _parts_of(xid)})
+        return int(answer["status"]), str(answer.get("transaction", ""))
+
+    def outcome(self, transaction: str) -> str:
+        return self._asked(OUTCOME_EXCHANGE, f"outcome {transaction}")
 
     def recover(self) -> list[tuple[int, Xid]]:
         found: list[tuple[int, Xid]] = []
@@ -128,20 +165,25 @@ class MessageWire:
             request["after"] = _parts_of(found[-1][1])
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self._asked(EXCHANGE, json.dumps(request)))
+        return answer
+
+    def _asked(self, exchange: str, body: str) -> str:
         self._number += 1
         number = str(self._number)
-        message = amqp.Message(json.dumps(request), reply_to=self._queue, correlation_id=number)
-        self._channel.basic_publish(message, exchange=EXCHANGE, routing_key="")
-        deadline = time.monotonic() + self._timeout_s
+        message = amqp.Message(body, reply_to=self._queue, correlation_id=number)
+        self._channel.basic_publish(message, exchange=exchange, routing_key="")
+        deadline = time.monotonic() + self._left_s()
         while number not in self._answers:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"no answer to {request['verb']} within {self._timeout_s:g} s")
+                raise TimeoutError(f"no answer to {body:.80} in time")
             self._channel.connection.drain_events(timeout=left)
         return self._answers.pop(number)
 
     def _came(self, message: Any) -> None:
-        self._answers[message.correlation_id] = json.loads(message.body)
+        body = message.body
+        self._answers[message.correlation_id] = body.decode() if isinstance(body, bytes) else body
 
 
 def _in_doubt(octets: bytes) -> list[tuple[int, Xid]]:

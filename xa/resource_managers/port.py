@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, NamedTuple
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
-from understudy.xa.core.codes import Answer
+from understudy.xa.core.codes import Answer, XaCode
+from understudy.xa.core.errors import ResourceManagerError
 from understudy.xa.core.steps import Flag, Verb, VerbName
 from understudy.xa.core.xid import Xid
+
+LEAST_S: Final = 0.001
 
 
 class InDoubt(NamedTuple):
@@ -25,15 +31,26 @@ class ResourceManager(abc.ABC):
     """One resource manager, for one thread of control at a time.
 
     The verbs answer and do not raise: a lost connection is RMFAIL, what the library refuses is the code that fits best. A verb on
-    a branch whose connection is gone connects anew.
+    a branch whose connection is gone connects anew. Of a COMMIT or ROLLBACK of a prepared branch, RMFAIL means that it may succeed
+    later, and every other code but RETRY that a later attempt meets the same.
     """
+
+    identity: str = ""
+    """Which server and which database it is, or which group of brokers: 1 to 256 printable ASCII characters, that no other one has.
+
+    It is read after `open`, is recorded with a transaction, and is compared before a branch is recovered. "": not compared.
+    """
+
+    timeout_s: float = 30
+    """How long a verb takes at most, opening included: afterwards the answer is RMFAIL."""
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._deadline: float | None = None
 
     @abc.abstractmethod
     def open(self) -> None:
-        """Connect, and check that two-phase commit is possible. Does nothing if it is open.
+        """Connect, and learn the identity. Does nothing if it is open.
 
         Raises:
             ResourceManagerError: it cannot be reached, or cannot do it.
@@ -51,8 +68,55 @@ class ResourceManager(abc.ABC):
     def give_back(self) -> None:  # noqa: B027  # most have nothing to do
         """Make available again what was taken in a transaction that was rolled back, such as messages."""
 
+    @contextlib.contextmanager
+    def bounded(self) -> Iterator[float]:
+        """What is done inside takes `timeout_s` at most, together; gives the deadline, of `time.monotonic`."""
+        before = self._deadline
+        if before is None:
+            self._deadline = time.monotonic() + self.timeout_s
+        try:
+            assert self._deadline is not None
+            yield self._deadline
+        finally:
+            self._deadline = before
+
+    def left_s(self) -> float:
+        """How many seconds the verb may still take; above 0."""
+        left = self.timeout_s if self._deadline is None else self._deadline - time.monotonic()
+        return max(left, LEAST_S)
+
+    def check_identity(self, found: str) -> None:
+        """Keep the identity that a new connection tells. A connection is never opened anew to another server.
+
+        Raises:
+            ResourceManagerError: it is another one than before.
+        """
+        if self.identity and self.identity != found:
+            raise ResourceManagerError(
+                f"resource manager {self.name} was {self.identity}, and at the same address is {found} now"
+            )
+        self.identity = found
+
+    def check_two_phases(self, why: str) -> None:  # noqa: B027  # most have nothing to check
+        """See that branches can be prepared.
+
+        Args:
+            why: they must be, for the error.
+
+        Raises:
+            ResourceManagerError: they cannot.
+        """
+
+    def after_fork(self) -> None:
+        """In a child: let go of the connection, which is the parent's, without a word to the server."""
+        self.close()
+
     def call(self, verb: Verb) -> Answer:
         """Carry out one verb."""
+        with self.bounded():
+            return self._called(verb)
+
+    def _called(self, verb: Verb) -> Answer:
         match verb.name:
             case VerbName.START:
                 return self.start(verb.xid, verb.flags)
@@ -66,6 +130,8 @@ class ResourceManager(abc.ABC):
                 return self.rollback(verb.xid)
             case VerbName.FORGET:
                 return self.forget(verb.xid)
+            case VerbName.OUTCOME:
+                return self.outcome(verb.xid, verb.proof)
 
     @abc.abstractmethod
     def start(self, xid: Xid, flags: Flag) -> Answer: ...
@@ -84,6 +150,15 @@ class ResourceManager(abc.ABC):
 
     @abc.abstractmethod
     def forget(self, xid: Xid) -> Answer: ...
+
+    def outcome(self, xid: Xid, proof: str) -> Answer:
+        """What became of a prepared branch that is gone; see `VerbName.OUTCOME`.
+
+        Args:
+            xid: of the branch.
+            proof: what `prepare` gave with its answer.
+        """
+        return Answer(XaCode.HEURHAZ, "this resource manager does not tell what became of a branch")
 
     @abc.abstractmethod
     def recover(self) -> list[InDoubt]:

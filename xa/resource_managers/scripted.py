@@ -1,7 +1,8 @@
 """ScriptedResource: answers to each verb as a script says. For tests of programs and of the transaction manager itself.
 
 A script is words ``verb=CODE``, such as ``prepare=RBDEADLOCK commit=HEURMIX``. Each word is the answer to one call of its verb, in
-turn; ``verb=CODE*`` is the answer to all further calls. Without a word the answer is OK.
+turn; ``verb=CODE*`` is the answer to all further calls. Without a word the answer is OK. A branch has a proof if the script has
+an answer to ``outcome``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class ScriptedResource(ResourceManager):
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         super().__init__(name)
+        self.identity = options.get("identity", "")
         self.calls: list[Verb] = []
         self._once: defaultdict[VerbName, deque[XaCode]] = defaultdict(deque)
         self._always: dict[VerbName, XaCode] = {}
@@ -60,7 +62,9 @@ class ScriptedResource(ResourceManager):
         return self._next(VerbName.END)
 
     def prepare(self, xid: Xid) -> Answer:
-        return self._next(VerbName.PREPARE)
+        answer = self._next(VerbName.PREPARE)
+        tells = VerbName.OUTCOME in self._once or VerbName.OUTCOME in self._always
+        return answer._replace(proof="script") if tells else answer
 
     def commit(self, xid: Xid, *, one_phase: bool) -> Answer:
         return self._next(VerbName.COMMIT)
@@ -70,6 +74,9 @@ class ScriptedResource(ResourceManager):
 
     def forget(self, xid: Xid) -> Answer:
         return self._next(VerbName.FORGET)
+
+    def outcome(self, xid: Xid, proof: str) -> Answer:
+        return self._next(VerbName.OUTCOME)
 
     def recover(self) -> list[InDoubt]:
         return []

@@ -330,8 +330,17 @@ class Router:
                 return self._owned(client, reply.entry.gid, reply)
             late = asyncio.get_running_loop().time() > deadline
             if not isinstance(reply, Nothing) or late or self._routes.recovering(job, client.current) is None:
-                return reply
+                return await self._claim_early(client, claim) if claim.early and isinstance(reply, Nothing) else reply
             await asyncio.sleep(AGAIN_S)
+
+    async def _claim_early(self, client: _Client, claim: Claim) -> Reply:
+        """What is not due is in no table of the front: each worker is asked."""
+        reply: Reply = Nothing()
+        for number in range(len(self._parts)):
+            reply = await self._ask(client, number, claim)
+            if isinstance(reply, Claimed):
+                return self._owned(client, reply.entry.gid, reply, number)
+        return reply
 
     async def _let_go(self, client: _Client, request: Done | Release | Failed | Settle) -> Reply:
         worker = client.owns.pop(request.gid, client.current)

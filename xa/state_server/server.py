@@ -42,6 +42,8 @@ from understudy.xa.state_server.listening import listening
 EXIT_DISK: Final = 74
 SOON_S: Final = 0.2
 """A record for which no reply waits is synced at the latest after this."""
+TICK_S: Final = 0.25
+"""How late a recovery may be due."""
 OnStep = Callable[[str], None]
 
 
@@ -97,6 +99,7 @@ class StateServer:
         async with server, asyncio.TaskGroup() as tasks:
             for shard in range(len(self._files)):
                 tasks.create_task(self._sync_when_asked(shard))
+            tasks.create_task(self._tick())
             ready(address)
             try:
                 await server.serve_forever()
@@ -105,6 +108,12 @@ class StateServer:
                     writer.transport.abort()
                 for file in self._files:
                     file.stop()
+
+    async def _tick(self) -> None:
+        """Put what is due again into the table of what waits, also if no client asks here: the front looks at the table."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._core.tick(time.time_ns() // 1_000_000)
 
     # -- clients ------------------------------------------------------------------------------------------------------
 

@@ -57,6 +57,10 @@ class Manager:
             if refuses:
                 return Answer(XaCode.RBDEADLOCK)
             self.prepared.add(xid)
+            return Answer(XaCode.OK, proof="told later")
+        elif verb.name is VerbName.OUTCOME:
+            assert verb.proof == "told later"
+            return Answer(XaCode.HEURCOM if xid in self.committed else XaCode.HEURRB)
         elif verb.name in (VerbName.COMMIT, VerbName.ROLLBACK):
             return self._completed(xid, session, commits=verb.name is VerbName.COMMIT)
         return OK
@@ -118,7 +122,7 @@ class World:
         """All that waits, unless a session works on it, which is met at the next recovery."""
         connection = self.connection()
         with contextlib.suppress(RecoveryFailedError):
-            while isinstance(reply := self.core.received(connection, Claim(), NOW_MS).reply, Claimed):
+            while isinstance(reply := self.core.received(connection, Claim(early=True), NOW_MS).reply, Claimed):
                 run(self, recover(reply.entry), connection)
         self.cut(connection)
 

@@ -39,12 +39,13 @@ class Rig:
         self.trace: list[str] = []
         self.lost = lost
         self.waits = 0
+        self.now_ms = NOW_MS
         self.carry_out: Callable[[Any], Any] = self._carried_out
         self._connection = next(_connections)
         assert self.say(hello()) == Ok()
 
     def say(self, request: Request) -> Reply:
-        return self.core.received(self._connection, request, NOW_MS).reply
+        return self.core.received(self._connection, request, self.now_ms).reply
 
     def transaction(self, number: int = 1) -> GlobalTransaction:
         return GlobalTransaction(f"{number:064x}", JOB)
@@ -89,17 +90,17 @@ class Rig:
         self.core.left(self._connection)
         self._connection = next(_connections)
 
-    def claimed(self) -> Entry | None:
+    def claimed(self, *, early: bool = False) -> Entry | None:
         """A new connection of the job claims what waits."""
         self._connection = next(_connections)
         self.say(hello())
-        reply = self.say(Claim())
+        reply = self.say(Claim(early))
         return reply.entry if isinstance(reply, Claimed) else None
 
     def recovered(self) -> dict[str, str]:
         """All that waits is recovered; the answers of the last one."""
         answers: dict[str, str] = {}
-        while (entry := self.claimed()) is not None:
+        while (entry := self.claimed(early=True)) is not None:
             answers = {name: answer.code.name for name, answer in self.run(recover(entry)).items()}
         return answers
 

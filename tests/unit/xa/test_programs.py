@@ -160,12 +160,29 @@ def test_the_decision_needs_all_votes_and_no_doom() -> None:
     assert say(world, first, Gather(GID)) == Gathered([], [1])
     assert say(world, second, Vote(GID, ["bank~1"])) == Ok()
     assert entry(world).resources == [*RESOURCES, "bank~1"]  # the other branch has nothing to commit
-    assert say(world, first, Gather(GID)) == Gathered(["bank~1"], [])
+    assert say(world, first, Gather(GID)) == Gathered(["bank~1"], [], {"bank~1": ""})
     assert code(say(world, second, Vote(GID, []))) == "not_owner"
     assert say(world, first, Decide(GID)) == Ok()
     assert code(say(world, first, Doom(GID, "late"))) == "protocol"
     assert say(world, first, Settle(GID, ["bank~1"])) == Ok()
     assert world.core.image(0) == []
+
+
+def test_a_program_with_another_resource_manager_of_the_same_name_cannot_join() -> None:
+    """Two hosts with one profile, whose address 127.0.0.1 is another server on each."""
+    world = World()
+    first, other, third = world.connection(), world.connection(), world.connection()
+    assert say(world, first, Begin(GID, ["bank"], {"bank": "postgresql 1/5"})) == Ok()
+    assert say(world, first, Share(GID)) == Ok()
+    refused = say(world, other, Enter(GID, ["bank"], {"bank": "postgresql 2/5"}))
+    assert refused == Refused(
+        "wrong_resource",
+        f"transaction {GID} has its branch of resource manager 'bank' in postgresql 1/5, and here 'bank' is postgresql 2/5",
+    )
+    assert say(world, third, Enter(GID, ["bank"], {"bank": "postgresql 1/5", "queues": "group a"})) == Welcome(1)
+    assert say(world, third, Join(GID, "queues~1", "group a")) == Ok()
+    assert code(say(world, first, Join(GID, "queues", "group b"))) == "wrong_resource"
+    assert entry(world).identities == {"bank": "postgresql 1/5", "queues": "group a"}
 
 
 def test_a_doom_outlives_the_server_and_an_operator_cannot_commit() -> None:
@@ -326,5 +343,5 @@ def test_an_old_file_reads_and_an_old_server_refuses_a_new_one() -> None:
     plain = msgspec.msgpack.decode(msgspec.msgpack.encode(old), type=Entry)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(plain), type=OldEntry) == old
     _, shared = records()
-    with pytest.raises(msgspec.ValidationError, match=r"unknown field `(programs|doomed)`"):
+    with pytest.raises(msgspec.ValidationError, match=r"unknown field `(programs|doomed|prepared)`"):
         msgspec.msgpack.decode(msgspec.msgpack.encode(shared), type=OldEntry)

@@ -118,7 +118,7 @@ def test_what_an_operator_has_completed_in_part_is_parked_no_more() -> None:
     world.cut(first)
     other = world.connection()
     claimed(world, other, Claim())
-    assert say(world, other, Failed(GID, "the bank is down")) == Ok()
+    assert say(world, other, Failed(GID, "the bank refuses", refused=True)) == Ok()
     assert entry(world).parked
     run(world, recover(claimed(world, other, Take(GID))), other)
     world.cut(second)

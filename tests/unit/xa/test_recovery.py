@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from tests.unit.xa.rig import Rig
+from understudy.xa.core.attempts import FIRST_MS
 from understudy.xa.core.codes import XaCode
+from understudy.xa.core.entry import Entry
 from understudy.xa.core.errors import RecoveryFailedError
 from understudy.xa.core.recovery import recover
 from understudy.xa.core.state import MAX_ATTEMPTS
 from understudy.xa.core.steps import Steps, Tell
-from understudy.xa.core.wire import Decide
+from understudy.xa.core.wire import Decide, Done
 
 STEPS_OF_A_COMMIT = 12
 
@@ -62,7 +64,7 @@ def test_every_answer_to_recovery(code: XaCode, decided: bool) -> None:
     rig = Rig(bank=f"commit={code.name}* rollback={code.name}*", queues="")
     transaction = rig.begun()
     if decided:
-        rig.run(one_step(Tell(Decide(transaction.gid))))
+        rig.run(one_step(Tell(Decide(transaction.gid, {"bank": "", "queues": ""}))))
     rig.leave()
     entry = rig.claimed()
     assert entry is not None
@@ -75,7 +77,7 @@ def test_every_answer_to_recovery(code: XaCode, decided: bool) -> None:
         return
     rig.run(recover(entry))
     against = code.heuristic and code is not (XaCode.HEURCOM if decided else XaCode.HEURRB)
-    against = against or (decided and code.rolled_back)  # the commit of a prepared branch
+    against = against or (decided and (code.rolled_back or code is XaCode.NOTA))  # of a prepared branch
     assert bool(rig.core.image(0)) == against
     assert rig.claimed() is None
 
@@ -84,19 +86,49 @@ def one_step(step: Tell) -> Steps[None]:
     yield step
 
 
-def test_after_enough_failures_it_is_parked_and_new_work_goes_on() -> None:
-    rig = Rig(bank="rollback=RMFAIL*", queues="")
-    rig.begun()
-    rig.leave()
-    for _ in range(MAX_ATTEMPTS):
-        entry = rig.claimed()
+def failed_recoveries(rig: Rig, times: int) -> Entry:
+    """Recoveries fail one after the other, by programs that wait for none; the entry afterwards."""
+    for _ in range(times):
+        entry = rig.claimed(early=True)
         assert entry is not None
         with pytest.raises(RecoveryFailedError):
             rig.run(recover(entry))
-    assert rig.claimed() is None
     (left,) = rig.core.image(0)
-    assert (left.parked, left.attempts) == (True, MAX_ATTEMPTS)
+    return left
+
+
+def test_what_is_refused_often_enough_is_parked_and_new_work_goes_on() -> None:
+    rig = Rig(bank="rollback=RMERR*", queues="")
+    rig.begun()
+    rig.leave()
+    left = failed_recoveries(rig, MAX_ATTEMPTS)
+    assert (left.parked, left.attempts, left.refusals) == (True, MAX_ATTEMPTS, MAX_ATTEMPTS)
+    assert rig.claimed(early=True) is None
     rig.begun(2)
+
+
+def test_a_resource_manager_that_is_down_parks_nothing_however_often_it_is_asked() -> None:
+    rig = Rig(bank=" ".join(["rollback=RMFAIL"] * 10 * MAX_ATTEMPTS), queues="")
+    rig.begun()
+    rig.leave()
+    left = failed_recoveries(rig, 10 * MAX_ATTEMPTS)
+    assert (left.parked, left.attempts) == (False, 10 * MAX_ATTEMPTS)
+    assert rig.recovered() == {"bank": "OK", "queues": "OK"}
+
+
+def test_after_a_failure_the_next_recovery_is_due_later_and_new_work_goes_on() -> None:
+    """Ten programs that come at once do not make ten attempts."""
+    rig = Rig(bank="rollback=RMFAIL rollback=RMFAIL", queues="")
+    rig.begun()
+    rig.leave()
+    for attempt in (1, 2):
+        assert failed_recoveries(rig, 1).attempts == attempt
+        for _ in range(10):
+            assert rig.claimed() is None
+        rig.begun(attempt + 1)
+        rig.run(one_step(Tell(Done(f"{attempt + 1:064x}"))))
+        rig.now_ms += FIRST_MS << attempt
+    assert rig.claimed() is not None
 
 
 def test_a_client_that_dies_in_recovery_gives_it_back() -> None:
@@ -117,3 +149,57 @@ def test_dead_between_a_branch_that_is_gone_and_the_next_one() -> None:
     assert rig.called("queues")[-1] == "commit"
     (left,) = rig.core.image(0)
     assert left.heuristics == {"bank": XaCode.HEURHAZ}
+
+
+DECIDED = STEPS_OF_A_COMMIT - 3
+
+
+@pytest.mark.parametrize(
+    ("told", "recorded"),
+    [
+        ("HEURCOM", None),  # the dead program has committed it, and could not say so
+        ("HEURRB", XaCode.HEURRB),
+        ("HEURHAZ", XaCode.HEURHAZ),
+        ("RMERR", XaCode.HEURHAZ),
+        ("", XaCode.HEURHAZ),  # a kind that gives no proof
+    ],
+)
+def test_a_prepared_branch_that_is_gone_is_done_only_if_its_resource_manager_says_so(
+    told: str, recorded: XaCode | None
+) -> None:
+    rig = Rig(bank=f"commit=NOTA* {f'outcome={told}*' if told else ''}", queues="")
+    died_before(DECIDED, rig)
+    assert rig.recovered()["queues"] == "OK"
+    assert rig.called("queues")[-1] == "commit"
+    left = rig.core.image(0)
+    assert [one.heuristics for one in left] == ([{"bank": recorded}] if recorded else [])
+    assert rig.core.counts()["heuristic"] == len(left)
+    assert rig.claimed(early=True) is None
+
+
+@pytest.mark.parametrize("told", ["RMFAIL", "RETRY"])
+def test_a_branch_that_is_gone_waits_until_its_resource_manager_tells_what_became_of_it(told: str) -> None:
+    rig = Rig(bank=f"commit=NOTA* outcome={told} outcome=HEURCOM", queues="")
+    died_before(DECIDED, rig)
+    entry = rig.claimed()
+    assert entry is not None
+    with pytest.raises(RecoveryFailedError, match=f"bank: {told}"):
+        rig.run(recover(entry))
+    assert rig.recovered()["bank"] == "OK"
+    assert rig.core.image(0) == []
+
+
+def test_a_branch_with_nothing_to_commit_is_no_hazard() -> None:
+    rig = Rig(bank="prepare=RDONLY commit=NOTA*", queues="")
+    died_before(DECIDED, rig)
+    assert rig.recovered() == {"bank": "NOTA", "queues": "OK"}
+    assert rig.core.image(0) == []
+
+
+def test_a_record_of_an_older_program_does_not_tell_which_branches_are_prepared() -> None:
+    rig = Rig(bank="commit=NOTA*", queues="")
+    gid = rig.begun().gid
+    rig.run(one_step(Tell(Decide(gid))))
+    rig.leave()
+    assert rig.recovered() == {"bank": "HEURHAZ", "queues": "OK"}
+    assert rig.core.image(0)[0].heuristics == {"bank": XaCode.HEURHAZ}

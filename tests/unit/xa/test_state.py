@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.xa.rig import NOW_MS, hello
 from understudy.xa.core import state
+from understudy.xa.core.attempts import FIRST_MS, MOST_MS, pause_ms
 from understudy.xa.core.entry import Entry
 from understudy.xa.core.pending import PendingTable
 from understudy.xa.core.routing import merged
@@ -52,9 +53,10 @@ class Server:
 
     def __init__(self, shards: int = 1) -> None:
         self.core = StateCore([{} for _ in range(shards)])
+        self.now_ms = NOW_MS
 
     def say(self, connection: int, request: Request) -> Reply:
-        return self.core.received(connection, request, NOW_MS).reply
+        return self.core.received(connection, request, self.now_ms).reply
 
     def join(self, connection: int, job: str = "job", fingerprint: str = "f") -> Reply:
         return self.say(connection, hello(job, fingerprint))
@@ -168,17 +170,18 @@ def test_whatever_happens_a_transaction_has_one_owner_or_waits_once(seed: int) -
             assert server.join(step, f"job{step % 3}") == Ok()
         one = chance.choice(clients)
         mine = [gid for gid, owner in owned.items() if owner == one]
-        what = chance.choice(["begin", "begin", "claim", "claim", "done", "release", "failed", "leave", "restart"])
+        server.now_ms += chance.randrange(500)
+        what = chance.choice(["begin", "begin", "claim", "early", "done", "release", "failed", "leave", "restart"])
         if what == "begin" and server.say(one, Begin(f"gid{step}", ["bank"])) == Ok():
             owned[f"gid{step}"] = one
-        elif what == "claim" and isinstance(reply := server.say(one, Claim()), Claimed):
+        elif what in ("claim", "early") and isinstance(reply := server.say(one, Claim(early=what == "early")), Claimed):
             assert reply.entry.gid not in owned
             owned[reply.entry.gid] = one
         elif what in ("done", "release", "failed") and mine:
             ends: dict[str, Request] = {
                 "done": Done(mine[0]),
                 "release": Release(mine[0], ""),
-                "failed": Failed(mine[0], ""),
+                "failed": Failed(mine[0], "", refused=chance.random() < 0.5),
             }
             assert server.say(one, ends[what]) == Ok()
             del owned[mine[0]]
@@ -190,11 +193,45 @@ def test_whatever_happens_a_transaction_has_one_owner_or_waits_once(seed: int) -
             server.restarted()
             clients, owned = [], {}
         entries = {entry.gid: entry for shard in range(4) for entry in server.core.image(shard)}
-        waits = [gid for _, _, gid in server.core.pending]
+        server.core.tick(server.now_ms)
+        waits = [*(gid for _, _, gid in server.core.pending), *server.core.paused]
         parked = {gid for gid, entry in entries.items() if entry.parked}
         assert len(waits) == len(set(waits))
         assert {*waits, *owned, *parked} == entries.keys()
         assert len(waits) + len(owned) + len(parked) == len(entries)
+
+
+def test_pauses_grow_to_a_minute_and_differ() -> None:
+    gids = [f"{number:064x}" for number in range(100)]
+    for attempts in (1, 2, 3, 10, 10_000):
+        whole = min(FIRST_MS << min(attempts - 1, 20), MOST_MS)
+        pauses = [pause_ms(gid, attempts) for gid in gids]
+        assert all(whole // 2 <= pause <= whole for pause in pauses)
+        assert len(set(pauses)) > 50
+
+
+def test_what_is_due_waits_again_also_if_the_clock_was_set_back() -> None:
+    server = Server()
+    server.begun(1, "a")
+    server.begun(2, "b")
+    server.core.left(1)
+    server.core.left(2)
+    told: list[tuple[str, bool]] = []
+    server.core.pending.on_change = lambda _job, _shard, gid, waits: told.append((gid, waits))
+    server.join(3)
+    for gid in ("a", "b"):
+        assert gid_of(server.say(3, Claim())) == gid
+        server.say(3, Failed(gid, "down"))
+    assert server.say(3, Claim()) == Nothing()
+    assert gid_of(server.say(3, Take("b"))) == "b"
+    assert server.say(3, Done("b")) == Ok()
+    told.clear()
+    server.core.tick(server.now_ms + MOST_MS)
+    assert told == [("a", True)]
+    assert gid_of(server.say(3, Claim())) == "a"
+    server.say(3, Failed("a", "down"))
+    server.core.tick(server.now_ms - 2 * MOST_MS)
+    assert gid_of(server.say(3, Claim())) == "a"
 
 
 def test_own_shard_first_then_the_first_other_one() -> None:
@@ -284,7 +321,8 @@ def test_a_parked_one_waits_for_a_year_and_is_taken_by_name() -> None:
     for number in range(2, 12):
         server.join(number)
         assert gid_of(server.say(number, Claim())) == "a"
-        server.say(number, Failed("a", "down"))
+        server.say(number, Failed("a", "no permission", refused=True))
+        server.now_ms += MOST_MS
     for _ in range(3):
         server.restarted()
     server.join(20)

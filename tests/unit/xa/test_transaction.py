@@ -223,10 +223,11 @@ def test_a_lost_answer_to_the_decision_leaves_the_branches_to_recovery(how: str)
 
 
 def test_a_lost_answer_to_done_changes_nothing() -> None:
-    rig = Rig(bank="commit=OK commit=NOTA", queues="commit=OK commit=NOTA", lost="-done")
+    script = "commit=OK commit=NOTA outcome=HEURCOM"
+    rig = Rig(bank=script, queues=script, lost="-done")
     assert rig.run(rig.begun().commit()) is Outcome.COMMITTED
     rig.lost = ""
-    assert rig.recovered() == {"bank": "NOTA", "queues": "NOTA"}
+    assert rig.recovered() == {"bank": "OK", "queues": "OK"}
     assert rig.core.image(0) == []
 
 
