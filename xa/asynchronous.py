@@ -27,10 +27,11 @@ from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
 from understudy.xa.active import JoinedTransaction, Transaction, Work
-from understudy.xa.core.errors import ProtocolError
+from understudy.xa.core.errors import NotOwnerError, ProtocolError
 from understudy.xa.core.profile import Profile
 from understudy.xa.core.states import Outcome
 from understudy.xa.manager import TransactionManager, read_profile
+from understudy.xa.ownership import keep
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -41,7 +42,11 @@ MAX_ACTIVE: Final = 256
 
 
 class AsyncWork(Generic[_W]):
-    """The base of `AsyncTransaction` and `AsyncJoinedTransaction`. Its calls follow each other, also if several tasks make them."""
+    """The base of `AsyncTransaction` and `AsyncJoinedTransaction`. Its calls follow each other.
+
+    The task that has the transaction calls its verbs; every other task meets `NotOwnerError`. Other tasks may use `run`, as long as
+    the transaction is active.
+    """
 
     def __init__(self, transaction: _W, tasks: _Tasks, task: asyncio.Task[Any]) -> None:
         self._transaction = transaction
@@ -65,29 +70,55 @@ class AsyncWork(Generic[_W]):
 
     async def resource(self, name: str) -> Any:
         """What to work with, in `run`: its methods block."""
-        return await self.run(self._transaction.resource, name)
+        return await self.verb("resource", self._transaction.resource, name)
 
     async def leave(self, name: str) -> None:
         """A resource manager takes no further part; what it did stays in the transaction."""
-        await self.run(self._transaction.leave, name)
+        await self.verb("leave", self._transaction.leave, name)
 
     async def run(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Call something that blocks, such as a method of a resource."""
+        """Call something that blocks, such as a method of a resource.
+
+        Raises:
+            ProtocolError: the transaction is not active when the call's turn comes. Nothing was called.
+        """
+        async with self._one:
+            if not self.active:
+                raise ProtocolError(f"transaction {self.gid} is not active: nothing can be run in it")
+            return await in_thread(self._tasks.threads, call, *args, **kwargs)
+
+    async def verb(self, name: str, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Call a verb of the transaction.
+
+        Raises:
+            NotOwnerError: another task has the transaction.
+        """
+        me = asyncio.current_task()
+        if self._task is not None and me is not self._task:
+            raise NotOwnerError(f"transaction {self.gid} is that of {self._task}: {name} by {me} is refused")
+        return await self._called(call, *args, **kwargs)
+
+    async def _called(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         async with self._one:
             return await in_thread(self._tasks.threads, call, *args, **kwargs)
 
     async def end(self) -> None:
         """What leaving the block does without an exception."""
-        await self.run(self._transaction.end)
+        await self.verb("commit", self._transaction.end)
 
     async def rollback(self, reason: str = "asked for") -> None:
         """Roll back; other programs of the transaction are told the reason."""
-        await self.run(self._transaction.rollback, reason)
+        await self.verb("rollback", self._transaction.rollback, reason)
+
+    async def abandon(self, reason: str) -> None:
+        """Roll back what is not decided, whoever has it: its block is left. A cancellation of this task does not stop that."""
+        if not self.over:
+            await _ended(asyncio.ensure_future(self._called(self._transaction.abandon, reason)))
 
     async def suspend(self) -> None:
         """Let go of the task; it may begin another transaction. A suspended one does not count for `MAX_ACTIVE`."""
         try:
-            await self.run(self._transaction.suspend)
+            await self.verb("suspend", self._transaction.suspend)
         finally:
             if not self.active:
                 self.let_go()
@@ -104,7 +135,7 @@ class AsyncWork(Generic[_W]):
             raise ProtocolError(f"transaction {self.gid} is active: resume is out of turn")
         self._task = task
         try:
-            await self.run(self._transaction.resume, owner=task)
+            await self._called(self._transaction.resume, owner=task)
         finally:
             if not self.active:
                 self.let_go()
@@ -136,11 +167,11 @@ class AsyncTransaction(AsyncWork[Transaction]):
 
     async def ticket(self) -> str:
         """What another program needs to join; see `active.Transaction.ticket`."""
-        return await self.run(self._transaction.ticket)
+        return await self.verb("ticket", self._transaction.ticket)
 
     async def commit(self) -> Outcome:
         """Commit; see `GlobalTransaction.commit` for the errors."""
-        return await self.run(self._transaction.commit)
+        return await self.verb("commit", self._transaction.commit)
 
 
 class AsyncJoinedTransaction(AsyncWork[JoinedTransaction]):
@@ -158,7 +189,7 @@ class AsyncJoinedTransaction(AsyncWork[JoinedTransaction]):
 
     async def vote(self) -> None:
         """Prepare the branches of this program and record its vote; see `ProgramWork.vote` for the errors."""
-        await self.run(self._transaction.vote)
+        await self.verb("vote", self._transaction.vote)
 
 
 class _Tasks:
@@ -203,6 +234,7 @@ class AsyncTransactionManager:
     def __init__(self, profile: Profile, **options: Any) -> None:
         self._manager = TransactionManager(profile, **options)
         self._tasks = _Tasks()
+        keep(self)
 
     @classmethod
     def from_file(cls, path: str | Path, profile: str | None = None, **options: Any) -> Self:
@@ -254,24 +286,20 @@ class AsyncTransactionManager:
             self._tasks.left(task)
             raise
         try:
+            reason = "its block was left"
             try:
                 yield transaction
             except BaseException as error:
-                if not transaction.over:  # the application's own error says more than one of the rollback
-                    reason = f"its block raised {type(error).__name__}"
-                    await _ended(asyncio.ensure_future(transaction.rollback(reason)))
+                reason = f"its block raised {type(error).__name__}"
                 raise
-            if not transaction.over:
-                await self._completed(transaction)
+            else:
+                if not transaction.over:
+                    await transaction.end()
+            finally:
+                # It raised, is suspended, or its end was cancelled behind another task's call: nothing else ends it.
+                await transaction.abandon(reason)
         finally:
             transaction.let_go()
-
-    async def _completed(self, transaction: AsyncWork[Any]) -> None:
-        try:
-            await transaction.end()
-        except ProtocolError:  # it is suspended, and nothing else would end it
-            await transaction.rollback()
-            raise
 
     async def _made(
         self, kind: Callable[[_W, _Tasks, asyncio.Task[Any]], _A], call: Callable[[object], _W], task: asyncio.Task[Any]
@@ -285,9 +313,16 @@ class AsyncTransactionManager:
             await in_thread(self._tasks.threads, make)
         except asyncio.CancelledError:
             for transaction in made:
-                await _ended(asyncio.ensure_future(transaction.rollback()))
+                await transaction.abandon("its begin was cancelled")
             raise
         return made[0]
+
+    def owner_ended(self, owner: object) -> None:
+        """The block of a transaction ends it, and no task is watched."""
+
+    def after_in_child(self) -> None:
+        """In a forked child: the threads are the parent's."""
+        self._tasks = _Tasks()
 
     async def close(self) -> None:
         """As `TransactionManager.close`."""

@@ -13,10 +13,10 @@ Leaving the inner block commits; an exception rolls back. Another program works 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import uuid
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +40,7 @@ from understudy.xa.core.transaction import GlobalTransaction
 from understudy.xa.core.xid import global_id
 from understudy.xa.host import host_address, host_id
 from understudy.xa.link import TIMEOUT_S
+from understudy.xa.ownership import here, keep, watch
 from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
 from understudy.xa.session import OnStep, Session
@@ -85,6 +86,8 @@ class TransactionManager:
         self._idle: list[Session] = []
         self._closed = False
         self._current: dict[object, Work] = {}
+        self._all: weakref.WeakSet[Work] = weakref.WeakSet()
+        keep(self)
 
     @classmethod
     def from_file(cls, path: str | Path, profile: str | None = None, **options: Any) -> Self:
@@ -147,7 +150,7 @@ class TransactionManager:
             RolledBackError: a resource manager refused to start.
             ResourceManagerError, StateServerError, WrongProfileError, RecoveryFailedError: nothing has begun.
         """
-        me = self._free(owner)
+        me = self.free(owner)
         for _ in range(BEGINS):
             session = self._session()
             gid = global_id(uuid.uuid1().bytes, uuid.uuid4().bytes)
@@ -163,7 +166,8 @@ class TransactionManager:
                 session.close()
                 raise
             else:
-                self._current[me] = transaction = Transaction(self, session, core)
+                transaction = Transaction(self, session, core, me, checked=owner is None)
+                self._begun(transaction, me, owner)
                 return transaction
         raise StateServerError(
             f"the state server at {self.profile.state_server} begins no transaction of job {self.job}"
@@ -186,11 +190,12 @@ class TransactionManager:
         told = ticket_of(ticket)
         profile = self.profile
         check_place(told, job=self.job, profile=profile.name, fingerprint=profile.fingerprint)
-        me = self._free(owner)
+        me = self.free(owner)
         for last in (False, True):
             session = self._session()
             core = ProgramWork(told.gid, self.job, identities=session.identities)
             try:
+                session.check_two_phases("the program joins a transaction of another one")
                 session.run(core.enter(self._started_at_once))
             except TicketError as error:
                 self._keep(session)
@@ -204,7 +209,8 @@ class TransactionManager:
                 session.close()
                 raise
             else:
-                self._current[me] = joined = JoinedTransaction(self, session, core)
+                joined = JoinedTransaction(self, session, core, me, checked=owner is None)
+                self._begun(joined, me, owner)
                 return joined
         raise AssertionError(told)
 
@@ -222,13 +228,17 @@ class TransactionManager:
     def _started_at_once(self) -> list[str]:
         return [one.name for one in self.profile.resources if not one.dynamic]
 
-    def _free(self, owner: object) -> object:
+    def _begun(self, transaction: Work, me: object, owner: object) -> None:
+        self._all.add(transaction)
+        self.associate(transaction, me, watched=owner is None)
+
+    def free(self, owner: object) -> object:
         """This thread or task, or what stands for it.
 
         Raises:
             ProtocolError: it has a transaction.
         """
-        me = owner if owner is not None else _identity()
+        me = owner if owner is not None else here()
         if me in self._current:
             raise ProtocolError(f"transaction {self._current[me].gid} is active in this thread or task")
         return me
@@ -236,7 +246,7 @@ class TransactionManager:
     @property
     def current(self) -> Work | None:
         """The transaction of this thread or task."""
-        return self._current.get(_identity())
+        return self._current.get(here())
 
     def close(self) -> None:
         """Close all connections that no transaction uses now, and those of each transaction when it is over."""
@@ -254,23 +264,48 @@ class TransactionManager:
 
     # -- for transactions ---------------------------------------------------------------------------------------------
 
-    def associate(self, transaction: Work, owner: object = None) -> None:
-        """A transaction is resumed in this thread or task, or in that of its owner."""
-        self._current[self._free(owner)] = transaction
+    def associate(self, transaction: Work, owner: object, *, watched: bool) -> None:
+        """A transaction begins, or is resumed, in a thread or task that has none.
+
+        Args:
+            transaction: which.
+            owner: the thread or task, or what stands for it.
+            watched: the transaction is rolled back when the thread or task is over.
+        """
+        self._current[owner] = transaction
+        if watched:
+            watch(owner)
 
     def dissociate(self, transaction: Work) -> None:
         """A transaction is suspended, or over."""
-        for identity, found in list(self._current.items()):
+        for owner, found in list(self._current.items()):
             if found is transaction:
-                del self._current[identity]
+                self._current.pop(owner, None)
 
     def over(self, transaction: Work, session: Session, *, clean: bool) -> None:
         """A transaction is over; its session may be used again if it is clean."""
+        self._all.discard(transaction)
         self.dissociate(transaction)
         if clean:
             self._keep(session)
         else:
             session.close()
+
+    def owner_ended(self, owner: object) -> None:
+        """A thread or task is over: the transaction that it has left is rolled back."""
+        if (left := self._current.pop(owner, None)) is not None:
+            left.abandon("its thread or task has ended")
+
+    def after_in_child(self) -> None:
+        """In a forked child: let go of the parent's connections. The manager can be used there, on connections of its own."""
+        self._lock = threading.Lock()
+        sessions, self._idle = self._idle, []
+        works, self._all = list(self._all), weakref.WeakSet()
+        self._current = {}
+        for session in sessions:
+            session.after_fork()
+        for work in works:
+            work.after_in_child()
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
@@ -315,12 +350,3 @@ def _job(profile: Profile, job: str | None) -> str:
     if named is not None:
         return checked_job(named, JOB_VARIABLE)
     return default_job(profile, address=host_address(), host_id=host_id())
-
-
-def _identity() -> object:
-    """This asyncio task, or else this thread."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        task = None
-    return task if task is not None else threading.get_ident()

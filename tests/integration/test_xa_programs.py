@@ -110,7 +110,7 @@ def test_a_program_that_is_late_is_named_and_its_vote_is_refused(place: Place) -
             transaction.commit()
         assert raised.value.programs == [1]
         with pytest.raises(ProtocolError, match="only that one commits"):
-            part._run(part._program.commit())
+            part._run("commit", part._program.commit())
         with pytest.raises(RolledBackError, match="no vote of program 1"):
             part.vote()
     assert place.agree() == before

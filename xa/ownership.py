@@ -1,0 +1,94 @@
+"""Who has a transaction: one process, and in it one thread or one asyncio task.
+
+A thread is known by an object that lives in its `threading.local`, and not by its ident, which the system gives again. The object
+goes with the thread: then the transaction that the thread has left is rolled back. A task is known by itself.
+
+A child process shares the sockets of its parent. So each manager lets go of all connections in the child, without a word to any
+server, and no transaction of the parent can be called there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import threading
+import weakref
+from typing import Final, Protocol
+
+_log = logging.getLogger(__name__)
+
+
+class Keeper(Protocol):
+    """Keeps transactions by their owner: a transaction manager."""
+
+    def owner_ended(self, owner: object) -> None:
+        """A thread or task is over; it may have left a transaction."""
+
+    def after_in_child(self) -> None:
+        """This process is a child that was forked just now."""
+
+
+class _Thread:
+    """Stands for a thread as long as the thread lives."""
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        ends = weakref.finalize(self, _thread_ended, self.number)
+        ends.atexit = False
+
+
+class ThreadOwner(int):
+    """The number of a thread: unlike its ident never given again."""
+
+    def __str__(self) -> str:
+        return f"thread {int(self)}"
+
+
+def here() -> object:
+    """This asyncio task, or else this thread."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    if task is not None:
+        return task
+    found: _Thread | None = getattr(_local, "thread", None)
+    if found is None:
+        found = _local.thread = _Thread()
+    return ThreadOwner(found.number)
+
+
+def watch(owner: object) -> None:
+    """Have all keepers told when a task is over; of threads they are."""
+    if isinstance(owner, asyncio.Task):
+        owner.add_done_callback(_told)
+
+
+def keep(keeper: Keeper) -> None:
+    """A keeper is told of ends and of forks as long as it lives."""
+    _keepers.add(keeper)
+
+
+def _thread_ended(number: int) -> None:
+    _told(ThreadOwner(number))
+
+
+def _told(owner: object) -> None:
+    for keeper in list(_keepers):
+        try:
+            keeper.owner_ended(owner)
+        except Exception:  # noqa: BLE001  # a thread ends here, and nothing could catch it
+            _log.exception("the transaction that %s has left", owner)
+
+
+def _forked() -> None:
+    for keeper in list(_keepers):
+        keeper.after_in_child()
+
+
+_numbers: Final = itertools.count(1)
+_local: Final = threading.local()
+_keepers: Final[weakref.WeakSet[Keeper]] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_forked)
