@@ -211,7 +211,7 @@ class Work:
     def _let_go(self, *, clean: bool) -> None:
         if not self._released:
             self._released = True
-            self._manager.over(self, self._session, clean=clean)
+            self._manager.over(self, self._session, clean=clean, leaves=self._core.leaves)
 
     def after_in_child(self) -> None:
         """This process is a child: the connections are the parent's."""

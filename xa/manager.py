@@ -27,6 +27,7 @@ from understudy.xa.core.errors import (
     ConfigError,
     ProtocolError,
     RecoverFirstError,
+    RecoveryFailedError,
     StateServerError,
     StateServerLostError,
     TicketError,
@@ -43,6 +44,7 @@ from understudy.xa.link import TIMEOUT_S
 from understudy.xa.ownership import here, keep, watch
 from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
+from understudy.xa.retries import Retries
 from understudy.xa.session import OnStep, Session
 
 PROFILE_VARIABLE: Final = "UNDERSTUDY_PROFILE"
@@ -87,6 +89,7 @@ class TransactionManager:
         self._closed = False
         self._current: dict[object, Work] = {}
         self._all: weakref.WeakSet[Work] = weakref.WeakSet()
+        self._retries = Retries(self._recover_again)
         keep(self)
 
     @classmethod
@@ -110,7 +113,8 @@ class TransactionManager:
             ResourceManagerError, StateServerError, WrongProfileError, RecoveryFailedError: it cannot.
         """
         with self._lock:
-            self._closed = False
+            if self._closed:
+                self._closed, self._retries = False, Retries(self._recover_again)
         self.recover()
         return self
 
@@ -133,11 +137,22 @@ class TransactionManager:
     def _recover_in(self, session: Session, *, early: bool = False) -> list[str]:
         try:
             done = [entry.gid for entry, _ in session.recover(early=early)]
-        except BaseException:
+        except BaseException as error:
             session.close()
+            if isinstance(error, RecoveryFailedError):
+                self._retries.begin()
             raise
         self._keep(session)
         return done
+
+    def _recover_again(self) -> bool:
+        """Recover what is due, on connections of its own; True if nothing waits for this job."""
+        session = self._new_session()
+        try:
+            session.recover()
+            return all(one.state != "pending" for one in session.link.entries(self.job)[0])
+        finally:
+            session.close()
 
     def begin(self, *, owner: object = None) -> Transaction:
         """Begin a transaction in this thread or task; what the job has left is recovered first.
@@ -252,6 +267,7 @@ class TransactionManager:
         """Close all connections that no transaction uses now, and those of each transaction when it is over."""
         with self._lock:
             self._closed = True
+        self._retries.stop()
         self._close_idle()
 
     def __enter__(self) -> Self:
@@ -282,8 +298,10 @@ class TransactionManager:
             if found is transaction:
                 self._current.pop(owner, None)
 
-    def over(self, transaction: Work, session: Session, *, clean: bool) -> None:
-        """A transaction is over; its session may be used again if it is clean."""
+    def over(self, transaction: Work, session: Session, *, clean: bool, leaves: bool) -> None:
+        """A transaction is over; its session may be used again if it is clean. A branch that it leaves is recovered later."""
+        if leaves:
+            self._retries.begin()
         self._all.discard(transaction)
         self.dissociate(transaction)
         if clean:
@@ -299,6 +317,7 @@ class TransactionManager:
     def after_in_child(self) -> None:
         """In a forked child: let go of the parent's connections. The manager can be used there, on connections of its own."""
         self._lock = threading.Lock()
+        self._retries = Retries(self._recover_again)
         sessions, self._idle = self._idle, []
         works, self._all = list(self._all), weakref.WeakSet()
         self._current = {}

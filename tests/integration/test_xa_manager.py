@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -23,8 +24,10 @@ from understudy.xa import (
     StateServerError,
     TransactionManager,
     WrongProfileError,
+    XaCode,
 )
 from understudy.xa.core.profile import ResourceConfig, profile_of
+from understudy.xa.core.steps import Flag
 from understudy.xa.core.xid import branch_of
 from understudy.xa.manager import read_profile
 from understudy.xa.postgresql_server import PostgresServer
@@ -180,6 +183,40 @@ def test_messages_instead_of_methods(place: Place) -> None:
     assert place.agree() - before == {gid, late}
 
 
+@pytest.mark.parametrize("form", ["methods", "messages"])
+def test_a_broker_tells_what_became_of_a_branch_that_is_gone(place: Place, form: str) -> None:
+    place.write_profiles(form=form)
+    try:
+        queues = place.opened("queues")
+        for commits, code in ((True, XaCode.HEURCOM), (False, XaCode.HEURRB)):
+            xid = branch_of(f"{form}{commits}".ljust(64, "0"), "queues", JOB)
+            assert queues.start(xid, Flag.NONE).code == queues.end(xid, Flag.NONE).code == XaCode.OK
+            prepared = queues.prepare(xid)
+            assert (prepared.code, bool(prepared.proof)) == (XaCode.OK, True)
+            assert queues.outcome(xid, prepared.proof).code == XaCode.RETRY
+            done = queues.commit(xid, one_phase=False) if commits else queues.rollback(xid)
+            assert done.code == XaCode.OK
+            assert queues.outcome(xid, prepared.proof).code == code
+        queues.close()
+    finally:
+        place.write_profiles()
+
+
+def test_a_broker_has_the_identity_of_its_data_directory(place: Place) -> None:
+    queues = place.opened("queues")
+    before = queues.identity
+    assert re.fullmatch(r"understudy .+/[0-9a-f]{32}", before)
+    place.broker.kill()
+    place.broker.start()
+    queues.open()
+    assert queues.identity == before
+    queues.identity = "understudy of another directory"
+    queues.close()
+    with pytest.raises(ResourceManagerError, match="was understudy of another directory, and at the same address is"):
+        queues.open()
+    queues.close()
+
+
 # -- threads, tasks, suspension ---------------------------------------------------------------------------------------
 
 
@@ -321,17 +358,6 @@ def test_an_operator_of_the_broker_rolls_a_prepared_branch_back(place: Place, ma
 
 
 # -- what cannot be used ----------------------------------------------------------------------------------------------
-
-
-def test_postgresql_without_prepared_transactions_is_refused(place: Place) -> None:
-    with running_postgresql(max_prepared=0) as server:
-        text = place.profiles.read_text()
-        for key in ("port", "password"):
-            text = text.replace(str(place.postgresql.options[key]), str(server.options[key]))
-        manager = TransactionManager(profile_of(text, "shop", "x"), job="bare")
-        with pytest.raises(ResourceManagerError, match=r"bank: .* has max_prepared_transactions = 0"):
-            manager.begin()
-        assert place.entries() == []
 
 
 def test_a_folder_that_the_server_may_not_enter_is_named(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -103,8 +104,8 @@ def test_each_verb_of_another_thread_is_refused(scene: Scene) -> None:
         tx = manager.begin()
         for verb in (tx.commit, tx.rollback, tx.suspend, tx.ticket, tx.vote, tx.finish):
             assert isinstance(in_thread(verb), NotOwnerError), verb
-        for verb in (tx.resource, tx.leave):
-            assert isinstance(in_thread(lambda verb=verb: verb("bank")), NotOwnerError), verb
+        for of_bank in (tx.resource, tx.leave):
+            assert isinstance(in_thread(functools.partial(of_bank, "bank")), NotOwnerError), of_bank
         assert tx.active
         assert tx.commit() is Outcome.COMMITTED
     assert scene.verbs() == ["commit bank", "commit queues"]
@@ -149,7 +150,7 @@ def test_a_thread_that_ends_with_its_transaction_leaves_nothing(scene: Scene) ->
             left = in_thread(lambda: (threading.get_ident(), manager.begin()))
             assert not isinstance(left, Exception), left
             idents.add(left[0])
-            wait_until("it is rolled back", lambda left=left: left[1].over, 5)
+            wait_until("it is rolled back", functools.partial(getattr, left[1], "over"), 5)
         assert len(idents) < 5, "no ident was given again: the test shows nothing"
         assert manager.current is None
     assert scene.verbs() == ["rollback bank"] * 5 + ["rollback queues"] * 5
@@ -196,6 +197,23 @@ def test_of_two_threads_that_resume_one_has_the_transaction(scene: Scene) -> Non
         assert in_thread(resumes) is Outcome.COMMITTED
         with pytest.raises(NotOwnerError, match="is that of thread"):
             tx.rollback()
+
+
+def test_what_a_transaction_has_left_is_recovered_without_a_further_begin(scene: Scene) -> None:
+    """The resource manager is down at the commit, and again at the first recovery."""
+    text = {"bank": "commit=RMFAIL commit=RMFAIL", "queues": ""}
+    scripts = iter([text, {"bank": "commit=RMFAIL", "queues": ""}, {"bank": "", "queues": ""}])
+    script: dict[str, str] = {}
+
+    def make(config: ResourceConfig) -> ResourceManager:
+        if config.name == "bank":
+            script.update(next(scripts))
+        scene.made.append(ScriptedResource(config.name, {"script": script[config.name]}))
+        return scene.made[-1]
+
+    with contextlib.closing(TransactionManager(scene.profile, job="owners", make_resource=make)) as manager:
+        assert manager.begin().commit() is Outcome.COMMIT_PENDING
+        wait_until("it is recovered", scene.nothing_is_left, 30)
 
 
 def test_a_child_process_has_connections_of_its_own_and_no_transaction(scene: Scene, tmp_path: Path) -> None:

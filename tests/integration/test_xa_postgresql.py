@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import attrs
@@ -63,10 +64,12 @@ class HeldLink(CutLink):
                     self._freed.wait(60)
                 target.sendall(octets)
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.goes.set()
         self._freed.set()
-        super().__exit__(*error)
+        super().__exit__(kind, error, trace)
 
 
 @attrs.define

@@ -41,6 +41,11 @@ class Branches:
         """Whether no branch remains to be completed."""
         return all(state is BranchState.COMPLETE for state in self.branches.values())
 
+    @property
+    def leaves(self) -> bool:
+        """True if a branch is left to recovery when the transaction is over."""
+        return not self.all_complete
+
     def label(self, resource: str) -> str:
         """The label of this program's branch of a resource manager."""
         return resource

@@ -44,6 +44,11 @@ class ProgramWork(GlobalTransaction):
     voted: bool = attrs.field(default=False, init=False)
     _recorded: list[str] = attrs.field(factory=list, init=False)
 
+    @property
+    def leaves(self) -> bool:
+        """Prepared branches are left to the program that began the transaction, once the vote is durable."""
+        return not self.voted and not self.all_complete
+
     def label(self, resource: str) -> str:
         return label_of(resource, self.program)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from amqp.exceptions import AMQPError
@@ -34,6 +34,7 @@ CONNECT_S: Final = 2.0
 AGAIN_S: Final = 0.1
 _STATUS: Final = (OK, Answer(XaCode.RBROLLBACK), Answer(XaCode.RBTIMEOUT), Answer(XaCode.HEURHAZ))
 _BY_REPLY: Final[Mapping[int, XaCode]] = {
+    403: XaCode.RMERR,
     404: XaCode.NOTA,
     409: XaCode.RETRY,
     503: XaCode.PROTO,
@@ -81,6 +82,9 @@ class BrokerResource(ResourceManager):
             for address in self._options["addresses"]:
                 try:
                     self._connect(address)
+                except ResourceManagerError:
+                    self.close()
+                    raise
                 except _LOSSES as error:
                     self.close()
                     if _is_a_mistake(error):
@@ -117,11 +121,23 @@ class BrokerResource(ResourceManager):
 
     def _select(self) -> None:
         # py-amqp takes no time-out where it opens a channel or declares a queue.
-        with self._connection.transport.having_timeout(self.left_s()):
+        with self._socket_bounded():
             self._channel = self._connection.channel()
             form = MethodWire if self._options["form"] == "methods" else MessageWire
             self._wire = form(self._channel, self.left_s)
             self._wire.select()
+
+    @contextlib.contextmanager
+    def _socket_bounded(self) -> Iterator[None]:
+        """Each octet that is sent or received inside takes no longer than the verb may still take."""
+        sock = self._connection.transport.sock
+        before = sock.gettimeout()
+        sock.settimeout(self.left_s())
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # it is closed
+                sock.settimeout(before)
 
     def close(self) -> None:
         connection, self._connection, self._channel, self._wire = self._connection, None, None, None
@@ -148,7 +164,7 @@ class BrokerResource(ResourceManager):
         if self._connection is None or not self._connection.connected:
             return
         try:
-            with self._connection.transport.having_timeout(self.timeout_s):
+            with self._socket_bounded():
                 self._channel.basic_recover(requeue=True)
         except _LOSSES as error:  # of a connection that is lost the broker takes them back
             self.close()
@@ -254,7 +270,7 @@ class BrokerResource(ResourceManager):
             return Answer(XaCode.RMFAIL, str(error))
         assert self._wire is not None
         try:
-            with self._connection.transport.having_timeout(self.left_s()):
+            with self._socket_bounded():
                 return _STATUS[call(self._wire)]
         except _LOSSES as error:
             code = error.reply_code if isinstance(error, AMQPError) else 0
