@@ -177,7 +177,7 @@ class Work:
         """
         self.check_owner(verb)
         if not self._call.acquire(blocking=False):
-            raise NotOwnerError(f"transaction {self.gid} is at work in another thread: {verb} is refused")
+            raise NotOwnerError(f"a call of transaction {self.gid} is under way: {verb} is refused")
         try:
             self.check_owner(verb)  # it may have been resumed elsewhere
             done = self._carried_out(steps)

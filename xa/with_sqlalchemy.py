@@ -128,7 +128,7 @@ class EnlistedConnection:
         """A cursor of psycopg.
 
         Raises:
-            ProtocolError: the transaction is not active, or the branch is rolled back.
+            ProtocolError: the transaction is not active, the branch is rolled back, or another thread or task has the transaction.
         """
         self._check()
         if not self._used:
@@ -157,6 +157,7 @@ class EnlistedConnection:
 
     def _check(self) -> None:
         gid = self._transaction.gid
+        self._transaction.check_owner("a session")
         if not self._transaction.active:
             raise ProtocolError(f"transaction {gid} is not active: a session on {self._name!r} cannot go on")
         if self.real.info.transaction_status is TransactionStatus.IDLE:

@@ -14,7 +14,7 @@ import amqp
 import psycopg
 import pytest
 
-from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, running_place, running_postgresql, transfer
+from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, running_place, transfer
 from understudy.xa import (
     HeuristicMixedError,
     Outcome,

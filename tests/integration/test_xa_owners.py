@@ -138,7 +138,7 @@ def test_a_verb_that_another_one_calls_midway_is_refused(scene: Scene) -> None:
     with contextlib.closing(scene.manager(on_step)) as manager:
         tx = manager.begin()
         assert tx.commit() is Outcome.COMMITTED
-    assert "is at work" in str(told[0])
+    assert "is under way" in str(told[0])
     assert scene.verbs() == ["commit bank", "commit queues"]
 
 
