@@ -306,6 +306,26 @@ def test_both_phases_belong_to_the_transaction_manager(scene: Scene) -> None:
     assert tx.gid in scene.rows()
 
 
+def test_a_child_process_commits_its_rows_and_its_parent_goes_on(scene: Scene) -> None:
+    before = scene.rows()
+    with TransactionManager(scene.profile("other"), job=JOB) as manager:
+        with manager.begin() as first:
+            inserts(first)
+
+        def work() -> None:
+            with manager.begin() as tx:
+                inserts(tx)
+            assert tx.gid in scene.rows()
+
+        with manager.begin() as around:
+            inserts(around)
+            assert forked(work) == 0
+        with manager.begin() as last:
+            inserts(last)
+    assert {first.gid, around.gid, last.gid} < scene.rows()
+    assert len(scene.rows() - before) == 4
+
+
 # -- a server that hangs --------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from understudy.xa.core.wire import (
     Done,
     Doom,
     Enter,
+    Failed,
     Gather,
     Gathered,
     Nothing,
@@ -198,12 +199,42 @@ def test_a_program_joins_a_transaction_of_another_worker(server: ServerProcess) 
         for number, link in enumerate(links[:3], 1):
             assert link.ask(Vote(gid, [f"bank~{number}"])) == Ok()
         voted = [f"bank~{number}" for number in (1, 2, 3)]
-        assert first.ask(Gather(gid)) == Gathered(voted, [4])
+        assert first.ask(Gather(gid)) == Gathered(voted, [4], dict.fromkeys(voted, ""))
         for link in links:
             link.close()
         wait_until("the last one is missed", lambda: isinstance(first.ask(Gather(gid)), Refused))
-        assert first.ask(Doom(gid, "")) == Gathered([*voted, "bank~4"], [])
+        assert first.ask(Doom(gid, "")) == Gathered([*voted, "bank~4"], [], dict.fromkeys(voted, ""))
         assert first.ask(Settle(gid, [*voted, "bank~4"])) == Ok()
         assert first.ask(Begin("next", ["bank"])) == Ok()
         assert first.ask(Done("next")) == Ok()
+    wait_until("nothing is left", lambda: server.entries() == {})
+
+
+def test_a_recovery_that_failed_is_due_later_in_every_worker(server: ServerProcess) -> None:
+    gids = {f"late-{number}" for number in range(4)}
+    links = {gid: server.link("late") for gid in gids}
+    for gid, link in links.items():
+        assert link.ask(Begin(gid, ["bank"])) == Ok()
+    for link in links.values():
+        link.close()
+    with server.link("late") as one:
+
+        def claimed(*, early: bool = False) -> str:
+            reply = one.ask(Claim(early))
+            return reply.entry.gid if isinstance(reply, Claimed) else ""
+
+        wait_until("all wait", lambda: {shown.state for shown in server.entries().values()} == {"pending"})
+        for _ in gids:
+            assert one.ask(Failed(claimed(), "the bank is down")) == Ok()
+        assert claimed() == ""
+        assert one.ask(Begin("new", ["bank"])) == Ok()  # meanwhile
+        assert one.ask(Done("new")) == Ok()
+        early = [claimed(early=True) for _ in gids]
+        assert set(early) == gids
+        for gid in early:
+            assert one.ask(Failed(gid, "the bank is down")) == Ok()
+        due: set[str] = set()
+        wait_until("all are due", lambda: due.add(claimed()) or due >= gids)  # type: ignore[func-returns-value]
+        for gid in gids:
+            assert one.ask(Done(gid)) == Ok()
     wait_until("nothing is left", lambda: server.entries() == {})
