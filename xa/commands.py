@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from understudy.xa.core.codes import Answer, code_name
+from understudy.xa.core.codes import Answer, XaCode, code_name
 from understudy.xa.core.errors import ConfigError, XaError
 from understudy.xa.core.job import checked_job
 from understudy.xa.core.recovery import against_verdict
@@ -99,16 +99,18 @@ def recover(
     yes: _Yes = False,
     as_json: _Json = False,
 ) -> None:
-    """Complete what a job has left, as the record says: also what is parked since its recovery failed.
+    """Complete what a job has left, as the record says: also what is parked since its recovery was refused.
 
+    What was completed by hand against the record, or nobody knows how, is shown, with exit code 1, until it is forgotten.
     With --rm: only transactions that have a branch there. All branches of each of them are completed.
     """
     with errors_as_exit_codes(), contextlib.closing(_operator(config, profile, job, rm)) as operator:
         job = _job(config, profile, job)
-        waiting = [one for one in operator.look(job).of(rm or ()).entries if one.state in ("pending", "parked")]
+        entries = operator.look(job).of(rm or ()).entries
+        waiting = [one for one in entries if one.state in ("pending", "parked")]
         if waiting:
             operator.connect()
-        done: dict[str, Any] = {}
+        done: dict[str, Any] = {one.entry.gid: _kept(one) for one in entries if one.state == "heuristic"}
         for one in _with_progress(waiting):
             verdict = "commit" if one.entry.commit else "rollback"
             try:
@@ -277,6 +279,12 @@ def _completed(answers: Mapping[str, Answer], recorded: Mapping[str, int], *, co
     return made
 
 
+def _kept(shown: Shown) -> dict[str, Any]:
+    """One that is complete, and waits for people."""
+    heuristics = {name: code_name(code) for name, code in shown.entry.heuristics.items()}
+    return {"kept": "commit" if shown.entry.commit else "rollback", "heuristic": heuristics}
+
+
 def _end(done: dict[str, dict[str, Any]], *, as_json: bool, nothing: str = "") -> None:
     """Print what was done with each transaction; exit code 1 if one failed, or has heuristic completions."""
     if as_json:
@@ -291,10 +299,20 @@ def _end(done: dict[str, dict[str, Any]], *, as_json: bool, nothing: str = "") -
 def _done_line(gid: str, what: dict[str, Any]) -> str:
     if "would" in what:
         return f"{gid}: would {what['would']}; give --yes to do it"
-    text = f"failed: {what['failed']}" if "failed" in what else f"{what['done']}: done"
+    if "failed" in what:
+        text = f"failed: {what['failed']}"
+    else:
+        text = f"{what['done']}: done" if "done" in what else f"kept, decided as {what['kept']}"
     if "heuristic" in what:
-        by_hand = ", ".join(f"in {name} ({code})" for name, code in what["heuristic"].items())
-        text += f", but completed by hand {by_hand}: deal with it, then `understudy xa forget {gid}`"
+        hazards = ", ".join(
+            f"in {name} ({code})" for name, code in what["heuristic"].items() if code == XaCode.HEURHAZ.name
+        )
+        by_hand = ", ".join(
+            f"in {name} ({code})" for name, code in what["heuristic"].items() if code != XaCode.HEURHAZ.name
+        )
+        text += f", but completed by hand {by_hand}" if by_hand else ""
+        text += f", but nothing tells how the branch ended {hazards}" if hazards else ""
+        text += f": deal with it, then `understudy xa forget {gid}`"
     told = "; ".join(f"{name} {answer}" for name, answer in what.get("answers", {}).items())
     return f"{gid}: {text}{f' ({told})' if told else ''}"
 

@@ -39,6 +39,14 @@ class _Thread:
         ends.atexit = False
 
 
+class _Registry:
+    """All keepers of this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
 class ThreadOwner(int):
     """The number of a thread: unlike its ident never given again."""
 
@@ -68,7 +76,8 @@ def watch(owner: object) -> None:
 
 def keep(keeper: Keeper) -> None:
     """A keeper is told of ends and of forks as long as it lives."""
-    _keepers.add(keeper)
+    with _registry.lock:
+        _registry.keepers.add(keeper)
 
 
 def _thread_ended(number: int) -> None:
@@ -76,7 +85,9 @@ def _thread_ended(number: int) -> None:
 
 
 def _told(owner: object) -> None:
-    for keeper in list(_keepers):
+    with _registry.lock:
+        keepers = list(_registry.keepers)
+    for keeper in keepers:
         try:
             keeper.owner_ended(owner)
         except Exception:  # noqa: BLE001  # a thread ends here, and nothing could catch it
@@ -84,11 +95,15 @@ def _told(owner: object) -> None:
 
 
 def _forked() -> None:
-    for keeper in list(_keepers):
-        keeper.after_in_child()
+    _registry.lock = threading.Lock()  # another thread of the parent may have had it
+    for keeper in list(_registry.keepers):
+        try:
+            keeper.after_in_child()
+        except Exception:  # noqa: BLE001  # the others let go all the same
+            _log.exception("connections of the parent process are not let go of")
 
 
 _numbers: Final = itertools.count(1)
 _local: Final = threading.local()
-_keepers: Final[weakref.WeakSet[Keeper]] = weakref.WeakSet()
+_registry: Final = _Registry()
 os.register_at_fork(after_in_child=_forked)

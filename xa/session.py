@@ -6,6 +6,7 @@ curious, and the place where a test ends the process.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -93,7 +94,8 @@ class Session:
         """In a child: let go of all connections, which are the parent's, without a word to the servers."""
         self.link.close()
         for resource in self.resources.values():
-            resource.after_fork()
+            with contextlib.suppress(Exception):  # the others let go all the same
+                resource.after_fork()
 
     def close(self) -> None:
         self.link.close()

@@ -7,7 +7,7 @@ import json
 import pytest
 import typer
 
-from understudy.xa.commands import _completed, _end, _print
+from understudy.xa.commands import _completed, _end, _kept, _print
 from understudy.xa.core.codes import OK, Answer, XaCode
 from understudy.xa.core.entry import Entry
 from understudy.xa.core.wire import Shown
@@ -38,6 +38,15 @@ def test_what_was_completed_against_the_verdict_is_named(
     said = capsys.readouterr().out
     assert all(f"in {name} ({code})" in said for name, code in heuristic.items())
     assert "deal with it, then `understudy xa forget g1`" in said
+
+
+def test_recover_ends_with_1_while_a_hazard_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    entry = Entry("g1", "j", "p", "f", ["bank"], 1, commit=True, heuristics={"bank": int(XaCode.HEURHAZ)})
+    with pytest.raises(typer.Exit) as end:
+        _end({"g1": _kept(Shown(entry, "heuristic", 0))}, as_json=False)
+    assert end.value.exit_code == 1
+    told = "kept, decided as commit, but nothing tells how the branch ended in bank (HEURHAZ): deal with it, then"
+    assert told in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
