@@ -179,6 +179,8 @@ class TransactionManager:
                 self._close_idle()
             except BaseException:
                 session.close()
+                if core.leaves:
+                    self._retries.begin()
                 raise
             else:
                 transaction = Transaction(self, session, core, me, checked=owner is None)
@@ -222,6 +224,8 @@ class TransactionManager:
                     raise
             except BaseException:
                 session.close()
+                if core.leaves:
+                    self._retries.begin()
                 raise
             else:
                 joined = JoinedTransaction(self, session, core, me, checked=owner is None)
