@@ -51,19 +51,12 @@ class BranchCursor(psycopg.Cursor[Any]):
         super().execute(*args, **kwargs)
         connection = self.connection
         if isinstance(connection, BranchConnection) and connection.in_branch:
-            result = self.pgresult
-            tag = result.command_status if result is not None else None
-            idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
-            if idle or tag == b"COMMIT":  # ROLLBACK TO SAVEPOINT has the tag ROLLBACK, too
-                connection.branch_ended(self._ending())
+            tags = [result.command_status for result in self._results]  # of all statements of one query
+            if b"COMMIT" in tags:
+                connection.branch_ended(COMMIT)
+            if connection.is_idle():  # else the tag ROLLBACK is that of ROLLBACK TO SAVEPOINT
+                connection.branch_ended(ROLLBACK if b"ROLLBACK" in tags else UNKNOWN)
         return self
-
-    def _ending(self) -> str:
-        """Which statement it was, of several in one query."""
-        tags = [self.statusmessage]
-        while self.nextset():
-            tags.append(self.statusmessage)
-        return next((tag for tag in (COMMIT, ROLLBACK) if tag in tags), UNKNOWN)
 
 
 class BranchConnection(psycopg.Connection[Any]):
@@ -154,13 +147,14 @@ class BranchConnection(psycopg.Connection[Any]):
 
     def wait(self, gen: PQGen[_RV], *args: Any, **kwargs: Any) -> _RV:
         """Carry out a step; refused behind the end of a branch."""
-        if self.in_branch and not self._own and (self.ended_by or self._is_idle()):
+        if self.in_branch and not self._own and (self.ended_by or self.is_idle()):
             self.branch_ended(UNKNOWN)
         if self._deadline is None:
             return super().wait(gen, *args, **kwargs)
         return self._within(gen, self._deadline)
 
-    def _is_idle(self) -> bool:
+    def is_idle(self) -> bool:
+        """True if no transaction is open on the connection."""
         return bool(self.pgconn.transaction_status == TransactionStatus.IDLE)
 
     def _within(self, gen: PQGen[_RV], deadline: float) -> _RV:

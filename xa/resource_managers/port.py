@@ -42,7 +42,7 @@ class ResourceManager(abc.ABC):
     """
 
     timeout_s: float = 30
-    """How long a verb takes at most, opening included: afterwards the answer is RMFAIL."""
+    """How long a verb takes at most, opening included; as long again if its answer is lost, and asked for. Then it is RMFAIL."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -69,10 +69,17 @@ class ResourceManager(abc.ABC):
         """Make available again what was taken in a transaction that was rolled back, such as messages."""
 
     @contextlib.contextmanager
-    def bounded(self) -> Iterator[float]:
-        """What is done inside takes `timeout_s` at most, together; gives the deadline, of `time.monotonic`."""
+    def bounded(self, *, anew: bool = False) -> Iterator[float]:
+        """What is done inside takes `timeout_s` at most, together.
+
+        Args:
+            anew: the time begins anew: a lost answer is asked for.
+
+        Returns:
+            The deadline, of `time.monotonic`.
+        """
         before = self._deadline
-        if before is None:
+        if before is None or anew:
             self._deadline = time.monotonic() + self.timeout_s
         try:
             assert self._deadline is not None

@@ -250,7 +250,8 @@ class PostgresResource(ResourceManager):
         answer = self._answered(committed)
         if answer.code != XaCode.RMFAIL or proof is None:
             return answer
-        told = self._answered(lambda connection: self._outcome(connection, proof))
+        with self.bounded(anew=True):
+            told = self._answered(lambda connection: self._outcome(connection, proof))
         found = {XaCode.HEURCOM: OK, XaCode.HEURRB: Answer(XaCode.RBCOMMFAIL, answer.text)}
         return found.get(told.code, answer)
 
@@ -278,7 +279,8 @@ class PostgresResource(ResourceManager):
         if answer.code == XaCode.RMFAIL and own:
             # The connection was lost. The server may have done it, or may still be at it: then the branch is gone, at once or soon.
             self._asked = verb, xid
-            answer = self._second(lambda connection: self._finish(connection, xid, verb, own=False))
+            with self.bounded(anew=True):
+                answer = self._second(lambda connection: self._finish(connection, xid, verb, own=False))
         if answer.code == XaCode.NOTA and self._asked == (verb, xid):
             return OK
         return answer
