@@ -90,7 +90,7 @@ class OutletUnsendable:
             KafkaRefusedError: it cannot be sent, and the outlet is to end; or it cannot go aside either.
         """
         outgoing = unit.messages[at]
-        reason, times = self._refused.get((unit.epoch, unit.offset, at), ("", 0))
+        reason, times = self._refused.get((unit.epoch, unit.offset, at), ("", 0)) if self._refused else ("", 0)
         if not reason:
             try:
                 topic = self._rules.topic(outgoing.vhost, outgoing.queue)
