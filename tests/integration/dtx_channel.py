@@ -99,6 +99,8 @@ class DtxMethod(pika.amqp_object.Method):  # type: ignore[misc]  # pika has no t
                 (length,) = struct.unpack_from(">I", encoded, offset)
                 offset += 4 + length
                 values.append(bytes(encoded[offset - length : offset]))
+            elif domain == "unread":  # a short string
+                offset += 1 + encoded[offset]
             else:
                 layout = {"short": ">H", "long": ">I"}[domain]
                 values += struct.unpack_from(layout, encoded, offset)
@@ -127,7 +129,7 @@ _XID = "format_id:long global_id:longstr branch_id:longstr"
 SELECT: Final = _define(10, "select", answer="")
 START: Final = _define(20, "start", f"{_XID} join:bit resume:bit")
 END: Final = _define(30, "end", f"{_XID} fail:bit suspend:bit")
-PREPARE: Final = _define(40, "prepare", _XID)
+PREPARE: Final = _define(40, "prepare", _XID, answer="status:short transaction:unread")
 COMMIT: Final = _define(50, "commit", f"{_XID} one_phase:bit")
 ROLLBACK: Final = _define(60, "rollback", _XID)
 RECOVER: Final = _define(70, "recover", "after:longstr", answer="more:bit in_doubt:longstr")
