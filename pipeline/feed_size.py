@@ -10,7 +10,7 @@ from understudy.pipeline.errors import FeedError
 
 BYTES: Final = {".jsonl": 250, ".parquet": 10}
 """Of an event, by the ending of its file; rather few, so that a feed is not taken for a smaller one."""
-SMALL: Final = 60_000
+SMALL: Final = 120_000
 """Up to so many events, compiling plans takes longer than running them without."""
 PARTITIONS: Final = 64
 """Tasks behind an exchange, if the number of events is not known."""
