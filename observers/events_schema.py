@@ -231,6 +231,7 @@ class Enqueue(Event):
         exchange, routing_key: as it was published.
         deadline_ms: wall clock at which it expires; 0: never, or see ``ttl_ms``.
         ttl_ms: in a transaction, how long it lives from the commit on: beyond ``primary_ms`` of `Prepare`; -1: not said so.
+        parted: the body stands in the log in parts, before this record. Parts have no events.
     """
 
     tx: str
@@ -245,6 +246,7 @@ class Enqueue(Event):
     routing_key: str
     deadline_ms: int = 0
     ttl_ms: int = -1
+    parted: bool = False
 
 
 class Dequeue(Event):
@@ -776,13 +778,18 @@ class Told(Event):
 
 
 class Deliver(Event):
-    """A message was handed to a consumer. Only at detail "messages"."""
+    """A message was handed to a consumer. Only at detail "messages".
+
+    Attributes:
+        logged: journals have the record that brings it: the message is persistent, and its queue durable and replicated.
+    """
 
     queue: str
     id: int
     redelivered: bool = False
     vhost: str = ""
     queue_id: int = 0
+    logged: bool = False
 
 
 class Requeue(Event):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from msgspec.structs import replace
+
 from understudy.broker.log import record
 from understudy.broker.log.move_record import decode_move_place
 from understudy.broker.transactions.dtx_branch import Owner
@@ -72,9 +74,13 @@ class RecordEvents:
     def _tx_enqueue_parted(self, buf: bytes, at: int, end: int, offset: int) -> None:
         tx_id, targets, at = record.decode_tx_enqueue_targets(buf, at, end)
         body = record.decode_message_head(buf, at)[-1]  # it stands in parts: as if it stood here
-        self._come(
-            self._to.of_tx(tx_id, offset).text, targets, buf, at, body + record.decode_parted_tail(buf, end)[2], offset
-        )
+        end = body + record.decode_parted_tail(buf, end)[2]
+        out = self._to.out
+        known = len(out)
+        self._come(self._to.of_tx(tx_id, offset).text, targets, buf, at, end, offset)
+        out[known:] = [
+            replace(event, parted=True) if isinstance(event, schema.Enqueue) else event for event in out[known:]
+        ]
 
     def _body_part(self, buf: bytes, at: int, end: int, offset: int) -> None:
         """It opens its transaction, and is no event itself: the message's record tells of it."""

@@ -21,12 +21,14 @@ from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentat
 from understudy.pipeline import client_logs, invariants
 from understudy.pipeline.audit_tables import Tables, in_columns, keep
 from understudy.pipeline.feed_check import feed_errors
-from understudy.pipeline.feed_reigns import reigns
 from understudy.pipeline.feed_source import literal_path
 from understudy.pipeline.feed_tables import Overview, chosen_log, overview, with_lives
 from understudy.pipeline.invariants.durable import ENDS, NO_EPOCH, NO_SET, unproved
+from understudy.pipeline.invariants.isolated import is_unseen
 from understudy.pipeline.literal_table import values_table
+from understudy.pipeline.packed import epoch_of, place_of
 from understudy.pipeline.tx_table import names
+from understudy.pipeline.untold import facts_end, untold
 
 PROVED: Final = "PROVED"
 VIOLATED: Final = "VIOLATED"
@@ -92,7 +94,8 @@ class Audit:
             sizes = tables.sizes()
             found = tables.found(transactions=counts.pop("suspect"), **sizes) + self._of_clients(tables, kept)
             unproved = _unproved(tables.statements) if sizes["statements"] else []
-            problems = [*look.evidence.problems, *chosen.problems, *unproved, *untold(look)]
+            unseen = _unseen(tables.messages, look) if sizes["messages"] else []
+            problems = [*look.evidence.problems, *chosen.problems, *unproved, *unseen, *untold(look.tallies)]
             problems += self.clients.problems if self.clients is not None else ()
             table = self._written(found, kept)
             many = len({each.broker for each in chosen.reaches})
@@ -156,6 +159,27 @@ _UNPROVED: Final = {
 """What keeps statements from being judged (`durable.unproved`), in words."""
 
 
+def _unseen(messages: DataFrame, look: Overview) -> list[str]:
+    """Messages that clients have taken, and of which no delivery is told.
+
+    Those behind a primary's last fact are left out: a broker that is killed has not written the facts of its last turn.
+    """
+    ends = [(*reign, end) for reign, end in facts_end(look.tallies).items()]
+    types = {"founding": "string", "at_epoch": "long", "primary": "string", "facts_end": "long"}
+    reigns_of = F.broadcast(values_table(messages.sparkSession, ends, types))
+    rows = (
+        messages.filter(is_unseen())
+        .withColumn("at_epoch", epoch_of(F.col("taken")))
+        .join(reigns_of, ["founding", "at_epoch"])
+    )
+    known = rows.filter(place_of(F.col("taken")) <= F.col("facts_end"))
+    found = known.groupBy("primary", "at_epoch").agg(F.count(F.lit(1)).alias("n")).collect()
+    return sorted(
+        f"{row['primary']}: clients have taken {row['n']} messages in epoch {row['at_epoch']}, and no delivery of them is told"
+        for row in found
+    )
+
+
 def _unproved(said: DataFrame) -> list[str]:
     """Answers to clients that nothing in the feed proves."""
     of = (
@@ -164,18 +188,3 @@ def _unproved(said: DataFrame) -> list[str]:
         .agg(F.count(F.lit(1)).alias("n"), F.max("place").alias("place"), F.max("epoch").alias("epoch"))
     )
     return sorted(_UNPROVED[row["why"]].format(**row.asDict()) for row in of.collect())
-
-
-def untold(look: Overview) -> list[str]:
-    """A feed at detail "roles" does not say what clients were told. Each primary has its own setting."""
-    counts = look.counts
-    if (counts["prepare"] or counts["enqueue"]) and not (counts["told"] or counts["confirm"] or counts["deliver"]):
-        return [
-            'nothing of what clients were told is in the feed ([feed] detail = "messages"): G3, G4, G8 and G9 need it'
-        ]
-    return [
-        f'{each.primary}: nothing of what clients were told in epoch {each.epoch} is in its feed ([feed] detail = "messages"):'
-        f" {each.commits} transactions were prepared and committed there"
-        for each in reigns(look.tallies)
-        if each.is_silent
-    ]

@@ -22,6 +22,7 @@ from understudy.pipeline import invariants
 from understudy.pipeline.batch_groups import early_groups, held_again, member_spans
 from understudy.pipeline.branch_denials import denials, lists
 from understudy.pipeline.chosen_log import ChosenLog
+from understudy.pipeline.confirmed_places import unpublished
 from understudy.pipeline.feed_look import LISTED, NAMED, PLAIN, UNKNOWN, UNLOGGED, is_whole, primaries, told_again
 from understudy.pipeline.feed_reigns import joiners, sets_in_force
 from understudy.pipeline.feed_tables import Overview, brokers, numbers, positions
@@ -33,6 +34,7 @@ from understudy.pipeline.message_table import (
     messages,
     records_of_messages,
     references,
+    whole_logs,
     with_names,
 )
 from understudy.pipeline.names_table import answers, bars
@@ -108,13 +110,18 @@ class Tables:
         sets = sets_in_force(look.tallies, chosen, look.evidence.ended_ms, look.evidence.lives)
         joined = joiners(look.tallies, chosen, look.evidence.lives)
         branches = any(each.event == "dtx_prepare" for each in look.tallies)
-        of_messages = messages(records_of_messages(known, table, places, of, joined, branches=branches))
+        whole = whole_logs(chosen)
+        of_messages = messages(records_of_messages(known, table, places, of, joined, branches=branches, whole=whole))
         if joined:
             of_messages = beside_joiners(of_messages, known, joined)
         others = [rule(table) for rule in invariants.OF_COMMITS]
         others += [rule(arrivals(known, of)) for rule in invariants.OF_ARRIVALS]
-        if any(each.said == PLAIN for each in look.tallies):
+        names = {each.event for each in look.tallies}
+        if any(each.said.startswith(PLAIN) for each in look.tallies):
             others += [rule(blocks(known, holders, chosen, again)) for rule in invariants.OF_BLOCKS]
+        if "confirm" in names:
+            named = unpublished(known, places, of, holes="hole" in names)
+            others += [rule(named) for rule in invariants.OF_CONFIRMS]
         if any((each.event, each.said) == ("vote", "failed") for each in look.tallies):
             others += [rule(refusals(feed, sets)) for rule in invariants.OF_REFUSALS]
         held = held_again(look.tallies, look.evidence.lives)
@@ -126,7 +133,7 @@ class Tables:
         return cls(
             known=known,
             transactions=table,
-            messages=keep(kept, invariants.suspect_messages(of_messages)),
+            messages=keep(kept, invariants.suspect_messages(of_messages, deliveries="deliver" in names)),
             statements=keep(kept, suspect(statements(feed, table, places, sets, look.tallies))),
             others=keep(kept, reduce(DataFrame.unionByName, others)),
             references=of,

@@ -58,14 +58,15 @@ class Tally:
 
     Attributes:
         said: what a rare event says, "" of others. In the order of `_said`: of `enqueue` and `dequeue` `PLAIN` if they are of no
-            transaction, `PARTED` if they are large; of `apply` "tx" if it has a transaction; of `append` and `commit` its clock in
-            units of `PAUSE_MS`; of `told` `NAMED` if it is the answer to an outcome query, `UNKNOWN` or `LISTED` of branches; of
-            `rollback` `NAMED` if its transaction has a name; of `readiness` "blocked" if it should not be ready; of `piece` what it
-            is; of `segment` the segment before it; of `gap` and `cut` the reason; of `in_sync` its number, the members, and how
-            many there must be; of `epoch` its offset, `LOST` if transient messages ended, and the primary; of `vote` and `status`
-            which, `UNLISTED` if it should not be ready; of `expel` its number, its data, and the broker; of `admit`
-            `EARLY` if it came too early, and the broker; of `bar` its number, the broker, and "lifted" if it is; of `step_down` the
-            successor; of `declare` `UNLOGGED` if messages of that queue are in no log.
+            transaction, of `dequeue` with the reason behind it, of other `enqueue` `PARTED` if they are large; of `apply` "tx" if
+            it has a transaction; of `append` and `commit` its clock in units of `PAUSE_MS`; of `told` the outcome if it names a
+            transaction, `NAMED` if it is the answer to an outcome query, `UNKNOWN` or `LISTED` of branches; of `rollback` `NAMED`
+            if its transaction has a name; of `readiness` "blocked" if it should not be ready; of `piece` what it is; of `segment`
+            the segment before it; of `gap` and `cut` the reason; of `in_sync` its number, the members, and how many there must
+            be; of `epoch` its offset, `LOST` if transient messages ended, and the primary; of `vote` and `status` which,
+            `UNLISTED` if it should not be ready; of `expel` its number, its data, and the broker; of `admit` `EARLY` if it came
+            too early, and the broker; of `bar` its number, the broker, and "lifted" if it is; of `step_down` the successor; of
+            `declare` `UNLOGGED` if messages of that queue are in no log.
         events: how many.
         broken: rows among them that are no events.
         newest: the highest schema.
@@ -149,6 +150,11 @@ def is_ready_too_much() -> Column:
     return F.col("ready") & ((F.col("blockers") > 0) | ~F.col("listed") | ~F.col("linked"))
 
 
+def is_parted() -> Column:
+    """Of an `enqueue`: whether its body may stand in parts. Feeds of older programs say no more than its size."""
+    return F.col("parted") | (F.col("size") >= PARTED_BYTES)
+
+
 def is_unlogged() -> Column:
     """Of a `declare`: whether it is of a queue whose messages are in no log."""
     return (F.col("what") == "queue") & ~F.col("messages_logged")
@@ -165,15 +171,16 @@ _SILENT: Final = ("assign", "open", "close", "prepare", "hole", "requeue")
 
 def _said() -> Column:
     """Of rare events what they say. Few: a segment, an epoch, a change of the in-sync set, a gap, a cut."""
-    parted = F.when(F.col("size") >= PARTED_BYTES, PARTED).otherwise("")
+    parted = F.when(is_parted(), PARTED).otherwise("")
     number, space = F.col("seq").cast("string"), F.lit(" ")
     texts = {  # the frequent ones first: each row is compared with those before its own
-        **dict.fromkeys(("enqueue", "dequeue"), F.when(F.col("tx") == "", PLAIN).otherwise(parted)),
+        "enqueue": F.when(F.col("tx") == "", PLAIN).otherwise(parted),
+        "dequeue": F.when(F.col("tx") == "", F.concat(F.lit(f"{PLAIN} "), F.col("reason"))).otherwise(""),
         "deliver": F.lit(""),
         "apply": F.when(F.col("tx") == "", "").otherwise("tx"),
         **dict.fromkeys(("append", "commit"), F.floor(F.col("at_ms") / PAUSE_MS).cast("string")),
         **dict.fromkeys(_SILENT, F.lit("")),
-        "told": F.when(F.col("tx") != "", "")
+        "told": F.when(F.col("tx") != "", F.col("outcome"))
         .when(F.col("answer") == "outcome", NAMED)
         .when(F.col("outcome").isin(UNKNOWN, LISTED), F.col("outcome"))
         .otherwise(""),

@@ -91,7 +91,7 @@ class Reign:
         commits: transactions prepared and committed in it, about.
         works: a record of a client's is in it.
         has_facts: the primary's own facts say that it has begun to lead in it.
-        has_told: they say something that was told or delivered to a client.
+        has_told: they say something that was told to a client.
     """
 
     primary: str
@@ -107,7 +107,7 @@ class Reign:
         return self.has_facts and not self.has_told and self.commits >= TOLD_OF
 
 
-_TOLD: Final = ("told", "confirm", "deliver")
+_TOLD: Final = ("told", "confirm")
 _LEADS: Final = ("in_sync", "promote")
 _OF_CLIENTS: Final = ("enqueue", "prepare", "commit")
 

@@ -38,6 +38,8 @@ _KAFKA_TIMEOUT_MS: Final = "15000"
 _READ: Final = feed_schema().add(CORRUPT, StringType())
 _REMOTE: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _PATTERN: Final = re.compile(r"[\\*?\[\]{}]")
+_ONE_OBJECT: Final = r"""^\s*+\{(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+\}\s*+$"""
+"""A line that is one flat object: without this, Spark passes over what stands behind the first object of a line."""
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -58,10 +60,14 @@ def read_files(spark: SparkSession, paths: Sequence[str | Path]) -> DataFrame:
     for suffix, files in _by_suffix(paths).items():
         local = [each for each in files if not _REMOTE.match(each)]
         for some in ([local] if local else []) + [[each] for each in files if _REMOTE.match(each)]:
-            reader = spark.read.schema(feed_schema() if suffix == PARQUET else _READ).options(**_options(suffix))
+            reader = (
+                spark.read.format("text")
+                if suffix == JSON_LINES
+                else spark.read.format("parquet").schema(feed_schema())
+            )
             if some is not local:
                 reader = reader.options(recursiveFileLookup=True, pathGlobFilter=f"*{suffix}")
-            found.append(_rows(reader.format("parquet" if suffix == PARQUET else "json").load(some), suffix))
+            found.append(_rows(reader.load(some), suffix))
     feed = found[0]
     for each in found[1:]:
         feed = feed.unionByName(each)
@@ -87,8 +93,8 @@ def stream_files(
         text = str(path)
         if not _REMOTE.match(text) and not Path(text).is_dir():
             raise FeedError(f"{text} is {'no directory' if Path(text).exists() else 'not there'}")
-        reader: DataStreamReader = spark.readStream.schema(feed_schema() if suffix == PARQUET else _READ)
-        reader = reader.format("parquet" if suffix == PARQUET else "json").options(**_options(suffix), **(limits or {}))
+        reader: DataStreamReader = spark.readStream.format("parquet" if suffix == PARQUET else "text")
+        reader = (reader.schema(feed_schema()) if suffix == PARQUET else reader).options(**(limits or {}))
         rows = _rows(reader.options(recursiveFileLookup=True, pathGlobFilter=f"*{suffix}").load(text), suffix)
         found = rows if found is None else found.unionByName(rows)
     if found is None:
@@ -104,16 +110,23 @@ def held(events: DataFrame) -> DataFrame:
     return events.coalesce(1).localCheckpoint()
 
 
-def _options(suffix: str) -> dict[str, str]:
-    if suffix == PARQUET:
-        return {}
-    # A line that is no event must be seen, and named: "permissive" keeps its text, and no other mode keeps anything.
-    return {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-
-
 def _rows(read: DataFrame, suffix: str) -> DataFrame:
-    named = read.withColumn(ORIGIN, F.col("_metadata.file_path"))
-    return filled(named.withColumn(CORRUPT, F.lit(None).cast(StringType())) if suffix == PARQUET else named)
+    origin = F.col("_metadata.file_path").alias(ORIGIN)
+    if suffix == PARQUET:
+        return filled(read.select("*", origin).withColumn(CORRUPT, F.lit(None).cast(StringType())))
+    lines = read.select(F.col("value"), origin).filter(F.length(F.trim("value")) > 0)
+    return _parsed(lines)
+
+
+def _parsed(lines: DataFrame) -> DataFrame:
+    """Events of ``lines``, each of which has a text ``value`` and its ``origin``.
+
+    A line that is no event must be seen, and named: "permissive" keeps its text, and no other mode keeps anything.
+    """
+    parsed = F.from_json("value", _READ, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+    rows = lines.select(parsed.alias("row"), "value", ORIGIN).select("row.*", "value", ORIGIN)
+    corrupt = F.when(F.col("value").rlike(_ONE_OBJECT), F.col(CORRUPT)).otherwise(F.col("value"))
+    return filled(rows.withColumn(CORRUPT, corrupt).drop("value"))
 
 
 def _by_suffix(paths: Sequence[str | Path]) -> dict[str, list[str]]:
@@ -209,7 +222,5 @@ def _kafka_options(hosts: str, topic: str, options: dict[str, str] | None) -> di
 
 
 def _messages(read: DataFrame) -> DataFrame:
-    value = F.col("value").cast(StringType())
-    parsed = F.from_json(value, _READ, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     origin = F.concat_ws("/", F.col("topic"), F.col("partition").cast(StringType())).alias(ORIGIN)
-    return filled(read.select(parsed.alias("row"), origin).select("row.*", ORIGIN))
+    return _parsed(read.select(F.col("value").cast(StringType()).alias("value"), origin))

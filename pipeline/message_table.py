@@ -28,21 +28,35 @@ from understudy.pipeline.packed import packed
 from understudy.pipeline.tx_table import prepare_epoch
 
 KEY: Final = ("founding", "queue_id", "id")
-_FOLDS: Final = ("come", "void", "leave", "decided", "seen", "number", "fresh", "begins", "fresh_begins")
+_FOLDS: Final = (
+    "come",
+    "void",
+    "leave",
+    "decided",
+    "seen",
+    "number",
+    "fresh",
+    "begins",
+    "fresh_begins",
+    "logged",
+    "taken",
+)
+_TAKEN: Final = ("acknowledged", "rejected")
+"""Why plain messages leave that some client had been given."""
 _LOCK: Final = "lock"
 _OF_JOINERS: Final = ("has", "holds", "gone", "lasts")
 _EVENTS: Final = ("enqueue", "dequeue", "assign")
 
 
 def references(chosen: ChosenLog) -> Sequence[str]:
-    """Brokers whose records are taken: one that holds the whole log, else all."""
+    """Brokers whose records are taken: of each founding one that holds the whole log, else all."""
+    found: set[str] = set()
     for founding in {each.founding for each in chosen.reaches}:
-        found = [each for each in chosen.reaches if each.founding == founding]
-        furthest = max(each.end for each in found)
-        whole = sorted(each.broker for each in found if not each.began and each.end == furthest)
-        if whole and len({each.founding for each in chosen.reaches}) == 1:
-            return whole[:1]
-    return sorted({each.broker for each in chosen.reaches})
+        some = [each for each in chosen.reaches if each.founding == founding]
+        furthest = max(each.end for each in some)
+        whole = sorted(each.broker for each in some if not each.began and each.end == furthest)
+        found |= set(whole[:1]) or {each.broker for each in some}
+    return sorted(found)
 
 
 def records_of_messages(
@@ -53,6 +67,7 @@ def records_of_messages(
     joiners: Sequence[Joiner] = (),
     *,
     branches: bool = True,
+    whole: Sequence[str] = (),
 ) -> DataFrame:
     """A row for each record and fact of each message.
 
@@ -63,14 +78,16 @@ def records_of_messages(
         brokers: of `references`.
         joiners: of `feed_look`.
         branches: some transaction is a branch; else nothing is ever locked.
+        whole: foundings of whose log a feed has all, from the first record on.
 
     Returns:
         The message's key, and numbers that are null where the row does not say them. ``come``: the offset at which it comes, in
         the group's log and committed; ``leave``: epoch and offset at which it leaves; ``lock``: the same of the DTX_PREPARE of
         the branch that takes it; ``void``: 1 for a record that was cut, or rolled back; ``decided``: epoch and offset of the
         first COMMIT of its transaction. Of a delivery ``seen``: epoch, and the end of the log then; ``number``: epoch and number
-        of the event; ``begins``: where its epoch begins; ``fresh`` and ``fresh_begins``: the same two if redelivered=0. If there
-        are joiners, their bits in ``has``, ``holds`` and ``gone``, and ``lasts``: 1 if every journal must have it.
+        of the event; ``begins``: where its epoch begins; ``fresh`` and ``fresh_begins``: the same two if redelivered=0; ``logged``:
+        as ``seen``, if its broker says that journals have the record that brings it. ``taken``: as ``leave``, of what clients have
+        taken. If there are joiners, their bits in ``has``, ``holds`` and ``gone``, and ``lasts``: 1 if every journal must have it.
     """
     records = _records(known, brokers, joiners)
     plain = records.filter((F.col("tx") == "") & (F.col("event") != "assign"))
@@ -78,6 +95,7 @@ def records_of_messages(
     leaves, kept, nothing = F.col("event") == "dequeue", F.col("kept"), F.lit(None).cast("long")
     of_plain = plain.filter(kept | ~leaves).select(
         *_record(~leaves & kept, ~leaves & ~kept, leaves, F.col("epoch"), F.col("offset")),
+        F.when(leaves & F.col("reason").isin(*_TAKEN), packed(F.col("epoch"), F.col("offset"))).alias("taken"),
         nothing.alias("decided"),
         *((nothing.alias("lock"),) if branches else ()),
         *(_of_joiner(~leaves & kept, leaves, F.col("persistent"), F.col("offset")) if joiners else ()),
@@ -88,6 +106,7 @@ def records_of_messages(
     lock = F.when(leaves, packed(F.col("epoch"), F.col("branch"))).alias("lock")
     of_ended = ended.select(
         *_record(comes, ~leaves & ~comes & ~F.col("in_doubt"), took, F.col("prepare_epoch"), F.col("prepare")),
+        F.when(took, packed(F.col("prepare_epoch"), F.col("prepare"))).alias("taken"),
         F.when(comes, F.col("decided")).alias("decided"),
         *((lock,) if branches else ()),
         *(_of_joiner(comes, took, F.col("transient") == 0, F.col("prepare")) if joiners else ()),
@@ -96,7 +115,7 @@ def records_of_messages(
     if joiners:
         spread = spread.unionByName(_pieces(known, joiners), allowMissingColumns=True)
     spread = spread.withColumn("id", F.explode(F.sequence("id", "last"))).drop("last")
-    return spread.unionByName(_deliveries(known, positions), allowMissingColumns=True)
+    return spread.unionByName(_deliveries(known, positions, whole), allowMissingColumns=True)
 
 
 def _ended(transactions: DataFrame) -> DataFrame:
@@ -166,14 +185,16 @@ def _pieces(known: DataFrame, joiners: Sequence[Joiner]) -> DataFrame:
     )
 
 
-def _deliveries(known: DataFrame, positions: DataFrame) -> DataFrame:
+def _deliveries(known: DataFrame, positions: DataFrame, whole: Sequence[str]) -> DataFrame:
     began = F.broadcast(positions.select("founding", "epoch", "begins"))
-    rows = known.filter(F.col("event") == "deliver").select(*KEY, "epoch", "offset", "seq", "redelivered")
+    rows = known.filter(F.col("event") == "deliver").select(*KEY, "epoch", "offset", "seq", "redelivered", "logged")
+    logged = F.col("logged") & F.col("founding").isin(*whole)
     number, fresh = packed(F.col("epoch"), F.col("seq")), ~F.col("redelivered")
     begins = F.coalesce("begins", F.lit(0))
     return rows.join(began, ["founding", "epoch"], "left").select(
         *KEY,
         packed(F.col("epoch"), F.col("offset")).alias("seen"),
+        F.when(logged, packed(F.col("epoch"), F.col("offset"))).alias("logged"),
         number.alias("number"),
         begins.alias("begins"),
         F.when(fresh, number).alias("fresh"),
@@ -192,7 +213,9 @@ def messages(rows: DataFrame) -> DataFrame:
         epoch, packed; ``void``: 1 if it stands in a record without effect; ``decided``, packed;
         of deliveries: ``seen_first`` and ``seen_last`` (epoch, offset), ``seen_order`` (epoch, number) of the first,
         ``new_order`` of the last with redelivered=0, ``new_begins`` (highest begin of an epoch in which it was delivered so),
-        ``seen_begins`` (the same of any delivery). ``locked``, packed: of the first branch that takes it. If there are joiners
+        ``seen_begins`` (the same of any delivery), ``seen_logged`` (epoch, offset) of the last whose record journals have.
+        ``taken``, packed: where it leaves since a client has taken it.
+        ``locked``, packed: of the first branch that takes it. If there are joiners
         ``has``, ``holds`` and ``gone``, all their bits, and ``lasts``.
     """
     joiners = [name for name in _OF_JOINERS if name in rows.columns]
@@ -217,6 +240,8 @@ def messages(rows: DataFrame) -> DataFrame:
             F.max("fresh").alias("new_order"),
             F.max("fresh_begins").alias("new_begins"),
             F.max("begins").alias("seen_begins"),
+            F.max("logged").alias("seen_logged"),
+            F.min("taken").alias("taken"),
         )
     )
 
@@ -238,6 +263,11 @@ def beside_joiners(table: DataFrame, known: DataFrame, joiners: Sequence[Joiner]
     lasting = queues.groupBy("founding", "queue_id").agg(lasts).filter("declared")
     marked = found.join(F.broadcast(lasting), ["founding", "queue_id"], "left")
     return marked.withColumn("joiners", F.when(F.col("declared"), F.col("joiners"))).drop("declared")
+
+
+def whole_logs(chosen: ChosenLog) -> Sequence[str]:
+    """Foundings of whose log some broker's feed has all."""
+    return sorted({each.founding for each in chosen.reaches if not each.began and each.end})
 
 
 def with_names(suspects: DataFrame, known: DataFrame, brokers: Sequence[str]) -> DataFrame:

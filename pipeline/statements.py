@@ -5,7 +5,8 @@ then, -1 if that is not said; ``kept_to``, the last offset that its epoch's log 
 with the group's, null if no feed has anything of that epoch; ``next_ms``, the clock at which the epoch began that cut
 what is behind. One that was said to a client has ``members``, the in-sync set that its primary had told last, null if
 it had told none; ``lowest``, the member that holds least of the log; ``held``, how far each member held it, when; and
-``few``, true of a set with fewer members than its minimum. ``undecided`` is true of an answer "committed" that names no COMMIT.
+``few``, true of a set with fewer members than its minimum. ``undecided`` is true of an answer "committed" that names no COMMIT;
+``miscounted`` of a confirm that counts other messages than the places that it names.
 
 A body that stands in the log in parts is safe with its PREPARE, which stands behind what `confirm` names. ``body`` is
 the transaction of such a body; ``place`` is that PREPARE, or null if no log has it.
@@ -63,16 +64,19 @@ def _told(feed: DataFrame) -> DataFrame:
     told = feed.filter((F.col("event") == "told") & safe)
     place = F.when(rolled_back, F.col("decided_at")).otherwise(F.col("prepare_offset")).alias("place")
     undecided = committed & (F.col("decided_at") == 0)
-    return told.select(*_SAID, "answer", place, F.lit("").alias("body"), undecided.alias("undecided"))
+    return told.select(
+        *_SAID, "answer", place, F.lit("").alias("body"), undecided.alias("undecided"), F.lit(False).alias("miscounted")
+    )
 
 
 def _confirmed(feed: DataFrame, bodies: DataFrame | None) -> DataFrame:
     """A row a `confirm`; one for each body in parts if it is about several."""
-    decided = F.lit(False).alias("undecided")
+    other = F.col("count") != F.col("last_offset") - F.col("first_offset") + 1
+    flags = F.lit(False).alias("undecided"), other.alias("miscounted")
     answer = F.concat(F.lit("a publisher confirm (basic.ack), tag "), F.col("tag").cast("string")).alias("answer")
     rows = feed.filter((F.col("event") == "confirm") & (F.col("last_offset") > 0))
     if bodies is None:
-        return rows.select(*_SAID, answer, F.col("last_offset").alias("place"), F.lit("").alias("body"), decided)
+        return rows.select(*_SAID, answer, F.col("last_offset").alias("place"), F.lit("").alias("body"), *flags)
     of_this = (F.col("founding") == F.col("of_founding")) & (F.col("epoch") == F.col("of_epoch"))
     within = F.col("at").between(F.col("first_offset"), F.col("last_offset"))
     place = F.when(F.col("body").isNull(), F.col("last_offset")).when(
@@ -80,7 +84,7 @@ def _confirmed(feed: DataFrame, bodies: DataFrame | None) -> DataFrame:
     )
     joined = rows.join(F.broadcast(bodies), of_this & within, "left")
     body = F.coalesce("body", F.lit("")).alias("body")
-    return joined.select(*_SAID, answer, place.alias("place"), body, decided)
+    return joined.select(*_SAID, answer, place.alias("place"), body, *flags)
 
 
 def _bodies(feed: DataFrame, transactions: DataFrame) -> DataFrame:

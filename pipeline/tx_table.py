@@ -21,6 +21,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 from pyspark.sql.window import Window
 
+from understudy.pipeline.feed_look import is_parted
 from understudy.pipeline.packed import packed
 
 OWNERS: Final = ("local", "manager", "operator")
@@ -57,7 +58,15 @@ _USED: Final = (
     "prepare_offset",
     "stable",
     "at_ms",
+    "parted",
+    "queues",
+    "name",
+    "answer",
+    "decided_at",
 )
+_PARTED_AT: Final = 31
+_ASSIGNS_AT: Final = 40
+"""`effects` of a part counts operations below these bits, bodies in parts behind the first, and `assign` behind the second."""
 
 
 def placed(feed: DataFrame, positions: DataFrame | None) -> DataFrame:
@@ -175,6 +184,7 @@ def _part() -> list[Column]:
     came = _is("enqueue") & F.col("persistent")
     prepare = _is("prepare") & kept
     told = _is("told") & (F.col("outcome") == "committed")
+    undone = _is("told") & (F.col("outcome") == "rolled back")
     zero = F.lit(0).cast("long")
     return [
         F.min(F.when(_is("open", "enqueue", "dequeue"), offset)).alias("first"),
@@ -208,8 +218,45 @@ def _part() -> list[Column]:
         F.max(F.when(_is("apply") & ~kept, offset)).alias("applied_cut"),
         F.min(F.when(told, F.col("prepare_offset"))).alias("told_committed_first"),
         F.max(F.when(told, F.col("prepare_offset"))).alias("told_committed"),
-        F.max(F.when(_is("told") & (F.col("outcome") == "rolled back"), F.col("at_ms"))).alias("told_rolled_back"),
+        F.max(F.when(undone, F.col("at_ms"))).alias("told_rolled_back"),
+        F.max(F.when(undone, F.col("decided_at"))).alias("told_ended"),
+        F.max(F.when(told & (F.col("decided_at") > 0), packed(F.col("epoch"), F.col("decided_at")))).alias(
+            "told_decided"
+        ),
+        F.min(F.when(told, _called())).alias("told_called_first"),
+        F.max(F.when(told, _called())).alias("told_called"),
+        F.max(F.when(prepare, F.xxhash64("csn", "name"))).alias("called"),
+        F.max(F.when(prepare, F.col("queues"))).alias("queues"),
+        F.coalesce(
+            F.sum(F.when(came | _is("dequeue"), _operation()).when(_is("assign") & kept, 1 << _ASSIGNS_AT)), zero
+        ).alias("effects"),
     ]
+
+
+def _operation() -> Column:
+    """One event of an operation. A body in parts has operations that are no events: it counts as very many."""
+    return F.when(is_parted(), 1 << _PARTED_AT).otherwise(1)
+
+
+def _called() -> Column:
+    """Commit number and name of an answer, as `called` of a PREPARE. The answer to a manager has the branch's xid for a name."""
+    of_branch = F.col("answer").startswith("dtx.")
+    return F.xxhash64("csn", F.when(of_branch, F.lit("")).otherwise(F.col("name")))
+
+
+def operations() -> Column:
+    """Of a row of the table: how many events of durable operations a broker's log has, at most."""
+    return F.col("effects").bitwiseAND(F.lit((1 << _ASSIGNS_AT) - 1))
+
+
+def operations_stated() -> Column:
+    """Of a row of the table: how many durable operations the transaction has, by its PREPARE or DTX_PREPARE."""
+    return F.shiftright("digest", 32)
+
+
+def assigns() -> Column:
+    """Of a row of the table: in how many queues its PREPARE gives ids, by its `assign` events."""
+    return F.shiftright("effects", _ASSIGNS_AT)
 
 
 def _digest() -> Column:
@@ -251,6 +298,7 @@ def _whole() -> list[Column]:
         "commit_stable",
         "first",
         "told_committed_first",
+        "told_called_first",
     )
     highest: tuple[str, ...] = (
         "prepare",
@@ -263,6 +311,7 @@ def _whole() -> list[Column]:
     )
     highest += ("applied_cut",)
     highest += ("told_branch", "told_committed", "told_rolled_back", "applied")
+    highest += ("told_ended", "told_decided", "told_called", "called", "queues", "effects", "digest")
     fields: tuple[str, ...] = (
         "number",
         "first",

@@ -71,7 +71,13 @@ class MessageFacts:
 
     def _delivered(self, queue: Queue, entry: Entry, again: bool) -> None:
         self._facts.tell(
-            "deliver", queue=queue.name, id=entry.id, redelivered=again, vhost=queue.vhost, queue_id=queue.id
+            "deliver",
+            queue=queue.name,
+            id=entry.id,
+            redelivered=again,
+            vhost=queue.vhost,
+            queue_id=queue.id,
+            logged=queue.logged and queue.durable and entry.message.persistent,
         )
 
     def _requeued(self, queue: Queue, entry: Entry) -> None:

@@ -11,6 +11,7 @@ the whole feed:
 ``OF_JOINERS``          the same table, beside brokers that have caught up
 ``OF_ARRIVALS``         `statements.arrivals`: ids that come to queues, in the order of the log
 ``OF_STATEMENTS``       `statements.statements`: what was said to clients, and of the log
+``OF_CONFIRMS``         `confirmed_places.unpublished`: places that a confirm names, and that hold no published message
 ``OF_BLOCKS``           `plain_records.blocks`: places of the log at which brokers hold other plain records
 ``OF_ANSWERS``          `names_table.answers`: what outcome queries were told
 ``OF_DENIALS``          `branch_denials.denials`: branches of which a manager was told that they are not there
@@ -57,6 +58,7 @@ OF_TRANSACTIONS: Final[tuple[Rule, ...]] = (
     atomic.partial_enqueues,
     atomic.partial_dequeues,
     atomic.partial_ids,
+    atomic.short,
     atomic.absent,
     atomic.unapplied,
     agreed.decided_both_ways,
@@ -73,6 +75,8 @@ OF_TRANSACTIONS: Final[tuple[Rule, ...]] = (
     outcomes.told_both,
     outcomes.told_unprepared,
     outcomes.told_prepared,
+    outcomes.told_otherwise,
+    outcomes.told_unended,
 )
 OF_BROUGHT: Final[tuple[Rule, ...]] = (atomic.uneven,)
 OF_COMMITS: Final[tuple[Rule, ...]] = (order.commit_order,)
@@ -83,6 +87,7 @@ OF_MESSAGES: Final[tuple[Rule, ...]] = (
     order.taken_again,
     order.unmarked,
     isolated.seen_locked,
+    isolated.seen_nowhere,
 )
 OF_JOINERS: Final[tuple[Rule, ...]] = (caught_up.left_out, caught_up.brought_back)
 OF_ARRIVALS: Final[tuple[Rule, ...]] = (order.queue_order,)
@@ -95,8 +100,10 @@ OF_STATEMENTS: Final[tuple[Rule, ...]] = (
     durable.told_early,
     durable.decided_by_few,
     durable.confirmed_unprepared,
+    durable.miscounted,
 )
 OF_GROUPS: Final[tuple[Rule, ...]] = (durable.stable_early,)
+OF_CONFIRMS: Final[tuple[Rule, ...]] = (durable.confirmed_nowhere,)
 OF_EPOCHS: Final[tuple[Rule, ...]] = (durable.two_primaries,)
 OF_REFUSALS: Final[tuple[Rule, ...]] = (agreed.refused,)
 OF_BLOCKS: Final[tuple[Rule, ...]] = (agreed.plain_differing,)
@@ -114,12 +121,28 @@ OF_BARS: Final[tuple[Rule, ...]] = (outcomes.barred,)
 OF_FACTS: Final[tuple[Rule, ...]] = (ready.ready_too_early, ready.ready_and_blocked)
 ABSENCES: Final = frozenset(
     {
-        *("partial", "absent", "unapplied", "uneven", "left_out", "brought_back"),
+        *("partial", "absent", "unapplied", "uneven", "short", "left_out", "brought_back"),
         *reigns.ABSENCES,
         *("plain_differing", "answered_committed", "answered_expired", "branch_denied", "branches_miscounted"),
-        *("branch_lost", "not_durable", "durable_late", "confirmed_unprepared", "told_unprepared"),
+        *(
+            "branch_lost",
+            "not_durable",
+            "durable_late",
+            "confirmed_unprepared",
+            "confirmed_nowhere",
+            "told_unprepared",
+            "told_unended",
+        ),
         # What may be missing: a delivery between two others, a bar before another one, another in-sync set, a tracker's end.
-        *("overtaken", "answered_early", "stable_early", "decided_by_few", "refused", "ready_too_early"),
+        *(
+            "overtaken",
+            "seen_nowhere",
+            "answered_early",
+            "stable_early",
+            "decided_by_few",
+            "refused",
+            "ready_too_early",
+        ),
     }
 )
 """Kinds that say what is *not* in a feed. They are violations only if nothing is missing in the feed."""
@@ -141,6 +164,7 @@ def is_suspect_transaction() -> Column:
     conditions: list[Column] = [
         F.when(~F.col("alike"), _any(compared)),
         atomic.is_uneven(),
+        atomic.is_short(),
         agreed.is_decided_both_ways(),
         agreed.has_two_owners(),
         agreed.is_undone(),
@@ -154,12 +178,19 @@ def is_suspect_transaction() -> Column:
         outcomes.is_told_both(),
         outcomes.is_told_unprepared(),
         outcomes.is_told_prepared(),
+        outcomes.is_told_otherwise(),
+        outcomes.is_told_unended(),
     ]
     return _any(conditions)
 
 
-def suspect_messages(messages: DataFrame) -> DataFrame:
-    """Messages of which some rule of `OF_MESSAGES` has something to say."""
+def suspect_messages(messages: DataFrame, *, deliveries: bool) -> DataFrame:
+    """Messages of which some rule of `OF_MESSAGES` has something to say.
+
+    Args:
+        messages: the table.
+        deliveries: some are told, so that those of taken messages may be missed.
+    """
     conditions: list[Column] = [
         isolated.is_seen_early(),
         isolated.is_seen_void(),
@@ -167,7 +198,9 @@ def suspect_messages(messages: DataFrame) -> DataFrame:
         order.is_taken_again(),
         order.is_unmarked(),
         isolated.is_seen_locked(),
+        isolated.is_seen_nowhere(),
     ]
+    conditions += [isolated.is_unseen()] if deliveries else []
     if "joiners" in messages.columns:
         conditions += [caught_up.is_left_out(), caught_up.is_brought_back()]
     return messages.filter(_any(conditions))
@@ -187,6 +220,7 @@ __all__ = [
     "OF_BLOCKS",
     "OF_BROUGHT",
     "OF_COMMITS",
+    "OF_CONFIRMS",
     "OF_DENIALS",
     "OF_EPOCHS",
     "OF_FACTS",

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline.invariants.violation import violations
+from understudy.pipeline.tx_table import assigns, operations, operations_stated
 
 
 def judged(at: str = "prepare", until: Column | None = None) -> Column:
@@ -139,6 +140,29 @@ def uneven(transactions: DataFrame) -> DataFrame:
         "transaction %s brings %d persistent messages, and its PREPARE gives %d ids", F.col("tx"), "came", "given"
     )
     return violations(rows, "G1", "uneven", text, offset=F.col("prepare"))
+
+
+def is_short() -> Column:
+    """See `short`."""
+    return (operations() < operations_stated()) | (assigns() != F.col("queues"))
+
+
+def short(transactions: DataFrame) -> DataFrame:
+    """A transaction has as many operations as its PREPARE, or DTX_PREPARE, states, and its PREPARE gives ids in as many queues.
+
+    So what is missing in every log alike is missed, dequeues too. An operation on several queues has several events: of more
+    events than operations nothing is said. Nor is anything of a body in parts, whose parts are operations and no events.
+    """
+    found = transactions.filter(is_short())
+    text = F.format_string(
+        "transaction %s states %d operations and ids in %d queues; no log has more than %d of these operations, with ids in %d",
+        F.col("tx"),
+        operations_stated(),
+        F.coalesce("queues", F.lit(0)),
+        operations(),
+        assigns(),
+    )
+    return violations(found, "G1", "short", text, offset=F.coalesce("prepare", "branch"))
 
 
 def with_ended(transactions: DataFrame, known: DataFrame) -> DataFrame:

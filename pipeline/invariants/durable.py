@@ -21,7 +21,7 @@ from understudy.pipeline.invariants.violation import violations
 def suspect(statements: DataFrame) -> DataFrame:
     """Statements of which some rule here has something to say, or that cannot be judged: few."""
     conditions = [F.col("place") > F.col("kept_to"), _lacks(), _is_late(), _is_unprepared(), _is_of_few()]
-    conditions += [_is_unplaced(), _has_no_set(), _is_early()]
+    conditions += [_is_unplaced(), _has_no_set(), _is_early(), F.col("miscounted")]
     return statements.filter(reduce(or_, (F.coalesce(each, F.lit(False)) for each in conditions)))
 
 
@@ -148,6 +148,31 @@ def confirmed_unprepared(statements: DataFrame) -> DataFrame:
     return violations(
         found, "G4", "confirmed_unprepared", text, tx=F.col("body"), broker=F.col("broker"), epoch=F.col("epoch")
     )
+
+
+def miscounted(statements: DataFrame) -> DataFrame:
+    """A confirm counts as many messages as it names places of the log: each place has one message of that channel."""
+    found = statements.filter(F.col("miscounted"))
+    text = F.format_string(
+        "%s told a client %s in epoch %d, and it counts other messages than those at the offsets that it names, up to %d",
+        *("broker", "answer", "epoch", "place"),
+    )
+    columns = {"broker": F.col("broker"), "epoch": F.col("epoch"), "offset": F.col("place")}
+    return violations(found, "G4", "miscounted", text, **columns)
+
+
+def confirmed_nowhere(places: DataFrame) -> DataFrame:
+    """At each place of the log that a confirm names stands a message that was published outside of transactions.
+
+    Args:
+        places: `confirmed_places.unpublished`.
+    """
+    text = F.format_string(
+        "%s told a publisher in epoch %d that the message at offset %d is safe, and the log has no such message there",
+        *("broker", "epoch", "offset"),
+    )
+    columns = {name: F.col(name) for name in ("broker", "epoch", "offset")}
+    return violations(places.withColumn("tx", F.lit("")), "G4", "confirmed_nowhere", text, **columns)
 
 
 def unproved(statements: DataFrame) -> DataFrame:

@@ -67,6 +67,27 @@ def seen_void(messages: DataFrame) -> DataFrame:
     return violations(messages.filter(is_seen_void()), "G3", "seen_void", text, **_of_message("seen_first"))
 
 
+def is_seen_nowhere() -> Column:
+    """See `seen_nowhere`."""
+    return F.col("seen_logged").isNotNull() & F.col("came").isNull() & F.col("void").isNull()
+
+
+def seen_nowhere(messages: DataFrame) -> DataFrame:
+    """A message that is delivered is in the log, if its broker says that journals have the record that brings it."""
+    text = F.format_string(
+        "message %d of queue %s was delivered when the log ended at offset %d, and no log has a record that brings it",
+        F.col("id"),
+        F.col("queue"),
+        place_of(F.col("seen_logged")),
+    )
+    return violations(messages.filter(is_seen_nowhere()), "G3", "seen_nowhere", text, **_of_message("seen_logged"))
+
+
+def is_unseen() -> Column:
+    """Whether a client has taken a message of the log, and the feed tells no delivery of it."""
+    return F.col("taken").isNotNull() & F.col("came").isNotNull() & F.col("seen_first").isNull()
+
+
 def is_seen_locked() -> Column:
     """See `seen_locked`."""
     seen, locked = F.col("seen_last"), F.col("locked")

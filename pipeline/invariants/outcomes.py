@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline.invariants.violation import violations
+from understudy.pipeline.packed import epoch_of, place_of
 
 
 def is_told_committed() -> Column:
@@ -27,14 +28,14 @@ def is_told_unprepared() -> Column:
     """See `told_unprepared`."""
     stands = F.coalesce("prepare", "prepare_cut", F.lit(0))
     elsewhere = (F.col("told_committed") != stands) | (F.col("told_committed_first") != stands)
-    nowhere = F.col("told_committed").isNotNull() & (stands == 0)
-    return F.col("first").isNotNull() & (nowhere | elsewhere)
+    nowhere = F.col("first").isNotNull() & (stands == 0)
+    return F.col("told_committed").isNotNull() & (nowhere | elsewhere)
 
 
 def is_told_prepared() -> Column:
     """See `told_prepared`."""
     stands = F.coalesce("branch", F.lit(0))
-    return F.col("first").isNotNull() & (F.col("told_branch") > 0) & (F.col("told_branch") != stands)
+    return (F.col("told_branch") > 0) & (F.col("told_branch") != stands)
 
 
 def told_committed(transactions: DataFrame) -> DataFrame:
@@ -63,7 +64,7 @@ def told_both(transactions: DataFrame) -> DataFrame:
 
 
 def told_unprepared(transactions: DataFrame) -> DataFrame:
-    """A transaction whose client was told that it is committed, and which has records, has its PREPARE where the answer says.
+    """A transaction whose client was told that it is committed has its PREPARE where the answer says.
 
     A commit of nothing has no record, and its answer names offset 0. A PREPARE that was cut is judged by `durable`.
     """
@@ -76,7 +77,7 @@ def told_unprepared(transactions: DataFrame) -> DataFrame:
             F.format_string("its PREPARE stands at offset %d", "prepare")
         ),
     )
-    return violations(found, "G8", "told_unprepared", text, offset=F.coalesce("prepare", "first"))
+    return violations(found, "G8", "told_unprepared", text, offset=F.coalesce("prepare", "first", "told_committed"))
 
 
 def told_prepared(transactions: DataFrame) -> DataFrame:
@@ -90,7 +91,55 @@ def told_prepared(transactions: DataFrame) -> DataFrame:
             F.format_string("its DTX_PREPARE stands at offset %d", "branch")
         ),
     )
-    return violations(found, "G8", "told_unprepared", text, offset=F.coalesce("branch", "first"))
+    return violations(found, "G8", "told_unprepared", text, offset=F.coalesce("branch", "first", "told_branch"))
+
+
+def is_told_otherwise() -> Column:
+    """See `told_otherwise`."""
+    other = (F.col("told_called") != F.col("called")) | (F.col("told_called_first") != F.col("called"))
+    return F.coalesce(other, F.lit(False)) | F.coalesce(_is_decided_elsewhere(), F.lit(False))
+
+
+def _is_decided_elsewhere() -> Column:
+    """A new primary decides what it finds prepared once more: then the two epochs are not the same."""
+    told, commit = F.col("told_decided"), F.col("commit")
+    return (epoch_of(told) == epoch_of(commit)) & (told != commit)
+
+
+def told_otherwise(transactions: DataFrame) -> DataFrame:
+    """An answer "committed" has the commit number and the name of that transaction's PREPARE, and names the place of its COMMIT."""
+    found = transactions.filter(is_told_otherwise())
+    text = F.format_string(
+        "the client of %s was told that it is committed, %s",
+        F.col("tx"),
+        F.when(
+            _is_decided_elsewhere(), F.format_string("by the COMMIT at offset %d; that stands at %d", *_places())
+        ).otherwise(F.format_string("with another commit number or name than its PREPARE at offset %d has", "prepare")),
+    )
+    return violations(found, "G8", "told_otherwise", text, offset=F.col("prepare"))
+
+
+def _places() -> list[Column]:
+    return [place_of(F.col("told_decided")), place_of(F.col("commit"))]
+
+
+def is_told_unended() -> Column:
+    """See `told_unended`."""
+    return (F.col("told_ended") > 0) & (F.col("told_ended") != F.coalesce("rollback", F.lit(0)))
+
+
+def told_unended(transactions: DataFrame) -> DataFrame:
+    """A transaction whose client was told that it is rolled back, by a record, has its ROLLBACK where the answer says."""
+    found = transactions.filter(is_told_unended())
+    text = F.format_string(
+        "the client of %s was told that it is rolled back, by the ROLLBACK at offset %d; %s",
+        F.col("tx"),
+        "told_ended",
+        F.when(F.col("rollback").isNull(), F.lit("the log that goes on has no ROLLBACK of it")).otherwise(
+            F.format_string("that stands at %d", "rollback")
+        ),
+    )
+    return violations(found, "G8", "told_unended", text, offset=F.col("told_ended"))
 
 
 def answered_committed(answers: DataFrame) -> DataFrame:

@@ -22,6 +22,8 @@ Place = tuple[str, int]
 UNREADABLE: Final = ("schema", "group")
 """Fields whose change makes no feed of it."""
 _HEAD: Final = (*UNREADABLE, "incarnation", "seq")
+_UNNUMBERED: Final = ("gap", "end")
+"""Facts of the reader."""
 _MOVES: Final = 6
 """An event that is moved passes so many others of its stream."""
 _FACTS: Final = "p"
@@ -46,22 +48,25 @@ class Alteration:
         kind: of the event, with what tells its variants apart.
         how: what is done to it.
         put: makes it of a copy of the base feed, which it may change.
+        closes: the numbers of events are closed up behind it.
     """
 
     kind: str
     how: str
     put: Callable[[Feed], None]
+    closes: bool = True
 
     @property
     def name(self) -> str:
-        return f"{self.kind}: {self.how}"
+        return f"{self.kind}: {self.how}" if self.kind else self.how
 
 
 def altered(base: Feed, alteration: Alteration) -> Feed:
     """A copy of ``base``, altered, its numbers closed up."""
     feed = copied(base)
     alteration.put(feed)
-    close_up(feed)
+    if alteration.closes:
+        close_up(feed)
     return feed
 
 
@@ -74,9 +79,10 @@ def close_up(feed: Feed) -> None:
     last: dict[tuple[str, str], int] = defaultdict(int)
     for events in feed.values():
         for event in events:
-            stream = event["broker"], event["incarnation"]
-            last[stream] += 1
-            event["seq"] = last[stream]
+            if event["event"] not in _UNNUMBERED:
+                stream = event["broker"], event["incarnation"]
+                last[stream] += 1
+                event["seq"] = last[stream]
     for events in feed.values():
         for event in events:
             if event["event"] == "segment" and event.get("previous"):

@@ -23,6 +23,7 @@ from tests.simulation.world import MS
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.transactions.xid import Xid
+from understudy.pipeline.feed_look import PARTED_BYTES
 
 Events = list[dict[str, Any]]
 Feed = dict[str, Events]
@@ -31,15 +32,16 @@ QUEUES = ("orders", "bills", "stock")
 TRANSIENT = encode_properties(delivery_mode=1)
 
 
-def base_feed(seed: int, *, power: bool) -> Feed:
+def base_feed(seed: int, *, power: bool, short: bool = False) -> Feed:
     """The story, with the chances of ``seed``.
 
     Args:
         seed: of the simulation.
         power: brokers lose power; else they are killed, and keep what they had written.
+        short: it ends with the failover, and what a client does behind that.
     """
     with TemporaryDirectory() as folder, _recorded(seed, Path(folder)) as group:
-        _story(group, hard=power)
+        _story(group, hard=power, short=short)
         group.finish()
         group.recorder.finish()
         return read_feed(Path(folder))
@@ -70,30 +72,35 @@ def _recorded(seed: int, folder: Path) -> Iterator[_Recorded]:
 # -- the story ----------------------------------------------------------------------------------------------------------
 
 
-def _story(group: _Recorded, *, hard: bool) -> None:
+def _story(group: _Recorded, *, hard: bool, short: bool) -> None:
     admin = group.hand()
     _topology(admin)
     plain = group.hand()
     plain(calls.confirm_select)
-    _publish(group, plain, "orders", 4)
-    _publish(group, plain, "bills", 3)
-    plain(_confirmed, 2, exchange="all")
-    _consume(group, "orders", 3)
-    _transactions(group, "first", 4)
+    _publish(plain, "orders", 3)
+    _publish(plain, "bills", 2)
+    _dead_letter(plain)
+    if not short:
+        plain(_confirmed, 2, exchange="all")
+        plain(_confirmed, 1, queue="stock", body=bytes(PARTED_BYTES))
+    _consume(group, "orders", 2)
+    _transactions(group, "first", 3)
     _branches(group)
     group.ready()
     _a_kill_amid_work(group, hard=hard)
-    _transactions(group, "second", 4)
+    _transactions(group, "second", 2)
     again = group.hand()
     again(calls.confirm_select)
-    _publish(group, again, "stock", 3)
+    _publish(again, "stock", 2)
+    if short:
+        return
     _consume(group, "stock", 2)
     _end_of_topology(group)
     group.caught_up_from_nothing(group.backups[0])
-    _transactions(group, "third", 3)
+    _transactions(group, "third", 2)
     last = group.hand()
     last(calls.confirm_select)
-    _publish(group, last, "bills", 2)
+    _publish(last, "bills", 2)
     _consume(group, "bills", 2)
 
 
@@ -118,22 +125,32 @@ def _end_of_topology(group: _Recorded) -> None:
     admin.go()
 
 
-def _publish(group: _Recorded, hand: Hand, queue: str, count: int) -> None:
+def _publish(hand: Hand, queue: str, count: int) -> None:
     """In runs of one, two, ...: each run has a confirm of its own."""
     for messages in range(1, count + 1):
         hand(_confirmed, messages, queue=queue)
 
 
-def _confirmed(client: SimClient, messages: int, queue: str = "", exchange: str = "") -> Program:
+def _confirmed(client: SimClient, messages: int, queue: str = "", exchange: str = "", body: bytes = b"body") -> Program:
     """Publish so many, and wait for all confirms."""
     told: list[int] = []
     client.on_confirm = lambda tag, multiple, good: told.append(tag)
     first = getattr(client, "published", 0)
     client.published = first + messages  # type: ignore[attr-defined]
-    for number in range(messages):
-        client.publish(exchange, queue, PERSISTENT, b"body %d" % number)
+    for _ in range(messages):
+        client.publish(exchange, queue, PERSISTENT, body)
     while max(told, default=0) < first + messages:
         yield from client.sleep(5 * MS)
+
+
+def _dead_letter(hand: Hand) -> None:
+    """A message is rejected, and moves to another queue."""
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "stock"}
+    hand(calls.declare, "judged", arguments=dead)
+    hand(_confirmed, 1, queue="judged")
+    event = hand(calls.get, "judged")
+    calls.reject(hand.client, event[2][0])
+    hand(calls.qos, 0)
 
 
 def _consume(group: _Recorded, queue: str, count: int) -> None:

@@ -230,6 +230,7 @@ def facts(k: int, size: Size) -> Iterator[Row]:
     yield {**head, "step": "told", "event": "told", "seq": first, **named, **answer, **decided, "stable": stable}
     for each in range(MESSAGES):
         message = {**_queue(queue_of(k, each // HALF)), "id": first_id(k, size) + each % HALF, "redelivered": False}
+        message["logged"] = True
         yield {**head, "step": "deliver", "event": "deliver", "seq": first + 1 + each, **message}
 
 

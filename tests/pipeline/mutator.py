@@ -22,6 +22,7 @@ import attrs
 
 from tests.pipeline.alterations import Alteration, all_alterations, altered
 from tests.pipeline.base_feeds import Feed, base_feed
+from tests.pipeline.named_alterations import NAMED
 from tests.pipeline.sim_feeds import Judged, judge, open_audits
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, required=True, metavar="DIR")
     parser.add_argument("--base", action="append", choices=sorted(BASES))
     parser.add_argument("--kind", action="append", metavar="WORDS", help="kinds of events that begin so")
+    parser.add_argument("--named", action="store_true", help="those of named_alterations alone")
     parser.add_argument("--nth", type=float, default=0.5, metavar="X", help="which event of a kind: 0 first, 1 last")
     options = parser.parse_args()
     began_s = time.monotonic()
@@ -90,7 +92,7 @@ def main() -> int:
         base = base_feed(seed, power=power)
         wanted = [
             each
-            for each in all_alterations(base, options.nth)
+            for each in (NAMED if options.named else [*NAMED, *all_alterations(base, options.nth)])
             if not options.kind or each.kind.startswith(tuple(options.kind))
         ]
         for first in range(0, len(wanted), BATCH):

@@ -164,7 +164,7 @@ def other_size(rows: Rows, size: Size) -> Rows:
     return changed(rows, one, size=255)
 
 
-@plant("G1", "uneven")
+@plant("G1", "uneven", "short")
 def lost_alike(rows: Rows, size: Size) -> Rows:
     """A message of the transaction is in no log, and PREPARE gives it an id all the same."""
     return hidden(rows, at(size, "enqueue") & (col("offset") == base(planted(size), size) + 2))
@@ -177,6 +177,18 @@ def without_an_id(rows: Rows, size: Size) -> Rows:
     rows = changed(rows, at(size, "assign") & last, count=HALF - 1)
     gone = last & (col("id") == first_id(planted(size), size) + HALF - 1)
     return hidden(rows, gone & (at(size, "deliver") | of_next(size, "dequeue")))
+
+
+@plant("G1", "short")
+def not_taken(rows: Rows, size: Size) -> Rows:
+    """A dequeue of the transaction is in no log."""
+    return hidden(rows, at(size, "dequeue") & (col("offset") == base(planted(size), size) + MESSAGES + 1))
+
+
+@plant("G1", "short")
+def too_many_queues(rows: Rows, size: Size) -> Rows:
+    """PREPARE states one queue more than it gives ids in."""
+    return changed(rows, at(size, "prepare"), queues=3)
 
 
 @plant("G1", "absent")
@@ -244,6 +256,19 @@ def seen_void(rows: Rows, size: Size) -> Rows:
     """The transaction is rolled back, and its messages are delivered all the same. The next one must not take them."""
     rows = changed(rows, at(size, "commit"), event="rollback", csn=None, primary_ms=AT_MS)
     return hidden(hidden(rows, of_next(size, "applied_tx")), of_next(size, "dequeue"))
+
+
+@plant("G3", "seen_nowhere")
+def seen_nowhere(rows: Rows, size: Size) -> Rows:
+    never = {
+        "event": "deliver",
+        "queue": "q1",
+        "queue_id": 1,
+        "id": (1 << 39) + planted(size),
+        "redelivered": True,
+        "logged": True,
+    }
+    return told_later(rows, "b2", size, {**never, "offset": commit_of(planted(size), size)})
 
 
 # -- G4, G6 -------------------------------------------------------------------------------------------------------------
@@ -318,12 +343,25 @@ def told_undecided(rows: Rows, size: Size) -> Rows:
     return changed(rows, at(size, "told"), decided_at=0)
 
 
-@plant("G4", "told_early")
+@plant("G4", "told_early", "confirmed_nowhere")
 def confirmed_early(rows: Rows, size: Size) -> Rows:
     """A message of the transaction is confirmed as well, before it is stable."""
     first = base(planted(size), size)
     told = {"event": "confirm", "tag": 7, "first_offset": first, "last_offset": first + 1, "count": 2}
     return changed(rows, at(size, "told"), tx=None, stable=first, **told)
+
+
+@plant("G4", "confirmed_nowhere")
+def confirmed_nowhere(rows: Rows, size: Size) -> Rows:
+    """The place in a confirm is that of a PREPARE."""
+    place = prepare_of(planted(size), size)
+    told = {"event": "confirm", "tag": 7, "first_offset": place, "last_offset": place, "count": 1}
+    return changed(rows, at(size, "told"), tx=None, **told)
+
+
+@plant("G4", "miscounted", "confirmed_nowhere")
+def miscounted(rows: Rows, size: Size) -> Rows:
+    return changed(confirmed_nowhere(rows, size), at(size, "told"), count=2)
 
 
 @plant("G4", "stable_early")
@@ -603,6 +641,23 @@ def told_committed_of_nothing(rows: Rows, size: Size) -> Rows:
     return changed(rows, at(size, "commit"), event="rollback", csn=None, primary_ms=AT_MS)
 
 
+@plant("G8", "told_otherwise")
+def told_another_number(rows: Rows, size: Size) -> Rows:
+    return changed(rows, at(size, "told"), csn=col("csn") + 1)
+
+
+@plant("G8", "told_otherwise")
+def told_another_commit(rows: Rows, size: Size) -> Rows:
+    return changed(rows, at(size, "told"), decided_at=col("decided_at") + 1)
+
+
+@plant("G8", "told_unended")
+def told_unended(rows: Rows, size: Size) -> Rows:
+    """A client was told of a ROLLBACK of a transaction that is nowhere."""
+    answer = {"event": "told", "answer": "tx.rollback-ok", "outcome": "rolled back", "tx": f"{FOUNDING}/1.999998"}
+    return told_later(rows, "b2", size, {**answer, "decided_at": commit_of(planted(size), size), "stable": -1})
+
+
 @plant("G8", "told_unprepared")
 def told_unprepared(rows: Rows, size: Size) -> Rows:
     return hidden(_without_prepare(rows, size), at(size, "commit"))
@@ -669,7 +724,7 @@ def commit_order(rows: Rows, size: Size) -> Rows:
     return changed(rows, at(size, "prepare"), csn=planted(size) - 3)
 
 
-@plant("G9", "queue_order", "doubled", "seen_early", "unmarked", "taken_again")
+@plant("G9", "queue_order", "seen_nowhere", "doubled", "seen_early", "unmarked", "taken_again")
 def queue_order(rows: Rows, size: Size) -> Rows:
     return changed(rows, at(size, "assign"), id=first_id(0, size))
 

@@ -236,7 +236,7 @@ RECORDS: list[tuple[bytes, list[dict[str, Any]]]] = [
     (enqueue_in_tx(), [OPENED, ENQUEUED_IN_TX]),
     (enqueue_in_tx(record.FROM_COMMIT | 60_000), [OPENED, ENQUEUED_IN_TX | {"ttl_ms": 60_000}]),
     (record.encode_body_part(TX, 1, 0, 2, False) + b"ab", [OPENED]),
-    (parted_enqueue(), [OPENED, ENQUEUED_IN_TX]),
+    (parted_enqueue(), [OPENED, ENQUEUED_IN_TX | {"parted": True}]),
     (
         record.encode_tx_dequeue(TX, [(5, (4,))]),
         [

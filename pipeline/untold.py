@@ -1,0 +1,67 @@
+"""Promises of which a feed has no evidence, since it tells nothing of its clients. Pure: tallies in, sentences out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from understudy.pipeline.feed_look import NAMED, PARTED, PLAIN, Tally, primaries
+from understudy.pipeline.feed_reigns import reigns
+
+_COMMITTED: Final = "committed"
+_TAKEN: Final = ("", f"{PLAIN} acknowledged", f"{PLAIN} rejected")
+"""`said` of dequeues of what clients have taken."""
+_DETAIL: Final = '([feed] detail = "messages")'
+
+
+def untold(tallies: Sequence[Tally]) -> list[str]:
+    """A sentence for each promise of which there is no evidence. Each primary has its own setting of what it tells."""
+    found = [
+        text
+        for founding in sorted({each.founding or "" for each in tallies})
+        for text in _of_founding(founding, tallies)
+    ]
+    return found + [
+        f"{each.primary}: nothing of what clients were told in epoch {each.epoch} is in its feed {_DETAIL}:"
+        f" {each.commits} transactions were prepared and committed there"
+        for each in reigns(tallies)
+        if each.is_silent
+    ]
+
+
+def _of_founding(founding: str, tallies: Sequence[Tally]) -> Iterator[str]:
+    """Of one founding: its records say what clients must have been told, or given."""
+    records: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    told: dict[tuple[str, str], int] = defaultdict(int)
+    for each in tallies:
+        if (each.founding or "") == founding:
+            kind = each.event or "", each.said
+            told[kind] += each.events
+            told[each.event or "", "any"] += each.events
+            records[kind[0], "" if kind[0] in ("commit", "prepare") else kind[1]][each.broker or ""] += each.events
+    most = {kind: max(by_broker.values()) for kind, by_broker in records.items()}  # brokers have about the same
+    commits, plain = most.get(("commit", ""), 0), most.get(("enqueue", PLAIN), 0)
+    taken = sum(most.get(("dequeue", said), 0) for said in _TAKEN)
+    answers = told["told", "any"] + told["confirm", "any"]
+    of = f"founding {founding}: " if founding else ""
+    if (commits or plain or taken or most.get(("prepare", ""), 0)) and not answers and not told["deliver", "any"]:
+        yield f"{of}nothing of what clients were told is in the feed {_DETAIL}: G3, G4, G8 and G9 need it"
+        return
+    if (commits or plain) and not answers:
+        yield f"{of}no client was told that anything is safe {_DETAIL}: of G4 and G8 there is no evidence"
+    elif commits > most.get(("enqueue", PARTED), 0) and not (told["told", _COMMITTED] or told["told", NAMED]):
+        yield f"{of}no client was told that a transaction is committed, and {commits} are: of G8 there is no evidence"
+    if taken and not told["deliver", "any"]:
+        yield f"{of}no message was delivered, and clients have taken some {_DETAIL}: of G3 and G9 there is no evidence"
+
+
+def facts_end(tallies: Sequence[Tally]) -> dict[tuple[str, int, str], int]:
+    """By (founding, epoch, primary): the end of the log that the primary's last fact of its epoch states."""
+    ends: dict[tuple[str, int, str], int] = {}
+    for each in tallies:
+        if (each.incarnation or "").startswith("p"):
+            reign = each.founding or "", each.epoch or 0, each.broker or ""
+            ends[reign] = max(ends.get(reign, 0), each.high or 0)
+    led = {(founding, epoch, primary) for founding, epoch, primary, _ in primaries(tallies)}
+    return {reign: end for reign, end in ends.items() if reign in led}
