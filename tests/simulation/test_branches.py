@@ -761,7 +761,9 @@ def test_a_branch_is_prepared_and_decided_by_messages_through_a_failover(commits
         for backup in group.backups:
             group.free_disk(backup)
         group.until("answered", lambda: preparing.over)
-        assert preparing.value == (ok, {"x-understudy-broker": first.name, "x-understudy-epoch": 1})
+        prepared, who = preparing.value
+        assert prepared == {**ok, "transaction": "1.1"}
+        assert who == {"x-understudy-broker": first.name, "x-understudy-epoch": 1}
         group.replace_primary(group.backups[0], hard=hard)
         decided, who = group.hand()(by_message, "commit" if commits else "rollback", X)
         assert decided == ok
