@@ -71,7 +71,6 @@ class Havoc:
         self.clogged: list[str] = []
         self.holds = Holds()
         self._store_lost: Counter[str] = Counter()
-        self._losses = 0
 
     @property
     def at_us(self) -> int:
@@ -168,15 +167,10 @@ class Havoc:
         self.store.watch(node)
 
     def lose_group(self, instead: GroupState | None, *, with_history: bool, for_ms: int) -> None:
-        """The store holds ``instead`` of the group, for so long at most."""
+        """The store holds ``instead`` of the group, for so long at most; the end of an earlier loss ends it, too."""
         self.store.lose_group(instead, with_history=with_history)
-        self._losses += 1
-        self.world.at(for_ms * MS, self._find_group, self._losses)
+        self.world.at(for_ms * MS, self.store.find_group)
         self.world.at(RESTART_EVERY_MS * MS, self._restart_refusers)
-
-    def _find_group(self, loss: int) -> None:
-        if loss == self._losses:
-            self.store.find_group()
 
     def _restart_refusers(self) -> None:
         """What supervises the brokers starts those again that have refused to run with such a store."""
