@@ -160,7 +160,7 @@ def test_a_transaction_that_is_busy_lets_the_others_of_its_job_go_first(place: P
         assert link.ask(Begin("a" * 64, ["bank"])) == Ok()
         assert prepared.start(in_way, Flag.NONE) == OK
         prepared.resource.execute("INSERT INTO ledger VALUES ('in the way')")
-        assert prepared.prepare(in_way) == OK
+        assert prepared.prepare(in_way).code == OK.code
         prepared.close()
         assert link.ask(Release(busy, "")) == Ok()
     trace: list[str] = []
