@@ -76,11 +76,13 @@ class Segment(Event):
         segment: its number.
         previous: incarnation of the segment before it; "" if the reader has not read that.
         previous_events: how many events that one has.
+        previous_event_digest: digest of these (`event_digest` of `End`); -1: not known.
     """
 
     segment: int
     previous: str = ""
     previous_events: int = 0
+    previous_event_digest: int = -1
 
 
 class Append(Event):
@@ -91,12 +93,16 @@ class Append(Event):
         count: how many places of the log it takes.
         stable: how far the primary knew the log to be stable when it closed the batch.
         sync: number of the group that was fsynced as one.
+        content_crc: CRC-32 of the batch's records, as the journal holds them: the same on all brokers; -1: not known.
+        event_digest: digest of the events of this incarnation up to here, without this one (as of `End`); -1: not known.
     """
 
     first_offset: int
     count: int
     stable: int
     sync: int
+    content_crc: int = -1
+    event_digest: int = -1
 
 
 class Hole(Event):
@@ -206,6 +212,20 @@ class Gap(Event):
     from_offset: int
     from_segment: int
     to_segment: int
+
+
+class End(Event):
+    """So far the feed has an incarnation: it was stopped here, or a file or a transaction of Kafka ends. Its ``seq`` is 0.
+
+    More may follow: of several events `End` of an incarnation the one with most events counts.
+
+    Attributes:
+        events: how many events the incarnation has.
+        event_digest: over all fields of these events (docs/feed.md, Summed); -1: not known.
+    """
+
+    events: int
+    event_digest: int = -1
 
 
 # -- messages and transactions ----------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ import msgspec
 
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.server.fact_log import VERSION, fact_file_name, fact_files
-from understudy.observers.events_schema import EVENT_TYPES, SCHEMA_VERSION, Event, Gap
+from understudy.observers.event_digest import digest_of
+from understudy.observers.events_schema import EVENT_TYPES, SCHEMA_VERSION, End, Event, Gap
 from understudy.observers.feed_reader import CursorError
 
 CHUNK_BYTES: Final = 1 << 20
@@ -35,6 +36,7 @@ class FactCursor(msgspec.Struct):
         incarnation: of that file; a file of this number may be another one.
         position: the line behind the last event begins there.
         epoch, offset, at_ms, founding: of the last event.
+        seq, event_digest: number of the last event of that incarnation, and the digest of its events; -1: not known.
     """
 
     version: int = VERSION
@@ -45,6 +47,8 @@ class FactCursor(msgspec.Struct):
     offset: int = 0
     at_ms: int = 0
     founding: str = ""
+    seq: int = 0
+    event_digest: int = -1
 
 
 class FactReader:
@@ -73,21 +77,37 @@ class FactReader:
         while True:
             later = [each for each in fact_files(self._directory) if each > self._at.file]
             if self._file is None and not self._resume():
-                gap = self._gone(later)
+                gap, end = self._gone(later), self.end()
                 if not self._begin(later):
                     return
-                if gap is not None:
-                    yield [gap]
+                yield from self._between(end, gap)
                 continue
             yield from self._read()
             if not later:
                 return
             self._leave()  # nothing is appended to a file when there is a later one
             gap = self._gap("facts_dropped", later[0]) if later[0] > self._at.file + 1 else None
+            end = self.end()
             if not self._begin(later):
                 return
-            if gap is not None:
-                yield [gap]
+            yield from self._between(end, gap)
+
+    def _between(self, end: Event | None, gap: Event | None) -> Iterator[list[Event]]:
+        """What is said between two files: that there is a gap, and where the incarnation of the first one ends."""
+        if end is not None and end.incarnation != self._at.incarnation:
+            yield [end]
+        elif gap is not None:  # what was between is not in the digest
+            self._at.event_digest = -1
+        if gap is not None:
+            yield [gap]
+
+    def end(self) -> End | None:
+        """So far this reader has read the incarnation; None if it has read nothing of one."""
+        at, head = self._at, self._head
+        if not (at.seq and head):
+            return None
+        place = (head["group"], at.founding, head["broker"], at.incarnation, 0, at.epoch, at.offset, at.at_ms)
+        return End(SCHEMA_VERSION, *place, at.seq, at.event_digest)
 
     def _gone(self, later: list[int]) -> Event | None:
         """It was to go on in a file that is not there, or is another one."""
@@ -119,7 +139,9 @@ class FactReader:
             if self._open(number):
                 assert self._file is not None
                 self._at.file, self._at.position = number, self._file.tell()
-                self._at.incarnation = self._head["incarnation"]
+                if self._at.incarnation != self._head["incarnation"]:
+                    self._at.incarnation = self._head["incarnation"]
+                    self._at.seq = self._at.event_digest = 0
                 return True
         return False
 
@@ -157,6 +179,9 @@ class FactReader:
             if found:
                 last = found[-1]
                 at.epoch, at.offset, at.at_ms, at.founding = last.epoch, last.offset, last.at_ms, last.founding
+                at.seq = max(at.seq, last.seq)
+                if at.event_digest >= 0:
+                    at.event_digest = digest_of(found, at.event_digest)
                 yield found
 
     def _event(self, line: bytes) -> Event | None:

@@ -48,7 +48,13 @@ class FeedSink(Protocol):
 
 
 class FeedCursors(Protocol):
-    """Keeps where the feed stands: by broker and source, a text. A file by itself, or a sink that keeps it with its events."""
+    """Keeps where the feed stands: by broker and source, a text. A file by itself, or a sink that keeps it with its events.
+
+    Attributes:
+        with_events: it is such a sink, and each `save` ends a file, or a transaction.
+    """
+
+    with_events: bool
 
     def load(self) -> dict[str, str]:
         """What was kept last; empty at first."""

@@ -26,6 +26,8 @@ class CursorFile:
         path: of the file; None: the feed begins at the beginning, and nothing is kept.
     """
 
+    with_events = False
+
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._saved_s = 0.0

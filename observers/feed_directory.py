@@ -106,6 +106,7 @@ class FeedDirectory:
         """
         for events in merged(stream for each in self._open.values() for stream in each.streams()):
             self._give(sink, selection, events)
+        self._say_ends(sink, selection)
         sink.flush()
         while not self._save(now=True):
             time.sleep(POLL_S)
@@ -122,6 +123,7 @@ class FeedDirectory:
         while not self.stopping and (self._round(sink, selection) or self._owed):
             if self._owed:
                 time.sleep(POLL_S)
+        self._say_ends(sink, selection)
         while not (self._save(now=True, last=self.stopping) or self.stopping):
             time.sleep(POLL_S)
         for each in self._open.values():
@@ -144,6 +146,8 @@ class FeedDirectory:
                         each.find_damage()
                 self._tell_errors()
                 looked_at = time.monotonic()
+        self._say_ends(sink, selection)
+        sink.flush()
         self._save(last=True)
         self._raise_first()
 
@@ -166,10 +170,19 @@ class FeedDirectory:
             rounds += found
         for events in merged(rounds):
             self._give(sink, selection, events)
+        if self._cursors.with_events and self._cursors.due(time.monotonic()):
+            self._say_ends(sink, selection)
         sink.flush()
         self._save()
         self._ask_to_keep()
         return most
+
+    def _say_ends(self, sink: FeedSink, selection: Selection) -> None:
+        """Say where each source ends, if all of it is said, and the sink takes anything now."""
+        if selection.everything and not self._owed:
+            ends = [end for each in self._open.values() for end in each.ends()]
+            if ends:
+                sink.take(ends)
 
     def _rest(self, taken: int) -> None:
         pause_s = 0.0 if taken else POLL_S

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from understudy.observers import events_schema as schema
+from understudy.observers.event_digest import digest_of
 from understudy.observers.events_schema import SCHEMA_VERSION, Event
 from understudy.observers.feed_context import FeedContext, FeedTx
 
@@ -21,6 +22,7 @@ class EventStream:
         incarnation, seq: of the last event.
         at_ms: of the group that is being read.
         sync: number of that group.
+        event_digest: of the events of this incarnation that were taken; -1: not known.
         out: events that were said and not taken yet.
     """
 
@@ -31,7 +33,9 @@ class EventStream:
         self.seq = 0
         self.at_ms = 0
         self.sync = 0
+        self.event_digest = 0
         self.out: list[Event] = []
+        self._digested = 0
 
     def say(self, event: Callable[..., Event], offset: int, *fields: object, epoch: int = 0) -> None:
         """Make the next event: ``fields`` are its own, in their order; ``epoch`` is the log's newest unless it is given."""
@@ -51,6 +55,19 @@ class EventStream:
                 *fields,
             )
         )
+
+    def digested(self) -> int:
+        """The digest of this incarnation's events up to here; -1 if it is not known."""
+        if self.event_digest >= 0:
+            self.event_digest = digest_of(self.out[self._digested :], self.event_digest)
+        self._digested = len(self.out)
+        return self.event_digest
+
+    def take_events(self) -> list[Event]:
+        """The events since the last call."""
+        self.digested()
+        out, self.out, self._digested = self.out, [], 0
+        return out
 
     def advance(self, stable: int) -> None:
         """The log is known to be stable so far: say what that applies."""

@@ -78,6 +78,7 @@ class OpenJournal:
         error: why it cannot be read on.
         behind: the segment in which the kept cursor stands, or in which reading began; 0: nothing was read.
         held, held_at: the segment that its broker was asked to keep, and when.
+        ended: how many events each incarnation had when `ends` was asked last.
     """
 
     path: Path
@@ -90,6 +91,14 @@ class OpenJournal:
     behind: int = 0
     held: int = 0
     held_at: float = 0.0
+    ended: dict[str, int] = attrs.field(factory=dict)
+
+    def ends(self) -> list[Event]:
+        """Where each source ends now, if it has gone on since that was asked last."""
+        found = [end for end in (self.reader.end(), self.facts.end()) if end is not None]
+        new = [end for end in found if self.ended.get(end.incarnation) != end.events]
+        self.ended = {end.incarnation: end.events for end in found}
+        return list(new)
 
     def streams(self) -> list[Iterator[list[Event]]]:
         """What each source has now. A journal that cannot be read ends: others go on."""

@@ -18,7 +18,7 @@ from understudy.broker.log.journal_gate import NoteFormatError, UnknownNoteError
 from understudy.broker.log.journal_tail import JournalTail, Place, SegmentBegun, SegmentsGone
 from understudy.broker.log.record import UnknownKindError
 from understudy.broker.log.storage import Storage
-from understudy.observers.events_schema import SCHEMA_VERSION, Event
+from understudy.observers.events_schema import SCHEMA_VERSION, End, Event
 from understudy.observers.feed_context import FeedContext
 from understudy.observers.feed_translation import FeedTranslation
 from understudy.replicator.wire import UnknownMessageError
@@ -44,6 +44,7 @@ class Cursor(msgspec.Struct):
         incarnation, seq: of the last event.
         at_ms: of the last group.
         context: what is remembered.
+        event_digest: of the events of that incarnation; -1: an older program has made the cursor.
     """
 
     version: int
@@ -59,6 +60,7 @@ class Cursor(msgspec.Struct):
     seq: int
     at_ms: int
     context: FeedContext
+    event_digest: int = -1
 
 
 class FeedReader:
@@ -91,7 +93,7 @@ class FeedReader:
         self._translation = translation = FeedTranslation(found.context)
         translation.group, translation.broker = found.group, found.broker
         translation.incarnation, translation.seq = found.incarnation, found.seq
-        translation.at_ms = found.at_ms
+        translation.at_ms, translation.event_digest = found.at_ms, found.event_digest
 
     @property
     def broker(self) -> str:
@@ -181,6 +183,10 @@ class FeedReader:
         """Byte in that segment where the frame of the last events begins."""
         return self._tail.frame_at
 
+    def end(self) -> End | None:
+        """So far this reader has read the incarnation; None if it has read nothing of one."""
+        return None if self._half_told else self._translation.end()
+
     def cursor(self) -> bytes | None:
         """Where a reader can go on behind the last events that were yielded.
 
@@ -205,6 +211,7 @@ class FeedReader:
                 translation.seq,
                 translation.at_ms,
                 translation.context,
+                translation.event_digest,
             )
         )
 

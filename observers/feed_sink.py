@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from understudy.observers.events_schema import Event
+from understudy.observers.events_schema import End, Event
 from understudy.observers.feed_complaint import PASSING, Complaint
 from understudy.observers.feed_text import event_line
 
@@ -70,8 +70,9 @@ class TextSink:
         self._out = _Output(stream)
 
     def take(self, events: list[Event]) -> None:
-        lines = "\n".join(map(event_line, events)) + "\n"
-        self._out.write(lines.encode("utf-8", "backslashreplace"))
+        lines = [event_line(each) for each in events if not isinstance(each, End)]  # of use to programs alone
+        if lines:
+            self._out.write(("\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))
 
     def flush(self) -> None:
         self._out.flush()

@@ -104,6 +104,8 @@ class RollingFiles:
         CursorError: ``.state`` is of another program version.
     """
 
+    with_events = True
+
     def __init__(self, directory: Path, file_format: FileFormat, roll_bytes: int, roll_s: float) -> None:
         self._directory = directory
         self._format = file_format

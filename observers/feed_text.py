@@ -40,7 +40,9 @@ _LABELS: Final = {
 _ALONE: Final = frozenset(("what", "vote", "status", "role"))
 _USUAL: Final = frozenset(("persistent", "durable", "messages_logged", "listed", "linked", "ready"))
 """Truth values that are said only if they are false."""
-_HIDDEN: Final = frozenset(("queue_id", "vhost", "previous", "previous_events", "durable_digest", "from_epoch", "sync"))
+_HIDDEN: Final = frozenset(
+    ("queue_id", "vhost", "previous", "previous_events", "durable_digest", "from_epoch", "sync")
+) | {*("content_crc", "event_digest", "previous_event_digest")}
 
 
 def event_line(event: Event) -> str:

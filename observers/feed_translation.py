@@ -9,10 +9,11 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
+from understudy.broker.checksum import crc32
 from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.log.segment import SegmentHeader
 from understudy.observers import events_schema as schema
-from understudy.observers.events_schema import SCHEMA_VERSION, Event
+from understudy.observers.events_schema import SCHEMA_VERSION
 from understudy.observers.feed_context import FeedContext
 from understudy.observers.feed_event_stream import EventStream
 from understudy.observers.feed_notes import NoteEvents
@@ -45,11 +46,6 @@ class FeedTranslation(EventStream):
         self._takers = records.takers
         self._note_takers = NoteEvents(self, records).takers
 
-    def take_events(self) -> list[Event]:
-        """The events since the last call."""
-        out, self.out = self.out, []
-        return out
-
     def begin_segment(self, header: SegmentHeader) -> None:
         """A segment is read from its beginning, or on: then nothing is said."""
         self.group, self.broker = header.identity.group_id, header.identity.broker_id
@@ -58,20 +54,32 @@ class FeedTranslation(EventStream):
         incarnation = incarnation_of(header, context.since)
         if incarnation == self.incarnation:
             return
-        previous, count = self.incarnation, self.seq
-        self.incarnation, self.seq = incarnation, 0
-        self.say(schema.Segment, context.end, header.number, previous, count)
+        previous, count, digest = self.incarnation, self.seq, self.digested()
+        self.incarnation, self.seq, self.event_digest = incarnation, 0, 0
+        self.say(schema.Segment, context.end, header.number, previous, count, digest if previous else -1)
 
     def gap(self, reason: str, last: int, first: int) -> None:
         """Segments between these two cannot be read. It is this reader's own fact, so it has no number."""
         context = self.context
+        if (end := self.end()) is not None:
+            self.out.append(end)
         position = (context.epoch, context.end)
         fields = (self.group, context.founding, self.broker, "", 0, *position, self.at_ms)
         self.context = FeedContext()
         self.incarnation = ""
         self.at_ms = 0
         self.out.append(schema.Gap(SCHEMA_VERSION, *fields, reason, *position, last, first))
-        self.seq = 0
+        self.event_digest = -1  # these two are not in any
+        self.digested()
+        self.seq = self.event_digest = 0
+
+    def end(self) -> schema.End | None:
+        """The incarnation as far as its events were taken; None if there is none."""
+        if not self.incarnation:
+            return None
+        context = self.context
+        head = (self.group, context.founding, self.broker, self.incarnation, 0, context.epoch, context.end, self.at_ms)
+        return schema.End(SCHEMA_VERSION, *head, self.seq, self.digested())
 
     def batch(self, data: bytes) -> None:
         """A BATCH frame.
@@ -100,7 +108,8 @@ class FeedTranslation(EventStream):
                 taker(data, start, end, offset)
             offset += 1
         new = max(first, held + 1) if held >= first else first
-        self.say(schema.Append, last, new, last - new + 1, stable, self.sync)
+        content = crc32(memoryview(data)[frame.BATCH_HEADER_BYTES :]) if new == first else -1
+        self.say(schema.Append, last, new, last - new + 1, stable, self.sync, content, self.digested())
 
     def _checked_records(self, data: bytes, offset: int) -> list[tuple[Taker | None, int, int]]:
         """Function, begin and end of each record of a batch that begins at ``offset``; no function for a HOLE."""

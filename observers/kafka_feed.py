@@ -60,6 +60,8 @@ class KafkaFeed:
         CursorError: the state file cannot be used.
     """
 
+    with_events = True
+
     def __init__(
         self, config: KafkaConfig, topic: str, state: Path, roll_bytes: int = ROLL_BYTES, roll_s: float = ROLL_S
     ) -> None:

@@ -21,6 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentat
 from understudy.pipeline import client_logs, invariants
 from understudy.pipeline.audit_tables import Tables, in_columns, keep
 from understudy.pipeline.feed_check import feed_errors
+from understudy.pipeline.feed_reigns import short_logs
+from understudy.pipeline.feed_schema import columns
 from understudy.pipeline.feed_source import literal_path
 from understudy.pipeline.feed_tables import Overview, chosen_log, overview, with_lives
 from understudy.pipeline.invariants.durable import ENDS, NO_EPOCH, NO_SET, unproved
@@ -95,7 +97,14 @@ class Audit:
             found = tables.found(transactions=counts.pop("suspect"), **sizes) + self._of_clients(tables, kept)
             unproved = _unproved(tables.statements) if sizes["statements"] else []
             unseen = _unseen(tables.messages, look) if sizes["messages"] else []
-            problems = [*look.evidence.problems, *chosen.problems, *unproved, *unseen, *untold(look.tallies)]
+            problems = [
+                *look.evidence.problems,
+                *chosen.problems,
+                *short_logs(look.tallies, chosen),
+                *unproved,
+                *unseen,
+                *untold(look.tallies),
+            ]
             problems += self.clients.problems if self.clients is not None else ()
             table = self._written(found, kept)
             many = len({each.broker for each in chosen.reaches})
@@ -105,7 +114,11 @@ class Audit:
         look = overview(self.feed, self.where)
         if look.repeats:
             self.say("some events are there twice: they are made distinct")
-            self.feed = keep(kept, self.feed.dropDuplicates(["broker", "incarnation", "seq"]))
+            content = F.xxhash64(
+                *(name for name in columns() if name != "schema")
+            )  # two that differ stay, and are named
+            once = self.feed.withColumn("content", content).dropDuplicates(["broker", "incarnation", "seq", "content"])
+            self.feed = keep(kept, once.drop("content"))
             look = overview(self.feed, self.where)
         return look
 

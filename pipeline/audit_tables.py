@@ -23,12 +23,13 @@ from understudy.pipeline.batch_groups import early_groups, held_again, member_sp
 from understudy.pipeline.branch_denials import denials, lists
 from understudy.pipeline.chosen_log import ChosenLog
 from understudy.pipeline.confirmed_places import unpublished
-from understudy.pipeline.feed_look import LISTED, NAMED, PLAIN, UNKNOWN, UNLOGGED, is_whole, primaries, told_again
+from understudy.pipeline.feed_look import LISTED, NAMED, UNKNOWN, UNLOGGED, is_whole, primaries, told_again
 from understudy.pipeline.feed_reigns import joiners, sets_in_force
 from understudy.pipeline.feed_tables import Overview, brokers, numbers, positions
 from understudy.pipeline.invariants.atomic import with_ended
 from understudy.pipeline.invariants.durable import suspect
 from understudy.pipeline.literal_table import values_table
+from understudy.pipeline.log_records import differing, doubtful
 from understudy.pipeline.message_table import (
     beside_joiners,
     messages,
@@ -38,7 +39,6 @@ from understudy.pipeline.message_table import (
     with_names,
 )
 from understudy.pipeline.names_table import answers, bars
-from understudy.pipeline.plain_records import blocks
 from understudy.pipeline.requeues import overtakers
 from understudy.pipeline.session import is_small_session
 from understudy.pipeline.statements import arrivals, refusals, statements
@@ -117,8 +117,9 @@ class Tables:
         others = [rule(table) for rule in invariants.OF_COMMITS]
         others += [rule(arrivals(known, of)) for rule in invariants.OF_ARRIVALS]
         names = {each.event for each in look.tallies}
-        if any(each.said.startswith(PLAIN) for each in look.tallies):
-            others += [rule(blocks(known, holders, chosen, again)) for rule in invariants.OF_BLOCKS]
+        if ranges := doubtful(known, holders, chosen, again, look.evidence.altered):
+            found = differing(known, holders, chosen, again, ranges)
+            others += [rule(found) for rule in invariants.OF_PLACES]
         if "confirm" in names:
             named = unpublished(known, places, of, holes="hole" in names)
             others += [rule(named) for rule in invariants.OF_CONFIRMS]

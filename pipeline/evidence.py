@@ -5,6 +5,7 @@ A feed proves something only if nothing is missing in it. Its events are numbere
 * ``seq`` of each incarnation goes from 1 to its count, each number once;
 * each segment's first event names the segment before it, and how many events that one has;
 * a `gap` says what the reader itself could not read; `dropped` says which facts had no room;
+* each incarnation has as many events as the segment behind it says, or the last `end` of it, and they have the digest stated there;
 * every broker that an event names has a feed of its own;
 * a primary in whose epoch clients have worked has facts of the process that led it.
 
@@ -41,6 +42,9 @@ class Incarnation:
         segment, previous, previous_events: as its event `segment` says; 0 and "" of a process.
         begun_ms, ended_ms: clocks of the first and of the last event that has one.
         dropped: facts that had no room.
+        digest: of these rows (`observers.event_digest`).
+        previous_digest: as its event `segment` says of the segment before it; -1 if that is not said.
+        end: how many events it has, and their digest (-1: not said), by the last `end`; None: no event says so.
     """
 
     broker: str
@@ -56,6 +60,9 @@ class Incarnation:
     begun_ms: int = 0
     ended_ms: int = 0
     dropped: int = 0
+    digest: int = 0
+    previous_digest: int = -1
+    end: tuple[int, int] | None = None
 
     @property
     def is_journal(self) -> bool:
@@ -96,12 +103,14 @@ class Evidence:
         ranks: by (broker, incarnation): its place among that broker's, in the order in which they were written.
         lives: by (broker, incarnation): number of the data directory that it is of, where that is not the broker's first one (0).
         ended_ms: by broker: the clock of its last event.
+        altered: brokers whose rows are not those that their feeds state, or not all of them.
     """
 
     problems: tuple[str, ...]
     ranks: Mapping[tuple[str, str], int]
     ended_ms: Mapping[str, int]
     lives: Mapping[tuple[str, str], int] = attrs.field(factory=dict)
+    altered: frozenset[str] = frozenset()
 
 
 def weigh(
@@ -124,8 +133,11 @@ def weigh(
     problems = [f"{broker}: the feed has a gap ({reason})" for broker, reason in sorted(set(gaps))]
     ranks: dict[tuple[str, str], int] = {}
     lives: dict[tuple[str, str], int] = {}
+    altered = set[str]()
     for broker, found in sorted(by_broker.items()):
-        problems += _problems_of(broker, found)
+        said = list(_problems_of(broker, found))
+        altered |= {broker} if said else set()
+        problems += said
         for rank, one in enumerate(_in_order(found)):
             ranks[broker, one.name] = rank
         for life, members in enumerate(_lives(found)):
@@ -139,13 +151,22 @@ def weigh(
         if any(not each.is_journal for each in by_broker.get(primary, ()))  # else it has no facts at all, which is said
     ]
     ended = {broker: max(each.ended_ms for each in found) for broker, found in by_broker.items()}
-    return Evidence(problems=tuple(problems), ranks=ranks, ended_ms=ended, lives=lives)
+    return Evidence(problems=tuple(problems), ranks=ranks, ended_ms=ended, lives=lives, altered=frozenset(altered))
 
 
 def _problems_of(broker: str, found: list[Incarnation]) -> Iterator[str]:
     names = {each.name: each for each in found}
+    followers = {each.previous: each for each in found if each.previous}
     for each in _in_order(found):
-        if not each.whole:
+        if each.events:
+            yield from _end_problem(broker, each, followers.get(each.name))
+        elif each.end is not None:
+            yield f"{broker}, {each.name}: it has {each.end[0]} events, and the feed has none of them"
+            continue
+        if each.repeats:
+            doubled = each.events - (each.last - each.first + 1)
+            yield f"{broker}, {each.name}: {doubled} numbers stand for two different events each, or for more"
+        elif not each.whole:
             there = each.last - each.first + 1
             yield (
                 f"{broker}, {each.name}: events are missing; it has {min(each.events, there)}, and their numbers go from "
@@ -159,6 +180,21 @@ def _problems_of(broker: str, found: list[Incarnation]) -> Iterator[str]:
         yield f"{broker}: the feed has facts, and nothing of the journal"
     if all(each.is_journal for each in found):
         yield f"{broker}: the feed has no facts: roles, links and readiness are not told ([feed] facts)"
+
+
+def _end_problem(broker: str, each: Incarnation, follower: Incarnation | None) -> Iterator[str]:
+    """Whether the rows are those that were written, up to the end: by the segment behind them, or else by the last `end`."""
+    last, digest = each.end or (0, -1)
+    if follower is not None:
+        last, digest = follower.previous_events, follower.previous_digest
+    if not last:
+        yield f"{broker}, {each.name}: no event `end` says where it ends; the feed has it up to event {each.last}"
+    elif last != each.last and follower is None:
+        yield f"{broker}, {each.name}: it ends with event {last}, and the feed has it up to event {each.last}"
+    elif last == each.last and each.whole and digest < 0:
+        yield f"{broker}, {each.name}: no digest of its {last} events is stated: an older program has read them"
+    elif last == each.last and each.whole and digest != each.digest:
+        yield f"{broker}, {each.name}: its {last} events are not those that were written: they have another digest"
 
 
 def _chain_problem(broker: str, each: Incarnation, names: Mapping[str, Incarnation]) -> Iterator[str]:

@@ -17,9 +17,11 @@ import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
+from understudy.observers.event_digest import P
 from understudy.pipeline.chosen_log import ChosenLog, EpochLog
 from understudy.pipeline.evidence import MASK, Incarnation
 from understudy.pipeline.feed_check import is_broken
+from understudy.pipeline.feed_digest import head_digest
 
 _KEY: Final = ("group", "founding", "broker", "incarnation", "epoch", "event", "said")
 Lives = Mapping[tuple[str, str], int]
@@ -31,6 +33,7 @@ SKEW_MS: Final = 10_000
 PAUSE_MS: Final = 2 * SKEW_MS
 """When a broker's journal gets nothing for longer than this, its end is known for a moment between, by any clock of the group."""
 _GAP: Final = "gap"
+_END: Final = "end"
 PLAIN: Final = "plain"
 """`said` of records of messages that are of no transaction."""
 PARTED: Final = "parted"
@@ -81,7 +84,8 @@ class Tally:
         count: of `dropped`: sum.
         lag_ms: of `commit`: how much later it came to this journal, by its clock, than it was decided, by the primary's clock; the
             lowest.
-        segment, previous_events: of `segment`.
+        segment, previous_events, previous_event_digest: of `segment`.
+        ended: of `end`: of the one with most events their number and digest, `packed_end`.
     """
 
     group: str | None = None
@@ -109,6 +113,8 @@ class Tally:
     lag_ms: int | None = None
     segment: int | None = 0
     previous_events: int | None = 0
+    previous_event_digest: int | None = -1
+    ended: int | None = None
 
 
 def look_at(feed: DataFrame) -> list[Tally]:
@@ -140,6 +146,8 @@ def look_at(feed: DataFrame) -> list[Tally]:
             F.min(F.when(F.col("event") == "commit", F.col("at_ms") - F.col("primary_ms"))).alias("lag_ms"),
             F.max("segment").alias("segment"),
             F.max("previous_events").alias("previous_events"),
+            F.max("previous_event_digest").alias("previous_event_digest"),
+            F.max(F.when(F.col("event") == _END, packed_end())).alias("ended"),
         )
     )
     return [Tally(**row.asDict()) for row in rows.collect()]
@@ -213,23 +221,39 @@ def _said() -> Column:
 # -- what follows: pure -----------------------------------------------------------------------------------------------
 
 
-def incarnations(tallies: Iterable[Tally]) -> list[Incarnation]:
-    """The numbered streams of all brokers. `gap` events have no number, and are in none."""
+def incarnations(tallies: Iterable[Tally], digests: Mapping[tuple[str, str], int]) -> list[Incarnation]:
+    """The numbered streams of all brokers. Events `gap` and `end` have no number, and are in none.
+
+    Args:
+        tallies: of all events.
+        digests: `feed_digest.row_digests`.
+    """
     by_name: dict[tuple[str, str], list[Tally]] = defaultdict(list)
+    ends: dict[tuple[str, str], int] = {}
     for each in tallies:
-        if each.event != _GAP:
-            by_name[each.broker or "", each.incarnation or ""].append(each)
-    return [_incarnation(broker, name, found) for (broker, name), found in by_name.items()]
+        place = each.broker or "", each.incarnation or ""
+        if each.event == _END:
+            ends[place] = max(ends.get(place, 0), each.ended or 0)
+        elif each.event != _GAP:
+            by_name[place].append(each)
+    found = [_incarnation(place, some, ends.get(place), digests.get(place, 0)) for place, some in by_name.items()]
+    return found + [_incarnation(place, (), ends[place], 0) for place in ends.keys() - by_name.keys()]
 
 
-def _incarnation(broker: str, name: str, found: Sequence[Tally]) -> Incarnation:
+def packed_end() -> Column:
+    """Of an `end`: how many events there are, and behind that their digest, or P if it is not known; as one number."""
+    digest = F.when(F.col("event_digest") < 0, F.lit(P)).otherwise(F.col("event_digest"))
+    return F.shiftleft("events", P.bit_length()).bitwiseOR(digest)
+
+
+def _incarnation(place: tuple[str, str], found: Sequence[Tally], ended: int | None, rows: int) -> Incarnation:
     segments = [each for each in found if each.event == "segment"]
     return Incarnation(
-        broker=broker,
-        name=name,
+        broker=place[0],
+        name=place[1],
         events=sum(each.events for each in found),
-        first=min(each.first or 0 for each in found),
-        last=max(each.last or 0 for each in found),
+        first=min((each.first or 0 for each in found), default=0),
+        last=max((each.last or 0 for each in found), default=0),
         total=sum(each.total or 0 for each in found),
         squares=sum(each.squares or 0 for each in found),
         segment=max((each.segment or 0 for each in segments), default=0),
@@ -238,7 +262,14 @@ def _incarnation(broker: str, name: str, found: Sequence[Tally]) -> Incarnation:
         begun_ms=min((each.begun_ms for each in found if each.begun_ms), default=0),
         ended_ms=max((each.ended_ms for each in found if each.ended_ms), default=0),
         dropped=sum(each.count or 0 for each in found),
+        digest=(rows + sum(map(_head_digest, found))) % P,
+        previous_digest=max((each.previous_event_digest or 0 for each in segments), default=-1),
+        end=None if ended is None else (ended >> P.bit_length(), -1 if ended & P == P else ended & P),
     )
+
+
+def _head_digest(each: Tally) -> int:
+    return head_digest(each.event or "", each.founding or "", each.epoch or 0, each.total or 0)
 
 
 def gaps(tallies: Iterable[Tally]) -> list[tuple[str, str]]:

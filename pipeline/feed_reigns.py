@@ -142,6 +142,34 @@ def reigns(tallies: Iterable[Tally]) -> list[Reign]:
     return found
 
 
+def short_logs(tallies: Iterable[Tally], chosen: ChosenLog) -> list[str]:
+    """Primaries whose feeds end before records of their own epochs that another broker has, a sentence each.
+
+    A primary writes each batch that it sends into its own journal. A broker that was cut or lost gets the log of the group again.
+    So what another broker has of that log, and the primary has not, is missing in the feed, unless the primary never came back.
+    """
+    tallies = list(tallies)
+    ends: dict[tuple[str, str], int] = {}
+    for reach in chosen.reaches:
+        ends[reach.founding, reach.broker] = max(reach.end, ends.get((reach.founding, reach.broker), 0))
+    furthest: dict[tuple[str, int], tuple[int, str]] = {}
+    for each in tallies:
+        if each.event == "append":
+            place = each.founding or "", each.epoch or 0
+            end = min(each.high or 0, chosen.kept.get(place, NEVER))
+            furthest[place] = max(furthest.get(place, (0, "")), (end, each.broker or ""))
+    found = []
+    for founding, epoch, primary, _ in primaries(tallies):
+        end, other = furthest.get((founding, epoch), (0, ""))
+        own = ends.get((founding, primary))
+        if own is not None and own < end:
+            found.append(
+                f"{primary}: its feed ends at offset {own}; {other} has records of epoch {epoch}, which {primary} led, up to"
+                f" offset {end}"
+            )
+    return found
+
+
 @attrs.frozen(kw_only=True)
 class Told:
     """An in-sync set, as a primary has told it.

@@ -40,6 +40,11 @@ def columns() -> dict[str, type]:
     return found
 
 
+def fields_of(event: str) -> tuple[str, ...]:
+    """Names of the fields of an event that not every event has."""
+    return tuple(name for name in BY_NAME[event].__struct_fields__ if name not in HEAD)
+
+
 @cache
 def defaults() -> dict[str, Any]:
     """What each column that is no head of an event holds where its event leaves the field out."""

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentat
 from understudy.pipeline.chosen_log import Before, ChosenLog, choose, starts_of
 from understudy.pipeline.evidence import SEQ_BITS, Evidence, weigh
 from understudy.pipeline.feed_check import broken_columns, feed_errors, raise_if_unreadable
+from understudy.pipeline.feed_digest import row_digests
 from understudy.pipeline.feed_look import Tally, epoch_logs, gaps, incarnations, look_at, named
 from understudy.pipeline.feed_reigns import reigns, takeovers
 from understudy.pipeline.feed_schema import EVENT_NAMES
@@ -56,7 +57,7 @@ def overview(feed: DataFrame, where: str) -> Overview:
     with feed_errors(where):
         tallies = look_at(feed)
         raise_if_unreadable(_summary(feed, tallies), where)
-    found = incarnations(tallies)
+        found = incarnations(tallies, row_digests(feed))
     return Overview(
         group=tallies[0].group or "",
         events=sum(each.events for each in tallies),

@@ -12,7 +12,7 @@ So effects of such a broker, from the cut on, are made distinct first, which cos
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Final
@@ -126,18 +126,22 @@ def judged_once(transactions: DataFrame, suspicious: Column) -> DataFrame:
     )
 
 
-def once(rows: DataFrame, again: Mapping[str, int]) -> DataFrame:
+def once(
+    rows: DataFrame, again: Mapping[str, int], events: Sequence[str] = EFFECTS, same: Sequence[str] = ()
+) -> DataFrame:
     """``rows``, each effect once. Where no broker can have told one twice, Spark need not look.
 
     Args:
         rows: events, with all columns of an effect.
         again: `feed_look.told_again`.
+        events: names of those that are made distinct.
+        same: two of them are one if these columns are the same; by default those of an effect.
     """
     if not again:
         return rows
     behind = [(F.col("broker") == broker) & (F.col("offset") > offset) for broker, offset in again.items()]
-    suspect = F.col("event").isin(*EFFECTS) & reduce(or_, behind)
-    return rows.filter(~suspect).unionByName(rows.filter(suspect).dropDuplicates(list(_EFFECT)))
+    suspect = F.col("event").isin(*events) & reduce(or_, behind)
+    return rows.filter(~suspect).unionByName(rows.filter(suspect).dropDuplicates(list(same or _EFFECT)))
 
 
 def names(known: DataFrame) -> DataFrame:

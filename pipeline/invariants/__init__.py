@@ -12,7 +12,7 @@ the whole feed:
 ``OF_ARRIVALS``         `statements.arrivals`: ids that come to queues, in the order of the log
 ``OF_STATEMENTS``       `statements.statements`: what was said to clients, and of the log
 ``OF_CONFIRMS``         `confirmed_places.unpublished`: places that a confirm names, and that hold no published message
-``OF_BLOCKS``           `plain_records.blocks`: places of the log at which brokers hold other plain records
+``OF_PLACES``           `log_records.differing`: places of the log at which a broker holds other records than most
 ``OF_ANSWERS``          `names_table.answers`: what outcome queries were told
 ``OF_DENIALS``          `branch_denials.denials`: branches of which a manager was told that they are not there
 ``OF_LISTS``            `branch_denials.lists`: how many branches a manager was told to be in doubt
@@ -106,7 +106,7 @@ OF_GROUPS: Final[tuple[Rule, ...]] = (durable.stable_early,)
 OF_CONFIRMS: Final[tuple[Rule, ...]] = (durable.confirmed_nowhere,)
 OF_EPOCHS: Final[tuple[Rule, ...]] = (durable.two_primaries,)
 OF_REFUSALS: Final[tuple[Rule, ...]] = (agreed.refused,)
-OF_BLOCKS: Final[tuple[Rule, ...]] = (agreed.plain_differing,)
+OF_PLACES: Final[tuple[Rule, ...]] = (agreed.record_differing,)
 OF_ANSWERS: Final[tuple[Rule, ...]] = (
     outcomes.answered_committed,
     outcomes.answered_rolled_back,
@@ -123,7 +123,7 @@ ABSENCES: Final = frozenset(
     {
         *("partial", "absent", "unapplied", "uneven", "short", "left_out", "brought_back"),
         *reigns.ABSENCES,
-        *("plain_differing", "answered_committed", "answered_expired", "branch_denied", "branches_miscounted"),
+        *("record_differing", "answered_committed", "answered_expired", "branch_denied", "branches_miscounted"),
         *(
             "branch_lost",
             "not_durable",
@@ -217,7 +217,6 @@ __all__ = [
     "OF_ANSWERS",
     "OF_ARRIVALS",
     "OF_BARS",
-    "OF_BLOCKS",
     "OF_BROUGHT",
     "OF_COMMITS",
     "OF_CONFIRMS",
@@ -228,6 +227,7 @@ __all__ = [
     "OF_JOINERS",
     "OF_LISTS",
     "OF_MESSAGES",
+    "OF_PLACES",
     "OF_REFUSALS",
     "OF_REQUEUES",
     "OF_STATEMENTS",

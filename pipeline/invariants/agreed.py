@@ -108,24 +108,25 @@ def undone(transactions: DataFrame) -> DataFrame:
     return violations(found, "G6", "undone", text, broker=broker, offset=part["applied_cut"])
 
 
-def plain_differing(blocks: DataFrame) -> DataFrame:
-    """Records that are of no transaction are the same on all brokers, at each place of the log that a broker holds.
+def record_differing(places: DataFrame) -> DataFrame:
+    """All records are the same on all brokers, field by field, at each place of the log that a broker holds.
 
     Args:
-        blocks: `plain_records.blocks`.
+        places: `log_records.differing`.
     """
+    same = F.col("held") == F.col("usual")
     text = F.format_string(
-        "at offsets %d to %d of epoch %d, %s holds %d records of no transaction and %s holds %d, or others",
-        F.col("first"),
-        F.col("last"),
+        "at offset %d of epoch %d, %s holds %s, and %s holds %s%s",
+        F.col("offset"),
         F.col("epoch"),
-        F.col("least.broker"),
-        F.col("least.n"),
-        F.col("most.broker"),
-        F.col("most.n"),
+        F.col("broker"),
+        F.when(F.col("held") == "", "nothing").otherwise(F.col("held")),
+        F.col("other"),
+        F.col("usual"),
+        F.when(same, F.concat(F.lit(", with another "), "fields")).otherwise(""),
     )
-    columns = {"broker": F.col("least.broker"), "epoch": F.col("epoch"), "offset": F.col("first")}
-    return violations(blocks, "G2", "plain_differing", text, **columns)
+    columns = {name: F.col(name) for name in ("broker", "epoch", "offset")}
+    return violations(places.withColumn("tx", F.lit("")), "G2", "record_differing", text, **columns)
 
 
 def logged_unreplicated(records: DataFrame) -> DataFrame:

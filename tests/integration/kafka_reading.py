@@ -42,7 +42,7 @@ async def _messages(hosts: str, topic: str) -> list[Read]:
         while left := {each for each in left if await consumer.position(each) < ends[each]}:
             for partition, records in (await consumer.getmany(*left, timeout_ms=200)).items():
                 found += [Read(partition.partition, each.key.decode(), json.loads(each.value)) for each in records]
-        return found
+        return [each for each in found if each.row["event"] != "end"]  # each transaction has some
     finally:
         await consumer.stop()
 
@@ -59,7 +59,7 @@ async def _described(hosts: str, topic: str) -> list[Row]:
 
 
 def messages(hosts: str, topic: str) -> list[Read]:
-    """All committed messages, each partition in order."""
+    """All committed messages, each partition in order; without those that say where streams end."""
     return asyncio.run(_messages(hosts, topic))
 
 
@@ -102,4 +102,5 @@ def in_journals(data: Path) -> dict[tuple[str, str], list[Row]]:
     """What journals and facts say, by broker and incarnation."""
     done = subprocess.run([PROGRAM, "feed", "--data", data, "--json"], capture_output=True, check=True, timeout=120)
     assert done.stderr == b""
-    return streams(json.loads(line) for line in done.stdout.splitlines())
+    rows = map(json.loads, done.stdout.splitlines())
+    return streams(row for row in rows if row["event"] != "end")

@@ -73,7 +73,7 @@ class Reader:
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
         self._read_to += len(whole)
-        self._rows += map(json.loads, whole.splitlines())
+        self._rows += numbered(whole)
         return self._rows
 
 
@@ -96,7 +96,7 @@ class FilesReader(Reader):
     def rows(self) -> list[Row]:
         """Of all files. One that has its name does not change any more."""
         for path in sorted(self._out.glob("[0-9]*"))[self._read_to :]:
-            self._rows += map(json.loads, path.read_bytes().splitlines())
+            self._rows += numbered(path.read_bytes())
             self._read_to += 1
         return self._rows
 
@@ -106,7 +106,12 @@ def fresh(directory: Path) -> list[Row]:
         [PROGRAM, "feed", "--data", directory, "--json"], capture_output=True, check=True, timeout=120
     )
     assert done.stderr == b""
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return numbered(done.stdout)
+
+
+def numbered(lines: bytes) -> list[Row]:
+    """The events of brokers: not `end`, by which a reader says how far it is."""
+    return [row for row in map(json.loads, lines.splitlines()) if row["event"] != "end"]
 
 
 def test_kill_9_of_brokers_and_of_the_reader(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import os
 import re
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -46,6 +47,8 @@ from tests.pipeline.made_rows import (
     records,
 )
 from tests.pipeline.plants import PLANTS, Planted, touched
+from tests.pipeline.restated import restated
+from tests.pipeline.table_digests import table_digests
 from understudy.pipeline.feed_schema import columns
 
 PERIOD: Final = QUEUES
@@ -162,11 +165,11 @@ class Part:
     told: Told
     ranges: Sequence[tuple[int, int]]
 
-    def write(self, folder: Path, apart: set[int], size: Size) -> int:
-        """Returns: how many events there are."""
+    def write(self, folder: Path, apart: set[int], size: Size) -> tuple[int, Mapping[tuple[str, str], int]]:
+        """Returns: how many events there are, and their digests."""
         file = folder / self.name
         file.parent.mkdir(parents=True, exist_ok=True)
-        events = 0
+        events, digests = 0, defaultdict[tuple[str, str], int](int)
         with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
             for first, end in self.ranges:
                 found = list(tables(self.told, first, end, apart, size))
@@ -174,7 +177,9 @@ class Part:
                     table = pa.concat_tables(found)
                     writer.write_table(table, row_group_size=len(table))
                     events += len(table)
-        return events
+                    for stream, digest in table_digests(table).items():
+                        digests[stream] += digest
+        return events, digests
 
 
 def parts(size: Size) -> Iterator[Part]:
@@ -210,20 +215,33 @@ def write_feed(
         How many events there are.
     """
     if planted is not None and planted.whole:
-        rows = planted.put(made(size), size)
+        rows = put(planted, made(size), size)
         write_parquet(rows, folder / "planted.parquet")
         return len(rows)
     # The first transaction of an epoch tells of the one before, in another epoch.
     apart = {0, size.half} | (touched(size) if planted is not None else set())
     rows = rare(size) + [row for k in sorted(apart) for row in of_transaction(k, size)]
-    rows = rows if planted is None else planted.put(rows, size)
-    write_parquet(rows, folder / "planted.parquet")
     events = len(rows)
+    written = defaultdict[tuple[str, str], int](int)
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # Arrow computes, and writes, without holding the interpreter
-        for written in pool.map(lambda part: part.write(folder, apart, size), parts(size)):
-            events += written
+        for some, digests in pool.map(lambda part: part.write(folder, apart, size), parts(size)):
+            events += some
+            for stream, digest in digests.items():
+                written[stream] += digest
             say(events)
+    rows = restated(rows, written)
+    if planted is not None:
+        events -= len(rows)
+        rows = put(planted, rows, size, written)
+        events += len(rows)
+    write_parquet(rows, folder / "planted.parquet")
     return events
+
+
+def put(planted: Planted, rows: Rows, size: Size, beside: Mapping[tuple[str, str], int] | None = None) -> Rows:
+    """``rows`` with a plant. One that breaks a promise leaves the evidence whole: digests are stated anew."""
+    changed = planted.put(rows, size)
+    return restated(changed, beside) if planted.promise else changed
 
 
 def main() -> int:

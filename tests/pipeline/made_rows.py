@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import attrs
 
+from tests.pipeline.restated import restated
 from understudy.observers.events_schema import SCHEMA_VERSION
 
 Row = dict[str, Any]
@@ -132,8 +133,8 @@ def process_of(broker: str) -> str:
 
 
 def made(size: Size) -> Rows:
-    """All events."""
-    return [*rare(size), *(row for k in range(size.transactions) for row in of_transaction(k, size))]
+    """All events, with their digests."""
+    return restated([*rare(size), *(row for k in range(size.transactions) for row in of_transaction(k, size))])
 
 
 def of_transaction(k: int, size: Size) -> Iterator[Row]:
@@ -215,7 +216,8 @@ def _queue(number: int) -> Row:
 
 
 def _batch(first: int, last: int, stable: int, sync: int) -> Row:
-    return {"offset": last, "first_offset": first, "count": last - first + 1, "stable": stable, "sync": sync}
+    place = {"offset": last, "first_offset": first, "count": last - first + 1}
+    return {**place, "stable": stable, "sync": sync, "content_crc": last}
 
 
 def facts(k: int, size: Size) -> Iterator[Row]:
@@ -236,7 +238,20 @@ def facts(k: int, size: Size) -> Iterator[Row]:
 
 def rare(size: Size) -> Rows:
     """What is of no transaction."""
-    return [row for broker in BROKERS for row in (*_journal_heads(broker, size), *_head_facts(broker, size))]
+    heads = (_journal_heads, _head_facts, _ends)
+    return [row for broker in BROKERS for of in heads for row in of(broker, size)]
+
+
+def _ends(broker: str, size: Size) -> Rows:
+    """That the journal ends, and the facts."""
+    last, led = size.segments - 1, {"b1": size.half, "b2": size.transactions - size.half}.get(broker, 0)
+    row = {"broker": broker, "event": "end", "seq": 0, "epoch": 2, "offset": base(size.transactions, size) - 1}
+    row["at_ms"] = AT_MS + size.transactions
+    events = {
+        journal_of(broker, last): 1 + size.segment * len(STEPS) + _extra(last, size),
+        process_of(broker): HEAD_FACTS + led * (MESSAGES + 1),
+    }
+    return added({**row, "incarnation": name, "events": many} for name, many in events.items())
 
 
 def added(rows: Iterable[Mapping[str, Any]]) -> Rows:

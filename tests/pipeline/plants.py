@@ -58,6 +58,7 @@ class Planted:
         elsewhere: kinds that follow from it, at the same place or beside it.
         text: what a problem of evidence says.
         whole: it changes all rows of a broker, or of an event. Other plants change what `touched` says.
+        late: it changes a feed that states its ends and digests. What other plants leave is stated anew (`restated.closed`).
     """
 
     promise: str = ""
@@ -66,6 +67,7 @@ class Planted:
     elsewhere: frozenset[str] = frozenset()
     text: str = ""
     whole: bool = False
+    late: bool = False
 
 
 PLANTS: dict[str, Planted] = {}
@@ -89,11 +91,11 @@ def plant(promise: str, kind: str, *elsewhere: str, whole: bool = False) -> Call
     return note
 
 
-def gap(text: str, *, whole: bool = False) -> Callable[[Plant], Plant]:
+def gap(text: str, *, whole: bool = False, late: bool = False) -> Callable[[Plant], Plant]:
     """Note a plant that breaks the evidence."""
 
     def note(put: Plant) -> Plant:
-        PLANTS[put.__name__.strip("_")] = Planted(put=put, text=text, whole=whole)
+        PLANTS[put.__name__.strip("_")] = Planted(put=put, text=text, whole=whole, late=late)
         return put
 
     return note
@@ -781,7 +783,7 @@ def refused(rows: Rows, size: Size) -> Rows:
     return instead_of_applied(rows, size, "b3", **vote)
 
 
-@plant("G2", "logged_unreplicated", "plain_differing")
+@plant("G2", "logged_unreplicated", "record_differing")
 def logged_unreplicated(rows: Rows, size: Size) -> Rows:
     """A queue is declared as not replicated, and a message of it is in all logs."""
     k = planted(size)
@@ -792,19 +794,28 @@ def logged_unreplicated(rows: Rows, size: Size) -> Rows:
     return changed(rows, at(size, "applied_before", k=k + 1), tx="", csn=None, stable=None, **message)
 
 
-@plant("G2", "plain_differing")
+@plant("G2", "record_differing")
 def plain_differing(rows: Rows, size: Size) -> Rows:
     """A message of no transaction comes to a queue of its own, and has another size on b3."""
     k = planted(size)
     message = {"event": "enqueue", "queue_id": 99, "queue": "plain", "id": (1 << SHIFT) + k, "persistent": True}
     rows = changed(rows, at(size, "applied_before"), tx="", csn=None, stable=None, size=10, **message)
+    rows = changed(rows, at(size, "append_commit", "b3"), content_crc=3)
     return changed(rows, at(size, "applied_before", "b3"), size=11)
 
 
-@plant("G2", "plain_differing")
+@plant("G2", "record_differing")
 def plain_absent(rows: Rows, size: Size) -> Rows:
     """The same, and b2 does not have it at all."""
-    return hidden(plain_differing(rows, size), at(size, "applied_before", "b2"))
+    rows = changed(plain_differing(rows, size), at(size, "append_commit", "b2"), content_crc=2)
+    return hidden(rows, at(size, "applied_before", "b2"))
+
+
+@plant("G2", "record_differing")
+def commit_differing(rows: Rows, size: Size) -> Rows:
+    """b2's journal has another commit number in a COMMIT."""
+    rows = changed(rows, at(size, "append_commit", "b2"), content_crc=2)
+    return changed(rows, at(size, "commit", "b2"), csn=7)
 
 
 # -- evidence -----------------------------------------------------------------------------------------------------------
@@ -813,6 +824,23 @@ def plain_absent(rows: Rows, size: Size) -> Rows:
 @gap("events are missing")
 def hole_in_numbers(rows: Rows, size: Size) -> Rows:
     return some(rows, ~at(size, "commit", "b2"))
+
+
+@gap("no event `end` says where it ends", late=True)
+def cut_at_a_line(rows: Rows, size: Size) -> Rows:
+    """The last lines of b1's feed are gone, and no number has a hole."""
+    gone = (col("k") >= size.transactions - 3) | (col("step") == "end")
+    return some(rows, ~(col("broker") == "b1") | ~gone)
+
+
+@gap("have another digest", late=True)
+def row_changed(rows: Rows, size: Size) -> Rows:
+    return changed(rows, at(size, "enqueue", "b2"), routing_key="another")
+
+
+@gap("stand for two different events", late=True)
+def two_contents(rows: Rows, size: Size) -> Rows:
+    return rows + changed(some(rows, at(size, "told", "b1")), at(size, "told", "b1"), outcome="rolled back")
 
 
 @gap("named by other feeds, and its own feed is missing", whole=True)

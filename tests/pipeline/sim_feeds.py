@@ -24,12 +24,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from tests.pipeline.restated import digests
 from tests.simulation.cluster import SimCluster
 from tests.simulation.command import seed_range
 from tests.simulation.seed_run import run_cluster
 from tests.simulation.sim_client_logs import write_client_logs
 from tests.simulation.sim_feed import FeedFiles, SimFeed
 from tests.simulation.sweep import cores, over_processes
+from understudy.observers.event_digest import P
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,13 +96,38 @@ def merge(folders: Sequence[Path], out: Path) -> Path:
     Whatever has a name in a run (founding, broker, transaction, queue, client) gets the run's name before its own.
     """
     shutil.rmtree(out, ignore_errors=True)
-    for kind, renamed in (("feed", _renamed), ("clients", _renamed_line)):
+    for kind, renamed in (("feed", renamed_feed), ("clients", _renamed_lines)):
         (out / kind).mkdir(parents=True)
         for folder in folders:
             for file in sorted((folder / kind).glob("*.jsonl")):
-                with (out / kind / f"{folder.name}.{file.name}").open("w") as merged, file.open() as lines:
-                    merged.writelines(json.dumps(renamed(json.loads(line), folder.name)) + "\n" for line in lines)
+                rows = [json.loads(line) for line in file.read_text().splitlines()]
+                merged = "".join(json.dumps(row) + "\n" for row in renamed(rows, folder.name))
+                (out / kind / f"{folder.name}.{file.name}").write_text(merged)
     return out
+
+
+def renamed_feed(rows: list[dict[str, Any]], run: str) -> list[dict[str, Any]]:
+    """A feed with other names, and so with other digests. A digest that is not that of the rows stays a wrong one."""
+    found = [_renamed(dict(row), run) for row in rows]
+    if not any(row["event"] == "end" for row in rows):
+        return found
+    before = digests(rows)
+    after = digests(found)
+    for old, new in zip(rows, found, strict=True):
+        if old["event"] == "append":
+            new.pop("event_digest", None)
+        for name, stream in (("event_digest", "incarnation"), ("previous_event_digest", "previous")):
+            if new.get(name, -1) >= 0:
+                place = old["broker"], old[stream]
+                right = before.get(place) == old[name]
+                new[name] = (
+                    after[new["broker"], new[stream]] if right else (after.get((new["broker"], new[stream]), 0) + 1) % P
+                )
+    return found
+
+
+def _renamed_lines(lines: list[dict[str, Any]], run: str) -> list[dict[str, Any]]:
+    return [_renamed_line(line, run) for line in lines]
 
 
 def _renamed(event: dict[str, Any], run: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.pipeline.made_rows import BROKERS, Size, made
+from tests.pipeline.restated import restated
 from tests.pipeline.sim_feeds import Wanted, write
 from understudy.pipeline.submit import app
 
@@ -107,7 +108,7 @@ def _tear(path: Path) -> str:
     tx: str = torn["tx"]
     head = ("schema", "group", "founding", "broker", "incarnation", "seq", "epoch", "offset", "at_ms")
     events[events.index(torn)] = {"event": "hole", "count": 1, **{name: torn[name] for name in head}}
-    path.write_text("".join(json.dumps(each) + "\n" for each in events))
+    path.write_text("".join(json.dumps(each) + "\n" for each in restated(events)))
     return tx
 
 

@@ -11,9 +11,10 @@ import attrs
 import pyarrow.parquet as pq
 import pytest
 
-from tests.pipeline.made_feed import SCHEMA, write_feed, write_parquet
+from tests.pipeline.made_feed import SCHEMA, put, write_feed, write_parquet
 from tests.pipeline.made_rows import Row, Rows, Size, made, prepare_of, tx_of
 from tests.pipeline.plants import PLANTS, Planted, caught_up, planted, second_life, touched
+from tests.pipeline.restated import closed, digests, stated
 from understudy.pipeline.audit import PROVED, VIOLATED, Audit, Verdict
 from understudy.pipeline.feed_source import held, read_files
 from understudy.pipeline.invariants import ABSENCES
@@ -55,7 +56,14 @@ def audit(spark: SparkSession, rows: Rows, folder: Path) -> Verdict:
 def side_by_side(names: Iterable[str]) -> Rows:
     """A run for each plant, in one feed: an audit costs seconds, whatever it reads. The founding is the plant's name."""
     small = made(SMALL)
-    return [_named(row, name) for name in names for row in PLANTS[name].put(small, SMALL)]
+    return [row for name in names for row in _of_one(PLANTS[name], name, small)]
+
+
+def _of_one(plant: Planted, name: str, small: Rows) -> Rows:
+    if plant.late:
+        whole = digests(_named(row, name) for row in small)
+        return stated((_named(row, name) for row in plant.put(small, SMALL)), whole)
+    return closed(_named(row, name) for row in plant.put(small, SMALL))
 
 
 def _named(row: Row, name: str) -> Row:
@@ -72,7 +80,7 @@ def test_a_clean_feed_is_proved(spark: SparkSession, tmp_path: Path) -> None:
 
     One broker has caught up.
     """
-    rows = caught_up(second_life(made(SMALL), "b1"), SMALL)
+    rows = closed(caught_up(second_life(made(SMALL), "b1"), SMALL))
     verdict = audit(spark, rows + [row for row in rows if row["k"] in range(10, 15)], tmp_path)
     assert verdict.word == PROVED, verdict
     assert verdict.counts["transactions"] == verdict.counts["committed"] == SMALL.transactions
@@ -86,7 +94,7 @@ def test_every_planted_violation_is_found_at_its_place(spark: SparkSession, tmp_
     assert max(planted(size) for size in places.values()) < SIZE.half - STEP
     for name, size in places.items():
         rows = PLANTS[name].put(rows, size)
-    verdict = audit(spark, rows, tmp_path)
+    verdict = audit(spark, closed(rows), tmp_path)
     assert verdict.word == VIOLATED
     assert not verdict.problems
     found = [row.asDict() for row in spark.read.parquet(str(tmp_path / "violations")).collect()]
@@ -147,7 +155,7 @@ def test_what_is_written_by_patterns_is_what_rows_say(name: str, tmp_path: Path)
     size = Size(segment=37, segments=4)
     plant = PLANTS.get(name)
     events = write_feed(size, tmp_path / "feed", plant)
-    wanted = as_read(made(size) if plant is None else plant.put(made(size), size))
+    wanted = as_read(made(size) if plant is None else put(plant, made(size), size))
     files = sorted((tmp_path / "feed").rglob("*.parquet"))
     assert as_read(row for file in files for row in pq.ParquetFile(file).read().to_pylist()) == wanted
     assert events == wanted.total()

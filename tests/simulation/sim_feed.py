@@ -62,6 +62,9 @@ class SimFeed:
             for events in merged([_journal(reader), facts.events()]):
                 self._take(node.name, events)
             self._fact_cursors[directory] = facts.cursor()
+            ends: list[Event] = [end for end in (reader.end(), facts.end()) if end is not None]
+            if ends:
+                self._take(node.name, ends)
         with suppress(NoJournalError):
             reader.find_damage()
         self._cursors[journal] = reader.cursor()

@@ -25,7 +25,7 @@ from understudy.ha.events import (
     TransactionRefused,
 )
 from understudy.ha.feed_facts import HaFacts
-from understudy.observers.events_schema import Admit, Dropped, Event, Expel, Gap, LinkDown, LinkUp, Readiness
+from understudy.observers.events_schema import Admit, Dropped, End, Event, Expel, Gap, LinkDown, LinkUp, Readiness
 from understudy.observers.fact_reader import FactReader, UnknownFactError
 from understudy.observers.feed_reader import CursorError
 
@@ -149,7 +149,9 @@ def test_a_reader_goes_on_at_any_place(reading: Readers, tmp_path: Path, monkeyp
                 reader.close()
                 reader = reading(cursor)
         process.log.close()
-    assert told + shown(read(reader)) == expected
+    found = told + shown(read(reader))
+    assert [each for each in found if each[0]] == expected
+    assert [each for each in found if not each[0]] == [(0, "End ")] * 2, "a process that another one follows"
     assert len(fact_files(tmp_path)) > 4
 
 
@@ -181,7 +183,9 @@ def test_a_directory_that_was_replaced(reading: Readers, tmp_path: Path) -> None
     fact = Process(tmp_path)
     fact.log._head["incarnation"] = "other"
     fact.say("b3")
-    gap, *rest = read(reading(reader.cursor()))
+    end, gap, *rest = read(reading(reader.cursor()))
+    assert isinstance(end, End)
+    assert end.events == 1
     assert isinstance(gap, Gap)
     assert gap.reason == "facts_rewritten"
     assert shown(rest) == [(1, "b3")]

@@ -20,7 +20,7 @@ def numbered(name: str, numbers: list[int], broker: str = "b1", **more: Any) -> 
         last=max(numbers),
         total=sum(numbers),
         squares=sum((each & MASK) ** 2 for each in numbers),
-        **more,
+        **{"previous_digest": 0, "end": (max(numbers), 0), **more},
     )
 
 
@@ -60,6 +60,19 @@ def test_a_whole_feed_has_no_problems() -> None:
         ),
         ([journal(2, 4, previous="j1-aa", previous_events=6), FACTS], "it follows j1-aa, which is missing"),
         ([journal(3, 4), FACTS], "the journal before segment 3 is missing"),
+        (
+            [journal(1, 4, end=None), FACTS],
+            "b1, j1-aa: no event `end` says where it ends; the feed has it up to event 4",
+        ),
+        ([journal(1, 4, end=(3, 0)), FACTS], "b1, j1-aa: it ends with event 3, and the feed has it up to event 4"),
+        ([journal(1, 4), numbered("p5-1", [1, 2], end=(3, 0))], "b1, p5-1: it ends with event 3"),
+        ([journal(1, 4, digest=7), FACTS], "b1, j1-aa: its 4 events are not those that were written"),
+        ([journal(1, 4, end=(4, -1)), FACTS], "no digest of its 4 events is stated"),
+        (
+            [journal(1, 5, digest=7), journal(2, 4, previous="j1-aa", previous_events=5), FACTS],
+            "b1, j1-aa: its 5 events are not those that were written",
+        ),
+        ([numbered("j1-aa", [1, 2, 2, 3], segment=1), FACTS], "1 numbers stand for two different events each"),
         ([journal(1, 4)], "the feed has no facts"),
         ([FACTS], "nothing of the journal"),
         ([journal(1, 4), numbered("p5-1", [1, 2], dropped=9)], "9 facts had no room"),
@@ -75,6 +88,18 @@ def test_a_gap_and_a_broker_without_a_feed_are_said() -> None:
         "b1: the feed has a gap (dropped)",
         "b2: named by other feeds, and its own feed is missing",
     )
+
+
+def test_a_stream_of_which_an_end_alone_is_left_is_missing() -> None:
+    nothing = Incarnation(broker="b1", name="p7-1", events=0, first=0, last=0, total=0, squares=0, end=(9, 0))
+    assert weigh([journal(1, 4), FACTS, nothing]).problems == (
+        "b1, p7-1: it has 9 events, and the feed has none of them",
+    )
+
+
+def test_brokers_whose_rows_are_not_as_stated_are_named() -> None:
+    assert weigh([journal(1, 4), FACTS]).altered == frozenset()
+    assert weigh([journal(1, 4, digest=7), FACTS]).altered == {"b1"}
 
 
 def test_a_directory_that_was_replaced_begins_a_new_life() -> None:

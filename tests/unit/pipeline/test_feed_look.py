@@ -33,7 +33,7 @@ def test_an_incarnation_is_put_together_from_its_events() -> None:
         tally("append", first=2, last=3, total=5, squares=13, events=2, begun_ms=9, ended_ms=11),
         tally("gap", incarnation="", said="dropped"),
     ]
-    (found,) = incarnations(rows)
+    (found,) = incarnations(rows, {})
     assert (found.name, found.events, found.first, found.last) == ("j1-aa", 3, 1, 3)
     assert found.whole
     assert (found.previous, found.previous_events, found.begun_ms, found.ended_ms) == ("j0-aa", 7, 5, 11)

@@ -8,7 +8,7 @@ from typing import Any
 from understudy.pipeline.batch_groups import Span, held_again, member_spans
 from understudy.pipeline.chosen_log import ChosenLog, EpochLog, choose
 from understudy.pipeline.feed_look import NEVER, PAUSE_MS, SKEW_MS, Lives, Tally, named
-from understudy.pipeline.feed_reigns import joiners, reigns, sets_in_force, spans_of, takeovers
+from understudy.pipeline.feed_reigns import joiners, reigns, sets_in_force, short_logs, spans_of, takeovers
 from understudy.pipeline.invariants.reigns import of_reigns
 
 CHOSEN = ChosenLog(kept={("f", 1): 99, ("f", 2): NEVER}, starts={("f", 1): 1, ("f", 2): 100}, reaches=(), problems=())
@@ -90,6 +90,23 @@ def test_a_primary_has_facts_of_the_epoch_in_which_clients_worked() -> None:
     assert (found.has_facts, found.is_silent) == (True, True)
     (found,) = reigns([epoch(1, "b1", 1), *work, tally("promote"), tally("told")])
     assert not found.is_silent
+
+
+def test_a_primary_has_what_others_have_of_its_epoch() -> None:
+    rows = [
+        epoch(1, "b1", 1),
+        tally("append", "b1", founding="f", epoch=1, first_offset=1, high=20),
+        tally("append", "b2", founding="f", epoch=1, first_offset=1, high=90),
+    ]
+    logs = [EpochLog(founding="f", broker=each, epoch=1, first=1, last=end) for each, end in (("b1", 20), ("b2", 90))]
+    (problem,) = short_logs(rows, choose(logs, ()))
+    assert problem.startswith(
+        "b1: its feed ends at offset 20; b2 has records of epoch 1, which b1 led, up to offset 90"
+    )
+    caught_up = EpochLog(founding="f", broker="b1", epoch=1, first=1, last=20, base=90)
+    assert not short_logs(rows, choose([caught_up, logs[1]], ())), "by a catch-up"
+    cut = ChosenLog(kept={("f", 1): 15}, starts={}, reaches=choose(logs, ()).reaches, problems=())
+    assert not short_logs(rows, cut), "what is cut is of no group's log"
 
 
 def test_a_takeover_lasts_until_the_primary_is_active() -> None:
