@@ -34,7 +34,7 @@ P: Final = (1 << 31) - 1
 GROUPS: Final[tuple[tuple[str, ...], ...]] = (
     (
         *("offset", "at_ms", "tx", "vhost", "queue", "queue_id", "id", "place", "count", "csn", "size", "persistent"),
-        *("exchange", "routing_key", "deadline_ms", "ttl_ms", "redelivered"),
+        *("exchange", "routing_key", "deadline_ms", "ttl_ms", "redelivered", "parted", "logged"),
     ),
     (
         *("stable", "applied_before", "decided_at", "first_offset", "sync", "content_crc", "events", "digest"),

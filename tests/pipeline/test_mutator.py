@@ -21,29 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SAMPLE = ("prepare: dropped on one", "assign: count changed on one", "confirm: last_offset changed on one")
-LEFT_OPEN = {
-    "a plain dequeue is nowhere",
-    "all plain dequeues are nowhere",
-    "a second record stands at a place of all brokers",
-    "all confirms are gone",
-    "the end of the primarys feed is gone",
-    "the end of the primarys facts is gone",
-    "two contents stand behind one number",
-    "a commit is missing on one",
-    "a commit has another number on one",
-    "a transaction is committed on one that was never prepared",
-    "a rollback is a commit on one",
-    "a rollback is missing on one",
-    "what was rolled back is applied on one",
-    "transactions are applied in another order on one",
-    "a queue is deleted on one",
-    "a queue is declared on one",
-    "a queue has another name on one",
-    "an epoch is missing on one",
-    "a message has another routing key on one",
-    "a message expires on one",
-}
-"""Not seen yet."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +37,7 @@ def test_a_base_feed_is_proved_and_an_altered_one_is_not(
     sample = [each for each in all_alterations(base) if each.name in SAMPLE]
     assert len(sample) == len(SAMPLE)
     found = {each.alteration.name: each.judged for each in judged_together(spark, base, [*NAMED, *sample], tmp_path)}
-    assert {name for name, each in found.items() if each.word == PROVED} == LEFT_OPEN, found
+    assert not [name for name, each in found.items() if each.word == PROVED], found
 
 
 def test_a_feed_whose_numbers_are_closed_up_shows_no_hole(bases: dict[str, Feed]) -> None:
