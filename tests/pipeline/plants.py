@@ -394,7 +394,7 @@ def undone_transaction(rows: Rows, size: Size) -> Rows:
     return changed(rows, last, offset=epoch_two_at(size) + 3, tx=f"{FOUNDING}/1.999999", csn=999_999)
 
 
-@plant("G6", "forked")
+@plant("G6", "forked", "record_differing")
 def forked(rows: Rows, size: Size) -> Rows:
     """b3 keeps a record of the first epoch where the second one begins."""
     first = (col("broker") == "b3") & (col("offset") == epoch_two_at(size)) & (col("k") < 0)
@@ -840,7 +840,7 @@ def row_changed(rows: Rows, size: Size) -> Rows:
 
 @gap("stand for two different events", late=True)
 def two_contents(rows: Rows, size: Size) -> Rows:
-    return rows + changed(some(rows, at(size, "told", "b1")), at(size, "told", "b1"), outcome="rolled back")
+    return rows + changed(some(rows, at(size, "told", "b1")), at(size, "told", "b1"), client="another")
 
 
 @gap("named by other feeds, and its own feed is missing", whole=True)
