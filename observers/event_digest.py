@@ -28,53 +28,21 @@ from zlib import crc32
 
 import msgspec
 
-from understudy.observers.events_schema import EVENT_TYPES, Event, event_name
+from understudy.observers.events_schema import (
+    DEFAULTS,
+    EVENT_TYPES,
+    FREQUENT,
+    GROUPS,
+    HEADS,
+    OF_ALL,
+    Event,
+    P,
+    event_name,
+    text_value,
+    weight,
+)
 
-P: Final = (1 << 31) - 1
-GROUPS: Final[tuple[tuple[str, ...], ...]] = (
-    (
-        *("offset", "at_ms", "tx", "vhost", "queue", "queue_id", "id", "place", "count", "csn", "size", "persistent"),
-        *("exchange", "routing_key", "deadline_ms", "ttl_ms", "redelivered", "parted", "logged"),
-    ),
-    (
-        *("stable", "applied_before", "decided_at", "first_offset", "sync", "content_crc", "events", "digest"),
-        *("durable_events", "durable_digest", "name", "owner", "queues", "primary_ms", "prepare_offset", "reason"),
-        *("last_offset", "answer", "outcome", "client", "channel", "tag", "known_at", "branches"),
-    ),
-    (
-        *("what", "type", "durable", "auto_delete", "messages_logged", "primary", "transients_lost", "xid", "upto"),
-        *("end_before", "targets", "vote", "backup", "role", "was", "status", "listed", "members", "min_insync"),
-        *("ready", "linked"),
-    ),
-    (
-        *("blockers", "left", "data", "acked", "catches_up", "by", "lifted", "successor", "peer", "cause"),
-        *("segment", "previous_events"),
-    ),
-)
-"""Never changed: digests of feeds that are written would change. New fields come into new groups."""
-FREQUENT: Final = frozenset(
-    {
-        *("enqueue", "dequeue", "assign", "open", "close", "prepare", "commit", "rollback", "apply", "append", "hole"),
-        *("told", "confirm", "deliver", "requeue", "segment"),
-    }
-)
-"""Events of which the first `OF_ALL` groups count. Of other events all groups do: an audit reads the columns of rare events for
-few rows. The fields of `segment` are what digests are held against."""
-OF_ALL: Final = 2
-HEADS: Final = ("event", "founding", "epoch")
-DEFAULTS: Final[dict[str, int]] = {
-    field.name: int(field.default)
-    for kind in EVENT_TYPES
-    for field in msgspec.structs.fields(kind)
-    if field.default not in (msgspec.NODEFAULT, "")
-}
-"""Of fields whose default, in some event, is no empty text: what counts as nothing in all events."""
 _KNOWN_TEXTS: Final = 1 << 14
-
-
-def weight(field: str) -> int:
-    """Of a field, and of ``event``: an odd number of 26 bits."""
-    return crc32(field.encode()) & 0x3FF_FFFF | 1
 
 
 class _Texts(dict[str, int]):
@@ -85,11 +53,6 @@ class _Texts(dict[str, int]):
             self.clear()
         found = self[text] = crc32(text.encode())
         return found
-
-
-def text_value(text: str) -> int:
-    """Of a text."""
-    return crc32(text.encode())
 
 
 def _terms(kind: type[Event], names: Iterable[str]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
-from understudy.observers.event_digest import DEFAULTS, FREQUENT, GROUPS, OF_ALL, P, text_value, weight
+from understudy.observers.events_schema import DEFAULTS, FREQUENT, GROUPS, OF_ALL, P, text_value, weight
 from understudy.pipeline.feed_schema import columns
 from understudy.pipeline.session import is_small_session
 

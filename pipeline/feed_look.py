@@ -17,7 +17,7 @@ import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
-from understudy.observers.event_digest import P
+from understudy.observers.events_schema import P
 from understudy.pipeline.chosen_log import ChosenLog, EpochLog
 from understudy.pipeline.evidence import MASK, Incarnation
 from understudy.pipeline.feed_check import is_broken

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from understudy.observers.event_digest import DEFAULTS, P, digest_of
-from understudy.observers.events_schema import BY_NAME, Event
+from understudy.observers.event_digest import digest_of
+from understudy.observers.events_schema import BY_NAME, DEFAULTS, Event, P
 
 _OF_TESTS: Final = ("event", "k", "step")
 """What rows of tests have beside an event's fields: see `made_rows`."""

@@ -31,7 +31,7 @@ from tests.simulation.seed_run import run_cluster
 from tests.simulation.sim_client_logs import write_client_logs
 from tests.simulation.sim_feed import FeedFiles, SimFeed
 from tests.simulation.sweep import cores, over_processes
-from understudy.observers.event_digest import P
+from understudy.observers.events_schema import P
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from understudy.observers.event_digest import DEFAULTS, FREQUENT, GROUPS, HEADS, OF_ALL, P, text_value, weight
+from understudy.observers.events_schema import DEFAULTS, FREQUENT, GROUPS, HEADS, OF_ALL, P, text_value, weight
 
 Numbers = Any
 """An array of Arrow, of 64-bit integers without nulls."""

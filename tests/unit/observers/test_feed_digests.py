@@ -15,16 +15,22 @@ from tests.unit.observers.feed_speed import write_journal
 from tests.unit.observers.test_feed_command import run
 from understudy.broker.server.file_storage import FileStorage
 from understudy.observers import feed_directory
-from understudy.observers.event_digest import DEFAULTS, FREQUENT, GROUPS, HEADS, OF_ALL, P, digest_of
+from understudy.observers.event_digest import digest_of
 from understudy.observers.events_schema import (
     BY_NAME,
+    DEFAULTS,
     EVENT_TYPES,
+    FREQUENT,
+    GROUPS,
+    HEADS,
+    OF_ALL,
     Append,
     Dequeue,
     End,
     Enqueue,
     Event,
     Gap,
+    P,
     Segment,
     event_name,
 )
