@@ -292,7 +292,6 @@ class Broker:
         self.permit.tick(self.running_ms)
         if self.leading and self.answering:
             self.expiry.tick(now_ms)
-            self.moving.tick()
             self.dtx.tick(self.running_ms)
             self.transactions.coordinator.tick()
 
@@ -355,7 +354,7 @@ class Broker:
             order.run_group(Trigger.MIN_WAIT, flush)
         elif order.fresh() >= self._group_count:
             order.run_group(Trigger.COUNT)
-        held = order.waiting() > 0
+        held = order.waiting() > 0 or self.moving.due
         log = self.log
         if self._dequeues:
             self.close_dequeues()
@@ -402,6 +401,7 @@ class Broker:
             self.parted_bodies.go_on()
         if not self.answering:
             return
+        self.moving.go_on()
         applied = self.log.applied
         completions = self._completions
         while completions and completions[0][0] <= applied:
@@ -463,7 +463,7 @@ class Broker:
         self._eager = True
         targets = []
         local: list[Queue] = []
-        durable = timed = False
+        durable = noted = False
         offset = log.end + 1
         for queue in queues:
             if queue.logged:
@@ -471,12 +471,13 @@ class Broker:
                 deadline = 0
                 if queue.ttl_ms is not None or expiration_ms is not None:
                     deadline = self.deadline(queue, expiration_ms)
-                    timed = True
+                    noted = True
                 targets.append((queue.id, entry_id, deadline))
                 durable = durable or queue.durable
                 queue.brought_at = offset
                 if queue.limits is not None:
                     queue.limits.published(message.size)
+                    noted = True
             else:
                 local.append(queue)
         if targets:
@@ -485,8 +486,8 @@ class Broker:
                 record.encode_enqueue(targets, message, transient), message.properties, message.content()
             )
             assert message.offset == offset
-            if timed:
-                log.pending.append((offset, self._apply_timed, (message, targets, self.expiry.messages.subscriptions)))
+            if noted:
+                log.pending.append((offset, self._apply_noted, (message, targets, self.expiry.messages.subscriptions)))
             else:
                 log.pending.append((offset, self.state.apply_enqueue, (message, targets)))
         for queue in local:
@@ -497,19 +498,26 @@ class Broker:
         """Enqueue in a queue that is not in the log, behind what has been appended."""
         log = self.log
         entry = (queue, message, self.deadline(queue, expiration_ms), self.expiry.messages.subscriptions)
+        if queue.limits is not None:
+            queue.limits.published(message.size)
         if log.pending:
             log.pending.append((log.end, self._apply_local, entry))
             queue.brought_at = log.end
         else:  # nothing stands before it, and it waits for no disk itself
             self._apply_local(entry)
 
-    def _apply_timed(self, argument: tuple[Message, list[record.Target], int]) -> None:
+    def _apply_noted(self, argument: tuple[Message, list[record.Target], int]) -> None:
+        """Apply what this broker has published to queues with limits, or with a deadline."""
         message, targets, subscriptions = argument
         state = self.state
         state.apply_enqueue((message, targets))
         for queue_id, entry_id, deadline in targets:
             queue = state.queues.get(queue_id)
-            if queue is not None and deadline:
+            if queue is None:
+                continue
+            if queue.limits is not None:
+                queue.limits.applied(message.size)
+            if deadline:
                 state.arrived.append((queue, entry_id, subscriptions))
 
     def _apply_local(self, argument: tuple[Queue, Message, int, int]) -> None:
@@ -517,6 +525,8 @@ class Broker:
         if not queue.deleted:
             entry_id = queue.next_id()
             queue.enqueue(entry_id, message, deadline)
+            if queue.limits is not None:
+                queue.limits.applied(message.size)
             if deadline:
                 self.state.arrived.append((queue, entry_id, subscriptions))
             self.schedule(queue)
@@ -593,7 +603,10 @@ class Broker:
                 self._serve(queue)
 
     def look_into(self, queue: Queue) -> None:
-        """Before a method takes from ``queue``, or counts: waiting consumers get what is due to them, and what has expired goes."""
+        """Before a method takes from ``queue``, or counts: waiting consumers get what is due to them.
+
+        Then messages leave that have expired, or are too many.
+        """
         if not self.answering:
             return
         if self.state.arrived:
@@ -602,6 +615,8 @@ class Broker:
             self.pauses.look()
             self._serve(queue)
         self.expiry.messages.drop(queue)
+        if queue.limits is not None:
+            self.moving.drop_head(queue)
 
     def _serve(self, queue: Queue) -> None:
         consumers = queue.consumers

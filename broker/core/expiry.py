@@ -43,7 +43,7 @@ class Expiry:
         """Delete queues that were unused for ``x-expires``, and auto-delete queues whose consumers went with an earlier primary."""
         broker = self._broker
         for queue in list(broker.state.registry.queues()):
-            if queue.deleted or queue.consumers:
+            if queue.deleted or queue.consumers or queue in broker.moving.waiting:
                 continue
             unused_ms = broker.running_ms - queue.used_ms
             expired = queue.expires_ms is not None and unused_ms >= queue.expires_ms

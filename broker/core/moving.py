@@ -3,13 +3,17 @@
 A message leaves its queue and enters others by one record (``log/move_record.py``), so no crash leaves it in both, or in
 neither. It is routed by the newest registry, when the record is written; the queues change when that is stable.
 
+At most `MOVES_AT_ONCE` messages, or `BYTES_AT_ONCE`, move before these moves are stable. Others wait, in order: nobody gets or
+counts them meanwhile. A million of them that expire together would else stop the broker for a minute, and make one batch.
+
 A message that goes nowhere (the exchange is not there, it has no queue for it, or each of these queues would end a cycle) leaves by
 a DEQUEUE, as it does from a queue without a dead-letter exchange. So does RabbitMQ drop it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Final
 
 from understudy.broker.core.copies import route_all
 from understudy.broker.core.dead_letters import DeadLetterRule, dead_letter, deaths_of, is_cycle
@@ -24,43 +28,83 @@ from understudy.broker.transactions.tx_buffer import TxBuffer
 if TYPE_CHECKING:
     from understudy.broker.core.broker import Broker
 
+MOVES_AT_ONCE: Final = 256
+BYTES_AT_ONCE: Final = 1 << 20
 OUTSIDE = 0
 """Stands in a MOVE for a queue that is not in the log, and for the id of a message there."""
 
 
 class Moving:
-    """One per broker; works only where the broker leads."""
+    """One per broker; works only where the broker leads.
+
+    Attributes:
+        waiting: messages that were taken out of their queue, and have still to leave it, in order: message and reason.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._waiting: list[tuple[Queue, Entry, int]] = []
+        self.waiting: dict[Queue, deque[tuple[Entry, int]]] = {}
+        self._moves = self._bytes = self._moved_at = 0
 
-    def tick(self) -> None:
-        """Time passes: what had to wait for a MOVE that all brokers can read may leave now."""
-        if self._waiting and self._broker.log.may_hold(record.MOVE):
-            waiting, self._waiting = self._waiting, []
-            for queue, entry, reason in waiting:
-                self.leave(queue, entry, reason)
+    @property
+    def due(self) -> bool:
+        """True if something waits that the next turn may move."""
+        broker = self._broker
+        return (
+            bool(self.waiting)
+            and broker.answering
+            and broker.log.applied >= self._moved_at
+            and broker.log.may_hold(record.MOVE)
+            and not broker.frozen
+        )
+
+    def go_on(self) -> None:
+        """Move what has waited, if that is due."""
+        if self._moves and self._broker.log.applied >= self._moved_at:
+            self._moves = self._bytes = 0
+        while self.waiting and self._may_move():
+            queue, entries = next(iter(self.waiting.items()))
+            while entries and self._may_move():
+                entry, reason = entries.popleft()
+                if not queue.deleted:  # else it is gone with its queue
+                    self._leave_now(queue, entry, reason)
+            if not entries:
+                del self.waiting[queue]
+
+    def _may_move(self) -> bool:
+        """True if one more message may move now; False also while a broker has not said on its link that it reads a MOVE."""
+        broker = self._broker
+        return (
+            self._moves < MOVES_AT_ONCE
+            and self._bytes < BYTES_AT_ONCE
+            and not broker.frozen
+            and broker.log.may_hold(record.MOVE)
+        )
 
     def leave(self, queue: Queue, entry: Entry, reason: int) -> None:
         """Take a message out of ``queue`` for ``reason``: it goes where the queue's dead letters go."""
+        if queue.dead_letters is None or entry.state == GONE:
+            self._broker.dequeue(queue, entry, reason)
+        elif queue in self.waiting or not self._may_move():
+            self.waiting.setdefault(queue, deque()).append((entry, reason))
+        else:
+            self._leave_now(queue, entry, reason)
+
+    def _leave_now(self, queue: Queue, entry: Entry, reason: int) -> None:
         broker = self._broker
         rule = queue.dead_letters
         if rule is None or entry.state == GONE:
             broker.dequeue(queue, entry, reason)
             return
-        if not broker.log.may_hold(
-            record.MOVE
-        ):  # a broker of the group has still to say on its link that it reads that
-            self._waiting.append((queue, entry, reason))
-            return
         message = entry.message
+        self._moves += 1
         targets = self._targets(queue, message, rule, reason)
         if not targets:
             broker.dequeue(queue, entry, reason)
             return
         dead = dead_letter(message, queue.name, reason, rule, broker.wall_ms)
         dead.share_body(message)
+        self._bytes += len(dead.properties) + (0 if queue.logged else dead.size)
         broker.close_dequeues()
         self._count(reason)
         if queue.logged:
@@ -69,6 +113,7 @@ class Moving:
         else:
             self._append(None, None, reason, targets, dead)
             queue.remove(entry.id)
+        self._moved_at = broker.log.end
 
     def reject_within(self, tx: TxBuffer, queue: Queue, entry: Entry) -> None:
         """A consumer rejects a message within ``tx``: when that commits, the message leaves ``queue`` and is a dead letter.
@@ -117,16 +162,18 @@ class Moving:
 
     def drop_overfull(self) -> None:
         """Let go of the oldest messages of queues that hold more than they may."""
-        broker = self._broker
-        overfull = broker.state.overfull
+        overfull = self._broker.state.overfull
         while overfull:
-            queue = overfull.pop()
-            limits = queue.limits
-            while limits is not None and not queue.deleted and limits.drops and limits.exceeded(queue):
-                entry = queue.take()
-                if entry is None:
-                    break
-                self.leave(queue, entry, record.MAXLEN)
+            self.drop_head(overfull.pop())
+
+    def drop_head(self, queue: Queue) -> None:
+        """Let go of the oldest messages of ``queue``, if it holds more than it may."""
+        limits = queue.limits
+        while limits is not None and not queue.deleted and limits.drops and limits.exceeded(queue):
+            entry = queue.take()
+            if entry is None:
+                return
+            self.leave(queue, entry, record.MAXLEN)
 
     def _count(self, reason: int) -> None:
         self._broker.counters["dead_lettered_" + REASON_NAMES[reason]] += 1

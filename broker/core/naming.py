@@ -420,7 +420,12 @@ class Naming:
         self._broker.look_into(queue)
         if if_unused and queue.consumers:
             raise PreconditionFailedError.in_use("queue", name, vhost)
-        if if_empty and (queue.depth or self._broker.comes(queue) or self._broker.state.takes_in_doubt(queue)):
+        if if_empty and (
+            queue.depth
+            or self._broker.comes(queue)
+            or self._broker.state.takes_in_doubt(queue)
+            or queue in self._broker.moving.waiting
+        ):
             raise PreconditionFailedError.not_empty(name, vhost)
         count = self._broker.delete_queue(queue)
         self._answer(no_wait, QUEUE_DELETE, QUEUE_DELETE_OK, count, queue=queue)

@@ -72,10 +72,9 @@ class QueueLimits:
         self.coming_bytes += size_bytes
 
     def applied(self, size_bytes: int) -> None:
-        """Such a message is applied. It may have been published before this broker led."""
-        if self.coming:
-            self.coming -= 1
-            self.coming_bytes -= size_bytes
+        """Such a message is applied."""
+        self.coming -= 1
+        self.coming_bytes -= size_bytes
 
     def entered(self, queue: Queue, entry: Entry) -> None:
         """``entry`` is ready."""

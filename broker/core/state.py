@@ -446,8 +446,6 @@ class BrokerState:
             queue = self.queues.get(queue_id)
             if queue is not None:
                 queue.enqueue(entry_id, message, deadline_ms)
-                if queue.limits is not None:
-                    queue.limits.applied(message.size)
                 if queue.consumers and not queue.scheduled:
                     queue.scheduled = True
                     self.scheduled.append(queue)

@@ -168,8 +168,8 @@ def a_death_names_another_reason(bug: Bug) -> None:
 def a_full_queue_keeps_all(bug: Bug) -> None:
     """A queue that holds more than it may drops nothing."""
 
-    def drop_overfull(self: Moving) -> None:
-        bug.strike()
-        self._broker.state.overfull.clear()
+    def drop_head(self: Moving, queue: Queue) -> None:
+        if queue.limits is not None and queue.limits.drops and queue.limits.exceeded(queue):
+            bug.strike()
 
-    bug.replace(Moving, "drop_overfull", drop_overfull)
+    bug.replace(Moving, "drop_head", drop_head)

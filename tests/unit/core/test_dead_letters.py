@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core.core_kit import FRAME_MAX, Client, Core
+from tests.unit.core.core_kit import FRAME_MAX, PERSISTENT, Client, Core, publish
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import (
     BASIC_ACK,
@@ -28,6 +28,8 @@ from understudy.broker.amqp.methods import (
     method_name,
 )
 from understudy.broker.amqp.properties import decode_properties, encode_properties
+from understudy.broker.core.moving import BYTES_AT_ONCE, MOVES_AT_ONCE
+from understudy.broker.message import Message
 
 TO_DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 PLACES = [
@@ -202,6 +204,82 @@ def test_several_refused_in_one_turn_are_no_more_than_fit(speaker: Speaker) -> N
     speaker.client.send(*(publish_frames(1, "", "q", raw, b"%d" % number, FRAME_MAX) for number in range(10)))
     speaker.core.sync()
     assert speaker.depth("q") == 3
+
+
+def test_several_refused_in_one_turn_are_no_more_than_fit_in_a_queue_outside_the_log(speaker: Speaker) -> None:
+    speaker.declare("other")
+    speaker.declare("q", {"x-max-length": 3, "x-overflow": "reject-publish"}, exclusive=True)
+    speaker.client.send(publish("other", b"before"), *(publish("q", b"%d" % number) for number in range(10)))
+    speaker.core.sync()
+    assert speaker.depth("q") == 3
+
+
+def test_what_an_earlier_primary_appended_does_not_count_as_published_here(speaker: Speaker) -> None:
+    speaker.declare("q", {"x-max-length-bytes": 100, "x-overflow": "reject-publish"})
+    state = speaker.core.broker.state
+    queue = state.registry.vhost("/").queues["q"]
+    speaker.client.send(publish("q", b"x" * 10))
+    state.apply_enqueue((Message("", "q", PERSISTENT, b"y" * 90, True), [(queue.id, queue.last_id + 1, 0)]))
+    speaker.core.sync()
+    assert queue.limits is not None
+    assert (queue.limits.coming, queue.limits.coming_bytes, queue.limits.ready_bytes) == (0, 0, 100)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("asks", ["get", "count"])
+def test_a_client_that_asks_at_once_sees_no_more_than_may_be(speaker: Speaker, asks: str, exclusive: bool) -> None:
+    speaker.declare("q", {"x-max-length": 1}, exclusive=exclusive)
+    question = {
+        "get": encode_method(1, BASIC_GET, "q", True),
+        "count": encode_method(1, QUEUE_DECLARE, "q", True, True, False, False, False, {}),
+    }
+    speaker.client.send(publish("q", b"a"), publish("q", b"b"), question[asks])
+    speaker.core.sync()
+    (event,) = speaker.client.events()
+    assert (event[4] if asks == "get" else event[2]) == (b"b" if asks == "get" else ("q", 1, 0))  # type: ignore[misc]
+
+
+def expire_many(speaker: Speaker, arguments: dict[str, Any], header: bytes = b"", count: int = 600) -> None:
+    """Let messages expire together; what that has appended is not closed yet."""
+    speaker.declare("q", {**TO_DEAD, **arguments})
+    speaker.declare("dead")
+    raw = encode_properties(delivery_mode=2, expiration="1000", headers={"h": header})
+    speaker.client.send(*(publish_frames(1, "", "q", raw, b"%d" % number, FRAME_MAX) for number in range(count)))
+    speaker.core.sync()
+    assert speaker.depth("q") == count
+    speaker.core.pass_ms(1_500)
+
+
+@pytest.mark.parametrize("header", [b"", b"x" * 100_000])
+def test_many_that_die_together_move_in_portions(speaker: Speaker, header: bytes) -> None:
+    count = 50 if header else 600
+    expire_many(speaker, {}, header, count)
+    log = speaker.core.broker.log
+    queue = speaker.core.broker.state.registry.vhost("/").queues["q"]
+    assert queue.depth == 0, "a message is counted that has expired"
+    assert 0 < log.end - log.closed_end <= MOVES_AT_ONCE
+    assert sum(map(len, log._chunks)) <= BYTES_AT_ONCE + FRAME_MAX
+    while speaker.depth("dead") < count:
+        before, begun = speaker.depth("dead"), log.closed_end
+        speaker.core.turn()
+        assert log.closed_end - begun <= MOVES_AT_ONCE
+        speaker.core.sync()
+        assert speaker.depth("dead") > before
+    assert speaker.depth("q") == 0
+    dead = speaker.core.broker.state.registry.vhost("/").queues["dead"]
+    assert [entry.message.body for entry in dead.entries.values()] == [b"%d" % number for number in range(count)]
+
+
+def test_a_queue_of_which_messages_have_still_to_move_is_not_empty_nor_unused(speaker: Speaker) -> None:
+    expire_many(speaker, {"x-expires": 1_000})
+    queue = speaker.core.broker.state.registry.vhost("/").queues["q"]
+    assert not queue.deleted
+    assert speaker.call(QUEUE_DELETE, "q", False, True, False, channel=2) == ["channel.close"]
+    for _ in range(5):
+        speaker.core.sync()
+    assert speaker.depth("dead") == 600
+    speaker.pass_ms(2_000)
+    assert queue.deleted
 
 
 def test_what_a_full_queue_refuses_is_a_dead_letter_if_it_says_so(speaker: Speaker) -> None:
