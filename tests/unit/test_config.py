@@ -136,6 +136,8 @@ group_messages = 500
 group_bytes = "1MiB"
 transaction_timeout_s = "2min"
 max_message_bytes = "8MiB"
+on_unsendable = "skip"
+unsendable_topic = "{{group}}.unsendable"
 
 [shutdown]
 grace_s = 0
