@@ -82,7 +82,9 @@ class Association:
         for delivery in deliveries:
             if rejected and delivery.queue.dead_letters is not None:
                 self.record_accepts()
-                self._broker.moving.reject_within(self.work.tx, delivery.queue, delivery.entry)
+                tx, named = self.work.tx, str(self.work)
+                size = self._broker.moving.reject_within(tx, delivery.queue, delivery.entry, named)
+                self._channel.connection.published(size)
             else:
                 self._unrecorded.append((delivery.queue, delivery.entry))
         if len(self._unrecorded) >= FLUSH_ACCEPTS:

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Final
 from understudy.broker.core.copies import route_all
 from understudy.broker.core.dead_letters import DeadLetterRule, dead_letter, deaths_of, is_cycle
 from understudy.broker.core.entry import GONE, Entry
+from understudy.broker.core.limits import TX_SIZE
 from understudy.broker.core.queue import Queue
+from understudy.broker.errors import ResourceErrorSoft
 from understudy.broker.log import record
 from understudy.broker.log.move_record import Move, encode_move
 from understudy.broker.log.record import MAX_TARGETS, REASON_NAMES
-from understudy.broker.message import Message, MovedMessage
+from understudy.broker.message import MESSAGE_BYTES, Message, MovedMessage
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ class Moving:
             return
         dead = dead_letter(message, queue.name, reason, rule, broker.wall_ms)
         dead.share_body(message)
-        self._bytes += len(dead.properties) + (0 if queue.logged else dead.size)
+        self._bytes += len(dead.properties) + (0 if queue.logged and queue.durable else dead.size)
         broker.close_dequeues()
         self._count(reason)
         if queue.logged:
@@ -115,27 +117,44 @@ class Moving:
             queue.remove(entry.id)
         self._moved_at = broker.log.end
 
-    def reject_within(self, tx: TxBuffer, queue: Queue, entry: Entry) -> None:
+    def reject_within(self, tx: TxBuffer, queue: Queue, entry: Entry, named: str) -> int:
         """A consumer rejects a message within ``tx``: when that commits, the message leaves ``queue`` and is a dead letter.
 
         The events of a transaction say this already: a dequeue, and an enqueue with the body.
+
+        Args:
+            tx: is open.
+            queue: has a dead-letter exchange.
+            entry: of ``queue``, handed out.
+            named: ``tx``, for people.
+
+        Returns:
+            How many octets the log has for the dead letter; 0 if it goes nowhere.
+
+        Raises:
+            ResourceErrorSoft: ``tx`` holds as much as it may already.
         """
         broker = self._broker
         rule = queue.dead_letters
         assert rule is not None, f"queue {queue.name} has no dead-letter exchange"
+        if tx.held_bytes > broker.limits.tx_bytes:
+            broker.refused[TX_SIZE] += 1
+            raise ResourceErrorSoft(f"{named} holds {tx.held_bytes} bytes, the limit is {broker.limits.tx_bytes}")
         broker.transactions.accept(tx, [(queue, entry)])
         targets = self._targets(queue, entry.message, rule, record.REJECTED)
-        if targets and entry.state != GONE:
-            dead = dead_letter(entry.message, queue.name, record.REJECTED, rule, broker.wall_ms)
-            dead.give_body(entry.message.content(), 0)
-            broker.transactions.publish(tx, targets, dead, None)
-            self._count(record.REJECTED)
+        if not targets or entry.state == GONE:
+            return 0
+        dead = dead_letter(entry.message, queue.name, record.REJECTED, rule, broker.wall_ms)
+        dead.give_body(entry.message.content(), 0)
+        broker.transactions.publish(tx, targets, dead, None)
+        self._count(record.REJECTED)
+        return MESSAGE_BYTES + len(dead.properties) + dead.size
 
     def overflow_of(self, tx: TxBuffer) -> str:
         """Why ``tx`` may not commit: a queue that refuses what is too much would hold more than it may. "" if none would."""
         brings: dict[int, list[int]] = {}
         for _, message, content in tx.events:
-            if message is not None:
+            if message is not None and not message.moved:  # a dead letter is never refused
                 for target in content:
                     brings.setdefault(target[0], []).append(message.size)
         for queue_id, sizes in brings.items():

@@ -164,7 +164,9 @@ class Transacting:
         for delivery in deliveries:
             if rejected and delivery.queue.dead_letters is not None:
                 self._record_accepts(session)
-                self._broker.moving.reject_within(session.tx, delivery.queue, delivery.entry)
+                named = f"transaction {tx_id_text(session.tx.tx_id)}"
+                size = self._broker.moving.reject_within(session.tx, delivery.queue, delivery.entry, named)
+                self._channel.connection.published(size)
             else:
                 session.unrecorded.append((delivery.queue, delivery.entry))
         if len(session.unrecorded) >= FLUSH_ACCEPTS:

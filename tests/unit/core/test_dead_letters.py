@@ -16,6 +16,8 @@ from understudy.broker.amqp.methods import (
     BASIC_REJECT,
     CHANNEL_CLOSE,
     CONFIRM_SELECT,
+    DTX_SELECT,
+    DTX_START,
     EXCHANGE_DECLARE,
     QUEUE_BIND,
     QUEUE_DECLARE,
@@ -28,6 +30,7 @@ from understudy.broker.amqp.methods import (
     method_name,
 )
 from understudy.broker.amqp.properties import decode_properties, encode_properties
+from understudy.broker.core.limits import Limits
 from understudy.broker.core.moving import BYTES_AT_ONCE, MOVES_AT_ONCE
 from understudy.broker.message import Message
 
@@ -324,6 +327,43 @@ def test_a_rejection_in_a_transaction_is_part_of_it(speaker: Speaker, commits: b
         dead = speaker.get("dead", channel=2)
         assert dead is not None
         assert dead["headers"]["x-death"][0]["reason"] == "rejected"
+
+
+def test_a_dead_letter_in_a_transaction_enters_a_queue_that_is_full(speaker: Speaker) -> None:
+    speaker.declare("q", TO_DEAD)
+    speaker.declare("dead", {"x-max-length": 0, "x-overflow": "reject-publish"})
+    speaker.publish("q")
+    speaker.call(TX_SELECT)
+    taken = speaker.get("q", no_ack=False)
+    assert taken is not None
+    speaker.call(BASIC_NACK, taken["tag"], False, False)
+    assert speaker.call(TX_COMMIT) == ["tx.commit-ok"]
+    assert (speaker.depth("q"), speaker.depth("dead")) == (0, 1)
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_dead_letters_are_part_of_what_a_transaction_may_hold(branch: bool) -> None:
+    speaker = Speaker(Core(Limits(tx_bytes=3_000)))
+    speaker.declare("q", TO_DEAD)
+    speaker.declare("dead")
+    for _ in range(10):
+        speaker.publish("q", b"x" * 1_000)
+    if branch:
+        speaker.call(DTX_SELECT)
+        speaker.call(DTX_START, 1, b"global", b"branch", False, False)
+    else:
+        speaker.call(TX_SELECT)
+    for _ in range(10):
+        assert speaker.get("q", no_ack=False) is not None
+    speaker.client.send(encode_method(1, BASIC_NACK, 0, True, False))
+    speaker.core.sync()
+    events = speaker.client.events()
+    assert [event[2][0] for event in events] == [506]
+    assert "the limit is 3000" in events[0][2][1]
+    speaker.pass_ms(1_000)
+    queue = speaker.core.broker.state.registry.vhost("/").queues["q"]
+    if not branch:
+        assert (queue.depth, speaker.depth("dead")) == (10, 0)
 
 
 def test_each_pair_of_queue_and_reason_has_a_count(speaker: Speaker) -> None:
