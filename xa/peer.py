@@ -39,13 +39,15 @@ def user_of(peer: socket.socket) -> int | None:
 
 
 def check_server(peer: socket.socket, path: Path) -> None:
-    """The server runs as this user, as root, or as the owner of the folder that its socket is in.
+    """The server runs as this user or as root. A program of root also takes the owner of the folder that the socket is in.
+
+    For another user the owner of the folder proves nothing: where all may write, a stranger makes the folder first.
 
     Raises:
         AccessError: it runs as another user, who has put a socket where that of the server belongs.
     """
-    user = user_of(peer)
-    wanted = {os.geteuid(), 0, path.parent.stat().st_uid}
+    user, own = user_of(peer), os.geteuid()
+    wanted = {own, 0} | ({path.parent.stat().st_uid} if own == 0 else set())
     if user is not None and user not in wanted:
         told = ", ".join(map(str, sorted(wanted)))
         raise AccessError(

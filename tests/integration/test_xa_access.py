@@ -44,14 +44,19 @@ def folder() -> Iterator[Path]:
 
 
 def as_nobody(body: Callable[[], object]) -> int:
-    """Run something in a process of user nobody; 0 if it raises nothing. The tests run as root for this."""
-    assert os.geteuid() == 0, "only root can become the user nobody"
+    """Run something in a process of user nobody; 0 if it raises nothing."""
+    return as_user("nobody", body)
+
+
+def as_user(name: str, body: Callable[[], object]) -> int:
+    """Run something in a process of a user; 0 if it raises nothing. The tests run as root for this."""
+    assert os.geteuid() == 0, f"only root can become the user {name}"
 
     def runs() -> None:
-        nobody = pwd.getpwnam("nobody")
+        user = pwd.getpwnam(name)
         os.setgroups([])
-        os.setgid(nobody.pw_gid)
-        os.setuid(nobody.pw_uid)
+        os.setgid(user.pw_gid)
+        os.setuid(user.pw_uid)
         try:
             body()
         except BaseException:
@@ -150,6 +155,36 @@ def test_a_socket_of_another_user_is_no_state_server(folder: Path) -> None:
         os._exit(as_nobody(squats))
     os.read(read, 1)
     refused(address, AccessError, f"at {address} a process of user .* listens, and the state server's user is one of 0")
+    assert os.waitpid(pid, 0)[1] == 0
+    os.close(read)
+    os.close(write)
+
+
+@needs_root
+def test_the_owner_of_a_folder_is_no_state_server_to_another_user(folder: Path) -> None:
+    """A user has made the folder where all may, before the state server came."""
+    folder.chmod(0o1777)
+    read, write = os.pipe()
+
+    def squats() -> None:
+        (folder / "state").mkdir(mode=0o755)
+        with socket.socket(socket.AF_UNIX) as squatter:
+            squatter.bind(f"{folder}/state/s")
+            Path(f"{folder}/state/s").chmod(0o777)
+            squatter.listen()
+            os.write(write, b"x")
+            client, _ = squatter.accept()
+            if client.recv(1):
+                client.sendall(b'{"say":"ok"}\n')
+                raise AssertionError("the client has said something")
+
+    pid = os.fork()
+    if pid == 0:
+        os._exit(as_user("nobody", squats))
+    os.read(read, 1)
+    address = f"unix:{folder}/state/s"
+    text = f"at {address} a process of user .* listens, and the state server's user is one of 0, {pwd.getpwnam('daemon').pw_uid}"
+    assert as_user("daemon", lambda: refused(address, AccessError, text)) == 0
     assert os.waitpid(pid, 0)[1] == 0
     os.close(read)
     os.close(write)
@@ -397,6 +432,28 @@ def test_of_too_many_strangers_in_the_handshake_of_tls_the_oldest_goes(
             assert client.recv(100) == b"again\n"
 
     assert asyncio.run(at_a_door(server.checked(), {}, crowds)) == ["hello\n", "again\n"]
+
+
+def test_refused_strangers_that_do_not_end_tls_are_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server waits for the end of TLS of the other side: else strangers could take all its descriptors."""
+    most, crowd = 3, 20
+    monkeypatch.setattr(door, "MAX_STRANGERS", most)
+    cert, key = certificate(folder)
+    server = Doors(listen="127.0.0.1:0", secret_file=str(secret_file(folder)), tls_cert=str(cert), tls_key=str(key))
+
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208  # no paths
+
+    def crowds(address: str) -> None:
+        context = ssl.create_default_context(cafile=str(cert))
+        before = descriptors()
+        with contextlib.ExitStack() as stack:
+            for _ in range(crowd):
+                one = stack.enter_context(context.wrap_socket(connection(address), server_hostname="127.0.0.1"))
+                one.sendall(b"nonsense\n")
+            wait_until("closed", lambda: descriptors() - before <= crowd + most)
+
+    assert asyncio.run(at_a_door(server.checked(), {Access.CHANGE: b"s" * 16}, crowds)) == []
 
 
 def test_a_stranger_that_says_nothing_to_tls_is_turned_away(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 A client on the socket of a file must run as the server's user or as root. The permissions of the socket say the same; this is the
 second lock. If the server has secrets, the handshake of `core.access` comes first, on any socket. TLS is below all that
-(`listening`). A stranger has `HANDSHAKE_S`, and `MAX_STRANGERS` at a time; when one more comes, the oldest is turned away.
+(`listening`). A stranger has `HANDSHAKE_S`. `MAX_STRANGERS` are there at a time, refused ones included until their connection is
+closed; when one more comes, the oldest is turned away.
 """
 
 from __future__ import annotations
@@ -91,11 +92,15 @@ class Door:
         try:
             visitor = await self._admitted(reader, writer)
             if visitor is not None:
+                self._strangers.pop(writer, None)
                 await self._inside(visitor, writer)
         finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            try:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()  # of TLS for half a minute, if the stranger does not end it, too
+            finally:
+                self._strangers.pop(writer, None)
 
     async def _admitted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Visitor | None:
         while len(self._strangers) >= MAX_STRANGERS:
@@ -113,8 +118,6 @@ class Door:
             self._refusals.tell(_peer_of(writer), f"it has said nothing for {HANDSHAKE_S:g} s")
         except (OSError, EOFError, ValueError):  # ValueError: a line longer than the limit
             pass
-        finally:
-            self._strangers.pop(writer, None)
         return None
 
     async def _shaken_hands(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Visitor:
