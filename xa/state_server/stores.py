@@ -73,7 +73,7 @@ def opened(
         shards: how many there must be; 0: as many as there are, or 1 if there is none.
         force_empty: set aside what is damaged, and begin without it.
         accept_loss: open what is left, though records are missing that were durable.
-        only: these shards, which are there or may be made; nothing is checked.
+        only: these shards, of a worker. `held` has made them, so a worker makes none, also when it is started again.
 
     Raises:
         StatusFileError: a file is missing, there are more shards than `shards`, or they are of another engine.
@@ -94,6 +94,8 @@ def opened(
     try:
         if force_empty:
             _set_aside_damaged(disk, where, accept_loss=accept_loss)
+        if only:
+            _check_there(disk, only, where)
         numbers = only or range(_count_of_files(disk, where, shards, accept_loss=accept_loss))
         files += [_file(disk, number, where.engine, accept_loss=accept_loss) for number in numbers]
         yield files
@@ -210,6 +212,12 @@ def _count_of_files(disk: FileDisk, where: Where, shards: int, *, accept_loss: b
     except LostRecordsError as error:
         raise _lost(error, where) from error
     return _checked_count(max(there[where.engine], recorded), shards)
+
+
+def _check_there(disk: FileDisk, numbers: range, where: Where) -> None:
+    gone = [number for number in numbers if not any(is_of(name, number) for name in disk.names())]
+    if gone:
+        raise _lost(LostRecordsError(f"all files of shards {gone} are missing in {where.data}"), where)
 
 
 def _recorded(disk: FileDisk, there: int, *, accept_loss: bool) -> int:

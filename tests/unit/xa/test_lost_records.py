@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
+import attrs
 import pytest
 
 from tests.unit.xa.crash_disk import CrashDisk
@@ -15,6 +18,7 @@ from understudy.xa.core.errors import LostRecordsError, StatusFileError
 from understudy.xa.core.mirrored_file import RECORD_OCTETS, MirroredFile
 from understudy.xa.core.shards import STATUS, record_shards, recorded_shards, shards_on
 from understudy.xa.core.status_file import StatusFile
+from understudy.xa.state_server.stores import JOURNAL, MIRRORED, Where, held, opened
 
 Kind = type[StatusFile] | type[MirroredFile]
 KINDS: list[Kind] = [StatusFile, MirroredFile]
@@ -315,6 +319,21 @@ def test_a_shard_of_which_only_the_mark_is_left_counts() -> None:
     assert shards_on(only, STATUS) == 2
     with pytest.raises(LostRecordsError, match="status-1 is missing: it was durable up to frame 1"):
         StatusFile(only, 1).open()
+
+
+@pytest.mark.parametrize("engine", [JOURNAL, MIRRORED])
+def test_a_worker_makes_no_shard_anew_when_it_is_started_again(tmp_path: Path, engine: str) -> None:
+    where = Where(engine=engine, data=tmp_path)
+    with held(where, 2, at_least=1, force_empty=False) as (count, lock):
+        assert count == 2
+        for path in tmp_path.glob("*-1.*"):
+            path.unlink()
+        worker = attrs.evolve(where, lock=os.dup(lock))
+        with (
+            pytest.raises(LostRecordsError, match=r"all files of shards \[1\] are missing in "),
+            opened(worker, 0, force_empty=False, only=range(1, 2)),
+        ):
+            pass
 
 
 def test_records_of_a_transaction_that_is_decided_survive_a_repair() -> None:
