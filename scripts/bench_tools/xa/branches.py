@@ -22,7 +22,7 @@ from psycopg import sql
 from bench_tools.errors import BenchError
 from bench_tools.xa.place import Place
 from bench_tools.xa.settings import JOB, QUEUE
-from understudy.xa.core.codes import OK
+from understudy.xa.core.codes import XaCode
 from understudy.xa.core.errors import XaError
 from understudy.xa.core.steps import Flag
 from understudy.xa.core.wire import Begin, Decide, Ok
@@ -149,7 +149,7 @@ def prepare_branch(queues: ResourceManager, gid: str) -> None:
     answers = [queues.start(xid, Flag.NONE)]
     queues.resource.basic_publish(amqp.Message(gid, delivery_mode=2), exchange="", routing_key=QUEUE)
     answers += [queues.end(xid, Flag.NONE), queues.prepare(xid)]
-    if answers != [OK] * 3:
+    if any(answer.code is not XaCode.OK for answer in answers):
         raise BenchError(f"the broker answered {answers}")
 
 

@@ -27,7 +27,7 @@ import attrs
 from bench_tools.errors import BenchError
 from bench_tools.xa.place import JOURNAL, Place, profile_name
 from bench_tools.xa.settings import JOB, QUEUE
-from understudy.xa.core.codes import OK
+from understudy.xa.core.codes import Answer, XaCode
 from understudy.xa.core.steps import Flag
 from understudy.xa.core.xid import branch_of, global_id
 from understudy.xa.manager import TransactionManager, read_profile
@@ -180,8 +180,8 @@ def _by_verbs(resources: Sequence[ResourceManager]) -> None:
         _must(one.commit(xids[one], one_phase=False))
 
 
-def _must(answer: object) -> None:
-    if answer != OK:
+def _must(answer: Answer) -> None:
+    if answer.code is not XaCode.OK:
         raise BenchError(f"a resource manager answered {answer}")
 
 
