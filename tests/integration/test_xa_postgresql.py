@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import select
 import signal
 import threading
 import time
@@ -16,6 +18,7 @@ import attrs
 import psycopg
 import pytest
 
+from tests.integration.broker_process import wait_until
 from tests.integration.cut_link import CutLink
 from tests.integration.xa_place import forked, killer, running_postgresql
 from tests.integration.xa_servers import ServerProcess, ended
@@ -24,17 +27,22 @@ from understudy.xa import (
     HeuristicHazardError,
     HeuristicMixedError,
     Outcome,
+    OutcomeUnknownError,
     ResourceManagerError,
     RolledBackError,
     TransactionManager,
     WrongResourceManagerError,
     XaCode,
 )
+from understudy.xa.core.codes import OK
 from understudy.xa.core.errors import RecoveryFailedError
-from understudy.xa.core.profile import Profile, profile_of
+from understudy.xa.core.profile import Profile, ResourceConfig, profile_of
+from understudy.xa.core.steps import Flag
 from understudy.xa.core.wire import Shown
+from understudy.xa.core.xid import branch_of
 from understudy.xa.operator import Operator, RefusedError
 from understudy.xa.postgresql_server import PostgresServer
+from understudy.xa.resource_managers.factory import make_resource_manager
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 JOB = "job"
@@ -427,3 +435,75 @@ def test_a_commit_in_one_phase_whose_answer_is_lost_is_asked_for(scene: Scene) -
         assert tx.commit() is Outcome.COMMITTED
         manager.close()
     assert tx.gid in scene.rows()
+
+
+def test_a_number_that_is_given_again_after_a_crash_does_not_tell_of_a_commit(scene: Scene) -> None:
+    """A crash of the server may forget a number whose records were not on its disk yet, and another transaction gets it."""
+    with TransactionManager(scene.profile(), job=JOB) as manager:
+        tx = manager.begin()
+        inserts(tx)
+        bank = tx.resource("bank")
+        commit = bank.tpc_commit
+
+        def comes_too_late() -> None:
+            os.kill(bank.info.backend_pid, signal.SIGKILL)
+            wait_until("the server has crashed", lambda: bank.pgconn.socket >= 0 and _has_ended(bank.pgconn.socket))
+            wait_until("the server is up again", lambda: _commits(scene, 5))
+            commit()
+
+        bank.tpc_commit = comes_too_late
+        with pytest.raises((OutcomeUnknownError, RolledBackError)):
+            tx.commit()
+        manager.recover()
+    assert tx.gid not in scene.rows()
+
+
+def _has_ended(descriptor: int) -> bool:
+    return bool(select.select([descriptor], [], [], 0)[0])
+
+
+def _commits(scene: Scene, number: int) -> bool:
+    """True if so many transactions were committed."""
+    try:
+        with contextlib.closing(scene.connect()) as bank:
+            for _ in range(number):
+                bank.execute("INSERT INTO ledger VALUES (gen_random_uuid()::text)")
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def test_a_prepare_of_a_module_that_ends_after_its_time_is_undone(scene: Scene) -> None:
+    """The transaction was rolled back meanwhile: a branch that is prepared later would be in doubt, and known to nobody."""
+    bank = scene.server.options
+    names = {"host": "host", "port": "port", "dbname": "database", "user": "user", "password": "password"}
+    options = {
+        "module": "psycopg",
+        "identity": "bank",
+        "timeout_s": TIMEOUT_S,
+        "connect": {key: bank[name] for key, name in names.items()},
+    }
+    resource = make_resource_manager(ResourceConfig(name="bank", kind="dbapi", options=options))
+    with contextlib.closing(scene.connect()) as other:
+        other.execute("CREATE TABLE slow (id int)")
+        other.execute(
+            f"CREATE FUNCTION sleeps() RETURNS trigger LANGUAGE plpgsql AS "
+            f"'BEGIN PERFORM pg_sleep({3 * TIMEOUT_S}); RETURN NULL; END'"
+        )
+        other.execute(
+            "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON slow DEFERRABLE INITIALLY DEFERRED "
+            "FOR EACH ROW EXECUTE FUNCTION sleeps()"
+        )
+        resource.open()
+        xid = branch_of("c" * 64, "bank", JOB)
+        assert resource.start(xid, Flag.NONE) == OK
+        resource.resource.execute("INSERT INTO slow VALUES (1)")
+        assert resource.prepare(xid).code is XaCode.RMFAIL
+        assert resource.rollback(xid).code is XaCode.NOTA
+        resource.close()
+        sessions = (
+            "SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        )
+        wait_until("the session is over", lambda: other.execute(sessions).fetchone() == (0,))
+        assert scene.in_doubt() == 0
+        other.execute("DROP TABLE slow; DROP FUNCTION sleeps")

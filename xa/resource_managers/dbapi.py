@@ -9,7 +9,8 @@ transaction is looked at first, where the connection tells it, as those of psyco
 statement of the program has ended the branch.
 
 A module has no time-outs that all share. So a call that may wait runs in a thread, which is left behind when its time is over. A
-module whose connections must stay in one thread (``threadsafety`` below 2) is called directly, without a bound.
+prepare that succeeds later is undone by that thread, since its transaction has been rolled back. A module whose connections must
+stay in one thread (``threadsafety`` below 2) is called directly, without a bound.
 
 ``tpc_recover`` lists all branches. Its answer is kept while a connection lives, so that the recovery of many branches lists once.
 """
@@ -70,7 +71,9 @@ class DbapiResource(ResourceManager):
             return
         try:
             with self.bounded():
-                self._connection = self._within(lambda: self._module.connect(**self._arguments))
+                self._connection = self._within(
+                    lambda: self._module.connect(**self._arguments), lambda connection: _ended(connection, None)
+                )
         except (self._module.Error, NoAnswerError) as error:
             raise ResourceManagerError(f"resource manager {self.name}: no connection: {error}") from error
         if not hasattr(self._connection, "tpc_begin"):
@@ -103,10 +106,12 @@ class DbapiResource(ResourceManager):
 
         def begun(connection: Any) -> Answer:
             connection.tpc_begin(_native(connection, xid))
-            self._began, self._prepared, self._ended = True, False, None
             return OK
 
-        return self._answered(begun, XaCode.RMFAIL)
+        answer = self._answered(begun, XaCode.RMFAIL)
+        if answer.code == XaCode.OK:
+            self._began, self._prepared, self._ended = True, False, None
+        return answer
 
     def end(self, xid: Xid, flags: Flag) -> Answer:
         return OK
@@ -119,10 +124,14 @@ class DbapiResource(ResourceManager):
             if (refused := self._refused(connection, xid)) is not None:
                 return refused
             connection.tpc_prepare()
-            self._prepared = True
             return OK
 
-        return self._answered(prepared, XaCode.RMERR)
+        def undone(connection: Any) -> None:
+            connection.tpc_rollback()
+
+        answer = self._answered(prepared, XaCode.RMERR, undone)
+        self._prepared = answer.code == XaCode.OK
+        return answer
 
     def commit(self, xid: Xid, *, one_phase: bool) -> Answer:
         if one_phase and not self._began:
@@ -151,10 +160,11 @@ class DbapiResource(ResourceManager):
         return self._finish(xid, lambda connection, *named: connection.tpc_rollback(*named))
 
     def _finish(self, xid: Xid, finish: Callable[..., None]) -> Answer:
+        own = self._began
+
         def finished(connection: Any) -> Answer:
-            if self._began:
+            if own:
                 finish(connection)
-                self._began = False
                 return OK
             native = self._listed_as(connection, xid)
             if native is None:
@@ -162,7 +172,10 @@ class DbapiResource(ResourceManager):
             finish(connection, native)
             return OK
 
-        return self._answered(finished, XaCode.RMFAIL)
+        answer = self._answered(finished, XaCode.RMFAIL)
+        if answer.code == XaCode.OK:
+            self._began = False
+        return answer
 
     def forget(self, xid: Xid) -> Answer:
         return Answer(XaCode.NOTA, "PEP 249 has no heuristic completions")
@@ -183,10 +196,20 @@ class DbapiResource(ResourceManager):
             self._natives = _listed(connection)
         return self._natives.pop(xid, None)
 
-    def _answered(self, call: Callable[[Any], Answer], failed: XaCode) -> Answer:
+    def _answered(
+        self, call: Callable[[Any], Answer], failed: XaCode, late: Callable[[Any], None] | None = None
+    ) -> Answer:
+        """Call with an open connection, and translate what goes wrong.
+
+        Args:
+            call: with the connection. It changes no state of this object: it may come back when another branch works here.
+            failed: code of an error of the module.
+            late: is done with the connection if the call has succeeded after its time.
+        """
         try:
             self.open()
-            return self._within(lambda: call(self._connection))
+            connection = self._connection
+            return self._within(lambda: call(connection), lambda _: _ended(connection, late))
         except ResourceManagerError as error:
             return Answer(XaCode.RMFAIL, str(error))
         except NoAnswerError as error:
@@ -196,8 +219,12 @@ class DbapiResource(ResourceManager):
             self.close()
             return Answer(failed, str(error).strip())
 
-    def _within(self, call: Callable[[], _T]) -> _T:
+    def _within(self, call: Callable[[], _T], late: Callable[[_T], None] | None = None) -> _T:
         """Call in a thread, and wait for it as long as the verb may take.
+
+        Args:
+            call: what is to be done.
+            late: is told, in the thread, what the call has returned after its time.
 
         Raises:
             NoAnswerError: the time is over. The thread goes on until the module comes back.
@@ -206,21 +233,41 @@ class DbapiResource(ResourceManager):
             return call()
         found: list[_T] = []
         failed: list[BaseException] = []
+        left = threading.Event()
+        lock = threading.Lock()
 
         def run() -> None:
             try:
-                found.append(call())
+                result = call()
             except BaseException as error:  # noqa: BLE001  # it is raised in the calling thread
                 failed.append(error)
+                return
+            with lock:
+                found.append(result)
+                is_late = left.is_set()
+            if is_late and late is not None:
+                with contextlib.suppress(self._module.Error):
+                    late(result)
 
         thread = threading.Thread(target=run, name=_THREAD, daemon=True)
         thread.start()
         thread.join(self.left_s())
-        if found:
-            return found[0]
+        with lock:
+            if found:
+                return found[0]
+            left.set()
         if failed:
             raise failed[0]
         raise NoAnswerError(f"{self._module.__name__} has not come back within {self.timeout_s:g} s")
+
+
+def _ended(connection: Any, first: Callable[[Any], None] | None) -> None:
+    """Close a connection whose call has come back too late."""
+    try:
+        if first is not None:
+            first(connection)
+    finally:
+        connection.close()
 
 
 def _listed(connection: Any) -> dict[Xid, Any]:

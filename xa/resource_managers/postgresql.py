@@ -9,6 +9,8 @@ Rules of the server that shape this adapter:
 * A prepared transaction can be completed from its own database only; `recover` shows that database's.
 * The server knows for a long time of each transaction number whether it has committed. So the number is the proof of a branch. A
   server that was failed over or restored may give a number again: its timeline is part of the proof.
+* A crash may forget a number whose records were not on the disk yet, and another transaction gets it. PREPARE TRANSACTION has
+  them on the disk. After a commit in one phase a number that has committed counts only if the server has not crashed since.
 * A statement may end the branch (`branch_connection`). The time at which its transaction began tells it from a later one.
 
 Sources: PostgreSQL 15, PREPARE TRANSACTION, 13.3.5 Advisory Locks, and 9.26 for pg_xact_status; PEP 249, two-phase commit.
@@ -49,8 +51,10 @@ _OPENED: Final = (
 )
 _STARTED: Final = "SELECT pg_advisory_xact_lock_shared(%s), transaction_timestamp()"
 _TIMELINE: Final = "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
-_LOOKED: Final = "SELECT transaction_timestamp(), pg_current_xact_id_if_assigned()::text, " + _TIMELINE
-_NUMBERED: Final = "SELECT transaction_timestamp(), pg_current_xact_id()::text, " + _TIMELINE
+_CRASHED: Final = "pg_stat_get_bgwriter_stat_reset_time()"
+"""A crash of the server makes all statistics begin anew."""
+_LOOKED: Final = f"SELECT transaction_timestamp(), pg_current_xact_id_if_assigned()::text, {_TIMELINE}, {_CRASHED}"
+_NUMBERED: Final = f"SELECT transaction_timestamp(), pg_current_xact_id()::text, {_TIMELINE}, {_CRASHED}"
 _OUTCOME: Final = "SELECT pg_xact_status(%s::xid8)"
 _OUTCOMES: Final = {"committed": XaCode.HEURCOM, "aborted": XaCode.HEURRB, "in progress": XaCode.RETRY}
 _ENDED: Final[Mapping[str, Answer]] = {
@@ -77,6 +81,7 @@ class PostgresResource(ResourceManager):
         self._xid: Xid | None = None
         self._began = self._prepared = False
         self._began_at: Any = None
+        self._crashed_at: Any = None
         self._asked: tuple[str, Xid] | None = None
         self._ended_by = ""
 
@@ -215,6 +220,7 @@ class PostgresResource(ResourceManager):
         if not ended_by and status is TransactionStatus.INTRANS:
             row = connection.execute(_NUMBERED if numbered else _LOOKED).fetchone()
         if row is not None and row[0] == self._began_at:
+            self._crashed_at = row[3]
             return None, f"{row[2]}.{row[1]}" if row[1] is not None else None
         self._ended_by = ended_by or UNKNOWN
         self.close()  # what was done behind the end of the branch is rolled back
@@ -251,9 +257,16 @@ class PostgresResource(ResourceManager):
         if answer.code != XaCode.RMFAIL or proof is None:
             return answer
         with self.bounded(anew=True):
-            told = self._answered(lambda connection: self._outcome(connection, proof))
+            told = self._answered(lambda connection: self._outcome_in_one_phase(connection, proof))
         found = {XaCode.HEURCOM: OK, XaCode.HEURRB: Answer(XaCode.RBCOMMFAIL, answer.text)}
         return found.get(told.code, answer)
+
+    def _outcome_in_one_phase(self, connection: BranchConnection, proof: str) -> Answer:
+        row = connection.execute("SELECT " + _CRASHED).fetchone()
+        told = self._outcome(connection, proof)
+        if told.code == XaCode.HEURCOM and (row is None or row[0] != self._crashed_at):
+            return Answer(XaCode.HEURHAZ, f"{told.text}, and has crashed since: it may have given the number again")
+        return told
 
     def rollback(self, xid: Xid) -> Answer:
         """Roll back. What a statement of the program has committed cannot be: HEURCOM, or HEURHAZ if that is not known."""
