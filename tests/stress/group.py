@@ -33,6 +33,13 @@ KEEP = os.environ.get("UNDERSTUDY_KEEP_STRESS", "")
 Row = dict[str, Any]
 
 
+def without_sections_of(extra: str, text: str) -> str:
+    """The TOML ``text`` without the sections that ``extra`` has, too: a section may stand in a file once."""
+    for section in set(re.findall(r"^\[\w+\]$", extra, re.MULTILINE)):
+        text = re.sub(rf"^{re.escape(section)}\n(?:(?!\[).*\n)*", "", text, flags=re.MULTILINE)
+    return text
+
+
 class GroupBroker(BrokerProcess):
     """One broker of a group. Its configuration is there already."""
 
@@ -88,8 +95,7 @@ class Group:
         self.brokers: dict[str, GroupBroker] = {}
         for about, port in zip(lay_out(folder, brokers, first, store=store), self.ports, strict=True):
             if extra:
-                with about.config.open("a", encoding="utf-8") as file:
-                    file.write("\n" + extra)
+                about.config.write_text(without_sections_of(extra, about.config.read_text()) + "\n" + extra)
             self.brokers[about.broker] = self.broker_class(about, port)
         self.store = folder / "coordination.db"
         self.secret = (folder / "link.secret").read_text(encoding="utf-8").strip()
