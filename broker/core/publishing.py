@@ -182,9 +182,18 @@ class Publishing:
         broker = self._broker
         tx = TxBuffer(broker.transactions.next_id())
         tx.own = True
+        limited = [queue.limits for queue in queues if queue.limits is not None]
+        for limits in limited:
+            limits.published(message.size)
+
+        def over(_: None) -> None:
+            for limits in limited:
+                limits.applied(message.size)
 
         def record(living: list[Queue]) -> None:
             enqueued_at, decided_at = broker.transactions.publish_own(tx, living, message, expiration_ms)
+            if limited:
+                broker.complete(decided_at, over, None)
             self._connection.published_to = decided_at
             if self.confirming:
                 self._next_tag += 1
@@ -194,7 +203,7 @@ class Publishing:
             else:
                 self._connection.published_plainly = True
 
-        self._hold_for_parts(tx, queues, message, record)
+        self._hold_for_parts(tx, queues, message, record, over)
 
     def _publish_in_transaction(
         self, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None
@@ -206,9 +215,17 @@ class Publishing:
         self._hold_for_parts(tx, queues, message, record)
 
     def _hold_for_parts(
-        self, tx: TxBuffer, queues: list[Queue], message: Message, record: Callable[[list[Queue]], None]
+        self,
+        tx: TxBuffer,
+        queues: list[Queue],
+        message: Message,
+        record: Callable[[list[Queue]], None],
+        given_up: Callable[[None], None] | None = None,
     ) -> None:
-        """Put the body into the log; then ``record`` the message, and let the channel take what comes next."""
+        """Put the body into the log; then ``record`` the message, and let the channel take what comes next.
+
+        Or ``given_up`` is called.
+        """
         channel, connection = self._channel, self._connection
         size = MESSAGE_BYTES + len(message.routing_key) + message.size + len(message.properties)
         awaited = channel.hold(BASIC_PUBLISH)
@@ -222,6 +239,8 @@ class Publishing:
                 connection.published(size)
                 # Of those outside the log nothing is left when they are deleted; of others their records tell.
                 record([queue for queue in queues if queue.logged or not queue.deleted])
+            elif given_up is not None:
+                given_up(None)
             channel.answered(_nothing, awaited)
 
         self._broker.parted_bodies.begin(tx, message, over)

@@ -335,6 +335,7 @@ class SimCluster:
             "records to apply": len(state.log.pending),
             "answers that wait": len(broker._completions),
             "queues to serve": [queue.name for queue in state.scheduled],
+            "messages to move": sum(map(len, broker.moving.waiting.values())),
             "bytes that wait to become stable": broker.unstable_bytes,
             "connections whose turn has not ended": len(broker.publishers),
             "names that are barred and not known": [

@@ -209,6 +209,32 @@ def test_several_refused_in_one_turn_are_no_more_than_fit(speaker: Speaker) -> N
     assert speaker.depth("q") == 3
 
 
+def test_large_messages_that_come_together_are_no_more_than_fit(speaker: Speaker) -> None:
+    speaker.declare("q", {"x-max-length": 1, "x-overflow": "reject-publish"})
+    speaker.call(CONFIRM_SELECT, False)
+    speaker.client.send(*(publish("q", bytes(3 << 20)) for _ in range(3)))
+    heard = []
+    for _ in range(12):
+        speaker.core.sync()
+        heard += [name for name in speaker.client.heard() if name.startswith("basic.")]
+    assert sorted(heard) == ["basic.ack", "basic.nack", "basic.nack"]
+    queue = speaker.core.broker.state.registry.vhost("/").queues["q"]
+    assert queue.limits is not None
+    assert (queue.depth, queue.limits.coming, queue.limits.coming_bytes) == (1, 0, 0)
+
+
+def test_a_large_message_whose_channel_ends_takes_no_room() -> None:
+    speaker = Speaker(Core(Limits(parts_in_flight_bytes=1 << 20)))
+    speaker.declare("q", {"x-max-length": 1, "x-overflow": "reject-publish"})
+    speaker.client.send(publish("q", bytes(3 << 20)))
+    queue = speaker.core.broker.state.registry.vhost("/").queues["q"]
+    assert queue.limits is not None
+    assert (queue.depth, queue.limits.coming) == (0, 1)
+    speaker.client.connection.lost("the network")
+    speaker.core.sync()
+    assert (queue.depth, queue.limits.coming, queue.limits.coming_bytes) == (0, 0, 0)
+
+
 def test_several_refused_in_one_turn_are_no_more_than_fit_in_a_queue_outside_the_log(speaker: Speaker) -> None:
     speaker.declare("other")
     speaker.declare("q", {"x-max-length": 3, "x-overflow": "reject-publish"}, exclusive=True)
