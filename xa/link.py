@@ -10,6 +10,8 @@ import os
 import secrets
 import socket
 import ssl
+import time
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -44,6 +46,7 @@ from understudy.xa.secret_file import check_key_file, read_secret
 
 TIMEOUT_S: Final = 5.0
 _READ: Final = 65536
+_AGAIN_S: Final = 0.02
 
 
 class StateLink:
@@ -202,7 +205,7 @@ def _connected(address: str, timeout_s: float, login: Login) -> socket.socket:
         unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         unix.settimeout(timeout_s)
         try:
-            unix.connect(str(path))
+            _connect_unix(unix, path, timeout_s)
             check_server(unix, path)
         except BaseException:
             unix.close()
@@ -218,6 +221,20 @@ def _connected(address: str, timeout_s: float, login: Login) -> socket.socket:
     except BaseException:
         tcp.close()
         raise
+
+
+def _connect_unix(unix: socket.socket, path: Path, timeout_s: float) -> None:
+    """Connect; while the queue of the listener is full, again. The system waits for room with TCP alone."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            unix.connect(str(path))
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_AGAIN_S)
+        else:
+            return
 
 
 def _tls_context(login: Login) -> ssl.SSLContext:

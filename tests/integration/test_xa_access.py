@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -188,6 +189,34 @@ def test_the_owner_of_a_folder_is_no_state_server_to_another_user(folder: Path) 
     assert os.waitpid(pid, 0)[1] == 0
     os.close(read)
     os.close(write)
+
+
+def test_a_client_waits_while_the_queue_of_a_socket_is_full(folder: Path) -> None:
+    """The system refuses at once, and not after a time as with TCP."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.socket(socket.AF_UNIX))
+        server.bind(f"{folder}/s")
+        server.listen(0)
+        waiting = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                one = stack.enter_context(socket.socket(socket.AF_UNIX))
+                one.setblocking(False)
+                one.connect(f"{folder}/s")
+                waiting += 1
+        assert waiting
+
+        def serves() -> None:
+            for _ in range(waiting):
+                stack.enter_context(server.accept()[0])
+            client = stack.enter_context(server.accept()[0])
+            client.recv(1000)
+            client.sendall(b'{"say":"ok"}\n')
+
+        late = threading.Timer(0.3, serves)
+        late.start()
+        link(f"unix:{folder}/s").close()
+        late.join()
 
 
 @needs_root

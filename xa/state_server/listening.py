@@ -20,6 +20,8 @@ from understudy.xa.state_server.tls_listener import TlsListener
 
 PROBE_S: Final = 1.0
 BACKLOG: Final = 128
+UNIX_BACKLOG: Final = 1024
+"""On the socket of a file the system does not wait for room in the queue: a client that finds none is refused."""
 LOST_HOST: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 """Seconds, seconds, times: the transactions of a client whose machine is gone wait for recovery after a minute."""
 _FOLDER_MODE: Final = 0o700
@@ -50,7 +52,8 @@ async def listening(
     try:
         if address.startswith("unix:"):
             bound = _bound(socket_path(address))
-            return await asyncio.start_unix_server(on_client, sock=bound, limit=BUFFER_OCTETS), address
+            unix = await asyncio.start_unix_server(on_client, sock=bound, limit=BUFFER_OCTETS, backlog=UNIX_BACKLOG)
+            return unix, address
         host, _, port = address.rpartition(":")
         host, number = host.strip("[]"), int(port)
         if tls is not None:
