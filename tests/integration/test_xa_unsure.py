@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -140,6 +142,40 @@ def test_a_commit_whose_answer_was_lost_is_no_completion_by_hand(place: Place) -
     bank.resource.execute("DROP TABLE lost")
     bank.resource.commit()
     bank.close()
+
+
+@pytest.mark.parametrize("name", ["bank", "queues"])
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_branch_that_was_completed_by_hand_is_not_taken_for_a_lost_answer(
+    place: Place, name: str, commits: bool
+) -> None:
+    """The connection was lost before the verb came to the server, and an operator had completed the branch the other way."""
+    xid = branch_of("d" * 64, name, JOB)
+    mine, other = place.opened(name), place.opened(name)
+    if name == "queues":
+        other.resource.queue_declare("by hand", durable=True, auto_delete=False)
+    assert mine.start(xid, Flag.NONE) == OK
+    if name == "bank":
+        mine.resource.execute("CREATE TABLE by_hand ()")
+    else:
+        mine.resource.basic_publish(amqp.Message("by hand"), exchange="", routing_key="by hand")
+    assert mine.end(xid, Flag.NONE) == OK
+    prepared = mine.prepare(xid)
+    assert prepared.code is XaCode.OK
+    assert other.commit(xid, one_phase=False) == OK if not commits else other.rollback(xid) == OK
+    where = mine.resource.pgconn.socket if name == "bank" else mine.resource.connection.transport.sock.fileno()
+    with socket.socket(fileno=os.dup(where)) as lost:
+        lost.shutdown(socket.SHUT_RDWR)
+    answer = mine.commit(xid, one_phase=False) if commits else mine.rollback(xid)
+    assert answer.code is XaCode.NOTA
+    assert mine.outcome(xid, prepared.proof).code is (XaCode.HEURRB if commits else XaCode.HEURCOM)
+    if name == "bank":
+        mine.resource.execute("DROP TABLE IF EXISTS by_hand")
+        mine.resource.commit()
+    else:
+        other.resource.queue_delete("by hand")
+    mine.close()
+    other.close()
 
 
 def test_a_transaction_that_is_busy_lets_the_others_of_its_job_go_first(place: Place) -> None:

@@ -66,6 +66,8 @@ class BrokerResource(ResourceManager):
         self._connection: Any = None
         self._channel: Any = None
         self._wire: DtxWire | None = None
+        self._prepared: tuple[Xid, str] | None = None
+        self._seen: frozenset[Xid] = frozenset()
 
     # -- connection ---------------------------------------------------------------------------------------------------
 
@@ -196,7 +198,10 @@ class BrokerResource(ResourceManager):
             return status
 
         answer = self._answered(prepared)
-        return answer._replace(proof=proof) if answer.code == XaCode.OK else answer
+        if answer.code != XaCode.OK:
+            return answer
+        self._prepared = xid, proof
+        return answer._replace(proof=proof)
 
     def outcome(self, xid: Xid, proof: str) -> Answer:
         told = ""
@@ -227,8 +232,12 @@ class BrokerResource(ResourceManager):
             return Answer(XaCode.RMFAIL, str(error))
         answer = self._status(verb, xid)
         if answer.code == XaCode.RMFAIL:  # the broker may have carried it out: then the branch is gone
-            again = self._status(verb, xid)
-            answer = OK if again.code == XaCode.NOTA else again
+            answer = self._status(verb, xid)
+            own, proof = self._prepared or (None, "")
+            if answer.code == XaCode.NOTA and (
+                xid == own or xid in self._seen
+            ):  # else the branch may never have been here
+                answer = self.outcome_of_lost(xid, proof if xid == own else "", commits=verb == "commit")
         return self._heuristic(xid) if answer.code == XaCode.HEURHAZ else answer
 
     def _heuristic(self, xid: Xid) -> Answer:
@@ -243,7 +252,9 @@ class BrokerResource(ResourceManager):
         return self._status("forget", xid)
 
     def recover(self) -> list[InDoubt]:
-        return [InDoubt(xid, _STATES[state]) for state, xid in self._listed()]
+        found = [InDoubt(xid, _STATES[state]) for state, xid in self._listed()]
+        self._seen = frozenset(one.xid for one in found)
+        return found
 
     def _listed(self) -> list[tuple[int, Xid]]:
         with self.bounded():

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from understudy.xa.core.codes import Answer, XaCode
+from understudy.xa.core.codes import OK, Answer, XaCode
 from understudy.xa.core.errors import ResourceManagerError
 from understudy.xa.core.steps import Flag, Verb, VerbName
 from understudy.xa.core.xid import Xid
@@ -166,6 +166,24 @@ class ResourceManager(abc.ABC):
             proof: what `prepare` gave with its answer.
         """
         return Answer(XaCode.HEURHAZ, "this resource manager does not tell what became of a branch")
+
+    def outcome_of_lost(self, xid: Xid, proof: str, *, commits: bool) -> Answer:
+        """The answer to COMMIT or ROLLBACK of a prepared branch whose own answer was lost, and that is gone now.
+
+        Args:
+            xid: of the branch.
+            proof: of the branch; "" if it has none: then the lost verb is taken for done.
+            commits: the verb was COMMIT.
+
+        Returns:
+            OK if the branch was completed as the verb says; NOTA if an operator has been quicker.
+        """
+        if not proof:
+            return OK
+        told = self.outcome(xid, proof)
+        if told.code.passing:
+            return told
+        return OK if told.code == (XaCode.HEURCOM if commits else XaCode.HEURRB) else Answer(XaCode.NOTA, told.text)
 
     @abc.abstractmethod
     def recover(self) -> list[InDoubt]:

@@ -82,6 +82,7 @@ class PostgresResource(ResourceManager):
         self._began = self._prepared = False
         self._began_at: Any = None
         self._crashed_at: Any = None
+        self._proof = ""
         self._asked: tuple[str, Xid] | None = None
         self._ended_by = ""
 
@@ -175,7 +176,7 @@ class PostgresResource(ResourceManager):
         return answer
 
     def _start(self, connection: BranchConnection, xid: Xid) -> Answer:
-        self._xid, self._ended_by = xid, ""
+        self._xid, self._ended_by, self._proof = xid, "", ""
         connection.tpc_begin(native_xid(connection, xid))
         self._began, self._asked = True, None
         row = connection.execute(_STARTED, (advisory_lock_of(xid),)).fetchone()
@@ -202,7 +203,7 @@ class PostgresResource(ResourceManager):
             self._began = False
             return Answer(XaCode.RDONLY)
         connection.tpc_prepare()
-        self._prepared = True
+        self._prepared, self._proof = True, number
         return Answer(XaCode.OK, proof=number)
 
     def _looked(self, connection: BranchConnection, *, numbered: bool = False) -> tuple[Answer | None, str | None]:
@@ -295,7 +296,8 @@ class PostgresResource(ResourceManager):
             with self.bounded(anew=True):
                 answer = self._second(lambda connection: self._finish(connection, xid, verb, own=False))
         if answer.code == XaCode.NOTA and self._asked == (verb, xid):
-            return OK
+            with self.bounded(anew=True):
+                return self.outcome_of_lost(xid, self._proof, commits=verb == "COMMIT")
         return answer
 
     def _second(self, call: Callable[[BranchConnection], Answer]) -> Answer:
