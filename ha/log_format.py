@@ -48,7 +48,7 @@ class LogFormat:
             return ""
         does = f"writes the log in format {self.written}"
         if held > self.written:
-            does = f"holds transactions that take format {held} of the log"
+            does = f"holds queues or transactions that take format {held} of the log"
         return (
             f"{broker} {does}, {peer} reads formats up to {reads}: upgrade {peer} (the backups first, the primary last)"
         )
