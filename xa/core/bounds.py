@@ -70,11 +70,11 @@ def wrong_identities(identities: Mapping[str, str]) -> str:
 
 
 def wrong_prepared(prepared: Mapping[str, str], entry: Entry) -> str:
-    """Of the branches that a program calls prepared, and of their proofs."""
+    """Of the branches that a program calls prepared, and of their proofs, together with those that are recorded already."""
     unknown = next((label for label in prepared if label not in entry.resources), None)
     if unknown is not None:
         return f"transaction {entry.gid} has no branch {unknown[:MAX_NAME]!r}, which is said to be prepared"
-    return _wrong_texts(prepared, "proof")
+    return _wrong_texts({**entry.prepared, **prepared}, "proof")
 
 
 def _wrong_texts(texts: Mapping[str, str], what: str) -> str:

@@ -169,7 +169,10 @@ class Programs:
         own = {one for one in entry.resources if program_of(one) == number}
         if isinstance(request, Vote) and not own.issuperset(request.prepared):
             return Refused("protocol", f"transaction {gid}: program {number} votes for branches not its own"), None
-        if isinstance(request, Vote) and (wrong := wrong_prepared(request.proofs, entry)):
+        if isinstance(request, Vote) and (
+            wrong := wrong_prepared({one: request.proofs.get(one, "") for one in request.prepared}, entry)
+            or wrong_prepared(request.proofs, entry)
+        ):
             return Refused("protocol", wrong), None
         if isinstance(request, Doom):
             return self._doom(shared, request, entry)

@@ -12,8 +12,11 @@ from tests.unit.xa.programs_world import ALL, GID, RESOURCES, Program, World, an
 from tests.unit.xa.rig import NOW_MS, hello
 from understudy.xa.core.entry import Begun, Entry, Record
 from understudy.xa.core.mirrored_file import MirroredFile
+from understudy.xa.core.state import StateCore
 from understudy.xa.core.status_log import frame, image_frame, replay
 from understudy.xa.core.wire import (
+    MAX_LINE_OCTETS,
+    WIRE_VERSION,
     Begin,
     Claim,
     Claimed,
@@ -23,6 +26,8 @@ from understudy.xa.core.wire import (
     Enter,
     Gather,
     Gathered,
+    Hello,
+    Heuristic,
     Join,
     List,
     Listing,
@@ -36,6 +41,7 @@ from understudy.xa.core.wire import (
     Take,
     Vote,
     Welcome,
+    line_of,
 )
 
 
@@ -345,3 +351,27 @@ def test_an_old_file_reads_and_an_old_server_refuses_a_new_one() -> None:
     _, shared = records()
     with pytest.raises(msgspec.ValidationError, match=r"unknown field `(programs|doomed|prepared)`"):
         msgspec.msgpack.decode(msgspec.msgpack.encode(shared), type=OldEntry)
+
+
+def test_a_transaction_of_many_votes_can_be_listed() -> None:
+    """The bounds are those of all programs together: else one entry could be longer than a line, and no list could be read."""
+    core = StateCore([{}])
+    for connection in range(1, 6):
+        assert core.received(connection, Hello(WIRE_VERSION, "j", "p", "f"), 0).reply == Ok()
+    assert core.received(1, Begin("g", []), 0).reply == Ok()
+    assert core.received(1, Share("g"), 0).reply == Ok()
+    names = [f"{number:03}".ljust(256, "x") for number in range(250)]
+    votes: list[Reply] = []
+    for connection in range(2, 6):
+        welcome = core.received(connection, Enter("g", names), 0).reply
+        assert isinstance(welcome, Welcome)
+        labels = [f"{name}~{welcome.program}" for name in names]
+        assert core.received(connection, Started("g", dict.fromkeys(labels, 0)), 0).reply == Ok()
+        for prepared, proofs in ((labels, {}), (labels[:100], dict.fromkeys(labels[:100], "p" * 256)), ([], {})):
+            votes.append(core.received(connection, Vote("g", prepared, proofs), 0).reply)
+            if votes[-1] == Ok():
+                break
+    codes = {f"{name}~{number}": 6 for name in names for number in range(1, 5)}
+    core.received(1, Heuristic("g", codes), 0)
+    assert len(line_of(core.received(1, List(), 0).reply)) <= MAX_LINE_OCTETS
+    assert any(isinstance(vote, Refused) and "octets for proof" in vote.text for vote in votes)
