@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 
 from understudy.xa.core.errors import AccessError
-from understudy.xa.core.wire import Hello, List, Refused, Reply, Request, line_of, reply_of
+from understudy.xa.core.wire import Hello, List, Refused, Reply, Request, decoded, line_of, reply_of
 
 HANDSHAKE_VERSION: Final = 1
 NONCE_OCTETS: Final = 32
@@ -98,6 +98,7 @@ _knocks: Final = msgspec.json.Decoder(Knock)
 _challenges: Final = msgspec.json.Decoder(Challenge)
 _proofs: Final = msgspec.json.Decoder(Prove)
 _proveds: Final = msgspec.json.Decoder(Proved)
+_hellos: Final = msgspec.json.Decoder(Hello)
 
 
 class Acceptor:
@@ -122,8 +123,8 @@ class Acceptor:
             AccessError: the line is no `Knock`; the text is for both sides.
         """
         try:
-            knock = _knocks.decode(line)
-        except (msgspec.MsgspecError, RecursionError):
+            knock = decoded(_knocks, line)
+        except msgspec.MsgspecError:
             raise AccessError(_ASKS if _is_request(line) else "the first line is no handshake") from None
         if knock.version != HANDSHAKE_VERSION:
             raise AccessError(
@@ -140,8 +141,8 @@ class Acceptor:
             AccessError: the line proves none of the secrets.
         """
         try:
-            shown = _proofs.decode(line).proof
-        except (msgspec.MsgspecError, RecursionError):
+            shown = decoded(_proofs, line).proof
+        except msgspec.MsgspecError:
             raise AccessError("the second line of the handshake is no proof") from None
         fits = {access: _same(_mac(secret, _CLIENT, *self._said), shown) for access, secret in self._secrets.items()}
         for access, fit in fits.items():  # all are compared before
@@ -175,8 +176,8 @@ class Dialer:
             AccessError: the server refuses, or the line is no `Challenge`.
         """
         try:
-            _challenges.decode(line)
-        except (msgspec.MsgspecError, RecursionError):
+            decoded(_challenges, line)
+        except msgspec.MsgspecError:
             raise AccessError(_reason(line, "it answers with no challenge")) from None
         self._said.append(line.rstrip(b"\n"))
         answer = _octets(Prove(_mac(self._secret, _CLIENT, *self._said)))
@@ -190,8 +191,8 @@ class Dialer:
             AccessError: the server refuses, or does not prove that it has the secret.
         """
         try:
-            proved = _proveds.decode(line)
-        except (msgspec.MsgspecError, RecursionError):
+            proved = decoded(_proveds, line)
+        except msgspec.MsgspecError:
             raise AccessError(_reason(line, "it gives no proof")) from None
         if not _same(_mac(self._secret, _SERVER, *self._said, proved.access.encode()), proved.proof):
             raise AccessError("it does not have the shared secret of this client: another server listens there")
@@ -201,8 +202,8 @@ class Dialer:
 def unwanted(line: bytes) -> str:
     """Why a first line is refused by a server without secrets: it is a handshake; "" if it is none."""
     try:
-        _knocks.decode(line)
-    except (msgspec.MsgspecError, RecursionError):
+        decoded(_knocks, line)
+    except msgspec.MsgspecError:
         return ""
     return "this state server has no shared secret, and the client asks for a proof of one: start it with --secret-file"
 
@@ -211,7 +212,7 @@ def _reason(line: bytes, otherwise: str) -> str:
     """The server's reason."""
     try:
         reply: Reply = reply_of(line)
-    except (msgspec.MsgspecError, RecursionError):
+    except msgspec.MsgspecError:
         return f"{otherwise}: it is no state server, or of a version without handshake"
     if not isinstance(reply, Refused):
         return f"{otherwise}: it says {type(reply).__name__.lower()}"
@@ -222,8 +223,8 @@ def _reason(line: bytes, otherwise: str) -> str:
 
 def _is_request(line: bytes) -> bool:
     try:
-        msgspec.json.decode(line, type=Hello)
-    except (msgspec.MsgspecError, RecursionError):
+        decoded(_hellos, line)
+    except msgspec.MsgspecError:
         return False
     return True
 

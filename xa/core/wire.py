@@ -6,7 +6,7 @@ The server needs no address, user or password of a resource manager, and is told
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -343,6 +343,7 @@ class Waits(_Message, frozen=True):
 
 Reply = Waits | Ok | Refused | Claimed | Nothing | Listing | Welcome | Gathered
 
+_T = TypeVar("_T")
 _requests: Final = msgspec.json.Decoder(Request)
 _replies: Final = msgspec.json.Decoder(Reply)
 _encoder: Final = msgspec.json.Encoder()
@@ -371,7 +372,7 @@ def request_of(line: bytes) -> Request:
     Raises:
         msgspec.MsgspecError: the line is no request.
     """
-    request: Request = _requests.decode(line)
+    request: Request = decoded(_requests, line)
     return request
 
 
@@ -381,5 +382,17 @@ def reply_of(line: bytes) -> Reply:
     Raises:
         msgspec.MsgspecError: the line is no reply.
     """
-    reply: Reply = _replies.decode(line)
+    reply: Reply = decoded(_replies, line)
     return reply
+
+
+def decoded(decoder: msgspec.json.Decoder[_T], line: bytes) -> _T:
+    """What a line says.
+
+    Raises:
+        msgspec.MsgspecError: the line cannot be read, also for an octet that is no UTF-8, or for too deep a nesting.
+    """
+    try:
+        return decoder.decode(line)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error

@@ -21,7 +21,7 @@ from understudy.xa.core.access import (
     unwanted,
 )
 from understudy.xa.core.errors import AccessError
-from understudy.xa.core.wire import Begin, Claim, Decide, Hello, List, Refused, Request, line_of
+from understudy.xa.core.wire import Begin, Claim, Decide, Hello, List, Refused, Request, line_of, reply_of, request_of
 
 SECRET, READERS = b"the secret of all that change", b"the secret of all that read"
 SECRETS = {Access.CHANGE: SECRET, Access.READ: READERS}
@@ -118,6 +118,12 @@ GARBAGE = [
     b"{}",
     b'{"say":"knock"}',
     '{"say":"prove","proof":"ä"}'.encode(),
+    b'{"say":"knock","version":1,"nonce":"\xff"}',
+    b'{"say":"challenge","nonce":"\xff"}',
+    b'{"say":"prove","proof":"\xff"}',
+    b'{"say":"proved","proof":"\xff","access":"read"}',
+    b'{"say":"refused","code":"\xff","text":""}',
+    b'{"say":"hello","version":1,"job":"\xff","profile":"","fingerprint":""}',
 ]
 
 
@@ -136,6 +142,9 @@ def test_garbage_is_refused_at_each_place(line: bytes) -> None:
     with pytest.raises(AccessError):
         dialer.admitted(line)
     assert unwanted(line) == ""
+    for read in (request_of, reply_of):
+        with pytest.raises(msgspec.MsgspecError):
+            read(line)
 
 
 def test_each_end_of_another_version_is_told_why() -> None:
