@@ -27,7 +27,7 @@ EACH = 10
 def test_transfers_go_on_while_the_primary_is_killed(tmp_path: Path) -> None:
     """Each primary in turn is killed in the middle of transfers; in the end the books balance."""
     with (
-        running_group(tmp_path) as group,
+        running_group(tmp_path, "[journal]\nreserve_bytes = 0\n") as group,
         running_postgresql() as postgresql,
         ended(server := QueueServer(tmp_path, group.ports)),
     ):

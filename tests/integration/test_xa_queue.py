@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
-    with running_group(tmp_path_factory.mktemp("xa")) as running:
+    with running_group(tmp_path_factory.mktemp("xa"), "[journal]\nreserve_bytes = 0\n") as running:
         yield running
 
 
