@@ -32,6 +32,7 @@ class EpochLog:
     Attributes:
         first, last: of the offsets that it has appended in this epoch; 0 if none.
         base: of the last catch-up that began with a position of this epoch; 0 if none did.
+        base_at: (segment, number) of the event that says so.
         applied: the last position that it told as applied while this was its newest epoch.
         life: number of the data directory, from 0.
     """
@@ -43,6 +44,7 @@ class EpochLog:
     first: int = 0
     last: int = 0
     base: int = 0
+    base_at: tuple[int, int] = (0, 0)
     applied: int = 0
 
 
@@ -183,7 +185,9 @@ def _reaches(logs: list[EpochLog], kept: Mapping[tuple[str, int], int]) -> Itera
         by_broker[each.founding, each.broker, each.life].append(each)
     for (founding, broker, life), found in sorted(by_broker.items()):
         first = min((each.first for each in found if each.first), default=0)
-        base = max(min(each.base, kept[founding, each.epoch]) for each in found)
+        # A catch-up that begins anew takes back what the one before it has brought: its base may stand before that one's.
+        last = max(found, key=lambda each: (each.base > 0, each.base_at))
+        base = min(last.base, kept[founding, last.epoch])
         yield Reach(
             founding=founding,
             broker=broker,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 from pyspark.sql import Column, DataFrame
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentat
 
 from understudy.observers.events_schema import P
 from understudy.pipeline.chosen_log import ChosenLog, EpochLog
-from understudy.pipeline.evidence import MASK, Incarnation
+from understudy.pipeline.evidence import JOURNAL, MASK, Incarnation
 from understudy.pipeline.feed_check import is_broken
 from understudy.pipeline.feed_digest import head_digest
 
@@ -32,6 +32,9 @@ SKEW_MS: Final = 10_000
 """So far clocks of a group may differ, and so late may a broker's feed be, before its end is taken for the end of its log."""
 PAUSE_MS: Final = 2 * SKEW_MS
 """When a broker's journal gets nothing for longer than this, its end is known for a moment between, by any clock of the group."""
+BASE: Final = "base"
+CAUGHT_UP: Final = "caught_up"
+"""`said` of the pieces that begin and end a catch-up, with the number of the event behind it."""
 _GAP: Final = "gap"
 _END: Final = "end"
 PLAIN: Final = "plain"
@@ -64,7 +67,7 @@ class Tally:
             transaction, of `dequeue` with the reason behind it, of other `enqueue` `PARTED` if they are large; of `apply` "tx" if
             it has a transaction; of `append` and `commit` its clock in units of `PAUSE_MS`; of `told` the outcome if it names a
             transaction, `NAMED` if it is the answer to an outcome query, `UNKNOWN` or `LISTED` of branches; of `rollback` `NAMED`
-            if its transaction has a name; of `readiness` "blocked" if it should not be ready; of `piece` what it is; of `segment`
+            if its transaction has a name; of `readiness` "blocked" if it should not be ready; of `piece` what it is, of `BASE` and `CAUGHT_UP` its number too; of `segment`
             the segment before it; of `gap` and `cut` the reason; of `in_sync` its number, the members, and how many there must
             be; of `epoch` its offset, `LOST` if transient messages ended, and the primary; of `vote` and `status` which,
             `UNLISTED` if it should not be ready; of `expel` its number, its data, and the broker; of `admit` `EARLY` if it came
@@ -194,7 +197,7 @@ def _said() -> Column:
         .otherwise(""),
         "rollback": F.when(F.col("name") != "", NAMED).otherwise(""),
         "readiness": F.when(is_ready_too_much(), "blocked").otherwise(""),
-        "piece": F.col("what"),
+        "piece": F.when(F.col("what").isin(BASE, CAUGHT_UP), F.concat("what", space, number)).otherwise(F.col("what")),
         "segment": F.col("previous"),
         "gap": F.col("reason"),
         "cut": F.col("reason"),
@@ -295,14 +298,15 @@ def members_of(each: Tally) -> str:
 
 def epoch_logs(tallies: Iterable[Tally], lives: Lives) -> list[EpochLog]:
     """What each broker has of each epoch, in each life of its directory."""
-    found: dict[tuple[str, str, int, int], dict[str, int]] = defaultdict(dict)
+    found: dict[tuple[str, str, int, int], dict[str, Any]] = defaultdict(dict)
     for each in tallies:
         place = found[each.founding or "", each.broker or "", each.epoch or 0, life_of(each, lives)]
         if each.event == "append":
             place["first"] = min(place.get("first", NEVER), each.first_offset or 0)
             place["last"] = max(place.get("last", 0), each.high or 0)
-        elif each.event == "piece" and each.said == "base":
-            place["base"] = max(place.get("base", 0), each.high or 0)
+        elif is_piece(each, BASE):
+            if (at := told_at(each)) >= place.get("base_at", at):
+                place |= {"base": each.high or 0, "base_at": at}
         elif each.event == "apply" and not each.said:
             place["applied"] = max(place.get("applied", 0), each.high or 0)
     return [
@@ -339,6 +343,17 @@ def told_again(tallies: Iterable[Tally], lives: Lives) -> dict[str, int]:
         if broker not in found and sum(covered for _, _, covered in some) > span:
             found[broker] = 0
     return found
+
+
+def is_piece(each: Tally, what: str) -> bool:
+    """Whether it is the piece ``what``: `BASE` or `CAUGHT_UP`."""
+    return each.event == "piece" and each.said.partition(" ")[0] == what
+
+
+def told_at(each: Tally) -> tuple[int, int]:
+    """(segment, number) of an event of a journal that is a tally of its own: of one life, ascending in its order."""
+    journal = JOURNAL.fullmatch(each.incarnation or "")
+    return int(journal[1]) if journal is not None else 0, each.first or 0
 
 
 def life_of(each: Tally, lives: Lives) -> int:

@@ -11,16 +11,19 @@ from typing import Final
 import attrs
 
 from understudy.pipeline.chosen_log import JOINERS, ChosenLog, Joiner
-from understudy.pipeline.evidence import JOURNAL
 from understudy.pipeline.feed_look import (
+    BASE,
+    CAUGHT_UP,
     NEVER,
     PAUSE_MS,
     SKEW_MS,
     Lives,
     Tally,
+    is_piece,
     life_of,
     members_of,
     primaries,
+    told_at,
 )
 
 _SPANS: Final = 64
@@ -34,22 +37,29 @@ def joiners(tallies: Sequence[Tally], chosen: ChosenLog, lives: Lives) -> list[J
         for each in tallies
         if each.event == "cut" and each.said == "let_go"
     }
-    found: dict[tuple[str, str, int], dict[str, int]] = defaultdict(dict)
+    found: dict[tuple[str, str, int], dict[str, Tally]] = defaultdict(dict)
+    first_epoch: dict[tuple[str, str, int], int] = {}
     for each in tallies:
-        kept = chosen.kept.get((each.founding or "", each.epoch or 0), NEVER)
-        if each.event == "piece" and each.said in ("base", "caught_up"):
-            place = found[each.founding or "", each.broker or "", life_of(each, lives)]
-            place[each.said] = max(place.get(each.said, 0), min(each.high or 0, kept))
-            if each.said == "base":
-                place["epoch"] = min(place.get("epoch", NEVER), each.epoch or 0)
+        for what in (BASE, CAUGHT_UP):
+            if is_piece(each, what):
+                of = each.founding or "", each.broker or "", life_of(each, lives)
+                found[of][what] = max(found[of].get(what, each), each, key=told_at)
+                if what == BASE:
+                    first_epoch[of] = min(first_epoch.get(of, NEVER), each.epoch or 0)
     number: dict[str, int] = defaultdict(int)
     over: list[Joiner] = []
-    for (founding, broker, life), place in sorted(found.items()):
-        base, caught_up = place.get("base", 0), place.get("caught_up", 0)
+    for (founding, broker, life), pieces in sorted(found.items()):
+        if pieces.keys() != {BASE, CAUGHT_UP} or told_at(pieces[CAUGHT_UP]) < told_at(pieces[BASE]):
+            continue
+        base, caught_up = (
+            min(each.high or 0, chosen.kept.get((founding, each.epoch or 0), NEVER))
+            for each in (pieces[BASE], pieces[CAUGHT_UP])
+        )
         if 0 < base <= caught_up and (founding, broker, life) not in let_go and number[founding] < JOINERS:
             bit = 1 << number[founding]
             number[founding] += 1
-            applied = _applied(tallies, (founding, broker, life), place["epoch"], chosen, lives)
+            place = founding, broker, life
+            applied = _applied(tallies, place, first_epoch[place], chosen, lives)
             over.append(
                 Joiner(
                     founding=founding,
@@ -213,7 +223,7 @@ def bases(tallies: Iterable[Tally], lives: Lives) -> dict[tuple[str, str, int], 
     """By (founding, broker, life): lowest and highest offset of the bases that are in one tally."""
     found: dict[tuple[str, str, int], list[tuple[int, int]]] = defaultdict(list)
     for each in tallies:
-        if each.event == "piece" and each.said == "base":
+        if is_piece(each, BASE):
             place = each.founding or "", each.broker or "", life_of(each, lives)
             found[place].append((each.low or 0, each.high or 0))
     return found
@@ -226,23 +236,17 @@ def epochs_caught_up(tallies: Iterable[Tally], lives: Lives) -> list[tuple[str, 
     of it yet.
     """
     tallies = list(tallies)
-    noted: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
+    noted: dict[tuple[str, int], list[tuple[tuple[int, int], int]]] = defaultdict(list)
     for each in tallies:
         if each.event == "epoch_seen":
-            noted[each.broker or "", life_of(each, lives)].append((_segment(each), each.first or 0, each.epoch or 0))
+            noted[each.broker or "", life_of(each, lives)].append((told_at(each), each.epoch or 0))
     found = []
     for each in tallies:
-        if each.event == "piece" and each.said == "caught_up":
+        if is_piece(each, CAUGHT_UP):
             seen = noted[each.broker or "", life_of(each, lives)]
-            epochs = (epoch for at, number, epoch in seen if (at, number) < (_segment(each), each.first or 0))
+            epochs = (epoch for at, epoch in seen if at < told_at(each))
             found.append((each.founding or "", each.broker or "", max([each.epoch or 0, *epochs]), each.high or 0))
     return sorted(found)
-
-
-def _segment(each: Tally) -> int:
-    """Of an event of a journal the number of its segment."""
-    journal = JOURNAL.fullmatch(each.incarnation or "")
-    return int(journal[1]) if journal is not None else 0
 
 
 def takeovers(tallies: Iterable[Tally]) -> dict[str, list[tuple[int, int]]]:
@@ -332,7 +336,7 @@ def spans_of(tallies: Iterable[Tally], chosen: ChosenLog, lives: Lives) -> dict[
     rows: dict[tuple[str, str], list[tuple[int, int, int, int]]] = defaultdict(list)
     for each in tallies:
         founding = each.founding or ""
-        if founding in trusted and (each.event == "append" or (each.event == "piece" and each.said == "base")):
+        if founding in trusted and (each.event == "append" or is_piece(each, BASE)):
             end = min(each.high or 0, chosen.kept.get((founding, each.epoch or 0), NEVER))
             row = each.begun_ms or 0, each.ended_ms or 0, end, life_of(each, lives)
             rows[founding, each.broker or ""].append(row)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
+
 from understudy.pipeline.batch_groups import Span, held_again, member_spans
 from understudy.pipeline.chosen_log import ChosenLog, EpochLog, choose
-from understudy.pipeline.feed_look import NEVER, PAUSE_MS, SKEW_MS, Lives, Tally, named
+from understudy.pipeline.feed_look import NEVER, PAUSE_MS, SKEW_MS, Lives, Tally, epoch_logs, named
 from understudy.pipeline.feed_reigns import joiners, reigns, sets_in_force, short_logs, spans_of, takeovers
 from understudy.pipeline.invariants.reigns import of_reigns
 
@@ -80,6 +82,21 @@ def test_a_broker_has_caught_up_when_that_is_over() -> None:
     (found,) = joiners([base, over, applied], CHOSEN, {})
     assert (found.bit, found.base, found.caught_up, found.applied) == (1, 120, 130, 80)
     assert joiners([base, over, tally("cut", "b3", said="let_go")], CHOSEN, {}) == []
+
+
+def test_the_last_base_counts_though_one_before_it_stood_further() -> None:
+    """A primary died while it brought b3 up from 120; the next one began anew, from 110."""
+    first = tally("piece", "b3", "j2-bb", said="base 5", first=5, epoch=2, high=120)
+    again = tally("piece", "b3", "j3-cc", said="base 3", first=3, epoch=2, high=110)
+    over = tally("piece", "b3", "j3-cc", said="caught_up 9", first=9, epoch=2, high=130)
+    later = tally("piece", "b3", "j3-cc", said="base 12", first=12, epoch=2, high=125)
+    rows = [over, again, first]
+    assert [(each.base, each.caught_up) for each in joiners(rows, CHOSEN, {})] == [(110, 130)]
+    assert joiners([*rows, later], CHOSEN, {}) == [], "the last catch-up is not over"
+    (log_of,) = epoch_logs([first, again], {})
+    assert (log_of.base, log_of.base_at) == (110, (3, 3))
+    (reach,) = choose([log_of, attrs.evolve(log_of, epoch=1, base=115, base_at=(2, 9))], []).reaches
+    assert (reach.began, reach.end, reach.applied) == (110, 110, 110)
 
 
 def test_a_primary_has_facts_of_the_epoch_in_which_clients_worked() -> None:
