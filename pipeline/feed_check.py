@@ -5,12 +5,15 @@ A feed without events, of two groups, of a newer program, or with lines that are
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 import attrs
 from py4j.protocol import Py4JError
@@ -20,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentat
 
 from understudy.pipeline.errors import FeedError
 from understudy.pipeline.feed_schema import EVENT, EVENT_NAMES, HEAD, SCHEMA
-from understudy.pipeline.feed_source import CORRUPT, ORIGIN
+from understudy.pipeline.feed_source import CORRUPT, JSON_LINES, ORIGIN
 
 _FILE: Final = re.compile(r"(?:file:)?(/[^\s,'\"]+\.(?:jsonl|parquet))")
 
@@ -77,8 +80,9 @@ def is_broken() -> Column:
 def broken_columns() -> list[Column]:
     """Aggregates that say where the first row is that is no event, and what it holds."""
     return [
-        F.min(F.when(is_broken(), F.col(ORIGIN))).alias("broken_in"),
-        F.min(F.when(is_broken(), F.substring(F.col(CORRUPT), 1, 120))).alias("broken_text"),
+        F.min(F.when(is_broken(), F.struct(F.col(ORIGIN), F.substring(F.col(CORRUPT), 1, 120).alias("text")))).alias(
+            "broken_at"
+        ),
     ]
 
 
@@ -88,8 +92,8 @@ def raise_if_unreadable(row: Row, where: str) -> None:
         raise FeedError(f"{where}: the feed is empty")
     if row["broken"]:
         raise FeedError(
-            f"{where}: {row['broken']} lines are no events, the first of them in {_shown(row['broken_in'])}: "
-            f"{row['broken_text'] or 'the line lacks what every event has'!r}. A file may be truncated."
+            f"{where}: {row['broken']} lines are no events, the first of them in {_place_of(*row['broken_at'])}: "
+            f"{row['broken_at'][1] or 'the line lacks what every event has'!r}. A file may be truncated."
         )
     if row["newest"] > SCHEMA:
         raise FeedError(f"{where} holds events of schema {row['newest']}; this program reads up to schema {SCHEMA}")
@@ -130,5 +134,21 @@ def spark_said(error: Exception) -> str:
     return " ".join(lines[:3])[:400] or type(error).__name__
 
 
-def _shown(origin: str | None) -> str:
-    return (origin or "?").removeprefix("file://")
+def _place_of(origin: str | None, text: str | None) -> str:
+    """The file, and the line in it that begins with ``text``, or that lacks what every event has; of Kafka the partition."""
+    path = unquote((origin or "?").removeprefix("file://"))
+    if not path.endswith(JSON_LINES):
+        return path
+    with suppress(OSError), Path(path).open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.startswith(text) if text is not None else _lacks_head(line):
+                return f"{path}, line {number}"
+    return path
+
+
+def _lacks_head(line: str) -> bool:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and any(found.get(name) is None for name in (EVENT, *HEAD))

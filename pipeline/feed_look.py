@@ -34,7 +34,7 @@ PAUSE_MS: Final = 2 * SKEW_MS
 """When a broker's journal gets nothing for longer than this, its end is known for a moment between, by any clock of the group."""
 BASE: Final = "base"
 CAUGHT_UP: Final = "caught_up"
-"""`said` of the pieces that begin and end a catch-up, with the number of the event behind it."""
+"""The pieces that begin and end a catch-up."""
 _GAP: Final = "gap"
 _END: Final = "end"
 PLAIN: Final = "plain"
@@ -67,12 +67,13 @@ class Tally:
             transaction, of `dequeue` with the reason behind it, of other `enqueue` `PARTED` if they are large; of `apply` "tx" if
             it has a transaction; of `append` and `commit` its clock in units of `PAUSE_MS`; of `told` the outcome if it names a
             transaction, `NAMED` if it is the answer to an outcome query, `UNKNOWN` or `LISTED` of branches; of `rollback` `NAMED`
-            if its transaction has a name; of `readiness` "blocked" if it should not be ready; of `piece` what it is, of `BASE` and `CAUGHT_UP` its number too; of `segment`
-            the segment before it; of `gap` and `cut` the reason; of `in_sync` its number, the members, and how many there must
-            be; of `epoch` its offset, `LOST` if transient messages ended, and the primary; of `vote` and `status` which,
-            `UNLISTED` if it should not be ready; of `expel` its number, its data, and the broker; of `admit` `EARLY` if it came
-            too early, and the broker; of `bar` its number, the broker, and "lifted" if it is; of `step_down` the successor; of
-            `declare` `UNLOGGED` if messages of that queue are in no log.
+            if its transaction has a name; of `readiness` "blocked" if it should not be ready; of `piece` what it is, with its
+            number behind it if that is `BASE` or `CAUGHT_UP`; of `segment` the segment before it; of `gap` and `cut` the reason;
+            of `in_sync` its number, the members, and how many there must be; of `epoch` its offset, `LOST` if transient
+            messages ended, and the primary; of `vote` and `status` which, `UNLISTED` if it should not be ready; of
+            `expel` its number, its data, and the broker; of `admit` `EARLY` if it came too early, and the broker; of
+            `bar` its number, the broker, and "lifted" if it is; of `step_down` the successor; of `declare` `UNLOGGED`
+            if messages of that queue are in no log.
         events: how many.
         broken: rows among them that are no events.
         newest: the highest schema.

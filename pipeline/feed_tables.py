@@ -83,8 +83,7 @@ def _summary(feed: DataFrame, tallies: Sequence[Tally]) -> Row:
         newest=max((each.newest or 0 for each in tallies), default=0),
         unknown=min((each.event for each in tallies if each.event and each.event not in EVENT_NAMES), default=None),
         broken=broken,
-        broken_in=first["broken_in"] if first is not None else None,
-        broken_text=first["broken_text"] if first is not None else None,
+        broken_at=first["broken_at"] if first is not None else None,
     )
 
 
