@@ -170,10 +170,12 @@ class FeedDirectory:
             rounds += found
         for events in merged(rounds):
             self._give(sink, selection, events)
-        if self._cursors.with_events and self._cursors.due(time.monotonic()):
+        due = self._cursors.due(time.monotonic())  # asked once: what is saved then has its ends
+        if due and self._cursors.with_events:
             self._say_ends(sink, selection)
         sink.flush()
-        self._save()
+        if due:
+            self._save(last=True)
         self._ask_to_keep()
         return most
 

@@ -245,8 +245,8 @@ def incarnations(tallies: Iterable[Tally], digests: Mapping[tuple[str, str], int
 
 
 def packed_end() -> Column:
-    """Of an `end`: how many events there are, and behind that their digest, or P if it is not known; as one number."""
-    digest = F.when(F.col("event_digest") < 0, F.lit(P)).otherwise(F.col("event_digest"))
+    """Of an `end`: how many events there are, and behind that their digest and 1, or 0 if it is not known; as one number."""
+    digest = F.greatest(F.col("event_digest"), F.lit(-1)) + 1
     return F.shiftleft("events", P.bit_length()).bitwiseOR(digest)
 
 
@@ -268,7 +268,7 @@ def _incarnation(place: tuple[str, str], found: Sequence[Tally], ended: int | No
         dropped=sum(each.count or 0 for each in found),
         digest=(rows + sum(map(_head_digest, found))) % P,
         previous_digest=max((each.previous_event_digest or 0 for each in segments), default=-1),
-        end=None if ended is None else (ended >> P.bit_length(), -1 if ended & P == P else ended & P),
+        end=None if ended is None else (ended >> P.bit_length(), (ended & P) - 1),
     )
 
 
