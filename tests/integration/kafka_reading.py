@@ -42,7 +42,7 @@ async def _messages(hosts: str, topic: str) -> list[Read]:
         while left := {each for each in left if await consumer.position(each) < ends[each]}:
             for partition, records in (await consumer.getmany(*left, timeout_ms=200)).items():
                 found += [Read(partition.partition, each.key.decode(), json.loads(each.value)) for each in records]
-        return [each for each in found if each.row["event"] != "end"]  # each transaction has some
+        return [each for each in found if each.row.get("event") != "end"]  # each transaction has some
     finally:
         await consumer.stop()
 

@@ -81,7 +81,7 @@ def prepare(address: AmqpAddress, xid: str, queue: str) -> None:
         for body in (b"1", b"2"):
             manager.send(publish_frames(CHANNEL, "", queue, PERSISTENT, body, 131072))
         assert manager.call(DTX_END, *ids(xid), False, False) == (XaStatus.OK,)
-        assert manager.call(DTX_PREPARE, *ids(xid)) == (XaStatus.OK,)
+        assert manager.call(DTX_PREPARE, *ids(xid))[0] == XaStatus.OK
 
 
 def take(manager: AmqpCaller, queue: str) -> int:

@@ -368,7 +368,7 @@ def test_a_broker_runs_its_feed(tmp_path: Path) -> None:
         assert broker.stop() == 0
         wait_until("it ends when the broker stops", lambda: ended(third), LIMIT_S)
         broker.start()
-        found, again = told_once(rows()), rows()
+        found, again = told_once(rows()), [row for row in rows() if row["event"] != "end"]
         assert sum(map(len, found.values())) == len(again), "nothing is told twice"
         handed = [row for row in found["b1/facts"] if row["event"] in ("deliver", "requeue")]
         assert [row["event"] for row in handed] == ["deliver", "requeue", "deliver"]
