@@ -42,6 +42,7 @@ from understudy.pipeline.names_table import answers, bars
 from understudy.pipeline.requeues import overtakers
 from understudy.pipeline.session import is_small_session
 from understudy.pipeline.statements import arrivals, refusals, statements
+from understudy.pipeline.taken_back import standing, taken_back
 from understudy.pipeline.tx_table import judged_once, placed, transactions
 from understudy.pipeline.unreplicated import records
 
@@ -104,7 +105,8 @@ class Tables:
         places = positions(spark, chosen)
         known = placed(feed, None if is_whole(look.tallies, chosen) else places)
         holders, again = brokers(spark, chosen, look.tallies), told_again(look.tallies, look.evidence.lives)
-        table = transactions(known, holders, numbers(spark, chosen), again)
+        stands = standing(known, taken_back(look.tallies, look.evidence.lives))
+        table = transactions(stands, holders, numbers(spark, chosen), again)
         table = keep(kept, judged_once(table, invariants.is_suspect_transaction()))
         of = references(chosen)
         sets = sets_in_force(look.tallies, chosen, look.evidence.ended_ms, look.evidence.lives)

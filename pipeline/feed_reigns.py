@@ -153,10 +153,14 @@ def reigns(tallies: Iterable[Tally]) -> list[Reign]:
 
 
 def short_logs(tallies: Iterable[Tally], chosen: ChosenLog) -> list[str]:
-    """Primaries whose feeds end before records of their own epochs that another broker has, a sentence each.
+    """Feeds that lack records which their brokers must have had, a sentence each.
+
+    First, primaries whose feeds end before records of their own epochs that another broker has.
 
     A primary writes each batch that it sends into its own journal. A broker that was cut or lost gets the log of the group again.
     So what another broker has of that log, and the primary has not, is missing in the feed, unless the primary never came back.
+
+    Then, brokers that have applied more than their feeds hold: a broker applies what stands in its own journal.
     """
     tallies = list(tallies)
     ends: dict[tuple[str, str], int] = {}
@@ -168,7 +172,11 @@ def short_logs(tallies: Iterable[Tally], chosen: ChosenLog) -> list[str]:
             place = each.founding or "", each.epoch or 0
             end = min(each.high or 0, chosen.kept.get(place, NEVER))
             furthest[place] = max(furthest.get(place, (0, "")), (end, each.broker or ""))
-    found = []
+    found = [
+        f"{reach.broker}: it has applied its log up to offset {reach.applied}, and its feed has that up to offset {reach.end}"
+        for reach in chosen.reaches
+        if reach.applied > reach.end
+    ]
     for founding, epoch, primary, _ in primaries(tallies):
         end, other = furthest.get((founding, epoch), (0, ""))
         own = ends.get((founding, primary))

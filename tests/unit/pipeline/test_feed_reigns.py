@@ -12,6 +12,7 @@ from understudy.pipeline.chosen_log import ChosenLog, EpochLog, choose
 from understudy.pipeline.feed_look import NEVER, PAUSE_MS, SKEW_MS, Lives, Tally, epoch_logs, named
 from understudy.pipeline.feed_reigns import joiners, reigns, sets_in_force, short_logs, spans_of, takeovers
 from understudy.pipeline.invariants.reigns import of_reigns
+from understudy.pipeline.taken_back import TakenBack, taken_back
 
 CHOSEN = ChosenLog(kept={("f", 1): 99, ("f", 2): NEVER}, starts={("f", 1): 1, ("f", 2): 100}, reaches=(), problems=())
 
@@ -99,6 +100,24 @@ def test_the_last_base_counts_though_one_before_it_stood_further() -> None:
     assert (reach.began, reach.end, reach.applied) == (110, 110, 110)
 
 
+def test_what_a_broker_applied_before_a_base_that_stands_before_it_is_taken_back() -> None:
+    base = tally("piece", "b3", "j3-cc", said="base 40", first=40, epoch=2, high=110)
+    applied = {"said": "tx", "epoch": 2}
+    rows = [
+        tally("apply", "b3", "j2-bb", first=7, high=120, **applied),
+        tally("apply", "b3", "j3-cc", first=30, high=115, **applied),
+        base,
+    ]
+    assert taken_back(rows, {}) == [TakenBack("b3", "j2-bb", 110, NEVER), TakenBack("b3", "j3-cc", 110, 40)]
+    kept = [
+        tally("apply", "b3", "j3-cc", first=50, high=120, **applied),  # behind the base
+        tally("apply", "b3", "j1-aa", first=50, high=110, **applied),  # the base contains it
+        tally("apply", "b2", "j1-aa", first=50, high=120, **applied),
+        tally("apply", "b3", "j2-bb", first=50, high=120),  # of no transaction
+    ]
+    assert taken_back([*kept, base], {}) == []
+
+
 def test_a_primary_has_facts_of_the_epoch_in_which_clients_worked() -> None:
     work = [tally(name, events=events) for name in ("prepare", "commit") for events in (6, 6)]
     (found,) = reigns([epoch(1, "b1", 1), *work])
@@ -122,6 +141,9 @@ def test_a_primary_has_what_others_have_of_its_epoch() -> None:
     )
     caught_up = EpochLog(founding="f", broker="b1", epoch=1, first=1, last=20, base=90)
     assert not short_logs(rows, choose([caught_up, logs[1]], ())), "by a catch-up"
+    beyond = attrs.evolve(logs[0], last=90, applied=91)
+    (problem,) = short_logs(rows, choose([beyond, logs[1]], ()))
+    assert problem == "b1: it has applied its log up to offset 91, and its feed has that up to offset 90"
     cut = ChosenLog(kept={("f", 1): 15}, starts={}, reaches=choose(logs, ()).reaches, problems=())
     assert not short_logs(rows, cut), "what is cut is of no group's log"
 
