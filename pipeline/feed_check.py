@@ -25,6 +25,8 @@ from understudy.pipeline.errors import FeedError
 from understudy.pipeline.feed_schema import EVENT, EVENT_NAMES, HEAD, SCHEMA
 from understudy.pipeline.feed_source import CORRUPT, JSON_LINES, ORIGIN
 
+_LOCAL: Final = re.compile(r"^file:/+")
+"""How Spark begins the address of a local file: with one slash, or three."""
 _FILE: Final = re.compile(r"(?:file:)?(/[^\s,'\"]+\.(?:jsonl|parquet))")
 
 
@@ -136,7 +138,7 @@ def spark_said(error: Exception) -> str:
 
 def _place_of(origin: str | None, text: str | None) -> str:
     """The file, and the line in it that begins with ``text``, or that lacks what every event has; of Kafka the partition."""
-    path = unquote((origin or "?").removeprefix("file://"))
+    path = unquote(_LOCAL.sub("/", origin or "?"))
     if not path.endswith(JSON_LINES):
         return path
     with suppress(OSError), Path(path).open(encoding="utf-8", errors="replace") as lines:
