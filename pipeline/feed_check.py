@@ -27,6 +27,8 @@ from understudy.pipeline.feed_source import CORRUPT, JSON_LINES, ORIGIN
 
 _LOCAL: Final = re.compile(r"^file:/+")
 """How Spark begins the address of a local file: with one slash, or three."""
+_MOST: Final = 1 << 14
+"""Characters of a line that is no event."""
 _FILE: Final = re.compile(r"(?:file:)?(/[^\s,'\"]+\.(?:jsonl|parquet))")
 
 
@@ -82,9 +84,7 @@ def is_broken() -> Column:
 def broken_columns() -> list[Column]:
     """Aggregates that say where the first row is that is no event, and what it holds."""
     return [
-        F.min(F.when(is_broken(), F.struct(F.col(ORIGIN), F.substring(F.col(CORRUPT), 1, 120).alias("text")))).alias(
-            "broken_at"
-        ),
+        F.min(F.when(is_broken(), F.struct(ORIGIN, F.substring(CORRUPT, 1, _MOST)))).alias("broken_at"),
     ]
 
 
@@ -95,7 +95,7 @@ def raise_if_unreadable(row: Row, where: str) -> None:
     if row["broken"]:
         raise FeedError(
             f"{where}: {row['broken']} lines are no events, the first of them in {_place_of(*row['broken_at'])}: "
-            f"{row['broken_at'][1] or 'the line lacks what every event has'!r}. A file may be truncated."
+            f"{(row['broken_at'][1] or 'the line lacks what every event has')[:120]!r}. A file may be truncated."
         )
     if row["newest"] > SCHEMA:
         raise FeedError(f"{where} holds events of schema {row['newest']}; this program reads up to schema {SCHEMA}")
@@ -137,13 +137,13 @@ def spark_said(error: Exception) -> str:
 
 
 def _place_of(origin: str | None, text: str | None) -> str:
-    """The file, and the line in it that begins with ``text``, or that lacks what every event has; of Kafka the partition."""
+    """The file, and the line in it that is ``text``, or that lacks what every event has; of Kafka the partition."""
     path = unquote(_LOCAL.sub("/", origin or "?"))
     if not path.endswith(JSON_LINES):
         return path
     with suppress(OSError), Path(path).open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
-            if line.startswith(text) if text is not None else _lacks_head(line):
+            if line.rstrip("\n")[:_MOST] == text if text is not None else _lacks_head(line):
                 return f"{path}, line {number}"
     return path
 
