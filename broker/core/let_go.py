@@ -12,6 +12,7 @@ from typing import Final
 from understudy.broker.core.entry import GONE, HELD
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
+from understudy.broker.transactions.body_parts import BodyParts
 
 SLICE: Final = 1_000
 """Messages, or events of transactions, that are freed at once: a millisecond."""
@@ -37,6 +38,8 @@ def let_go_in_slices(state: BrokerState) -> Iterator[None]:
         while tx.events:
             del tx.events[-SLICE:]
             yield
+        if tx.parts is not None:
+            tx.parts = BodyParts()  # a core that goes on from memory has the same bodies
 
 
 def _let_go_of(queue: Queue) -> Iterator[None]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
+from tests.simulation.nemesis.store_orders import write_in_store
 from tests.simulation.operator import command
 from tests.simulation.world import MS, START_US, World
 from understudy.ha.coordination import GroupState
@@ -204,13 +205,21 @@ class Havoc:
             self._heal()
 
     def _lift_bars(self) -> None:
-        """The operator admits who was expelled, as soon as a primary can be told; the last command may be under way."""
+        """The operator admits who was expelled, as soon as a primary can be told; the last command may be under way.
+
+        A primary that cannot serve without that broker is stopped for it: the command then writes the store itself.
+        """
         group = self.store.group
         if not self.has_operator or group is None:
             return
         node = self.node(group.primary)
         if group.barred and node.up and not node.paused and node.node.broker.answering:
             command(node, "admit", broker=group.barred[0].broker)
+        elif group.barred and len(group.members) < group.min_insync and not node.paused:
+            if node.up:
+                node.crash(hard=False)
+            elif write_in_store(self, "operator", "admit", group.barred[0].broker):
+                node.start()
         self.world.at(LIFT_EVERY_MS * MS, self._lift_bars)
 
     def make_room(self, node: SimNode) -> None:
