@@ -41,7 +41,7 @@ class FeedModel:
             self._take(event)
 
     def _count(self, event: Event) -> None:
-        if not isinstance(event, schema.Gap):
+        if not isinstance(event, schema.Gap | schema.End):  # these have no number
             expected = self.seqs.get(event.incarnation, 0) + 1
             assert event.seq == expected, f"{event} where number {expected} is due"
             self.seqs[event.incarnation] = event.seq

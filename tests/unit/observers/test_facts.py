@@ -33,10 +33,10 @@ from understudy.observers.feed_reader import CursorError
 class Process:
     """One life of a broker process, as far as facts go."""
 
-    def __init__(self, directory: Path, limit: int = 100) -> None:
+    def __init__(self, directory: Path, limit: int = 100, incarnation: str = "") -> None:
         self.facts = Facts(lambda: 7, limit)
         self.now_s = 0.0
-        self.log = FactLog(directory, "g", "b1", self.facts, lambda: self.now_s)
+        self.log = FactLog(directory, "g", "b1", self.facts, lambda: self.now_s, incarnation)
 
     def say(self, *peers: str) -> None:
         for peer in peers:
@@ -138,7 +138,7 @@ def test_a_reader_goes_on_at_any_place(reading: Readers, tmp_path: Path, monkeyp
     told: list[tuple[int, str]] = []
     expected = []
     for life in range(3):
-        process = Process(tmp_path)
+        process = Process(tmp_path, incarnation=f"p{life}-7")  # by their starts they might be one
         for number in range(5):
             peer = f"b{life}.{number}"
             process.say(peer)
