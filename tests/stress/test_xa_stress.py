@@ -49,7 +49,12 @@ def test_recovery_that_rolls_back_what_is_decided_is_reported(folder: Path) -> N
     report = Rounds(folder, kills=80, seed=seed, bound_s=30, say=print, work=presumes_rollback).run()
     assert report.kills < 80
     (problem,) = report.problems
-    assert "together not 10000" in problem or "was told as committed" in problem
+    signs = (
+        "together not 10000",
+        "was told as committed",
+        ", heuristic,",
+    )  # the last one: its manager has noticed by itself
+    assert any(sign in problem for sign in signs)
 
 
 def test_a_folder_that_is_there_is_refused(folder: Path) -> None:
