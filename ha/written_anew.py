@@ -5,7 +5,10 @@ was lost. The proof is a barrier: a record that is appended after the loss is kn
 acknowledges nothing of the old epoch. If every member of the set has acknowledged the barrier, no member has begun a higher
 epoch, and only a member could (docs/decisions/0050).
 
-    written anew only if  barrier <= durable  and  barrier <= min(acked of members)
+    written anew only if  barrier <= durable  and  barrier <= min(acked of members)  and  no pause since the barrier
+
+A pause of this process voids the proof: a member may have given its link up meanwhile, and campaigned while the store held the
+group for a moment. The acknowledgements that are read after the pause are older than that.
 
 An epoch that an operator has forced is beyond that proof where the primary is alone in its set. Then the primary must not have
 been out of reach of the store since it saw the group there last. The store refuses the write, too, if its history shows a
@@ -57,6 +60,7 @@ class WrittenAnew:
         self._shown: GroupState | None = None
         self._wanted: GroupState | None = None
         self._request = 0
+        self._pauses = 0
         self.reached = False
 
     @property
@@ -70,6 +74,7 @@ class WrittenAnew:
         self._shown = shown
         ours = shown is None or shown.epoch < self._in_sync.group.epoch or shown.primary == self._me
         self._barrier = self._broker.barrier() if ours else 0
+        self._pauses = self._broker.pauses.seen
 
     def end(self) -> None:
         """The store holds the group."""
@@ -114,7 +119,12 @@ class WrittenAnew:
 
     def consider(self) -> None:
         """Write, if the proof is there."""
-        if not self._barrier or self.why_not:
+        if not self._barrier:
+            return
+        self._broker.pauses.look()
+        if self._pauses != self._broker.pauses.seen:
+            self.begin(self._shown)
+        if self.why_not:
             return
         self._barrier = 0
         group = self._in_sync.group

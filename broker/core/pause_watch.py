@@ -27,6 +27,7 @@ class PauseWatch:
     Attributes:
         clock_ms: a clock that goes on while the machine is suspended, if it can be had; None: ticks alone tell.
         after_ms: so long without a tick is a pause; 0: nobody can replace this broker.
+        seen: pauses since this core began. Call :meth:`look` before it counts.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -36,6 +37,7 @@ class PauseWatch:
         self._before: dict[Queue, int] = {}
         self.clock_ms: Callable[[], int] | None = None
         self.after_ms = 0
+        self.seen = 0
 
     def ticked(self, now_ms: int) -> None:
         """A tick. It may be the first thing that happens after a pause."""
@@ -51,6 +53,7 @@ class PauseWatch:
     def _look(self, now_ms: int) -> None:
         paused = 0 < self.after_ms < now_ms - self._ran_ms
         self._ran_ms = now_ms
+        self.seen += paused
         if paused and self._broker.leading and self._broker.answering:
             self._doubt()
 
