@@ -394,7 +394,7 @@ class HaBroker:
 
     @property
     def store_trouble(self) -> str:
-        """What is wrong with a store that answers, and what the group waits for; "" for nothing."""
+        """The fault of a store that answers, and what the group waits for; "" for none."""
         missing, primary = self.stored.missing, self.primary
         why_not = primary.anew.why_not if primary is not None and missing else ""
         return f"{missing}; {why_not}" if why_not else missing

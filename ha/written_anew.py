@@ -105,7 +105,7 @@ class WrittenAnew:
 
     @property
     def why_not(self) -> str:
-        """What keeps the primary from writing the group anew, for people; "" for nothing."""
+        """The reason why the primary does not write the group anew, for people; "" for none."""
         if not self._barrier:
             return "" if self._request else f"{self._me} must not write over what stands there"
         if lacking := self.lacking():

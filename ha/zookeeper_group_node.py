@@ -85,7 +85,7 @@ class GroupNode:
         return Answer.DONE, group
 
     async def _is_held_by_brokers(self) -> bool:
-        """Whether a broker has shown what its disk holds of a group of this name."""
+        """True if a broker has shown what its disk holds of a group of this name."""
         folder = self._paths.brokers
         for name in await self._session.children(folder):
             path = broker_path(folder, name)

@@ -93,7 +93,7 @@ class FactReader:
             yield from self._between(end, gap)
 
     def _between(self, end: Event | None, gap: Event | None) -> Iterator[list[Event]]:
-        """What is said between two files: that there is a gap, and where the incarnation of the first one ends."""
+        """Events between two files: a gap, and the end of the first one's incarnation."""
         if end is not None and end.incarnation != self._at.incarnation:
             yield [end]
         elif gap is not None:  # what was between is not in the digest

@@ -260,7 +260,7 @@ class KafkaOutlet:
         return ours and topic != self._target.position_topic
 
     async def _holds_records(self, consumer: AIOKafkaConsumer, topic: str) -> bool:
-        """What was aborted leaves no record, and yet takes up offsets; so the topic is read, where that is allowed."""
+        """Look for records in a topic, where reading is allowed: an aborted transaction takes up offsets and leaves no record."""
         places = [TopicPartition(topic, number) for number in sorted(await self._producer.partitions_for(topic))]
         consumer.assign(places)
         begins, ends = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
@@ -343,7 +343,7 @@ class KafkaOutlet:
             return future
 
     def _refused(self, refused: BatchRefusedError) -> UnderstudyError:
-        """What is learnt of it, so that the next attempt finds the record, or does not make it."""
+        """Note what Kafka has said of a record, so that the next attempt finds the record, or does not make it."""
         topic = refused.topic
         if topic == self._target.position_topic:
             return self._said(refused.error, topic)

@@ -20,7 +20,7 @@ IN_FLIGHT: Final = 64
 Place = tuple[str, int]
 """Topic and partition."""
 RefusalOf = Callable[[BaseException], BaseException | None]
-"""What Kafka has said of what is in a batch; None: the error says nothing of it."""
+"""Kafka's answer about the records of a batch; None: the error says nothing of them."""
 
 
 class BatchRefusedError(RecordRefusedError):

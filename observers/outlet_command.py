@@ -55,7 +55,7 @@ class Begin(StrEnum):
 
 
 class OnUnsendable(StrEnum):
-    """What becomes of a message that cannot be a record of Kafka: see `outlet_unsendable`."""
+    """The fate of a message that cannot be a record of Kafka: see `outlet_unsendable`."""
 
     ASIDE = "aside"
     SKIP = "skip"

@@ -76,7 +76,7 @@ class OutletOptions:
 
 @attrs.define
 class OutletCounts:
-    """What one run has sent, and what it has passed over because an operator accepted that.
+    """Counts of one run: units that it has sent, and gaps that it has passed over because an operator accepted them.
 
     ``records`` are those of messages; ``unsendable`` counts messages that went aside or were left out.
     """

@@ -39,7 +39,7 @@ class Judge(Protocol):
 
 @attrs.frozen
 class UnsendablePolicy:
-    """What an operator wants: ``on`` is one of ASIDE, SKIP, STOP; ``topic`` is for ASIDE."""
+    """The operator's rule: ``on`` is one of ASIDE, SKIP, STOP; ``topic`` is for ASIDE."""
 
     on: str = STOP
     topic: str = ""
@@ -80,7 +80,7 @@ class OutletUnsendable:
         self._refused[place] = (before or reason, times + 1)
 
     def committed(self) -> None:
-        """What was refused until now has been dealt with."""
+        """Forget the refusals until now: they have been dealt with."""
         self._refused.clear()
 
     def record(self, unit: Unit, shared: list[Header], at: int) -> tuple[KafkaRecord | None, bool]:

@@ -73,6 +73,6 @@ def _short(value: Column) -> Column:
 
 
 def head_digest(event: str, founding: str, epoch: int, seqs: int) -> int:
-    """What the heads of events add to a digest: of events with the same heads, the sum of whose numbers is ``seqs``."""
+    """The share of heads in a digest: of events with the same heads, the sum of whose numbers is ``seqs``."""
     heads = weight("event") * text_value(event) + weight("founding") * text_value(founding) + weight("epoch") * epoch
     return heads * weight("seq") * seqs % P

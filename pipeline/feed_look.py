@@ -347,7 +347,7 @@ def told_again(tallies: Iterable[Tally], lives: Lives) -> dict[str, int]:
 
 
 def is_piece(each: Tally, what: str) -> bool:
-    """Whether it is the piece ``what``: `BASE` or `CAUGHT_UP`."""
+    """True where a row is the piece ``what``: `BASE` or `CAUGHT_UP`."""
     return each.event == "piece" and each.said.partition(" ")[0] == what
 
 

@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class Work:
-    """What both kinds have: the base of `Transaction` and `JoinedTransaction`.
+    """Base of `Transaction` and `JoinedTransaction`.
 
     Every verb is refused, with `NotOwnerError`, in another process, thread or task than the one that has the transaction, and while
     another call of it is under way. A suspended transaction may be resumed or rolled back by every thread of its process.

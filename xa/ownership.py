@@ -1,4 +1,4 @@
-"""Who has a transaction: one process, and in it one thread or one asyncio task.
+"""The owner of a transaction: one process, and in it one thread or one asyncio task.
 
 A thread is known by an object that lives in its `threading.local`, and not by its ident, which the system gives again. The object
 goes with the thread: then the transaction that the thread has left is rolled back. A task is known by itself.

@@ -1,4 +1,4 @@
-"""Who is at the other end of the socket of a file, as the system tells it: the user of that process."""
+"""The peer on the socket of a file, as the system tells it: the user of that process."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ death. The expiration is taken out, or the message would die again where it arri
 ``x-death`` of a message that a client has published is the client's own: it counts for nothing, and goes with the first death. That
 of a message that died here is the broker's (:class:`~understudy.broker.message.MovedMessage`).
 
-A queue is in a *cycle* if the message has died there before, and no consumer has rejected it since: nobody would ever end that, so
-such a message is dropped.
+A queue is in a *cycle* if the message has died there before, and no consumer has rejected it since. Such a message is dropped:
+else it would go round for ever.
 
 Sources: RabbitMQ 4.3, dead letter exchanges; sender-selected distribution.
 """

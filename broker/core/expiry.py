@@ -1,4 +1,4 @@
-"""Expiry: what a primary lets go of because its time has come: messages (`message_expiry`), queues that nobody uses, outcomes."""
+"""Expiry: a primary lets go of messages (`message_expiry`), unused queues and exchanges, and outcomes whose time has come."""
 
 from __future__ import annotations
 

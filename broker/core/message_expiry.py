@@ -1,4 +1,4 @@
-"""MessageExpiry: messages whose time to live has ended leave their queue, and nobody gets or counts them.
+"""MessageExpiry: messages whose time to live has ended leave their queue; no client gets or counts them.
 
 A time to live is the time in a queue, as in RabbitMQ. A message that comes into its queue goes to a consumer that waits there,
 however short the message lives. 0 means: to such a consumer or to nobody. So a message is *fresh* from the moment in which the log

@@ -256,7 +256,7 @@ class Naming:
             self._channel.answer_when_stable(self._stable_at(queue), QUEUE_DECLARE, lambda: self._declared(queue))
 
     def _check_moves(self, name: str, arguments: dict[str, Any]) -> None:
-        """Whether a queue may have a dead-letter exchange, or limits. As in RabbitMQ its client must be allowed to use both.
+        """Check that a queue may have a dead-letter exchange, or limits. As in RabbitMQ its client must be allowed to use both.
 
         Raises:
             PreconditionFailedError: a broker of the group is of a version that cannot read the records of such a queue.

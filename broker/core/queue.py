@@ -110,7 +110,7 @@ class Queue:
         owner: Any = None,
         overfull: Callable[[Queue], None] | None = None,
     ) -> None:
-        """Make an empty queue that nobody uses.
+        """Make an empty, unused queue.
 
         ``live`` counts what has to stay in the journal for the messages; it is one of its own for a queue that has none there.
         ``overfull`` is told when more is in the queue than may be.

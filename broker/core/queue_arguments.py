@@ -58,7 +58,7 @@ def _one_of(values: tuple[str, ...]) -> Callable[[Any], str]:
 
 
 def _is_name(value: Any) -> str:
-    """What fits into a record as a name: a string of at most `NAME_BYTES` of UTF-8."""
+    """Check that a value fits into a record as a name: a string of at most `NAME_BYTES` of UTF-8."""
     good = isinstance(value, str) and len(octets := value.encode("utf-8", "replace")) <= NAME_BYTES
     return "" if good and octets.decode() == value else f"is not a name of at most {NAME_BYTES} bytes"
 
@@ -73,7 +73,7 @@ CHECKS: Final[dict[str, Callable[[Any], str]]] = {
     queue_limits.MAX_LENGTH_BYTES: _number(0, MAX_COUNT, "bytes"),
     queue_limits.OVERFLOW: _one_of(queue_limits.OVERFLOWS),
 }
-"""What is wrong with a value of an argument, "" if nothing is."""
+"""Argument to a check of its value: the fault, "" if there is none."""
 
 
 def check_arguments(name: str, vhost: str, arguments: dict[str, Any]) -> None:

@@ -77,7 +77,7 @@ class Transactions:
         self.coordinator = self._make_order()
 
     def _make_order(self) -> CommitOrder:
-        """What overrides nothing is carried out by the core itself, without a view of any transaction.
+        """Make the order of commits. The core itself carries out a coordinator that overrides nothing, without a view.
 
         A class with an ``__init__`` of its own is made in any case: it may refuse its options.
         """

@@ -84,7 +84,7 @@ def seen_nowhere(messages: DataFrame) -> DataFrame:
 
 
 def is_unseen() -> Column:
-    """Whether a client has taken a message of the log, and the feed tells no delivery of it."""
+    """True where a client has taken a message of the log, and the feed tells no delivery of it."""
     return F.col("taken").isNotNull() & F.col("came").isNotNull() & F.col("seen_first").isNull()
 
 

@@ -1,4 +1,4 @@
-"""Who may come to a state server: users of the machine, clients without the secret, readers, certificates, strangers."""
+"""Access to a state server: users of the machine, clients without the secret, readers, certificates, strangers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has a transaction: every verb of another process, thread or task is refused, and every way out of a block ends it.
+"""The owner of a transaction: every verb of another process, thread or task is refused, and every way out of a block ends it.
 
 The state server is real, the resource managers are scripted: they keep the verbs that they were called with.
 """
@@ -84,7 +84,7 @@ def scene(server: ServerProcess) -> Iterator[Scene]:
 
 
 def in_thread(call: Callable[[], Any]) -> Any:
-    """What a call in a thread of its own returns, or raises."""
+    """Result, or error, of a call in a thread of its own."""
     found: list[Any] = []
 
     def run() -> None:

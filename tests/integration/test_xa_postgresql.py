@@ -1,4 +1,4 @@
-"""What a PostgreSQL server may do to a transaction: hang, be another one, know no prepared transactions, or be told SQL COMMIT."""
+"""Ways of a PostgreSQL server with a transaction: hang, be another one, know no prepared transactions, or be told SQL COMMIT."""
 
 from __future__ import annotations
 

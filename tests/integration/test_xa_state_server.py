@@ -185,7 +185,7 @@ def settled(data: Path, older: dict[str, bytes]) -> bool:
 
 
 def entries_of(data: Path, *options: str) -> dict[str, int]:
-    """What a server finds, by state; it is stopped."""
+    """Transactions that a server finds, by state; it is stopped."""
     with started(data, *options) as server:
         assert server.stdout is not None
         line = server.stdout.readline()

@@ -103,7 +103,7 @@ def test_all_servers_are_gone_for_longer_than_a_session(place: Place, load: Load
 
 
 def test_the_primary_dies_while_the_quorum_is_lost(place: Place, load: Load) -> None:
-    """Nobody can be promoted then, nor handed over to; with the quorum one is promoted, by itself, and once."""
+    """No broker can be promoted then, nor handed over to; with the quorum one is promoted, by itself, and once."""
     epoch = place.epoch()
     down = place.ensemble.servers[:2]
     for server in down:

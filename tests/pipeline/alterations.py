@@ -125,7 +125,7 @@ def all_alterations(base: Feed, nth: float = 0.5) -> Iterator[Alteration]:
 
 
 def _is_record(event: Event) -> bool:
-    """Whether all brokers have it: it is of the group's log."""
+    """True if all brokers have the event: it is of the group's log."""
     return not event["incarnation"].startswith(_FACTS) and event["event"] not in ("segment", "checkpoint", "epoch_seen")
 
 

@@ -243,7 +243,7 @@ def rare(size: Size) -> Rows:
 
 
 def _ends(broker: str, size: Size) -> Rows:
-    """That the journal ends, and the facts."""
+    """Rows that say where the journal ends, and the facts."""
     last, led = size.segments - 1, {"b1": size.half, "b2": size.transactions - size.half}.get(broker, 0)
     row = {"broker": broker, "event": "end", "seq": 0, "epoch": 2, "offset": base(size.transactions, size) - 1}
     row["at_ms"] = AT_MS + size.transactions

@@ -15,7 +15,7 @@ from understudy.observers.event_digest import digest_of
 from understudy.observers.events_schema import BY_NAME, DEFAULTS, Event, P
 
 _OF_TESTS: Final = ("event", "k", "step")
-"""What rows of tests have beside an event's fields: see `made_rows`."""
+"""Keys of test rows beside an event's fields: see `made_rows`."""
 
 
 def event_of(row: Mapping[str, Any]) -> Event:

@@ -1,4 +1,4 @@
-"""Whatever AMQP can carry as a property becomes headers of a Kafka record that every client can read."""
+"""Each value that AMQP can carry as a property becomes headers of a Kafka record that every client can read."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class SimStore:
 
     @property
     def held(self) -> GroupState | None:
-        """What the store shows: `group`, unless it has lost that."""
+        """The group as the store shows it: `group`, unless it has lost that."""
         return self._instead if self.lost else self.group
 
     def lose_group(self, instead: GroupState | None, *, with_history: bool) -> None:
@@ -117,7 +117,7 @@ class SimStore:
             self._show(self.group)
 
     def state_of_an_older_epoch(self) -> GroupState | None:
-        """What the store held at the end of the epoch before this one, None if there was none."""
+        """The group at the end of the epoch before this one, None if there was none."""
         epoch = self.group.epoch if self.group is not None else 0
         older = [group for _, group in self._history if group is not None and group.epoch < epoch]
         return max(older, key=lambda group: (group.epoch, group.version), default=None)

@@ -97,7 +97,7 @@ def test_a_store_that_has_lost_the_group_is_a_lost_store(older: bool) -> None:
 
 @pytest.mark.parametrize("older", [True, False])
 def test_a_member_that_was_down_comes_back_and_completes_the_proof(older: bool) -> None:
-    """It cannot be expelled, so nothing is confirmed without it; it finds no group, and follows the primary that shows itself."""
+    """The member cannot be expelled, so nothing is confirmed without it; it follows the primary that shows itself."""
     with scenario() as group:
         hand = group.hand()
         hand(calls.declare, "q")

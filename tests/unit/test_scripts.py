@@ -1,4 +1,4 @@
-"""What scripts/_env and scripts/_needs do on a machine that lacks something: with which Python, which packages, which words."""
+"""scripts/_env and scripts/_needs on a machine that lacks something: with which Python, which packages, which words."""
 
 from __future__ import annotations
 

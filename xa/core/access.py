@@ -46,7 +46,7 @@ _ASKS: Final = (
 
 
 class Access(enum.StrEnum):
-    """What a client may do."""
+    """Rights of a client."""
 
     READ = "read"
     CHANGE = "change"
@@ -135,7 +135,7 @@ class Acceptor:
         return answer
 
     def admit(self, line: bytes) -> tuple[Access, bytes]:
-        """What the client may do, and the last line of the handshake.
+        """Rights of the client, and the last line of the handshake.
 
         Raises:
             AccessError: the line proves none of the secrets.
@@ -185,7 +185,7 @@ class Dialer:
         return answer
 
     def admitted(self, line: bytes) -> Access:
-        """What the server lets this client do.
+        """Rights that the server gives this client.
 
         Raises:
             AccessError: the server refuses, or does not prove that it has the secret.
@@ -247,5 +247,5 @@ def _same(expected: str, shown: str) -> bool:
 
 
 def refused_line(text: str) -> bytes:
-    """What a client is told that is not let in."""
+    """The line for a client that is not let in."""
     return line_of(Refused(REFUSED, text))

@@ -31,7 +31,7 @@ _MAGIC: Final = b"UXDM"
 
 
 class MarkDisk(Protocol):
-    """What a mark needs of `status_file.Disk`."""
+    """The part of `status_file.Disk` that a mark needs."""
 
     def names(self) -> list[str]: ...
 
@@ -131,7 +131,7 @@ class DurableMark:
         self._slot, self._noted = 1, False
 
     def note(self, number: int) -> None:
-        """What has this number is durable. The file says so at once, and the disk after `sync`."""
+        """Note that the status is durable up to this number. The file says so at once, and the disk after `sync`."""
         self._disk.write(self.name, self._slot * SLOT_OCTETS, self._octets(number))
         self._noted = True
 
@@ -147,7 +147,7 @@ class DurableMark:
 
 
 def _number(octets: bytes, shard: int) -> int | None:
-    """What a slot says; None if it is torn, damaged, empty or of another shard."""
+    """Read a slot; None if it is torn, damaged, empty or of another shard."""
     if len(octets) < _SLOT.size:
         return None
     magic, of, number, crc = _SLOT.unpack(octets)

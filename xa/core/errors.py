@@ -159,7 +159,7 @@ class StatusFileError(XaError):
 
 
 class LostRecordsError(StatusFileError):
-    """What is there is whole, and records that were durable are missing. Nothing was changed."""
+    """Records that were durable are missing, though the rest is whole. Nothing was changed."""
 
 
 class NewerStatusError(StatusFileError):

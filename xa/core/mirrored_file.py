@@ -56,7 +56,7 @@ class GoodImage:
 
 @attrs.frozen
 class _Sealed:
-    """What one sync writes.
+    """The bytes that one sync writes.
 
     Attributes:
         sequence: of the last group of records in it.

@@ -30,7 +30,7 @@ _KEYS: Final = {"id", "address", "addresses", "secret_file", "tls", *_TLS_KEYS}
 
 @attrs.frozen(kw_only=True)
 class Login:
-    """What a client proves to a state server, and how it knows the server. All texts are paths; "" is none.
+    """Proofs of a client to a state server, and of the server to it. All texts are paths; "" is none.
 
     Attributes:
         secret_file: holds the secret that client and server share.

@@ -40,7 +40,7 @@ def shards_on(disk: Disk, prefix: str, *, accept_loss: bool = False) -> int:
 
 
 def is_of(name: str, shard: int) -> bool:
-    """Whether this is the name of a file of a shard."""
+    """True if this is the name of a file of a shard."""
     match = _FILE.fullmatch(name)
     return match is not None and int(match[2]) == shard
 

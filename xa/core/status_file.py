@@ -71,7 +71,7 @@ class StatusStore(Protocol):
     def append(self, records: Sequence[Record]) -> int: ...
 
     def seal(self) -> None:
-        """What is appended from now on need not be part of the next sync."""
+        """Begin a sync: records that are appended from now on need not be part of it."""
 
     def sync(self) -> None:
         """Make durable what has been appended before `seal`. It may run in a thread while `append` is called."""
@@ -88,7 +88,7 @@ class StatusStore(Protocol):
 
 
 class FileStore:
-    """What the engines that keep files in a folder of their own have in common.
+    """Base of the engines that keep files in a folder of their own.
 
     Args:
         disk: the folder.
@@ -110,7 +110,7 @@ class FileStore:
         self.notes: list[str] = []
 
     def check(self, found: int, where: str, what: str) -> bool:
-        """Whether the mark must be made anew: it is not there, or more than what was found.
+        """True if the mark must be made anew: it is not there, or more than what was found.
 
         Raises:
             LostRecordsError: see `DurableMark.check`.

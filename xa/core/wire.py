@@ -387,7 +387,7 @@ def reply_of(line: bytes) -> Reply:
 
 
 def decoded(decoder: msgspec.json.Decoder[_T], line: bytes) -> _T:
-    """What a line says.
+    """Read a line.
 
     Raises:
         msgspec.MsgspecError: the line cannot be read, also for an octet that is no UTF-8, or for too deep a nesting.

@@ -81,7 +81,7 @@ class BranchConnection(psycopg.Connection[Any]):
 
     @contextlib.contextmanager
     def verb(self, deadline: float | None) -> Iterator[None]:
-        """What is done inside is the adapter's, and ends in time.
+        """Calls inside are the adapter's, and end in time.
 
         Args:
             deadline: of `time.monotonic`; None: there is none.

@@ -82,7 +82,7 @@ class DtxWire(Protocol):
         """The status of prepare, and the number of the transaction; "" if the broker does not tell it."""
 
     def outcome(self, transaction: str) -> str:
-        """What became of a transaction, by its number: committed, rolled back, pending, expired, or an error."""
+        """The outcome of a transaction, by its number: committed, rolled back, pending, expired, or an error."""
 
     def recover(self) -> list[tuple[int, Xid]]:
         """All branches in doubt, with their state."""

@@ -70,7 +70,7 @@ class ResourceManager(abc.ABC):
 
     @contextlib.contextmanager
     def bounded(self, *, anew: bool = False) -> Iterator[float]:
-        """What is done inside takes `timeout_s` at most, together.
+        """Calls inside take `timeout_s` at most, together.
 
         Args:
             anew: the time begins anew: a lost answer is asked for.
@@ -159,7 +159,7 @@ class ResourceManager(abc.ABC):
     def forget(self, xid: Xid) -> Answer: ...
 
     def outcome(self, xid: Xid, proof: str) -> Answer:
-        """What became of a prepared branch that is gone; see `VerbName.OUTCOME`.
+        """The outcome of a prepared branch that is gone; see `VerbName.OUTCOME`.
 
         Args:
             xid: of the branch.

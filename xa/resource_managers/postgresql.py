@@ -124,7 +124,7 @@ class PostgresResource(ResourceManager):
         self._began = self._prepared = False
 
     def _learn(self, connection: BranchConnection) -> None:
-        """What the server is, and can do."""
+        """Identity and abilities of the server."""
         try:
             row = connection.execute(_OPENED, [str(word) for pair in _LOST_HOST.items() for word in pair]).fetchone()
             connection.commit()

@@ -334,7 +334,7 @@ class Router:
             await asyncio.sleep(AGAIN_S)
 
     async def _claim_early(self, client: _Client, claim: Claim) -> Reply:
-        """What is not due is in no table of the front: each worker is asked."""
+        """Ask each worker: a transaction that is not due is in no table of the front."""
         reply: Reply = Nothing()
         for number in range(len(self._parts)):
             reply = await self._ask(client, number, claim)

@@ -70,7 +70,7 @@ def a_move_is_two_steps(bug: Bug) -> None:
 
 @mutation("G1", "G2", "G7")
 def a_catch_up_forgets_what_moves(bug: Bug) -> None:
-    """What moves before a catch-up has sent it is sent neither in its old queue nor in its new one."""
+    """A message that moves before a catch-up has sent it is sent neither in its old queue nor in its new one."""
 
     def moved(self: CatchUp, move: Move) -> None:
         source = self._unsent.get(move.queue_id)
@@ -107,7 +107,7 @@ def the_floor_forgets_the_body_of_what_moved(bug: Bug) -> None:
 
 @mutation("G1", "G4")
 def a_full_queue_drops_without_dead_letters(bug: Bug) -> None:
-    """What is too much for a queue leaves it for nowhere."""
+    """Messages that are too many for a queue leave it for nowhere."""
     real = Moving.leave
 
     def leave(self: Moving, queue: Queue, entry: Entry, reason: int) -> None:

@@ -174,7 +174,7 @@ class Havoc:
         self.world.at(RESTART_EVERY_MS * MS, self._restart_refusers)
 
     def _restart_refusers(self) -> None:
-        """What supervises the brokers starts those again that have refused to run with such a store."""
+        """The supervisor starts brokers again that have refused to run with such a store."""
         for node in self.cluster.nodes.values():
             if node.fatal and node.up and not node.paused and not self.store.lost:
                 node.fatal = ""

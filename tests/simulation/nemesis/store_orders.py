@@ -1,4 +1,4 @@
-"""What an operator writes into the store himself, as the commands ``expel`` and ``admit`` do while no primary runs."""
+"""Changes that an operator writes into the store, as the commands ``expel`` and ``admit`` do while no primary runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What moves from queue to queue is put into two of them, or into none; and a full queue keeps what is too much."""
+"""A message that moves is put into two queues, or into none; and a full queue keeps what is too much."""
 
 from __future__ import annotations
 

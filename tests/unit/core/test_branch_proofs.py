@@ -1,4 +1,4 @@
-"""What a broker tells a transaction manager for later: which broker it is, and what became of a branch that is gone."""
+"""A broker tells a transaction manager for later which broker it is, and what became of a branch that is gone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def prepared(core: Core, client: Client) -> str:
 
 
 def outcome(core: Core, client: Client, transaction: str) -> str:
-    """What the broker answers to the question for it."""
+    """The broker's answer to the question for a transaction."""
     properties = encode_properties(reply_to="replies")
     client.send(publish_frames(1, OUTCOME_EXCHANGE, "", properties, f"outcome {transaction}".encode(), 4096))
     core.sync()  # the question is answered

@@ -63,7 +63,7 @@ class HandedOver:
         self.core.broker.frozen = True
 
     def recovered(self) -> BrokerState:
-        """What the journal says, when it is known how far it is stable."""
+        """The state that the journal gives, when it is known how far it is stable."""
         state = BrokerState()
         recovery = Recovery(state, None, None)
         for each in self.journal.frames:

@@ -223,7 +223,7 @@ def test_a_large_body_stands_once_for_all_copies(transactional: bool) -> None:
 
 
 def test_routes_of_the_key_alone_are_as_before(core: KeptCore, client: Client) -> None:
-    """What a message with copies reaches is not remembered for the next one."""
+    """Queues that a message with copies reaches are not remembered for the next one."""
     client.send(message("a", CC=["b"]), message("a"), message("a", BCC=["c"]), message("a"))
     core.sync()
     assert depths(core) == "aaaabc"

@@ -1,4 +1,4 @@
-"""What a client is promised of a transaction on its channel: modes, routes, what is returned, what stays outside of it."""
+"""Promises about a transaction on a channel: modes, routes, what is returned, what stays outside of it."""
 
 from __future__ import annotations
 

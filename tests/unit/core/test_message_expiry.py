@@ -194,7 +194,7 @@ def test_get_ok_counts_what_is_behind_without_what_has_expired(core: ClockedCore
 
 @pytest.mark.parametrize("behind", [False, True])
 def test_a_tick_drops_it_though_nobody_asks(core: ClockedCore, client: Client, behind: bool) -> None:
-    """What stands behind a message that lives is dropped when it is reached."""
+    """Expired messages behind one that lives are dropped when they are reached."""
     client.send(*([lasting()] if behind else []), timed(), timed())
     core.sync()
     core.now_ms += 100

@@ -116,7 +116,7 @@ def test_a_consumer_whose_channel_ends_meanwhile_is_forgotten(core: Core, client
 def test_a_waiting_consumer_is_served_before(
     core: Core, client: Client, publishes_at: int, method: bytes, answer: tuple[str, tuple[Any, ...]]
 ) -> None:
-    """Whatever is asked right behind a publish finds the queue as its consumer has left it."""
+    """A method right behind a publish finds the queue as its consumer has left it."""
     client.send(publish("q", b"1", channel=publishes_at), method)
     core.sync()
     core.sync()

@@ -137,7 +137,7 @@ def test_a_line_that_cannot_be_encoded_is_a_line_less(monkeypatch: pytest.Monkey
 
 
 def said(broker: str, role: str, status: str, **more: object) -> dict[str, object]:
-    """What the supervisor reports of a broker."""
+    """A report of the supervisor about a broker."""
     number = int(broker[1:])
     ports = {"port": 5671 + number, "http": 8000 + number, "pid": 100 + number}
     about = {"epoch": 1, "in_sync": ["b1"], "blockers": []}

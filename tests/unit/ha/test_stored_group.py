@@ -1,4 +1,4 @@
-"""Whether the store has lost the group: views are doubted, the answer to a later read decides."""
+"""Finding out if the store has lost the group: views are doubted, the answer to a later read decides."""
 
 from __future__ import annotations
 

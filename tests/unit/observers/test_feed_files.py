@@ -49,7 +49,7 @@ def small_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(out: Path) -> list[Row]:
-    """What is in the files, in their order, without where each of them ends; nothing else is there."""
+    """Events of the files, in their order, without the end of each; nothing else is in the folder."""
     names = sorted(path.name for path in out.iterdir() if path.name != ".state")
     assert names == [f"{number:012}.jsonl" for number in range(1, len(names) + 1)]
     found = [json.loads(line) for name in names for line in (out / name).read_bytes().splitlines()]

@@ -70,7 +70,7 @@ def test_other_errors_leave_no_line(core: Core) -> None:
 
 
 def test_a_method_that_comes_while_a_commit_is_pending_leaves_no_line(core: Core) -> None:
-    """It is refused with 406, too, whatever its arguments."""
+    """Such a method is refused with 406, too, whatever its arguments."""
     client = core.client()
     method, args = REFUSED[0]
     with capture_logs() as lines:

@@ -92,7 +92,7 @@ class CrashDisk:
         self._durable_names = dict(self._names)
 
     def sure(self, name: str) -> bytes:
-        """What a file has on the disk for sure."""
+        """The octets that a file has on the disk for sure."""
         return self._durable[self._names[name]]
 
     def _contents(self, number: int) -> Iterator[bytes]:

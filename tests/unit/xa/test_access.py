@@ -38,7 +38,7 @@ def unchanged(_number: int, octets: bytes) -> bytes:
 def conversation(
     dialer: Dialer, acceptor: Acceptor, way: Callable[[int, bytes], bytes] = unchanged
 ) -> tuple[Access, Access]:
-    """What each end says that the client may do; the way may change each line, by its number."""
+    """Run a handshake; both ends say what the client may do. ``way`` may change each line, by its number."""
     challenge = way(1, acceptor.challenge(way(0, dialer.knock)))
     access, proved = acceptor.admit(way(2, dialer.prove(challenge)))
     return access, dialer.admitted(proved)
@@ -56,7 +56,7 @@ def test_a_client_with_another_secret_is_refused_before_the_server_proves_anythi
 
 
 def test_a_server_with_another_secret_is_refused() -> None:
-    """It has recorded the proof of the client, and takes its proof as good."""
+    """A false server has recorded the proof of the client, and takes its proof as good."""
     dialer, other = Dialer(SECRET, nonce(1)), Acceptor({Access.CHANGE: b"another one"}, nonce(2))
     challenge = other.challenge(dialer.knock)
     own = Dialer(b"another one", nonce(1))

@@ -64,7 +64,7 @@ def refused(kind: Kind, disk: CrashDisk) -> str:
 
 
 def accepted(kind: Kind, disk: CrashDisk) -> dict[str, Entry]:
-    """What is left; from then on the status is as any."""
+    """Entries that are left; from then on the status is as any."""
     file = kind(disk, 0, accept_loss=True)
     found = file.open()
     assert any("the loss is accepted" in note for note in file.notes)
@@ -216,7 +216,7 @@ def test_a_crash_while_a_loss_is_accepted_is_asked_about_again_or_done(kind: Kin
 
 
 def numbers(disk: CrashDisk) -> Iterator[int]:
-    """What the mark says after each thing that a crash may leave."""
+    """Values of the mark after each state that a crash may leave."""
     for after in disk.after_crash():
         yield next(low for low in range(100) if takes(after, low))
 
