@@ -183,7 +183,7 @@ def _problems_of(broker: str, found: list[Incarnation]) -> Iterator[str]:
 
 
 def _end_problem(broker: str, each: Incarnation, follower: Incarnation | None) -> Iterator[str]:
-    """True where the rows are those that were written, up to the end: by the segment behind them, or by the last `end`."""
+    """The fault at the end of an incarnation: its rows are held against the segment behind them, or the last `end`."""
     last, digest = each.end or (0, -1)
     if follower is not None:
         last, digest = follower.previous_events, follower.previous_digest
