@@ -99,7 +99,7 @@ class Publishing:
         message.size = size = len(body)
         message.persistent = persistent
         message.offset = 0
-        if self._registry.refusing and not self._taken(queues, message):
+        if self._registry.refusing and not self._taken(queues, message, expiration_ms):
             return
         if not queues or immediate:
             queues = self._returned(message, queues, mandatory, immediate)
@@ -137,7 +137,7 @@ class Publishing:
             self._connection.write(nack_frame(self._channel.number, self._next_tag, False))
         return self.confirming
 
-    def _taken(self, queues: list[Queue], message: Message) -> bool:
+    def _taken(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> bool:
         """False if one of ``queues`` is full and refuses ``message``; the others have it then, and the publisher is told no.
 
         A transaction is judged as a whole, when it is to commit (``Broker.commit_refused``).
@@ -151,7 +151,6 @@ class Publishing:
             return True
         broker = self._broker
         others = [queue for queue in queues if queue not in full]
-        expiration_ms = self._expiration(message.properties) if message.properties[0] & EXPIRATION_BIT else None
         if others:
             self._connection.published_to = broker.publish(others, message, expiration_ms)
         for queue in full:

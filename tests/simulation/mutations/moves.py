@@ -125,10 +125,10 @@ def a_refused_message_is_confirmed(bug: Bug) -> None:
     """A full queue refuses a message, and its publisher is told that it is safe."""
     real = Publishing._taken
 
-    def taken(self: Publishing, queues: list[Queue], message: Message) -> bool:
+    def taken(self: Publishing, queues: list[Queue], message: Message, expiration_ms: int | None) -> bool:
         full = any(queue.limits is not None and not queue.limits.takes(queue, 1, message.size) for queue in queues)
         if not full or not self.confirming:
-            return real(self, queues, message)
+            return real(self, queues, message, expiration_ms)
         bug.strike()
         self._next_tag += 1
         self._broker.complete(self._broker.provable(), self._confirmed, self._next_tag)
