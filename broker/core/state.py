@@ -465,15 +465,10 @@ class BrokerState:
                 f"{move.entry_id} moves with {move.size_bytes} octets, not {message.size}"
             )
         if entry is not None or move.has_body:
+            self.apply_enqueue((message, move.targets))
             for queue_id, entry_id, deadline_ms in move.targets:
-                queue = self.queues.get(queue_id)
-                if queue is not None:
-                    if deadline_ms:
-                        self.arrives(queue, entry_id)
-                    queue.enqueue(entry_id, message, deadline_ms)
-                    if queue.consumers and not queue.scheduled:
-                        queue.scheduled = True
-                        self.scheduled.append(queue)
+                if deadline_ms and queue_id in self.queues:
+                    self.arrives(self.queues[queue_id], entry_id)
         if source is not None:
             source.remove(move.entry_id)
         for told in self.on_moved:
