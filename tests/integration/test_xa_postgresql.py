@@ -33,6 +33,7 @@ from understudy.xa import (
     TransactionManager,
     WrongResourceManagerError,
     XaCode,
+    XaError,
 )
 from understudy.xa.core.codes import OK
 from understudy.xa.core.errors import RecoveryFailedError
@@ -415,6 +416,30 @@ def test_recovery_is_bounded_though_the_server_hangs_in_its_midst(scene: Scene) 
         recovered(again)
         again.close()
     assert shown.entry.gid in scene.rows()
+
+
+def test_a_short_outage_parks_nothing_though_ten_programs_try(tmp_path: Path) -> None:
+    """The server is away for a moment. Each of ten idle programs begins meanwhile; later one of them recovers by itself."""
+    with running_scene(tmp_path) as scene, contextlib.ExitStack() as stack:
+        profile = scene.profile("other")
+        idle = [stack.enter_context(TransactionManager(profile, job=JOB)) for _ in range(10)]
+        scene.dies(profile, "tell.decide.after")
+        scene.server.stop()
+        for manager in 2 * idle:
+            with pytest.raises(XaError), manager.begin():
+                pass
+        assert not any(shown.entry.parked for shown in scene.entries())
+        (decided,) = (shown.entry for shown in scene.entries() if shown.entry.commit)
+        assert 1 <= decided.attempts < len(idle)
+        scene.server.start()
+
+        def nothing_left() -> bool:
+            with contextlib.suppress(XaError), idle[0].begin():
+                pass
+            return scene.entries() == []
+
+        wait_until("programs that begin recover it", nothing_left, BOUND_S)
+        assert scene.rows() == {decided.gid}
 
 
 def test_a_commit_in_one_phase_whose_answer_is_lost_is_asked_for(scene: Scene) -> None:
