@@ -40,6 +40,8 @@ class QueueReplicator:
         position = log.end if transient else log.start
         for entry_id, deadline_ms, redelivered, message in entries:
             message.offset = position
+            if message.moved:
+                self._state.has_moved = True
             self.queue.enqueue(entry_id, message, deadline_ms)
             if redelivered:
                 self.queue.entries[entry_id].redelivered = True

@@ -47,6 +47,7 @@ def status_text(group: Mapping[str, Any]) -> str:
     if refused:
         lines += ["", "takes no new work:", *[f"  {broker}: {reason}" for broker, reason in refused]]
     lines += _failing_coordinators(group["brokers"])
+    lines += _differing_policies(group["brokers"])
     if history := group.get("history"):
         lines += ["", "history:", *[_history_line(entry) for entry in history[-MAX_HISTORY:]]]
     return "\n".join(map(escaped, lines)) + "\n"  # what keeps a broker from being ready may name a queue
@@ -61,6 +62,20 @@ def _failing_coordinators(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         for broker, each in found
     ]
     return ["", "coordinator fails:", *lines] if lines else []
+
+
+def _differing_policies(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Policies that not all brokers have, or that say different things: the primary's are in force."""
+    found = {row["broker"]: row["policies"] for row in rows if isinstance(row.get("policies"), Mapping)}
+    lines = []
+    for name in sorted({name for policies in found.values() for name in policies}):
+        by_digest: dict[str, list[str]] = {}
+        for broker, policies in found.items():
+            by_digest.setdefault(policies.get(name, "none"), []).append(broker)
+        if len(by_digest) > 1:
+            said = "; ".join(f"{digest} on {', '.join(brokers)}" for digest, brokers in by_digest.items())
+            lines.append(f"  {name}: {said}")
+    return ["", "policies differ (the primary's file is in force):", *lines] if lines else []
 
 
 def _history_line(entry: Mapping[str, Any]) -> str:
@@ -146,6 +161,7 @@ def _lag(behind: Any) -> str:
 
 def _queue_lines(queues: Sequence[Mapping[str, Any]], left_out: int) -> list[str]:
     deepest = sorted(queues, key=lambda queue: (-queue["ready"] - queue["acquired"], queue["vhost"], queue["name"]))
+    governed = any(queue.get("policy") for queue in deepest[:MAX_QUEUES])
     shown = [
         [
             queue["vhost"],
@@ -154,10 +170,15 @@ def _queue_lines(queues: Sequence[Mapping[str, Any]], left_out: int) -> list[str
             str(queue["acquired"]),
             str(queue["uncommitted"]),
             str(queue["consumers"]),
+            *([queue.get("policy") or "-"] if governed else []),
         ]
         for queue in deepest[:MAX_QUEUES]
     ]
-    lines = table(["VHOST", "QUEUE", "READY", "UNACKED", "UNCOMMITTED", "CONSUMERS"], shown, most=MAX_NAME_COLUMNS)
+    lines = table(
+        ["VHOST", "QUEUE", "READY", "UNACKED", "UNCOMMITTED", "CONSUMERS", *(["POLICY"] if governed else [])],
+        shown,
+        most=MAX_NAME_COLUMNS,
+    )
     more = max(0, len(deepest) - MAX_QUEUES) + left_out
     if more:
         lines.append(f"  and {more} more")

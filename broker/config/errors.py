@@ -35,6 +35,17 @@ class ConfigError(UnderstudyError):
         self.expected = expected
         self.nearest = nearest
 
+    def about(self, what: str) -> ConfigError:
+        """The same error, which names the object that it is about."""
+        return ConfigError(
+            file=self.file,
+            problem=f"{what}: {self.problem}",
+            key=self.key,
+            value=self.value,
+            expected=self.expected,
+            nearest=self.nearest,
+        )
+
     def found_in(self, place: str) -> ConfigError:
         """The same error, of another file or of an environment variable."""
         return ConfigError(

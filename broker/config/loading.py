@@ -13,6 +13,7 @@ from understudy.broker.config.environment import given_by, overlay
 from understudy.broker.config.errors import ConfigError
 from understudy.broker.config.readers import Place, Table
 from understudy.broker.config.schema import Config, KafkaConfig
+from understudy.broker.core.policies import ALL, KEYS
 from understudy.broker.security import LOOPBACK_ONLY_USERS
 
 
@@ -118,6 +119,7 @@ def _contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
     yield from _kafka_contradictions(config.kafka)
     yield from _coordination_contradictions(config)
     yield from _user_contradictions(config)
+    yield from _policy_contradictions(config)
     http = config.http
     readers = [user for user in config.users if user.monitoring and user.name not in LOOPBACK_ONLY_USERS]
     if not readers and not is_loopback_host(http.host):
@@ -178,6 +180,22 @@ def _coordination_contradictions(config: Config) -> Iterator[tuple[str, object, 
     tls = coordination.tls
     if tls is not None and (tls.cert is None) != (tls.key is None):
         yield "coordination.tls.key", tls.key, "a path beside coordination.tls.cert, or neither"
+
+
+def _policy_contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
+    names: dict[tuple[str, str | None], int] = {}
+    for index, policy in enumerate(config.policy):
+        at = f"policy[{index}]"
+        first = names.setdefault((policy.name, policy.vhost), index)
+        if first < index:
+            yield f"{at}.name", policy.name, f"a name that policy[{first}] does not have"
+        if policy.vhost is not None and policy.vhost not in config.broker.vhosts:
+            known = ", ".join(config.broker.vhosts)
+            yield f"{at}.vhost", policy.vhost, f"a vhost that broker.vhosts lists ({known}) for policy {policy.name!r}"
+        for key in policy.definition:
+            if policy.apply_to not in (ALL, KEYS[key].of):
+                expected = f"'all' or '{KEYS[key].of}', because policy {policy.name!r} sets {key!r}"
+                yield f"{at}.apply_to", policy.apply_to, expected
 
 
 def _user_contradictions(config: Config) -> Iterator[tuple[str, object, str]]:

@@ -111,12 +111,13 @@ class PasswordHash:
 
 @frozen
 class Pattern:
-    """A regular expression."""
+    """A regular expression; one that is empty only if ``empty``."""
 
     expected: str = "a regular expression, or an empty string to allow nothing"
+    empty: bool = True
 
     def read(self, value: object, place: Place) -> str:
-        if not isinstance(value, str):
+        if not isinstance(value, str) or not (value or self.empty):
             raise place.refuse(value, self.expected)
         try:
             re.compile(value)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from attrs import Factory, field, frozen
 
 from understudy.broker.config.host_port import CHROOT, HostPort
+from understudy.broker.config.policy_readers import Definition, PolicyTables
 from understudy.broker.config.readers import (
     DAY_S,
     GIB,
@@ -372,6 +373,27 @@ def guest(vhosts: tuple[str, ...] = ("/",)) -> UserConfig:
 
 
 @frozen(kw_only=True)
+class PolicyConfig:
+    """One of [[policy]]: settings of the queues and exchanges whose names `pattern` finds.
+
+    Attributes:
+        vhost: where it applies; none is everywhere.
+        apply_to: RabbitMQ's spelling `apply-to` is read, too.
+        priority: of several policies for one name, the highest applies; of equal ones the first in the file.
+        definition: RabbitMQ's keys (`core.policies.KEYS`) and their values.
+    """
+
+    name: Annotated[str, Text("a name of 1 to 255 characters", r"[^\x00-\x1f]{1,255}")]
+    pattern: Annotated[str, Pattern("a regular expression", empty=False)]
+    vhost: Annotated[str | None, Text("a vhost name", _NAME)] = None
+    apply_to: Annotated[
+        Literal["queues", "exchanges", "all"], Text("'queues', 'exchanges' or 'all'", "queues|exchanges|all")
+    ] = "all"
+    priority: Annotated[int, Number(-(1 << 31), (1 << 31) - 1)] = 0
+    definition: Annotated[Mapping[str, Any], Definition()]
+
+
+@frozen(kw_only=True)
 class Config:
     """A whole configuration; `Config()` is that of an empty file."""
 
@@ -391,6 +413,7 @@ class Config:
     kafka: Annotated[KafkaConfig, Table(KafkaConfig)] = KafkaConfig()
     outlet: Annotated[OutletConfig, Table(OutletConfig)] = OutletConfig()
     shutdown: Annotated[ShutdownConfig, Table(ShutdownConfig)] = ShutdownConfig()
+    policy: Annotated[tuple[PolicyConfig, ...], PolicyTables(PolicyConfig)] = ()
     plugins: Annotated[Mapping[str, bool], Named(Flag())] = field(factory=dict)
     users: Annotated[tuple[UserConfig, ...], Tables(UserConfig)] = Factory(
         lambda self: (guest(self.broker.vhosts),), takes_self=True

@@ -132,7 +132,7 @@ class Moving:
             How many octets the log has for the dead letter; 0 if it goes nowhere.
 
         Raises:
-            ResourceErrorSoft: ``tx`` holds as much as it may already.
+            ResourceErrorSoft: ``tx`` holds as much as it may already, or the group cannot read a dead letter yet.
         """
         broker = self._broker
         rule = queue.dead_letters
@@ -140,6 +140,11 @@ class Moving:
         if tx.held_bytes > broker.limits.tx_bytes:
             broker.refused[TX_SIZE] += 1
             raise ResourceErrorSoft(f"{named} holds {tx.held_bytes} bytes, the limit is {broker.limits.tx_bytes}")
+        if not self._reads_moves:
+            raise ResourceErrorSoft(
+                f"a dead letter of queue '{queue.name}' in vhost '{queue.vhost}' takes format {record.MOVES_VERSION} of the log, "
+                "which not all brokers of the group read yet: upgrade them first"
+            )
         broker.transactions.accept(tx, [(queue, entry)])
         targets = self._targets(queue, entry.message, rule, record.REJECTED)
         if not targets or entry.state == GONE:
@@ -182,17 +187,27 @@ class Moving:
     def drop_overfull(self) -> None:
         """Let go of the oldest messages of queues that hold more than they may."""
         overfull = self._broker.state.overfull
+        if not self._reads_moves:
+            overfull[:] = dict.fromkeys(overfull)  # they wait, each once
+            return
         while overfull:
             self.drop_head(overfull.pop())
 
     def drop_head(self, queue: Queue) -> None:
         """Let go of the oldest messages of ``queue``, if it holds more than it may."""
         limits = queue.limits
+        if not self._reads_moves:
+            return
         while limits is not None and not queue.deleted and limits.drops and limits.exceeded(queue):
             entry = queue.take()
             if entry is None:
                 return
             self.leave(queue, entry, record.MAXLEN)
+
+    @property
+    def _reads_moves(self) -> bool:
+        """False while a broker of the group may not read what moves, and no queue was declared that needs it: a policy waits."""
+        return self._broker.log.may_hold(record.MOVE) or self._broker.state.record_format >= record.MOVES_VERSION
 
     def _count(self, reason: int) -> None:
         self._broker.counters["dead_lettered_" + REASON_NAMES[reason]] += 1

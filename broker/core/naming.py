@@ -153,7 +153,7 @@ class Naming:
                 ("durable", durable, existing.durable),
                 ("auto_delete", auto_delete, existing.auto_delete),
                 ("internal", internal, existing.internal),
-                (ALTERNATE, arguments.get(ALTERNATE), existing.alternate),
+                (ALTERNATE, arguments.get(ALTERNATE), existing.arguments.get(ALTERNATE)),
             ):
                 if not same_value(received, current):
                     raise PreconditionFailedError.inequivalent_arg("exchange", name, vhost, what, received, current)

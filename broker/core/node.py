@@ -14,6 +14,7 @@ from understudy.broker.core.broker import DISK, MEMORY, Broker
 from understudy.broker.core.continuing import continue_state
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.policies import Policies
 from understudy.broker.core.recovery import Recovery, checkpoint_parts
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, journal_gate
@@ -45,14 +46,15 @@ class BrokerNode:
         spill: Spill | None = None,
         expiry_clock: ExpiryClock | None = None,
         coordinator: CoordinatorChoice | None = None,
+        policies: Policies | None = None,
     ) -> None:
         """A core that is not open.
 
         ``spill``: where bodies of large transactions go; without one they stay in memory. ``expiry_clock``: of the process.
-        ``coordinator``: of which the core makes its own; None: group commit.
+        ``coordinator``: of which the core makes its own; None: group commit. ``policies``: None for none.
         """
         self.name = name
-        self.state = BrokerState(kept_bytes, spill, limits.tx_memory_bytes)
+        self.state = BrokerState(kept_bytes, spill, limits.tx_memory_bytes, policies)
         self.extension = extension
         self._limits = limits
         self._random_bytes = random_bytes

@@ -46,6 +46,7 @@ class QueueStatistics:
     dequeued: int
     durable: bool
     replicate: str
+    policy: str | None
 
 
 class Queue:
@@ -56,7 +57,7 @@ class Queue:
     the log brings it something last, a plain message or a commit, as this primary has written it. ``cleared`` counts the messages
     that :meth:`clear` has dropped. ``adopted``: an earlier primary, or process, declared it. ``had_consumer``: the log says so;
     kept of auto-delete queues only. ``dead_letters`` says where messages go that die here, None for nowhere; ``limits`` how many
-    there may be, None for any number.
+    there may be, None for any number. ``policy`` names the policy that has changed what ``arguments`` say, None for none.
     """
 
     __slots__ = (
@@ -84,7 +85,9 @@ class Queue:
         "logged",
         "name",
         "newest_id",
+        "overfull",
         "owner",
+        "policy",
         "ready",
         "redelivered_below",
         "returned",
@@ -124,10 +127,9 @@ class Queue:
         self.owner = owner
         self.level = level
         self.logged = level.messages_in_log
-        self.ttl_ms: int | None = arguments.get("x-message-ttl")
-        self.expires_ms: int | None = arguments.get("x-expires")
-        self.dead_letters = DeadLetterRule.of(arguments)
-        self.limits = None if overfull is None else QueueLimits.of(arguments, overfull)
+        self.overfull = overfull
+        self.policy: str | None = None
+        self.configure(arguments)
         self.entries = EntryIndex()
         self.ready: deque[Entry] = deque()
         self.returned: list[tuple[int, Entry]] = []
@@ -149,6 +151,13 @@ class Queue:
         self.adopted = False
         self.brought_at = 0
         self.live = live
+
+    def configure(self, arguments: dict[str, Any]) -> None:
+        """Set what is in force here: ``arguments`` are the queue's own, as a policy has changed them. No message has come yet."""
+        self.ttl_ms: int | None = arguments.get("x-message-ttl")
+        self.expires_ms: int | None = arguments.get("x-expires")
+        self.dead_letters = DeadLetterRule.of(arguments)
+        self.limits = None if self.overfull is None else QueueLimits.of(arguments, self.overfull)
 
     # -- applying -------------------------------------------------------------------------------------------------
 
@@ -366,4 +375,5 @@ class Queue:
             dequeued=self.dequeued,
             durable=self.durable,
             replicate=self.level.value,
+            policy=self.policy,
         )

@@ -57,7 +57,7 @@ def _one_of(values: tuple[str, ...]) -> Callable[[Any], str]:
     return check
 
 
-def _is_name(value: Any) -> str:
+def is_name(value: Any) -> str:
     """Check that a value fits into a record as a name: a string of at most `NAME_BYTES` of UTF-8."""
     good = isinstance(value, str) and len(octets := value.encode("utf-8", "replace")) <= NAME_BYTES
     return "" if good and octets.decode() == value else f"is not a name of at most {NAME_BYTES} bytes"
@@ -66,8 +66,8 @@ def _is_name(value: Any) -> str:
 CHECKS: Final[dict[str, Callable[[Any], str]]] = {
     MESSAGE_TTL: _number(0, MAX_MS, "milliseconds"),
     EXPIRES: _number(1, MAX_MS, "milliseconds"),
-    dead_letters.EXCHANGE: _is_name,
-    dead_letters.ROUTING_KEY: _is_name,
+    dead_letters.EXCHANGE: is_name,
+    dead_letters.ROUTING_KEY: is_name,
     STRATEGY: _one_of(STRATEGIES),
     queue_limits.MAX_LENGTH: _number(0, MAX_COUNT, "messages"),
     queue_limits.MAX_LENGTH_BYTES: _number(0, MAX_COUNT, "bytes"),

@@ -12,6 +12,7 @@ from typing import Any
 
 from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding, BindingKey, DirectExchange, Exchange
 from understudy.broker.core.grouped import Grouped
+from understudy.broker.core.policies import Policies
 from understudy.broker.core.queue import Queue
 from understudy.broker.log import record
 
@@ -47,10 +48,11 @@ class Registry:
     """Everything that has a name, by virtual host. Virtual hosts appear when first used; access is checked elsewhere.
 
     ``version`` changes with every change, so that routing caches know when they are stale. ``refusing`` counts the queues
-    that refuse a message when they are full.
+    that refuse a message when they are full. ``policies`` configure what comes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, policies: Policies | None = None) -> None:
+        self.policies = Policies() if policies is None else policies
         self.vhosts: dict[str, VirtualHost] = {}
         self.version = 0
         self.refusing = 0
@@ -59,6 +61,8 @@ class Registry:
         found = self.vhosts.get(name)
         if found is None:
             found = self.vhosts[name] = VirtualHost(name)
+            for exchange in found.exchanges.values():
+                self.policies.govern_exchange(exchange)
         return found
 
     def queues(self) -> Iterator[Queue]:
@@ -75,6 +79,7 @@ class Registry:
 
     def add_queue(self, queue: Queue) -> None:
         self.version += 1
+        self.policies.govern(queue)
         queues = self.vhost(queue.vhost).queues
         self.refusing += queue.refuses - (queue.name in queues and queues[queue.name].refuses)
         queues[queue.name] = queue
@@ -111,6 +116,7 @@ class Registry:
             internal=bool(flags & record.INTERNAL),
             arguments=arguments,
         )
+        self.policies.govern_exchange(declared)
         used = bool(flags & record.USED)
         found = exchanges.get(name)
         if found is None or not found.is_declared_as(declared) or (found.had_binding and not used):

@@ -20,7 +20,9 @@ from understudy.broker.amqp.field_table import FieldTable, decode_table
 from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding
 from understudy.broker.core.message_expiry import ANY_CONSUMER, Arrival
+from understudy.broker.core.policies import Policies
 from understudy.broker.core.queue import Queue
+from understudy.broker.core.queue_arguments import MOVES
 from understudy.broker.core.registry import Registry, TopologyImage
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.log import frame, record
@@ -60,6 +62,7 @@ class BrokerState:
         holes: this log was received with places whose transient records the sender had not kept either, or begins behind
             such a place.
         refilled_exchanges: those that a refill has brought, and the epoch in which its primary had them: older EPOCHs may follow.
+        has_moved: a message may be here that has moved (`MovedMessage`).
         completions: branches that an operator has completed and nobody has forgotten.
         tx_memory_bytes: of one transaction; bodies beyond it are spilled as they come.
         on_prepare: are told of each PREPARE that a backup takes, and each DTX_PREPARE, before it may be acknowledged: the vote.
@@ -68,10 +71,14 @@ class BrokerState:
     """
 
     def __init__(
-        self, kept_bytes: int = 64 << 20, spill: Spill | None = None, tx_memory_bytes: int = TX_MEMORY_BYTES
+        self,
+        kept_bytes: int = 64 << 20,
+        spill: Spill | None = None,
+        tx_memory_bytes: int = TX_MEMORY_BYTES,
+        policies: Policies | None = None,
     ) -> None:
         self.log = Log(kept_bytes)
-        self.registry = Registry()
+        self.registry = Registry(policies)
         self.image = TopologyImage()
         self.queues: dict[int, Queue] = {}
         self.transactions: dict[int, TxBuffer] = {}
@@ -83,7 +90,7 @@ class BrokerState:
         self.dropped_by_delete = 0
         self.owed: dict[int, int] = {}
         self.refused: Container[int] = ()
-        self.holes = False
+        self.holes = self.has_moved = False
         self.tx_memory_bytes = tx_memory_bytes if spill is not None else ALL_BYTES
         self._spill = spill
         self.scheduled: list[Queue] = []
@@ -456,6 +463,7 @@ class BrokerState:
         A broker that lacks the message, whose body is not in the record, lacks it in the queues that it enters, too: a catch-up
         brings it there.
         """
+        self.has_moved = True
         source = self.queues.get(move.queue_id)
         entry = source.entries.get(move.entry_id) if source is not None else None
         message = move.message
@@ -721,7 +729,7 @@ class BrokerState:
 
         With ``keep_places`` those stay that a recovery holds a place for: what names them is still to come.
         """
-        self.registry = Registry()
+        self.registry = Registry(self.registry.policies)
         applied = self.image.records()
         changes = (self._apply_topology, self._apply_missing, self._apply_epoch)
         pending = [(apply, argument) for _, apply, argument in self.log.pending if apply in changes]
@@ -797,9 +805,10 @@ class BrokerState:
         """The format of the log in which what is held here can be told to others.
 
         A branch, or that one was completed, takes 2; a message in a transaction that lives from its commit on takes 3; a body in
-        parts takes 4; a queue with a dead-letter exchange or a limit takes 5.
+        parts takes 4; a queue that was declared with a dead-letter exchange or a limit takes 5, and so does a message that has
+        moved. A policy alone takes nothing: what it asks for waits until all brokers of the group read it.
         """
-        if any(queue.dead_letters is not None or queue.limits is not None for queue in self.queues.values()):
+        if self.has_moved or any(not queue.arguments.keys().isdisjoint(MOVES) for queue in self.queues.values()):
             return record.MOVES_VERSION
         if any(tx.parts is not None for tx in self.transactions.values()):
             return record.PARTS_VERSION

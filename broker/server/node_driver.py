@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
 import structlog
+from attrs import asdict
 
 from understudy.broker.config import Config, milliseconds
 from understudy.broker.core import continuing
@@ -31,6 +32,7 @@ from understudy.broker.core.let_go import let_go_in_slices
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.message_facts import MessageFacts
 from understudy.broker.core.node import BrokerNode
+from understudy.broker.core.policies import Policies, Policy
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.turn import TurnEngine
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions
@@ -93,6 +95,11 @@ def limits_of(config: Config) -> Limits:
     )
 
 
+def policies_of(config: Config) -> Policies:
+    """The policies of the configuration, as the core wants them."""
+    return Policies(Policy(**asdict(each, recurse=False)) for each in config.policy)
+
+
 class _NoJournal:
     """The doorkeeper's: it never has anything to write."""
 
@@ -113,6 +120,7 @@ class NodeDriver:
         broker: who takes new clients now: the running core, or the doorkeeper.
         node: the running core; None before the first one and between two.
         journal, journal_driver, spill: the running core's.
+        policies: of the configuration; the same for each core.
         sessions: the sockets of all clients.
         stopping: no new work is read any more.
         cores: how many cores this process has run.
@@ -124,6 +132,7 @@ class NodeDriver:
 
     def __init__(self, config: Config, storage: FileStorage, plugins: Plugins, facts: Facts | None = None) -> None:
         self.limits = limits_of(config)
+        self.policies = policies_of(config)
         self.users = Logins(UserDirectory(config, os.urandom(32)))
         self.node: BrokerNode | None = None
         self.journal: Journal | None = None
@@ -190,6 +199,7 @@ class NodeDriver:
             spill,
             self.expiry_clock,
             self._choice,
+            self.policies,
         )
         port = GatePort(node)
         if ended is None:

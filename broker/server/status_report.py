@@ -232,6 +232,7 @@ class StatusReport:
                 "names_forgotten": len(node.state.outcomes.forgotten),
                 "names_mistaken": round(node.state.outcomes.forgotten.mistaken, 6),
             },
+            "policies": node.state.registry.policies.digests(),
             "counters": {**node.broker.counters, "cores": driver.cores},
             "clients": {"sockets": len(driver.sessions), "open": len(node.broker.connections)},
             "refuses_work": node.broker.work_refused,

@@ -206,7 +206,7 @@ def test_an_empty_file_is_the_default() -> None:
 
 
 def test_empty_sections_are_the_default() -> None:
-    sections = [name for name in attrs.fields_dict(Config) if name != "users"]
+    sections = [name for name in attrs.fields_dict(Config) if name not in {"users", "policy"}]
     assert parse("\n".join(f"[{name}]" for name in sections)) == Config()
 
 
@@ -296,7 +296,7 @@ def test_a_file_with_every_key() -> None:
 def test_the_full_file_leaves_no_key_out() -> None:
     table = tomllib.loads(FULL)
     for name, section in attrs.asdict(parse(FULL), recurse=False).items():
-        if name in {"plugins", "users"}:
+        if name in {"plugins", "users", "policy"}:
             continue
         left_out = attrs.fields_dict(type(section)).keys() - table[name].keys()
         assert left_out <= {"path", "password_file"}, f"[{name}] lacks {left_out}"
@@ -319,6 +319,61 @@ def test_what_an_outlet_cannot_use_is_named(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as refused:
         parse(text)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "said"),
+    [
+        ('pattern = "["\ndefinition = { expires = 5 }', "policy[0].pattern", "'[' is not valid, expected a regular"),
+        ('pattern = ""\ndefinition = { expires = 5 }', "policy[0].pattern", "'' is not valid"),
+        ("pattern = 5\ndefinition = { expires = 5 }", "policy[0].pattern", "5 is not valid"),
+        ('pattern = "a"', "policy[0].definition", "missing"),
+        ('pattern = "a"\ndefinition = {}', "policy[0].definition", "{} is not valid"),
+        (
+            'pattern = "a"\ndefinition = { max-lenght = 5 }',
+            "policy[0].definition.max-lenght",
+            "unknown setting, the nearest known one is max-length",
+        ),
+        ('pattern = "a"\ndefinition = { max-length = -5 }', "policy[0].definition.max-length", "-5 is not a number"),
+        ('pattern = "a"\ndefinition = { max-length = true }', "policy[0].definition.max-length", "True is not a num"),
+        ('pattern = "a"\ndefinition = { max-length = 5.0 }', "policy[0].definition.max-length", "5.0 is not a num"),
+        ('pattern = "a"\ndefinition = { expires = "5s" }', "policy[0].definition.expires", "'5s' is not a number"),
+        ('pattern = "a"\ndefinition = { overflow = "drop" }', "policy[0].definition.overflow", "'drop' is none of"),
+        ('pattern = "a"\napply_to = "topics"\ndefinition = { expires = 5 }', "policy[0].apply_to", "'topics' is not"),
+        (
+            'pattern = "a"\napply-to = "exchanges"\ndefinition = { expires = 5 }',
+            "policy[0].apply_to",
+            "'exchanges' is not valid, expected 'all' or 'queues', because policy 'orders' sets 'expires'",
+        ),
+        ('pattern = "a"\nvhost = "b"\ndefinition = { expires = 5 }', "policy[0].vhost", "'b' is not valid"),
+        ('pattern = "a"\npriority = 0.5\ndefinition = { expires = 5 }', "policy[0].priority", "0.5 is not valid"),
+        (
+            'pattern = "a"\ndefinition.expires = 5\n[[policy]]\nname = "orders"\npattern = "b"\ndefinition.expires = 5',
+            "policy[1].name",
+            "'orders' is not valid, expected a name that policy[0] does not have",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_policy_is_told_with_its_name(text: str, key: str, said: str) -> None:
+    error = refusal(f'[[policy]]\nname = "orders"\n{text}')
+    assert error.key == key
+    assert said in error.problem
+    assert "orders" in str(error)
+
+
+def test_a_policy_in_both_spellings() -> None:
+    for spelling in ("apply-to", "apply_to"):
+        (policy,) = parse(
+            f'[[policy]]\nname = "p"\npattern = "^a"\n{spelling} = "queues"\npriority = -3\n'
+            "definition = { max-length = 0, dead-letter-exchange = '' }"
+        ).policy
+        assert policy == module.PolicyConfig(
+            name="p",
+            pattern="^a",
+            apply_to="queues",
+            priority=-3,
+            definition={"max-length": 0, "dead-letter-exchange": ""},
+        )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ import pytest
 from understudy.broker.config import loading, schema
 
 DOC = Path(__file__).parents[2] / "docs" / "configuration.md"
-NOT_A_SECTION = {"plugins", "users"}
+ARRAYS: dict[str, type] = {"policy": schema.PolicyConfig, "users": schema.UserConfig}
+NOT_A_SECTION = {"plugins", *ARRAYS}
 
 
 def rows_of(section: type, prefix: str) -> list[str]:
@@ -56,14 +57,14 @@ def sections() -> dict[str, list[str]]:
     for attribute in attrs.fields(schema.Config):
         if attribute.name not in NOT_A_SECTION:
             found[attribute.name] = rows_of(get_args(hints[attribute.name])[0], "")
-    found["users"] = rows_of(schema.UserConfig, "")
+    found |= {name: rows_of(of, "") for name, of in ARRAYS.items()}
     return found
 
 
 @pytest.mark.parametrize("section", sections())
 def test_every_key_is_documented(section: str) -> None:
     text = DOC.read_text(encoding="utf-8")
-    heading = f"## [[{section}]]" if section == "users" else f"## [{section}]"
+    heading = f"## [[{section}]]" if section in ARRAYS else f"## [{section}]"
     assert heading in text
     part = text.split(heading, 1)[1].split("\n## ", 1)[0]
     documented = re.findall(r"^\| `.*$", part, re.MULTILINE)

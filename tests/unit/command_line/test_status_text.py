@@ -50,6 +50,26 @@ def test_why_the_store_is_lost_is_told_of_each_broker() -> None:
     assert shown.endswith(f"\ncoordination store lost:\n  b2: {trouble}\n")
 
 
+def test_the_policy_of_a_queue_is_shown_if_one_has_any() -> None:
+    counts = {"vhost": "/", "ready": 1, "acquired": 0, "uncommitted": 0, "consumers": 0}
+    rows = [row("b1", role="primary", queues=[{"name": "q", "policy": "p", **counts}, {"name": "r", **counts}])]
+    group = {"group": "g", "epoch": 3, "primary": "b1", "in_sync": ["b1"], "min_insync": 1, "brokers": rows}
+    lines = [line.split() for line in status_text(group).splitlines()]
+    assert ["/", "q", "1", "0", "0", "0", "p"] in lines
+    assert ["/", "r", "1", "0", "0", "0", "-"] in lines
+
+
+def test_policies_that_differ_are_named() -> None:
+    group = {"group": "g", "epoch": 3, "primary": "b1", "in_sync": ["b1", "b2"], "min_insync": 1}
+    rows = [row("b1", policies={"p": "1", "q": "2"}), row("b2", policies={"p": "1", "q": "3"}), row("b3", policies={})]
+    shown = status_text(group | {"brokers": [*rows, row("b4")]})
+    assert shown.endswith(
+        "\npolicies differ (the primary's file is in force):\n  p: 1 on b1, b2; none on b3\n"
+        "  q: 2 on b1; 3 on b2; none on b3\n"
+    )
+    assert "policies" not in status_text(group | {"brokers": [rows[0], rows[0] | {"broker": "b2"}, row("b4")]})
+
+
 def test_who_does_not_answer_is_explained_by_the_primary() -> None:
     lag = {
         "b2": backup("b2", linked=False),

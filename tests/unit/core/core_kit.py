@@ -21,6 +21,7 @@ from understudy.broker.coordinators import CoordinatorChoice
 from understudy.broker.core.connection import Connection
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.node import BrokerNode
+from understudy.broker.core.policies import Policies
 from understudy.broker.log.journal_gate import JournalPort
 from understudy.testing.coordinator_kit.kit_client import AnyUser
 
@@ -56,8 +57,9 @@ class Core:
         limits: Limits | None = None,
         journal: JournalPort | None = None,
         coordinator: CoordinatorChoice | None = None,
+        policies: Policies | None = None,
     ) -> None:
-        self.node = BrokerNode("b1", limits or Limits(), bytes, coordinator=coordinator)
+        self.node = BrokerNode("b1", limits or Limits(), bytes, coordinator=coordinator, policies=policies)
         self.node.open(journal or HeldJournal(), 0, 1_700_000_000_000)
         self.users: Any = AnyUser()
         self.known: Any = self.users
