@@ -26,6 +26,7 @@ from aiormq.exceptions import (
     ChannelLockedResource,
     ChannelNotFoundEntity,
     ChannelPreconditionFailed,
+    DeliveryError,
 )
 
 OUTCOME_EXCHANGE: Final = "understudy.tx"
@@ -55,6 +56,10 @@ class Address(NamedTuple):
 
 class LostError(Exception):
     """The connection is gone, or nobody let us in, or nothing was answered in time."""
+
+
+NACKED: Final = 0
+"""Stands for the reply code of a message that was nacked."""
 
 
 class RefusedError(Exception):
@@ -169,6 +174,8 @@ async def errors_as_ours(timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[N
     except ChannelClosed as error:
         code = _CODES.get(type(error)) or (error.args[0] if error.args and isinstance(error.args[0], int) else 0)
         raise RefusedError(code, str(error.args[-1]) if error.args else "") from error
+    except DeliveryError as error:
+        raise RefusedError(NACKED, "nacked") from error
     except TimeoutError as error:
         raise LostError(f"no answer within {timeout_s:g} s") from error
     except (AMQPError, OSError, RuntimeError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import aio_pika
@@ -58,9 +58,9 @@ class AioPikaConnection:
             self._channel = await self._connection.channel(publisher_confirms=self._confirms)
         return self._channel
 
-    def declare(self, queue: str) -> int:
+    def declare(self, queue: str, arguments: Mapping[str, Any] | None = None) -> int:
         async def declared() -> int:
-            made = await (await self._opened()).declare_queue(queue, durable=True)
+            made = await (await self._opened()).declare_queue(queue, durable=True, arguments=dict(arguments or {}))
             return made.declaration_result.message_count or 0
 
         return self._run(declared())
@@ -130,6 +130,13 @@ class AioPikaConnection:
             await underlying.basic_ack(tag, multiple=multiple)
 
         self._run(acknowledged())
+
+    def reject(self, tag: int, *, requeue: bool) -> None:
+        async def rejected() -> None:
+            underlying = await (await self._opened()).get_underlay_channel()
+            await underlying.basic_reject(tag, requeue=requeue)
+
+        self._run(rejected())
 
     def commit(self) -> None:
         async def committed() -> None:

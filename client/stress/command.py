@@ -42,7 +42,7 @@ def stress(
         int | None, typer.Option(min=0, help="What is drawn; without it a new one.", show_default=False)
     ] = None,
     nemesis: Annotated[str, typer.Option(help="Names of faults, with commas; or all.", metavar="LIST")] = ALL,
-    workload: Annotated[str, typer.Option(help="bank, fifo, large-tx or dtx.")] = "bank",
+    workload: Annotated[str, typer.Option(help="bank, fifo, large-tx, dtx or deadletters.")] = "bank",
     clients: Annotated[int, typer.Option(min=1, max=200, help="How many clients at once.")] = 12,
     rate: Annotated[float, typer.Option(min=1, help="Transactions a second, of all clients together.")] = 100.0,
     libraries: Annotated[

@@ -40,7 +40,7 @@ class Delivery(NamedTuple):
 class Connection(Protocol):
     """One connection with one channel. Every method may raise LostError or RefusedError."""
 
-    def declare(self, queue: str) -> int:
+    def declare(self, queue: str, arguments: Mapping[str, Any] | None = None) -> int:
         """Declare a durable queue; how many messages are ready in it."""
 
     def select(self) -> None:
@@ -63,6 +63,9 @@ class Connection(Protocol):
 
     def acknowledge(self, tag: int, *, multiple: bool = False) -> None:
         """basic.ack."""
+
+    def reject(self, tag: int, *, requeue: bool) -> None:
+        """basic.reject."""
 
     def commit(self) -> None:
         """Until commit-ok."""

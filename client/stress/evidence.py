@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -20,12 +20,12 @@ from understudy.client.stress.connection import Connection, Session
 from understudy.client.stress.delivery_order import misdelivered
 from understudy.client.stress.watch import Watch
 from understudy.client.stress.worker import message_of
+from understudy.client.stress.workloads import Workload
 from understudy.client.verdicts.case import Case
 from understudy.client.verdicts.client_log import Message, read_logs
 from understudy.client.verdicts.content import BrokerContent, QueueContent
 from understudy.client.verdicts.differing import differing, miscounted
 from understudy.client.verdicts.history import History
-from understudy.client.verdicts.judging import judge
 from understudy.client.verdicts.violation import Violation
 
 SETTLE_S: Final = 30.0
@@ -61,7 +61,7 @@ class Evidence:
         return None if self.brokers is None else agree(self.brokers)
 
 
-async def gather(session: Session, queues: Sequence[str], watch: Watch) -> Evidence:
+async def gather(session: Session, workload: Workload, watch: Watch) -> Evidence:
     """Read everything, again and again until it agrees: what clients had in their hands goes back a moment after their end.
 
     Returns:
@@ -70,7 +70,7 @@ async def gather(session: Session, queues: Sequence[str], watch: Watch) -> Evide
     began_s = still_since_s = time.monotonic()
     before: Evidence | None = None
     while True:
-        evidence = await _gather_once(session, queues, watch)
+        evidence = await _gather_once(session, workload, watch)
         now_s = time.monotonic()
         if not (evidence.unread or evidence.differences()) or now_s - began_s > SETTLE_S:
             return evidence
@@ -93,27 +93,35 @@ async def _is_at_rest(watch: Watch) -> bool:
     return bool(page.get("clients", {}).get("sockets") == 0)
 
 
-async def _gather_once(session: Session, queues: Sequence[str], watch: Watch) -> Evidence:
+async def _gather_once(session: Session, workload: Workload, watch: Watch) -> Evidence:
     content: BrokerContent | None = None
     try:
-        content = await asyncio.to_thread(_read, session, queues)
+        content = await asyncio.to_thread(_read, session, workload)
         pages = {broker: await watch.page(broker, DIGEST_PAGE) for broker in watch.views}
     except (GroupError, LostError, RefusedError, TimeoutError) as error:
         return Evidence(content=content, unread=f"not read at the end: {type(error).__name__} {error}")
-    return Evidence(content=content, brokers=[digests_of(broker, page) for broker, page in pages.items()])
+    left = {queue: count for queue in workload.passing if (count := content.queues[queue].count)}
+    return Evidence(
+        content=content,
+        brokers=[digests_of(broker, page) for broker, page in pages.items()],
+        unread="".join(
+            f"{queue} still holds {count} messages, which are due elsewhere; " for queue, count in left.items()
+        ),
+    )
 
 
-def _read(session: Session, queues: Sequence[str]) -> BrokerContent:
+def _read(session: Session, workload: Workload) -> BrokerContent:
     connection = session.open()
     try:
-        return BrokerContent(broker=READER, queues={queue: _read_queue(connection, queue) for queue in queues})
+        queues = {queue: _read_queue(connection, queue, workload.arguments.get(queue)) for queue in workload.queues}
+        return BrokerContent(broker=READER, queues=queues)
     finally:
         connection.close()
 
 
-def _read_queue(connection: Connection, queue: str) -> QueueContent:
+def _read_queue(connection: Connection, queue: str, arguments: Mapping[str, Any] | None) -> QueueContent:
     """By basic.get, in order; the messages go back when the connection closes."""
-    count = connection.declare(queue)
+    count = connection.declare(queue, arguments)
     messages: list[Message] = []
     fresh: set[str] = set()
     while (delivery := connection.get(queue)) is not None:
@@ -124,9 +132,9 @@ def _read_queue(connection: Connection, queue: str) -> QueueContent:
     return QueueContent(count=count, messages=tuple(messages), fresh=fresh)
 
 
-def judged(clients: Path, evidence: Evidence, queues: Sequence[str]) -> tuple[Case, list[Violation]]:
+def judged(clients: Path, evidence: Evidence, workload: Workload) -> tuple[Case, list[Violation]]:
     """Hold the clients' logs against what was read."""
-    content = evidence.content or BrokerContent.of(READER, dict.fromkeys(queues, ()))
+    content = evidence.content or BrokerContent.of(READER, dict.fromkeys(workload.queues, ()))
     case = Case(history=History.of(read_logs(clients)), content=content)
-    found = judge(case) if evidence.content is not None else []
+    found = workload.judge(case) if evidence.content is not None else []
     return case, found + misdelivered(read_logs(clients)) + evidence.differences()

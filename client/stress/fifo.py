@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from understudy.client.demo.session import RefusedError
+from understudy.client.demo.session import NACKED, RefusedError
 from understudy.client.stress.connection import Connection
 from understudy.client.stress.delivery_order import CONSUMER_PREFIX
-from understudy.client.stress.pika_connection import NACKED
 from understudy.client.stress.worker import Worker, body_of
 from understudy.client.verdicts.client_log import ClientLog, Event, Message
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import amqp
 import amqp.exceptions
 import kombu as kombu_module
 
-from understudy.client.demo.session import Address, LostError, RefusedError
+from understudy.client.demo.session import NACKED, Address, LostError, RefusedError
 from understudy.client.stress.connection import ANSWER_S, HANDSHAKE_S, TX_HEADER, Delivery, Login
 
 kombu: Any = kombu_module  # half typed: its names are not exported
@@ -20,7 +20,6 @@ kombu: Any = kombu_module  # half typed: its names are not exported
 READ_S: Final = 3.0
 """A broker that says nothing for so long while an answer is due is given up."""
 PERSISTENT: Final = 2
-NACKED: Final = 0
 CLOSE_S: Final = 0.2
 _LOSSES: Final = (amqp.exceptions.AMQPError, OSError)
 
@@ -51,9 +50,10 @@ class KombuConnection:
             self.close()
             raise
 
-    def declare(self, queue: str) -> int:
+    def declare(self, queue: str, arguments: Mapping[str, Any] | None = None) -> int:
         with self._errors_as_ours():
-            return int(self._channel.queue_declare(queue, durable=True, auto_delete=False).message_count)
+            declared = self._channel.queue_declare(queue, durable=True, auto_delete=False, arguments=arguments)
+            return int(declared.message_count)
 
     def select(self) -> None:
         with self._errors_as_ours():
@@ -92,6 +92,10 @@ class KombuConnection:
     def acknowledge(self, tag: int, *, multiple: bool = False) -> None:
         with self._errors_as_ours():
             self._channel.basic_ack(tag, multiple=multiple)
+
+    def reject(self, tag: int, *, requeue: bool) -> None:
+        with self._errors_as_ours():
+            self._channel.basic_reject(tag, requeue=requeue)
 
     def commit(self) -> None:
         with self._errors_as_ours():

@@ -6,20 +6,19 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pika
 import pika.exceptions
 from pika.adapters.utils.connection_workflow import AMQPConnectorException, AMQPConnectorStackTimeout
 
-from understudy.client.demo.session import Address, LostError, RefusedError
+from understudy.client.demo.session import NACKED, Address, LostError, RefusedError
 from understudy.client.stress.connection import ANSWER_S, HANDSHAKE_S, TX_HEADER, Delivery, Login
 
 HEARTBEAT_S: Final = 2
 """pika gives a silent broker up after this and 5 s more: nothing else bounds its wait for an answer."""
 PERSISTENT: Final = 2
-NACKED: Final = 0
 _LOSSES: Final = (
     pika.exceptions.AMQPError,
     AMQPConnectorException,
@@ -54,9 +53,9 @@ class PikaConnection:
             )
             self._channel: Any = self._connection.channel()
 
-    def declare(self, queue: str) -> int:
+    def declare(self, queue: str, arguments: Mapping[str, Any] | None = None) -> int:
         with _errors_as_ours():
-            return int(self._channel.queue_declare(queue, durable=True).method.message_count)
+            return int(self._channel.queue_declare(queue, durable=True, arguments=arguments).method.message_count)
 
     def select(self) -> None:
         with _errors_as_ours():
@@ -98,6 +97,10 @@ class PikaConnection:
     def acknowledge(self, tag: int, *, multiple: bool = False) -> None:
         with _errors_as_ours():
             self._channel.basic_ack(tag, multiple=multiple)
+
+    def reject(self, tag: int, *, requeue: bool) -> None:
+        with _errors_as_ours():
+            self._channel.basic_reject(tag, requeue=requeue)
 
     def commit(self) -> None:
         with _errors_as_ours():

@@ -168,6 +168,7 @@ def report_text(report: Mapping[str, Any]) -> str:
         ("messages", f"{messages['sent']:,} outside of transactions, {messages['received']:,} received"),
         ("  at the end", f"{messages['found']:,} in the queues"),
         *[(kind, report[kind]) for kind in ("lost", "partial", "doubled", "contradicted", "uncommitted", "unordered", "stale")],
+        *[(f"  {name}", _numbers(row)) for name, row in report.get("queues", {}).items()],
         ("digests", equal),
         *([("audit", audit_text(report["audit"]))] if "audit" in report else []),
         ("commit", f"p50 {_ms(commit['p50'])}, p99 {_ms(commit['p99'])}, max {_ms(commit['max'])}"),
@@ -184,6 +185,10 @@ def report_text(report: Mapping[str, Any]) -> str:
         return "\n".join(lines)
     lines.append("HELD: nothing lost, torn, doubled or out of order; all brokers equal." if report["ok"] else "FAILED.")
     return "\n".join(lines)
+
+
+def _numbers(row: Mapping[str, int]) -> str:
+    return ", ".join(f"{what} {number:,}" for what, number in row.items())
 
 
 def _ms(value: float | None) -> str:

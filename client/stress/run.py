@@ -84,7 +84,7 @@ class Stress:
                     await watch.wait_until("all brokers are ready", watch.all_ready, START_S)
                     await self._load(watch, conductor)
                     self._view.phase("every queue is read")
-                    self._evidence = await gather(self._session(0, "reader"), self._workload.queues, watch)
+                    self._evidence = await gather(self._session(0, "reader"), self._workload, watch)
                 except (GroupError, LostError, RefusedError, PlaceError) as error:
                     failure = error  # raised here it would come out as an ExceptionGroup
                 finally:
@@ -123,8 +123,10 @@ class Stress:
         return verdict
 
     def _report(self, run: Run, verdict: dict[str, Any] | None) -> dict[str, Any]:
-        case, violations = judged(self._folder / "clients", self._evidence, self._workload.queues)
+        case, violations = judged(self._folder / "clients", self._evidence, self._workload)
         report = make_report(run, case, violations)
+        if self._workload.figures is not None:
+            report["queues"] = self._workload.figures(case)
         if verdict is not None:
             report["audit"] = verdict
         (self._folder / "report.json").write_text(json.dumps(report, indent=1), encoding="utf-8")

@@ -124,16 +124,17 @@ class Worker(ABC):
 
     def transact(
         self, connection: Connection, taken: Sequence[Held], makes: Sequence[tuple[str, int]], *,
-        padding: int = 0, on_purpose: bool = False,
+        padding: int = 0, on_purpose: bool = False, rejected: Sequence[Held] = (),
     ) -> bool:  # fmt: skip
         """One transaction, from its first publish to its outcome or to the knowledge that the outcome is unknown.
 
         Args:
             connection: in transaction mode.
-            taken: what it acknowledges.
+            taken: what it acknowledges or rejects.
             makes: queue and amount of each message it publishes.
             padding: so many bytes more in each body.
             on_purpose: roll it back instead of committing it.
+            rejected: those of ``taken`` that it rejects.
 
         Returns:
             True if it committed.
@@ -150,7 +151,10 @@ class Worker(ABC):
             for message in messages:
                 connection.publish(message.queue, body_of(message, padding), tx)
             for each in taken:
-                connection.acknowledge(each.tag)
+                if each in rejected:
+                    connection.reject(each.tag, requeue=False)
+                else:
+                    connection.acknowledge(each.tag)
             if on_purpose:
                 connection.rollback()
         except (LostError, RefusedError) as error:

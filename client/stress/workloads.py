@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
-from understudy.client.stress import bank, branches, fifo, large_tx
+from understudy.client.stress import bank, branches, dead_letters, fifo, large_tx, placing
 from understudy.client.stress.connection import Session
 from understudy.client.stress.worker import Worker
+from understudy.client.verdicts.case import Case
 from understudy.client.verdicts.client_log import ClientLog
+from understudy.client.verdicts.judging import judge
+from understudy.client.verdicts.violation import Violation
 
 
 @attrs.frozen(kw_only=True)
@@ -44,11 +47,19 @@ class Workload:
     Attributes:
         queues: all, and all of them are judged.
         fill: does, as its first piece of work, what must be there before the load.
+        arguments: of those queues that have any.
+        passing: queues that messages leave by themselves: they are empty a moment after the load.
+        judge: the verdicts on what was read at the end.
+        figures: what the report says of the queues beside; rows by name.
     """
 
     queues: Sequence[str]
     fill: type[Worker]
     workers: Callable[[Cast], list[Worker]]
+    arguments: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    passing: Collection[str] = ()
+    judge: Callable[[Case], list[Violation]] = judge
+    figures: Callable[[Case], Mapping[str, Mapping[str, int]]] | None = None
 
 
 def _bank(cast: Cast) -> list[Worker]:
@@ -88,9 +99,30 @@ def _branches(cast: Cast) -> list[Worker]:
     return [branches.Manager(*cast.of(number, "manager")) for number in range(cast.clients)]
 
 
+def _dead_letters(cast: Cast) -> list[Worker]:
+    workers: list[Worker] = []
+    for number in range(cast.clients):
+        role, made = dead_letters.ROLES[number % len(dead_letters.ROLES)]
+        about = cast.of(number, role)
+        if made is dead_letters.Publisher:
+            workers.append(dead_letters.Publisher(*about, queue="", new_log=cast.log))
+        else:
+            workers.append(made(*about))
+    return workers
+
+
 WORKLOADS: Final[dict[str, Workload]] = {
     "bank": Workload(queues=bank.ACCOUNTS, fill=bank.Mint, workers=_bank),
     "fifo": Workload(queues=fifo.QUEUES, fill=fifo.Declare, workers=_fifo),
     "large-tx": Workload(queues=(*large_tx.QUEUES, large_tx.RECEIPTS), fill=large_tx.Declare, workers=_large_tx),
     "dtx": Workload(queues=branches.QUEUES, fill=branches.Fill, workers=_branches),
+    "deadletters": Workload(
+        queues=tuple(dead_letters.ARGUMENTS),
+        fill=dead_letters.Declare,
+        workers=_dead_letters,
+        arguments=dead_letters.ARGUMENTS,
+        passing=[queue for kind in dead_letters.KINDS for queue in kind.passing],
+        judge=placing.placed,
+        figures=placing.figures,
+    ),
 }

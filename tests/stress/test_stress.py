@@ -63,6 +63,36 @@ def test_a_known_bug_is_reported(tmp_path: Path) -> None:
     assert report["digests_equal"] is False
 
 
+def test_dead_letters_are_in_one_place_after_three_kills(tmp_path: Path) -> None:
+    """Messages expire, overflow, are rejected, refused and dropped meanwhile; each kind has had some."""
+    code, report, said = run_stress(
+        *("--local", "--store", "file", "--kills", "3", "--nemesis", "kill-primary,kill-backup"),
+        *("--workload", "deadletters", "--rate", "60", "--clients", "8", "--out", str(tmp_path / "out")),
+    )
+    assert code == 0, said
+    assert report["problems"] == report["violations"] == []
+    assert report["digests_equal"]
+    assert report["kills"] >= 3
+    rows = report["queues"]
+    assert all(row["promised"] for row in rows.values())
+    assert all(
+        rows[name][f"{name}-dead"] for name in ("dl-expired", "dl-overflow", "dl-bytes", "dl-rejected", "dl-within")
+    )
+    assert {name for name, row in rows.items() if row["dropped"]} == {"dl-dropped", "dl-cycle"}
+
+
+def test_a_message_in_two_queues_is_reported(tmp_path: Path) -> None:
+    """The negative control: a backup leaves a moved message in its old queue, and is promoted."""
+    code, report, said = run_stress(
+        *("--local", "--store", "file", "--kills", "1", "--nemesis", "kill-primary", "--libraries", "pika"),
+        *("--workload", "deadletters", "--rate", "60", "--clients", "8", "--out", str(tmp_path / "out")),
+        *("--mutation", "a-backup-keeps-what-has-moved"),
+    )
+    assert code == 0, said
+    assert report["bug_seen"]
+    assert report["doubled"] > 0
+
+
 def test_bad_input_ends_with_code_2() -> None:
     """What else is refused: ``unit/client/stress/test_wishes.py``."""
     command = [str(PROGRAM), "stress", "--local", "--nemesis", "kill-primary,earthquake"]

@@ -32,7 +32,10 @@ def wishes(**options: Any) -> Wishes:
             {"nemesis": "pause-backup,kill-backup", "seconds": None, "kills": 2},
             "--kills 2: pause-backup, kill-backup kills no primary, so the run would not end: add one of kill-primary, kill-two",
         ),
-        ({"workload": "casino"}, "--workload casino: there is none of that name; there are bank, fifo, large-tx, dtx"),
+        (
+            {"workload": "casino"},
+            "--workload casino: there is none of that name; there are bank, fifo, large-tx, dtx, deadletters",
+        ),
         ({"libraries": "puka"}, "there is no puka; there are pika, aio-pika, kombu"),
         ({"store": "etcd"}, "there are file, zookeeper"),
         ({"mutation": "earthquake"}, "--mutation earthquake: there is none of that name; there are"),

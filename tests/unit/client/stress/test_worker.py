@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -39,7 +39,7 @@ class FakeConnection:
         if name in self.errors:
             raise self.errors[name]
 
-    def declare(self, queue: str) -> int:
+    def declare(self, queue: str, arguments: Mapping[str, Any] | None = None) -> int:
         self._do("declare")
         return 0
 
@@ -65,6 +65,9 @@ class FakeConnection:
 
     def acknowledge(self, tag: int, *, multiple: bool = False) -> None:
         self._do("acknowledge")
+
+    def reject(self, tag: int, *, requeue: bool) -> None:
+        self._do("reject")
 
     def commit(self) -> None:
         self._do("commit")
