@@ -208,9 +208,8 @@ def test_a_kafka_that_is_re_elected_absent_suspended_or_short_of_replicas(tmp_pa
             assert time.monotonic() - began_s < STOPS_S
             for pid in (three.pids[0], three.pids[2]):
                 os.kill(pid, signal.SIGCONT)
-            feed.start()
-            wait_until("the next one goes on", lambda: enqueued() == 25, LIMIT_S, every_s=READ_S)
-            assert feed.end(signal.SIGTERM) == 0
+            feed.once_when_kafka_is_back()
+            wait_until("the next one has gone on", lambda: enqueued() == 25, LIMIT_S, every_s=READ_S)
         broker.stop()
         feed.once_when_kafka_is_back()
         check_same(in_topic(three.hosts, topic), in_journals(broker.data))
