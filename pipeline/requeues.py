@@ -16,9 +16,9 @@ NEAR: Final = 1 << 14
 def overtakers(feed: DataFrame) -> DataFrame:
     """A row for each message that was put back, is delivered again by the same process in that epoch, and was overtaken.
 
-    Replication ids grow along a queue, so the next message that is delivered has that id or a lower one. Only deliveries are looked
-    at that follow within `NEAR` events of the process: so the rows are as many as what is put back makes them. A process that leads
-    again later may find the message taken by a prepared branch, and deliver others first.
+    The next message that is delivered has a higher priority, or the same one and that id or a lower one: ids grow along a queue.
+    Only deliveries are looked at that follow within `NEAR` events of the process: so the rows are as many as what is put back makes
+    them. A process that leads again later may find the message taken by a prepared branch, and deliver others first.
 
     Args:
         feed: events.
@@ -28,20 +28,21 @@ def overtakers(feed: DataFrame) -> DataFrame:
     """
     returns = F.col("event") == "requeue"
     block = F.floor(F.col("seq") / NEAR)
+    place = F.struct(-F.coalesce(F.col("priority"), F.lit(0)), F.col("id"))
     near = feed.filter(returns).select(*_QUEUE, F.explode(F.array(block, block + 1)).alias("block")).distinct()
     rows = feed.filter(returns | (F.col("event") == "deliver")).select(
-        *_QUEUE, "seq", "event", "offset", "queue", "id", block.alias("block")
+        *_QUEUE, "seq", "event", "offset", "queue", "id", place.alias("place"), block.alias("block")
     )
     rows = rows.join(F.broadcast(near), [*_QUEUE, "block"])
     behind = Window.partitionBy(*_QUEUE).orderBy(F.col("seq").desc()).rowsBetween(Window.unboundedPreceding, -1)
     same = Window.partitionBy(*_QUEUE, "id").orderBy(F.col("seq").desc()).rowsBetween(Window.unboundedPreceding, -1)
-    delivered = F.when(~returns, F.struct("seq", "id"))
+    delivered = F.when(~returns, F.struct("seq", "id", "place"))
     found = rows.withColumns(
         {
             "after": F.last(delivered, ignorenulls=True).over(behind),
             "again": F.last(delivered, ignorenulls=True).over(same),
         }
     )
-    overtaken = F.col("again").isNotNull() & (F.col("after.id") > F.col("id"))
+    overtaken = F.col("again").isNotNull() & (F.col("after.place") > F.col("place"))
     soon = F.col("after.seq") - F.col("seq") <= NEAR
     return found.filter(returns & overtaken & soon).withColumn("next", F.col("after.id"))

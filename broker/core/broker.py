@@ -28,6 +28,7 @@ from understudy.broker.core.limits import Limits
 from understudy.broker.core.moving import Moving
 from understudy.broker.core.parted_bodies import PartedBodies
 from understudy.broker.core.pause_watch import PauseWatch
+from understudy.broker.core.priority_queue import queue_class
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.core.state import BrokerState
@@ -673,7 +674,7 @@ class Broker:
     ) -> Queue:
         """Declare a new queue. With an ``owner`` (a connection) it is exclusive, and of level NONE."""
         if not level.declared_in_log:
-            queue = Queue(
+            queue = queue_class(arguments)(
                 self.next_local_id(),
                 vhost,
                 name,

@@ -43,14 +43,16 @@ def let_go_in_slices(state: BrokerState) -> Iterator[None]:
 
 
 def _let_go_of(queue: Queue) -> Iterator[None]:
-    queue.returned.clear()
-    entries, ready = queue.entries, queue.ready
-    while entries or ready:
+    entries = queue.entries
+    while entries:
         for _ in range(min(SLICE, len(entries))):
             entry = entries.pop_last()
             if entry.state in HELD:
                 queue.acquired -= 1
             entry.state = GONE
-        for _ in range(min(SLICE, len(ready))):
-            ready.popleft()
         yield
+    for line in queue.lines():
+        while line:
+            for _ in range(min(SLICE, len(line))):
+                line.popleft()
+            yield

@@ -32,6 +32,8 @@ class MessageExpiry:
     Attributes:
         subscriptions: how many consumers have subscribed since this core began.
         fresh: what has come and no consumer was asked to take, by queue: id to newest subscription that may have it.
+
+    ``_timed`` are the queues that may hold messages with a deadline.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -48,14 +50,11 @@ class MessageExpiry:
 
     def tick(self) -> None:
         """Time passes: drop what has expired at the head of a queue."""
-        now_ms = self._broker.expiry_now()
         for queue in list(self._timed):
             if queue.deleted or not queue.entries:
                 del self._timed[queue]
-                continue
-            entry = queue.peek()
-            if entry is not None and 0 < entry.deadline_ms <= now_ms:
-                self.drop(queue)
+            else:
+                self._drop_expired(queue)
 
     def note_arrivals(self) -> None:
         """Take what has come from `BrokerState.arrived`."""
@@ -73,13 +72,15 @@ class MessageExpiry:
     def drop(self, queue: Queue) -> None:
         """Let go of what has expired at the head of ``queue``, fresh or not."""
         self.fresh.pop(queue, None)
+        if queue in self._timed:
+            self._drop_expired(queue)
+
+    def _drop_expired(self, queue: Queue) -> None:
         broker = self._broker
         while not queue.deleted:
-            entry = queue.peek()
-            if entry is None or not entry.deadline_ms or entry.deadline_ms > broker.expiry_now():
+            entry = queue.take_expired(broker.expiry_now)
+            if entry is None:
                 return
-            taken = queue.take()
-            assert taken is entry, f"queue {queue.name} shows message {entry.id} and gives {taken and taken.id}"
             broker.expired(queue, entry)
 
     def spares(self, queue: Queue, entry: Entry, consumer: Consumer | None) -> bool:

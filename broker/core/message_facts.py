@@ -78,10 +78,18 @@ class MessageFacts:
             vhost=queue.vhost,
             queue_id=queue.id,
             logged=queue.logged and queue.durable and entry.message.persistent,
+            priority=queue.priority_of(entry.message),
         )
 
     def _requeued(self, queue: Queue, entry: Entry) -> None:
-        self._facts.tell("requeue", queue=queue.name, id=entry.id, vhost=queue.vhost, queue_id=queue.id)
+        self._facts.tell(
+            "requeue",
+            queue=queue.name,
+            id=entry.id,
+            vhost=queue.vhost,
+            queue_id=queue.id,
+            priority=queue.priority_of(entry.message),
+        )
 
     def _confirmed(self, channel: Channel, confirmed: list[Confirmed]) -> None:
         client, stable = channel.connection.name, self._log.stable

@@ -28,7 +28,7 @@ from understudy.broker.amqp.methods import (
 from understudy.broker.core.argument_values import binding_octets, same_value
 from understudy.broker.core.dead_letters import EXCHANGE as DEAD_LETTER_EXCHANGE
 from understudy.broker.core.exchanges import ALTERNATE, EXCHANGE_TYPES, Binding, BindingKey, Exchange
-from understudy.broker.core.queue_arguments import COMPARED, MOVES, check_arguments, check_type
+from understudy.broker.core.queue_arguments import COMPARED, FROM_FORMAT_5, check_arguments, check_type
 from understudy.broker.core.replication_level import REPLICATE, level_asked_for, level_of
 from understudy.broker.errors import (
     AccessRefusedError,
@@ -256,12 +256,14 @@ class Naming:
             self._channel.answer_when_stable(self._stable_at(queue), QUEUE_DECLARE, lambda: self._declared(queue))
 
     def _check_moves(self, name: str, arguments: dict[str, Any]) -> None:
-        """Check that a queue may have a dead-letter exchange, or limits. As in RabbitMQ its client must be allowed to use both.
+        """Check that a queue may have a dead-letter exchange, limits or priorities.
+
+        As in RabbitMQ its client must be allowed to use queue and exchange.
 
         Raises:
             PreconditionFailedError: a broker of the group is of a version that cannot read the records of such a queue.
         """
-        asked = [argument for argument in MOVES if argument in arguments]
+        asked = [argument for argument in arguments if argument in FROM_FORMAT_5]
         if asked and not self._broker.log.may_hold(record.MOVE):
             raise PreconditionFailedError(
                 f"argument '{asked[0]}' of queue '{name}' in vhost '{self._connection.vhost}' takes format "

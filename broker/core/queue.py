@@ -287,6 +287,10 @@ class Queue:
             return self.ttl_ms
         return expiration_ms
 
+    def priority_of(self, message: Message) -> int:
+        """The priority that counts for ``message`` here; 0 in a queue without priorities."""
+        return 0
+
     def next_id(self) -> int:
         self.newest_id += 1
         return self.newest_id
@@ -322,6 +326,15 @@ class Queue:
         if returned and (not ready or returned[0][0] < ready[0].id):
             return returned[0][1]
         return ready[0] if ready else None
+
+    def take_expired(self, now_ms: Callable[[], int]) -> Entry | None:
+        """The message at the head, marked ACQUIRED, if its deadline has passed; None if not. ``now_ms`` tells the time."""
+        entry = self.peek()
+        if entry is None or not entry.deadline_ms or entry.deadline_ms > now_ms():
+            return None
+        taken = self.take()
+        assert taken is entry, f"queue {self.name} shows message {entry.id} and gives {taken and taken.id}"
+        return entry
 
     def put_back(self, entry: Entry, redelivered: bool = True) -> None:
         """Return an ACQUIRED message to its place (its id). A message that is gone meanwhile stays gone."""
@@ -362,6 +375,12 @@ class Queue:
         self.ready = deque(entry for entry in self.ready if entry.state == READY)
         self.returned = [pair for pair in self.returned if pair[1].state == READY]
         heapify(self.returned)
+
+    def lines(self) -> list[deque[Entry]]:
+        """All that holds messages in order to hand them out, given away: this queue hands out nothing more."""
+        returned = deque(entry for _, entry in self.returned)
+        self.returned.clear()
+        return [self.ready, returned]
 
     def statistics(self) -> QueueStatistics:
         return QueueStatistics(

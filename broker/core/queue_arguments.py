@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from understudy.broker.core import dead_letters, queue_limits
+from understudy.broker.core.priority_queue import MAX_PRIORITY, MOST
 from understudy.broker.core.replication_level import REPLICATE
 from understudy.broker.errors import PreconditionFailedError
 
@@ -30,7 +31,10 @@ MOVES: Final = (
     queue_limits.OVERFLOW,
 )
 """Of queues whose records older programs cannot read (``record.MOVES_VERSION``)."""
-COMPARED: Final = (MESSAGE_TTL, EXPIRES, *MOVES, STRATEGY)
+SERVING: Final = (MAX_PRIORITY,)
+"""How messages are handed out. Programs that do not read that format would not heed them when they lead."""
+FROM_FORMAT_5: Final = frozenset((*MOVES, *SERVING))
+COMPARED: Final = (MESSAGE_TTL, EXPIRES, *MOVES, *SERVING, STRATEGY)
 QUEUE_TYPE: Final = "x-queue-type"
 QUEUE_TYPES: Final = ("classic", "quorum")
 IGNORED: Final = ("x-queue-mode", "x-queue-version", "x-queue-master-locator", "x-ha-policy")
@@ -72,6 +76,7 @@ CHECKS: Final[dict[str, Callable[[Any], str]]] = {
     queue_limits.MAX_LENGTH: _number(0, MAX_COUNT, "messages"),
     queue_limits.MAX_LENGTH_BYTES: _number(0, MAX_COUNT, "bytes"),
     queue_limits.OVERFLOW: _one_of(queue_limits.OVERFLOWS),
+    MAX_PRIORITY: _number(1, MOST, "priorities"),
 }
 """Argument to a check of its value: the fault, "" if there is none."""
 

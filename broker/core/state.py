@@ -21,8 +21,9 @@ from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding
 from understudy.broker.core.message_expiry import ANY_CONSUMER, Arrival
 from understudy.broker.core.policies import Policies
+from understudy.broker.core.priority_queue import queue_class
 from understudy.broker.core.queue import Queue
-from understudy.broker.core.queue_arguments import MOVES
+from understudy.broker.core.queue_arguments import FROM_FORMAT_5
 from understudy.broker.core.registry import Registry, TopologyImage
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.log import frame, record
@@ -688,13 +689,14 @@ class BrokerState:
             if queue is None or not queue.name:
                 place = queue  # held by a recovery for a queue whose name comes now
                 alone = bool(flags & record.DEFINITION_ONLY)
-                queue = self.queues[queue_id] = Queue(
+                found = _table(arguments)
+                queue = self.queues[queue_id] = queue_class(found)(
                     queue_id,
                     vhost,
                     name,
                     durable=bool(flags & record.DURABLE),
                     auto_delete=bool(flags & record.AUTO_DELETE),
-                    arguments=_table(arguments),
+                    arguments=found,
                     live=LiveOffsets() if alone else self.live,
                     level=ReplicationLevel.CONFIGURATION if alone else ReplicationLevel.ALL,
                     overfull=self.overfull.append,
@@ -805,10 +807,10 @@ class BrokerState:
         """The format of the log in which what is held here can be told to others.
 
         A branch, or that one was completed, takes 2; a message in a transaction that lives from its commit on takes 3; a body in
-        parts takes 4; a queue that was declared with a dead-letter exchange or a limit takes 5, and so does a message that has
-        moved. A policy alone takes nothing: what it asks for waits until all brokers of the group read it.
+        parts takes 4; a queue that was declared with dead letters, a limit or priorities takes 5, and so does a message that
+        has moved. A policy alone takes nothing: what it asks for waits until all brokers of the group read it.
         """
-        if self.has_moved or any(not queue.arguments.keys().isdisjoint(MOVES) for queue in self.queues.values()):
+        if self.has_moved or any(not FROM_FORMAT_5.isdisjoint(queue.arguments) for queue in self.queues.values()):
             return record.MOVES_VERSION
         if any(tx.parts is not None for tx in self.transactions.values()):
             return record.PARTS_VERSION

@@ -306,7 +306,7 @@ def test_what_was_published_without_a_confirm_is_there_for_what_is_asked_next(pl
     [
         ("x-max-length", -5),
         ("x-overflow", "explode"),
-        ("x-max-priority", 10),
+        ("x-max-priority", 256),
         ("x-dead-letter-exchange", 7),
         ("x-dead-letter-routing-key", "dead"),
         ("x-single-active-consumer", True),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.checkers.lost_transients import fell_into_a_hole
 from tests.simulation.checkers.reference import Reference
 from tests.simulation.ledger import Violation, stamp_of
+from understudy.broker.amqp.properties import decode_properties
 from understudy.broker.core.entry import READY
 
 if TYPE_CHECKING:
@@ -92,8 +93,17 @@ class Order:
     def _is_the_first(node: SimNode, queue: Queue, entry: Entry) -> None:
         """Whatever stands before it somebody else has, or it is about to go. So one that came back is at its old place again.
 
-        This looks at as many messages as are held by clients, not at the whole queue.
+        This looks at as many messages as are held by clients, not at the whole queue; with priorities at the whole.
         """
+        most = queue.arguments.get("x-max-priority")
+        if most is not None:
+            priority = _priority(entry, most)
+            for other in queue.entries.values():
+                first = _priority(other, most)
+                if other.state == READY and (-first, other.id) < (-priority, entry.id):
+                    text = f"id {entry.id} of {queue.name}, priority {priority}, while {other.id} of {first} waits"
+                    raise Violation("G9", f"{node.name} hands out {text}")
+            return
         for entry_id, other in queue.entries.items():
             if entry_id >= entry.id:
                 return
@@ -101,3 +111,9 @@ class Order:
                 raise Violation(
                     "G9", f"{node.name} hands out id {entry.id} of {queue.name} while {entry_id} waits before it"
                 )
+
+
+def _priority(entry: Entry, most: int) -> int:
+    """The priority of a message in a queue with that maximum."""
+    asked: int = decode_properties(entry.message.properties).get("priority", 0)
+    return min(asked, most)

@@ -9,6 +9,7 @@ from tests.simulation.scenario import Hand, Scenario
 from tests.simulation.sim_node import SimNode
 from tests.simulation.tampering.tampering import tampering
 from tests.simulation.test_branches import prepared
+from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.entry import Entry
 from understudy.broker.core.queue import Queue
 
@@ -99,3 +100,14 @@ def the_second_is_handed_out_first(group: Scenario) -> None:
     two_messages(group)
     queue, (_, second) = entries(group.primary)
     hand_out(group.primary, queue, second)
+
+
+@complaint("G9", "hands out id {} of {}, priority {}, while {} of {} waits")
+def a_lower_priority_is_handed_out_first(group: Scenario) -> None:
+    hand = group.hand()
+    hand(calls.declare, "q", arguments={"x-max-priority": 5})
+    hand.publish("q", b"#1", properties=encode_properties(delivery_mode=2, priority=2))
+    hand.publish("q", b"#2", properties=encode_properties(delivery_mode=2, priority=3))
+    group.everywhere("q", b"#1", b"#2")
+    queue, (low, _) = entries(group.primary)
+    hand_out(group.primary, queue, low)

@@ -22,6 +22,7 @@ from understudy.broker.amqp.methods import (
     DTX_ROLLBACK,
     DTX_SELECT,
     DTX_START,
+    QUEUE_DECLARE,
     QUEUE_DELETE,
     TX_COMMIT,
     TX_ROLLBACK,
@@ -286,8 +287,9 @@ def test_deliveries_name_queue_and_id() -> None:
     told = ToldCore()
     core = told.core
     client = core.client()
-    core.queue(client, "q")
-    client.publish("q", b"1")
+    client.method(QUEUE_DECLARE, "q", False, True, False, False, False, {"x-max-priority": 3})
+    core.sync()
+    client.send(publish_frames(1, "", "q", encode_properties(delivery_mode=2, priority=5), b"1", FRAME_MAX))
     core.sync()
     told.rows()
     for answer in ((BASIC_NACK, 1, False, True), (BASIC_ACK, 2, False)):
@@ -295,7 +297,7 @@ def test_deliveries_name_queue_and_id() -> None:
         client.method(*answer)
     queue = core.node.state.registry.find_queue("/", "q")
     assert queue is not None
-    same = {"queue": "q", "vhost": "/", "queue_id": queue.id, "id": queue.newest_id}
+    same = {"queue": "q", "vhost": "/", "queue_id": queue.id, "id": queue.newest_id, "priority": 3}
     first = same | {"redelivered": False, "logged": True}
     assert told.rows() == [first, same, first | {"redelivered": True}]
 
