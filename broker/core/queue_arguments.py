@@ -39,7 +39,8 @@ QUEUE_TYPE: Final = "x-queue-type"
 QUEUE_TYPES: Final = ("classic", "quorum")
 IGNORED: Final = ("x-queue-mode", "x-queue-version", "x-queue-master-locator", "x-ha-policy")
 KNOWN: Final = frozenset((*COMPARED, REPLICATE, QUEUE_TYPE, *IGNORED))
-MAX_MS: Final = (1 << 32) - 1
+MAX_MS: Final = 315_360_000_000
+"""Ten years, as in RabbitMQ."""
 MAX_COUNT: Final = (1 << 63) - 1
 NAME_BYTES: Final = 255
 

@@ -10,7 +10,6 @@ Without ``RABBITMQ_ADDRESS`` every test runs against Understudy alone. Where the
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import pika.exceptions
 import pytest
 
 from tests.integration.broker_process import BrokerProcess, wait_until
+from tests.integration.rabbitmq_peer import PEERS, address_of, connect
 
 pytestmark = pytest.mark.integration
 
@@ -35,20 +35,12 @@ IGNORED_ARGUMENTS = [
     ("x-queue-master-locator", "min-masters", "client-local"),
     ("x-ha-policy", "all", "nodes"),
 ]
-RABBITMQ = os.environ.get("RABBITMQ_ADDRESS", "")
 
 
-def connect(host: str, port: int) -> Any:
-    return pika.BlockingConnection(pika.ConnectionParameters(host, port))
-
-
-@pytest.fixture(scope="module", params=["understudy", *(["rabbitmq"] if RABBITMQ else [])])
+@pytest.fixture(scope="module", params=PEERS)
 def address(request: pytest.FixtureRequest) -> tuple[str, int]:
     """Of the broker under test."""
-    if request.param == "understudy":
-        return "127.0.0.1", request.getfixturevalue("broker").port
-    host, port = RABBITMQ.rsplit(":", 1)
-    return host, int(port)
+    return address_of(request)
 
 
 @pytest.fixture
