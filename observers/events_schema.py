@@ -276,7 +276,7 @@ class Dequeue(Event):
     Attributes:
         id: the first of consecutive replication ids.
         count: how many.
-        reason: acknowledged, expired, purged, rejected or maxlen; "" in a transaction.
+        reason: acknowledged, expired, purged, rejected, maxlen or delivery_limit; "" in a transaction.
     """
 
     tx: str
@@ -294,7 +294,7 @@ class Move(Event):
     Attributes:
         queue_id: 0 if the queue is not in the log; then there is no `dequeue`.
         id: replication id of the message that leaves.
-        reason: expired, rejected or maxlen.
+        reason: expired, rejected, maxlen or delivery_limit.
         targets: how many queues it enters.
     """
 
@@ -304,6 +304,25 @@ class Move(Event):
     id: int
     reason: str
     targets: int
+
+
+class Return(Event):
+    """A message comes back to a queue that counts.
+
+    Attributes:
+        id: replication id of the message, which stays the same.
+        failures: how often its processing has failed in this queue, this time included.
+        hand_outs: how often it was handed out and came back.
+        due_ms: nobody gets it before, in ms since 1970; 0 if it is not withheld.
+    """
+
+    vhost: str
+    queue: str
+    queue_id: int
+    id: int
+    failures: int
+    hand_outs: int
+    due_ms: int
 
 
 class Close(Event):
@@ -880,6 +899,7 @@ GROUPS: Final[tuple[tuple[str, ...], ...]] = (
         *("blockers", "left", "data", "acked", "catches_up", "by", "lifted", "successor", "peer", "cause"),
         *("segment", "previous_events"),
     ),
+    ("failures", "hand_outs", "due_ms"),
 )
 """No field leaves its group: digests of feeds that are written would change. A new field may join one, if its default is empty or
 0 in each event: then rows without that field keep their digests."""

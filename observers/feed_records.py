@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from understudy.broker.log import record
 from understudy.broker.log.move_record import decode_move_place
+from understudy.broker.log.return_record import decode_return
 from understudy.broker.transactions.dtx_branch import Owner
 from understudy.observers import events_schema as schema
 from understudy.observers.events_schema import SCHEMA_VERSION, Event
@@ -58,6 +59,7 @@ class RecordEvents:
             record.DTX_ROLLBACK: self._dtx_rollback,
             record.DTX_FORGET: self._dtx_forget,
             record.MOVE: self._move,
+            record.RETURN: self._return,
         }
 
     # -- messages -----------------------------------------------------------------------------------------------------
@@ -141,6 +143,12 @@ class RecordEvents:
             self._leave("", [(queue_id, (entry_id,))], why, offset)
         body = record.decode_message_head(buf, at)[-1]
         self._come("", targets, buf, at, body + size, offset)
+
+    def _return(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        for queue_id, entries in decode_return(buf, at):
+            vhost, queue, _ = self._to.context.queues.get(queue_id, NO_QUEUE)
+            for entry_id, returned in entries:
+                self._to.say(schema.Return, offset, vhost, queue, queue_id, entry_id, *returned)
 
     def _tx_dequeue(self, buf: bytes, at: int, end: int, offset: int) -> None:
         tx_id, groups = record.decode_tx_dequeue(buf, at)

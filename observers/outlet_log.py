@@ -331,4 +331,5 @@ _WITHOUT_MESSAGES: Final = (
     record.BARRIER,
     record.DTX_FORGET,
     record.MOVE,
+    record.RETURN,
 )

@@ -33,7 +33,7 @@ BLOCK: Final = 1 << 8
 EVENTS: Final = (
     *("enqueue", "dequeue", "assign", "open", "close", "prepare", "commit", "rollback"),
     *("dtx_prepare", "dtx_rollback", "dtx_forget", "outcome", "outcomes_trimmed"),
-    *("declare", "delete", "bind", "unbind", "epoch", "move"),
+    *("declare", "delete", "bind", "unbind", "epoch", "move", "return"),
 )
 """Events of records, the frequent ones first. `hole` stands for records that no journal keeps."""
 _NAMED: Final = ("declare", "dtx_prepare", "dtx_rollback", "dtx_forget", "bind", "unbind")

@@ -637,6 +637,9 @@ class BrokerReplicator:
         state.log.restart_at(meta.offset, list(meta.starts))
         state.put_before_log()
         meta.install(state)
+        for queue in state.queues.values():
+            if queue.returns is not None:
+                queue.returns.forget_counts()  # the catch-up brings them
         self.log_start = meta.offset
         self._acked = -1
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
-from understudy.broker.message import Message
 from understudy.replicator.id_set import IdSet
+from understudy.replicator.snapshot import Brought
 
 
 class QueueReplicator:
@@ -30,18 +30,20 @@ class QueueReplicator:
         for entry_id in [entry_id for entry_id in self.queue.entries if entry_id in ids]:
             self.queue.remove(entry_id)
 
-    def take(self, entries: list[tuple[int, int, bool, Message]], transient: bool) -> None:
-        """Add messages: (id, deadline ms, redelivered, message).
+    def take(self, entries: list[Brought], transient: bool) -> None:
+        """Add messages. Of one that is here already only what its queue knows of it is taken.
 
         A piece stands in this broker's journal in a note, between batches that a cut may still take away: there is no offset
         that says where. So its messages count as standing before the log, and while one of them lives no segment is dropped.
         """
         log = self._state.log
         position = log.end if transient else log.start
-        for entry_id, deadline_ms, redelivered, message in entries:
+        for entry_id, deadline_ms, redelivered, message, returned in entries:
             message.offset = position
             if message.moved:
                 self._state.has_moved = True
             self.queue.enqueue(entry_id, message, deadline_ms)
             if redelivered:
                 self.queue.entries[entry_id].redelivered = True
+            if returned is not None:
+                self.queue.know(entry_id, returned)

@@ -15,9 +15,10 @@ class ReplicatingSubscription:
     """Sends what one backup lacks of one queue, from the live queue, piece by piece.
 
     Which ids to send is fixed at the start: those in the queue at the base position that the backup does not hold (its ids
-    are the *skip set*). Ids ascend in log order, so everything that comes later, transactions included, has a higher id
-    and comes with the log: nothing is sent twice. Each message is read when its piece is made; what has left the queue by
-    then is passed over (the log tells the backup of its dequeue).
+    are the *skip set*). A message that has come back is sent though the backup holds it, since the backup may know an older
+    count. Ids ascend in log order, so everything that comes later, transactions included, has a higher id and comes with the
+    log: nothing is sent twice. Each message is read when its piece is made; what has left the queue by then is passed over (the
+    log tells the backup of its dequeue).
 
     Attributes:
         unacknowledged: what is in pieces that have been sent and are not known to be held.
@@ -33,7 +34,8 @@ class ReplicatingSubscription:
         self._ids = [
             entry.id
             for entry in (queue.entries.values() if of is None else of)
-            if entry.id not in skip and not (transient_only and entry.message.persistent and queue.durable)
+            if (entry.id not in skip or (not transient_only and queue.hand_outs(entry.id)))
+            and not (transient_only and entry.message.persistent and queue.durable)
         ]
         self._next = 0
         self.unacknowledged = 0
@@ -78,7 +80,7 @@ class ReplicatingSubscription:
             self._next += 1
         if not chosen:
             return None
-        return snapshot.encode_queue_piece(wire.QUEUE, self.queue.id, transient, chosen)
+        return snapshot.encode_queue_piece(wire.QUEUE, self.queue.id, transient, chosen, self.queue.returns)
 
 
 def brought_bytes(entry: Entry) -> int:

@@ -7,18 +7,34 @@ messages with their ids. All of them are journaled by the joiner as notes, with 
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from understudy.broker.chunks import joined
 from understudy.broker.core.entry import Entry
+from understudy.broker.core.queue_returns import QueueReturns
 from understudy.broker.log import record
 from understudy.broker.log.record import decode_message
+from understudy.broker.log.return_record import Returned
 from understudy.broker.message import Message
 
 _PIECE: Final = Struct(">QBI")
 _ENTRY: Final = Struct(">QQBI")
+_RETURNED: Final = Struct(">IIQ")
+_REDELIVERED: Final = 1
+_KNOWN: Final = 2
+"""Of an entry: what its queue knows of it stands before the message. Queues of which that is written are in no older group."""
 _EVENT: Final = Struct(">QI")
 _U32: Final = Struct(">I")
+
+
+class Brought(NamedTuple):
+    """A message that a catch-up brings; ``returned`` is what its queue knows of it, None if that is nothing."""
+
+    entry_id: int
+    deadline_ms: int
+    redelivered: bool
+    message: Message
+    returned: Returned | None
 
 
 def encode_message(message: Message) -> list[bytes]:
@@ -26,26 +42,39 @@ def encode_message(message: Message) -> list[bytes]:
     return [record.message_head(message), message.properties, message.content()]
 
 
-def encode_queue_piece(kind: int, queue_id: int, transient: bool, entries: list[Entry]) -> bytes:
-    """Messages of one queue. ``transient`` pieces are not journaled. A large body is not copied."""
+def encode_queue_piece(
+    kind: int, queue_id: int, transient: bool, entries: list[Entry], returns: QueueReturns | None = None
+) -> bytes:
+    """Messages of one queue. ``transient`` pieces are not journaled. A large body is not copied.
+
+    ``returns`` is the queue's: what it knows of a message stands before that.
+    """
+    known = returns.known if returns is not None else {}
     parts = [bytes((kind,)), _PIECE.pack(queue_id, transient, len(entries))]
     for entry in entries:
         raw = encode_message(entry.message)
-        parts.append(_ENTRY.pack(entry.id, entry.deadline_ms, entry.redelivered, sum(map(len, raw))))
+        flags = entry.redelivered | (_KNOWN if entry.id in known else 0)
+        parts.append(_ENTRY.pack(entry.id, entry.deadline_ms, flags, sum(map(len, raw))))
+        if entry.id in known:
+            parts.append(_RETURNED.pack(*known[entry.id]))
         parts += raw
     return joined(parts)
 
 
-def decode_queue_piece(buf: bytes) -> tuple[int, bool, list[tuple[int, int, bool, Message]]]:
-    """(queue id, transient, [(id, deadline ms, redelivered, message)])."""
+def decode_queue_piece(buf: bytes) -> tuple[int, bool, list[Brought]]:
+    """(queue id, transient, messages)."""
     queue_id, transient, count = _PIECE.unpack_from(buf, 1)
     at = 1 + _PIECE.size
     entries = []
     for _ in range(count):
-        entry_id, deadline, redelivered, size = _ENTRY.unpack_from(buf, at)
+        entry_id, deadline, flags, size = _ENTRY.unpack_from(buf, at)
         at += _ENTRY.size
+        returned = None
+        if flags & _KNOWN:
+            returned = Returned(*_RETURNED.unpack_from(buf, at))
+            at += _RETURNED.size
         message, _ = decode_message(buf, at, at + size)
-        entries.append((entry_id, deadline, bool(redelivered), message))
+        entries.append(Brought(entry_id, deadline, bool(flags & _REDELIVERED), message, returned))
         at += size
     return queue_id, bool(transient), entries
 

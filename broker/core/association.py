@@ -65,13 +65,16 @@ class Association:
             raise ResourceErrorSoft(f"{self.work} holds {tx.held_bytes} bytes, the limit is {limit}")
         (publish or self._broker.transactions.publish)(tx, queues, message, expiration_ms)
 
-    def settle(self, deliveries: list[Delivery], *, requeue: bool, rejected: bool = False) -> None:
+    def settle(
+        self, deliveries: list[Delivery], *, requeue: bool, rejected: bool = False, failed: bool = False
+    ) -> None:
         """Acknowledgements are part of the branch, and keep their prefetch slots until it is ended here. A requeue is done now.
 
         A message that is ``rejected`` enters the queues of its dead letters when the branch commits.
         """
         if requeue:
-            self._return(deliveries)
+            self._return(deliveries, failed)
+            self._broker.returning.write_for(self._channel.connection)
             for delivery in deliveries:
                 self._channel.consuming.free_slot(delivery)
             return
@@ -90,10 +93,10 @@ class Association:
         if len(self._unrecorded) >= FLUSH_ACCEPTS:
             self.record_accepts()
 
-    def _return(self, deliveries: list[Delivery]) -> None:
+    def _return(self, deliveries: list[Delivery], failed: bool) -> None:
         for delivery in deliveries:
             if delivery.entry.state == ACQUIRED:
-                self._broker.requeue(delivery.queue, delivery.entry)
+                self._broker.requeue(delivery.queue, delivery.entry, failed)
 
     def record_accepts(self) -> None:
         """Put what was acknowledged on the branch's tx-queue."""
@@ -105,18 +108,21 @@ class Association:
 
     # -- how it ends ----------------------------------------------------------------------------------------------
 
-    def branch_failed(self) -> None:
-        """The branch is rolled back: what was acknowledged last, and is in no record, goes home too."""
+    def branch_failed(self, died: bool) -> None:
+        """The branch is rolled back: what was acknowledged last, and is in no record, goes home too.
+
+        ``died``: a client's channel has ended within the branch, so that the messages count as failed.
+        """
         unrecorded, self._unrecorded = self._unrecorded, []
         for queue, entry in unrecorded:
             if entry.state == ACQUIRED:
-                self._broker.requeue(queue, entry)
+                self._broker.requeue(queue, entry, died)
 
     def leave(self) -> None:
         """The channel works on the branch no more, and lives."""
         self.record_accepts()
         self.work.workers.discard(self)
-        self._return(self._in_vain)
+        self._return(self._in_vain, failed=False)
         settled = self._settled + self._in_vain
         self._settled, self._in_vain = [], []
         for delivery in settled:
@@ -124,7 +130,7 @@ class Association:
 
     def abandon(self, reason: str) -> None:
         """The channel ends without having ended the branch, which nobody may prepare then (H-46)."""
-        self._return(self._in_vain)
+        self._return(self._in_vain, failed=True)
         self._in_vain = []
-        self._broker.dtx.fail(self.work, XaStatus.RBROLLBACK, reason)
+        self._broker.dtx.fail(self.work, XaStatus.RBROLLBACK, reason, died=True)
         self.work.workers.discard(self)

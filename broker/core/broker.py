@@ -18,6 +18,7 @@ from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.coordinators import CoordinatorChoice, Trigger
 from understudy.broker.core.admin import AdminCommands
 from understudy.broker.core.alone import AloneStability
+from understudy.broker.core.delays import Delays
 from understudy.broker.core.dtx_manager import DtxManager
 from understudy.broker.core.entry import ACQUIRED, GONE, READY, Entry
 from understudy.broker.core.expiry import Expiry
@@ -31,6 +32,7 @@ from understudy.broker.core.pause_watch import PauseWatch
 from understudy.broker.core.priority_queue import queue_class
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.replication_level import ReplicationLevel
+from understudy.broker.core.returning import Returning
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.told import Confirmed, Told
 from understudy.broker.core.transactions import Transactions
@@ -98,7 +100,7 @@ class Broker:
             or elsewhere.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915  # one statement a part
         self,
         state: BrokerState,
         gate: JournalGate,
@@ -143,6 +145,7 @@ class Broker:
             "dead_lettered_expired": 0,
             "dead_lettered_maxlen": 0,
             "dead_lettered_rejected": 0,
+            "dead_lettered_delivery_limit": 0,
             "refused_maxlen": 0,
         }
         self.delivered_before = 0
@@ -162,6 +165,7 @@ class Broker:
         self.dtx, self.admin = DtxManager(self), AdminCommands(self)
         self.expiry = Expiry(self)
         self.moving = Moving(self)
+        self.returning, self.delays = Returning(self), Delays(self)
         self.on_delivered: list[Callable[[Queue, Entry, bool], None]] = []
         self.on_requeued: list[Callable[[Queue, Entry], None]] = []
         self.on_confirmed: list[Callable[[Channel, list[Confirmed]], None]] = []
@@ -293,6 +297,7 @@ class Broker:
         self.permit.tick(self.running_ms)
         if self.leading and self.answering:
             self.expiry.tick(now_ms)
+            self.delays.look()
             self.dtx.tick(self.running_ms)
             self.transactions.coordinator.tick()
 
@@ -355,7 +360,9 @@ class Broker:
             order.run_group(Trigger.MIN_WAIT, flush)
         elif order.fresh() >= self._group_count:
             order.run_group(Trigger.COUNT)
-        held = order.waiting() > 0 or self.moving.due
+        held = order.waiting() > 0 or self.moving.due or self.delays.due
+        if self.returning.gathered:
+            self.returning.write()
         log = self.log
         if self._dequeues:
             self.close_dequeues()
@@ -403,6 +410,8 @@ class Broker:
         if not self.answering:
             return
         self.moving.go_on()
+        if self.delays.any:
+            self.delays.look()
         applied = self.log.applied
         completions = self._completions
         while completions and completions[0][0] <= applied:
@@ -569,16 +578,26 @@ class Broker:
             self.log.pending.append((offset, self.state.apply_dequeue, groups))
 
     def purge(self, queue: Queue) -> int:
-        """Dequeue everything that may be handed out; what is handed out or embargoed stays (P-59). Returns how many."""
-        entries = queue.ready_entries()
+        """Dequeue all that may be handed out, now or later; what is handed out or embargoed stays (P-59). Returns how many."""
+        entries = queue.unheld_entries()
         for entry in entries:
             self.dequeue(queue, entry, record.PURGED)
         queue.forget_taken()
         return len(entries)
 
-    def requeue(self, queue: Queue, entry: Entry) -> None:
-        """Put a handed-out message back at its place."""
-        queue.put_back(entry)
+    def requeue(self, queue: Queue, entry: Entry, failed: bool = False) -> None:
+        """Put a handed-out message back at its place, or send it away if it has failed too often.
+
+        Args:
+            queue: where it is.
+            entry: was handed out.
+            failed: so has what its consumer did with it (docs/amqp.md, *Messages that come back*).
+        """
+        rule = queue.return_rule
+        if rule is None or self.leaving or (queue.logged and not self.log.may_hold(record.RETURN)):
+            queue.put_back(entry)
+        elif not self.returning.come_back(queue, entry, rule, failed):
+            return
         if self.on_requeued:
             for told in self.on_requeued:
                 told(queue, entry)
@@ -615,6 +634,8 @@ class Broker:
         if queue.scheduled:
             self.pauses.look()
             self._serve(queue)
+        if self.delays.any:
+            self.delays.look()
         self.expiry.messages.drop(queue)
         if queue.limits is not None:
             self.moving.drop_head(queue)
@@ -685,6 +706,7 @@ class Broker:
                 level=level,
                 owner=owner,
                 overfull=self.state.overfull.append,
+                withholds=self.state.withhold.append,
             )
             self.state.queues[queue.id] = queue
             self.state.registry.add_queue(queue)

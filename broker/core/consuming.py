@@ -25,6 +25,7 @@ from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.consumer import Consumer
 from understudy.broker.core.delivery_ledger import Delivery, DeliveryLedger
 from understudy.broker.core.entry import ACQUIRED, Entry
+from understudy.broker.core.returning import with_counts
 from understudy.broker.errors import (
     AccessRefusedError,
     NotAllowedError,
@@ -195,7 +196,7 @@ class Consuming:
             entry.redelivered,
             message.exchange,
             message.routing_key,
-            message.properties,
+            message.properties if queue.returns is None else with_counts(queue, entry),
             b"" if large else message.content(),
             connection.frame_max,
         )
@@ -240,7 +241,7 @@ class Consuming:
             message.exchange,
             message.routing_key,
             queue.depth,
-            message.properties,
+            message.properties if queue.returns is None else with_counts(queue, entry),
             b"" if large else message.content(),
             self._connection.frame_max,
         )
@@ -263,22 +264,23 @@ class Consuming:
             self.free_slot(delivery)
 
     def _nack(self, args: tuple[Any, ...]) -> None:
-        self._refuse(args[0], args[1], args[2])
+        self._refuse(args[0], args[1], args[2], failed=False)
 
     def _reject(self, args: tuple[Any, ...]) -> None:
-        self._refuse(args[0], False, args[1])
+        self._refuse(args[0], False, args[1], failed=True)
 
-    def _refuse(self, tag: int, multiple: bool, requeue: bool) -> None:
+    def _refuse(self, tag: int, multiple: bool, requeue: bool, failed: bool) -> None:
         taken = self.ledger.settle(tag, multiple)
         if self.demarcation.active:
-            self.demarcation.settle(taken, requeue=requeue, rejected=not requeue)
+            self.demarcation.settle(taken, requeue=requeue, rejected=not requeue, failed=failed)
             return
         for delivery in taken:
             if requeue:
-                self._broker.requeue(delivery.queue, delivery.entry)
+                self._broker.requeue(delivery.queue, delivery.entry, failed)
             else:
                 self._broker.moving.leave(delivery.queue, delivery.entry, record.REJECTED)
             self.free_slot(delivery)
+        self._broker.returning.write_for(self._connection)
 
     def _recover(self, args: tuple[Any, ...]) -> None:
         self._recover_async(args)
@@ -290,6 +292,7 @@ class Consuming:
         for delivery in self.ledger.take_all():
             self._broker.requeue(delivery.queue, delivery.entry)
             self.free_slot(delivery)
+        self._broker.returning.write_for(self._connection)
 
     def free_slot(self, delivery: Delivery) -> None:
         """A delivery is settled for good: its consumer may have another."""
@@ -318,9 +321,10 @@ class Consuming:
         return self.ledger.next_tag - 1
 
     def end(self) -> None:
-        """What is still out returns to its queues, at its place, marked redelivered."""
+        """What is still out returns to its queues, at its place, marked redelivered. Its consumer has failed."""
         self._broker.delivered_before += self.delivered
         self._cancelled.clear()
         for delivery in self.ledger.take_all():
             if delivery.entry.state == ACQUIRED:
-                self._broker.requeue(delivery.queue, delivery.entry)
+                self._broker.requeue(delivery.queue, delivery.entry, failed=True)
+        self._broker.returning.write_for(self._connection)

@@ -12,6 +12,7 @@ import attrs
 
 from understudy.broker.core.entry import Entry
 from understudy.broker.core.state import BrokerState
+from understudy.broker.log.return_record import Returned
 from understudy.broker.message import MESSAGE_BYTES
 
 SLICE_BYTES: Final = 1 << 20
@@ -21,12 +22,16 @@ QUEUE_BYTES: Final = 8192
 """An empty queue is as much work."""
 
 _ENTRY: Final = Struct(">QQIIBB")
-_Held = tuple[str, str, list[Entry]]
+_RETURNED: Final = Struct(">IIQ")
+_Held = tuple[str, str, list[Entry], dict[int, Returned]]
 
 
 @attrs.frozen(kw_only=True)
 class QueueDigest:
-    """``digest`` covers ids, deadlines, exchanges, routing keys, properties and bodies of all applied messages, in queue order."""
+    """``digest`` covers all applied messages, in queue order: ids, deadlines, exchanges, routing keys, properties and bodies.
+
+    Of a message that came back, or is delayed, it covers the counts and the due time, too.
+    """
 
     vhost: str
     name: str
@@ -54,10 +59,11 @@ def digests_in_slices(state: BrokerState) -> Generator[None, None, list[QueueDig
     held: deque[_Held] = deque()
     for queue in sorted((q for q in state.queues.values() if q.logged), key=lambda q: (q.vhost, q.name, q.id)):
         queue.sort()
-        held.append((queue.vhost, queue.name, list(queue.entries.values())))
+        known = dict(queue.returns.known) if queue.returns is not None else {}
+        held.append((queue.vhost, queue.name, list(queue.entries.values()), known))
     digests = []
     in_slice = 0
-    for vhost, name, entries in _let_go(held):
+    for vhost, name, entries, known in _let_go(held):
         digest = sha256()
         for entry in entries:
             message = entry.message
@@ -65,6 +71,8 @@ def digests_in_slices(state: BrokerState) -> Generator[None, None, list[QueueDig
             lengths = (len(message.properties), message.size, len(exchange), len(routing_key))
             digest.update(_ENTRY.pack(entry.id, entry.deadline_ms, *lengths))
             digest.update(exchange + routing_key)
+            if known and entry.id in known:
+                digest.update(_RETURNED.pack(*known[entry.id]))
             digest.update(message.properties)
             content = memoryview(message.content())
             in_slice += MESSAGE_BYTES  # many small ones are a slice, too

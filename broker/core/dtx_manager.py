@@ -167,34 +167,37 @@ class DtxManager:
             raise IllegalStateError(f"{work} is {work.state.value}: nobody can join it")
         return work
 
-    def fail(self, work: BranchWork, status: XaStatus, reason: str) -> None:
-        """An ACTIVE branch can only be rolled back from now on, and is: its messages go home at once."""
+    def fail(self, work: BranchWork, status: XaStatus, reason: str, *, died: bool = False) -> None:
+        """An ACTIVE branch can only be rolled back from now on, and is: its messages go home at once.
+
+        ``died``: a channel has ended that worked on it, so that its messages count as failed.
+        """
         if work.state is not BranchState.ACTIVE:
             return
         work.state = BranchState.FAILED
         work.failed, work.reason = status, reason
         work.deadline_ms = self._broker.running_ms + work.timeout_ms
-        self._discard(work, reason)
+        self._discard(work, reason, died)
 
-    def _discard(self, work: BranchWork, reason: str) -> None:
+    def _discard(self, work: BranchWork, reason: str, died: bool = False) -> None:
         """Roll back what was not prepared."""
         tx, work.tx = work.tx, None
         assert tx is not None
         transactions = self._broker.transactions
         transactions.roll_back(tx, reason)
         transactions.forget_id(tx.tx_id)
-        self._unlock(tx)
+        self._unlock(tx, died)
         for worker in work.workers:
-            worker.branch_failed()
+            worker.branch_failed(died)
 
-    def _unlock(self, tx: TxBuffer) -> None:
-        """What the branch had acknowledged is back in its queues."""
+    def _unlock(self, tx: TxBuffer, died: bool = False) -> None:
+        """What the branch had acknowledged is back in its queues; it has failed if a client ``died`` of it."""
         broker = self._broker
         for queue_id, entry_id in tx.dequeues():
             queue = broker.state.queues.get(queue_id)
             entry = queue.entries.get(entry_id) if queue is not None else None
             if queue is not None and entry is not None and entry.state == ACQUIRED:
-                broker.requeue(queue, entry)
+                broker.requeue(queue, entry, died)
 
     def tick(self, running_ms: int) -> None:
         """Time passes: branches that were not prepared in time fail; what failed and interests nobody is forgotten."""

@@ -10,7 +10,9 @@ READY: Final = 0
 ACQUIRED: Final = 1
 DEQUEUING: Final = 2
 GONE: Final = 3
-HELD: Final = (ACQUIRED, DEQUEUING)
+RETURNING: Final = 4
+WITHHELD: Final = 5
+HELD: Final = (ACQUIRED, DEQUEUING, RETURNING)
 
 
 class Entry:
@@ -18,7 +20,8 @@ class Entry:
 
     ``id`` is the replication id (for a queue that belongs to a connection: a local number of the same form).
     ``deadline_ms`` is wall-clock milliseconds since 1970, 0 for none. ``state`` is READY (may be handed out), ACQUIRED
-    (handed out, unsettled, or locked by a transaction), DEQUEUING (its dequeue is logged, not yet stable) or GONE.
+    (handed out, unsettled, or locked by a transaction), DEQUEUING (its dequeue is logged, not yet stable), GONE, RETURNING (it
+    comes back, which is not stable yet) or WITHHELD (nobody may have it before it is due).
     """
 
     __slots__ = ("deadline_ms", "id", "message", "redelivered", "state")

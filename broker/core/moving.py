@@ -199,7 +199,7 @@ class Moving:
         if not self._reads_moves:
             return
         while limits is not None and not queue.deleted and limits.drops and limits.exceeded(queue):
-            entry = queue.take()
+            entry = queue.take() or queue.take_withheld()
             if entry is None:
                 return
             self.leave(queue, entry, record.MAXLEN)

@@ -424,6 +424,7 @@ class Naming:
             raise PreconditionFailedError.in_use("queue", name, vhost)
         if if_empty and (
             queue.depth
+            or queue.withheld
             or self._broker.comes(queue)
             or self._broker.state.takes_in_doubt(queue)
             or queue in self._broker.moving.waiting

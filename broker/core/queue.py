@@ -19,11 +19,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from understudy.broker.core.dead_letters import DeadLetterRule
-from understudy.broker.core.entry import ACQUIRED, DEQUEUING, GONE, HELD, READY, Entry
+from understudy.broker.core.entry import ACQUIRED, DEQUEUING, GONE, HELD, READY, RETURNING, WITHHELD, Entry
 from understudy.broker.core.entry_index import PAGE_BITS, EntryIndex
 from understudy.broker.core.queue_limits import QueueLimits
+from understudy.broker.core.queue_returns import QueueReturns
 from understudy.broker.core.replication_level import ReplicationLevel
+from understudy.broker.core.return_rule import ReturnRule
 from understudy.broker.log.live_offsets import LiveOffsets
+from understudy.broker.log.return_record import Returned
 from understudy.broker.message import Message
 
 if TYPE_CHECKING:
@@ -57,7 +60,9 @@ class Queue:
     the log brings it something last, a plain message or a commit, as this primary has written it. ``cleared`` counts the messages
     that :meth:`clear` has dropped. ``adopted``: an earlier primary, or process, declared it. ``had_consumer``: the log says so;
     kept of auto-delete queues only. ``dead_letters`` says where messages go that die here, None for nowhere; ``limits`` how many
-    there may be, None for any number. ``policy`` names the policy that has changed what ``arguments`` say, None for none.
+    there may be, None for any number. ``return_rule`` says what becomes of messages that come back, None if nothing is counted;
+    ``returns`` what is known of them, None if nothing is. ``policy`` names the policy that has changed what ``arguments`` say, None
+    for none.
     """
 
     __slots__ = (
@@ -90,13 +95,16 @@ class Queue:
         "policy",
         "ready",
         "redelivered_below",
+        "return_rule",
         "returned",
+        "returns",
         "scheduled",
         "ttl_ms",
         "uncommitted",
         "unsorted",
         "used_ms",
         "vhost",
+        "withholds",
     )
 
     def __init__(
@@ -112,11 +120,12 @@ class Queue:
         level: ReplicationLevel = ReplicationLevel.ALL,
         owner: Any = None,
         overfull: Callable[[Queue], None] | None = None,
+        withholds: Callable[[Queue], None] | None = None,
     ) -> None:
         """Make an empty, unused queue.
 
         ``live`` counts what has to stay in the journal for the messages; it is one of its own for a queue that has none there.
-        ``overfull`` is told when more is in the queue than may be.
+        ``overfull`` is told when more is in the queue than may be, ``withholds`` when a message is withheld.
         """
         self.id = queue_id
         self.vhost = vhost
@@ -129,6 +138,8 @@ class Queue:
         self.logged = level.messages_in_log
         self.overfull = overfull
         self.policy: str | None = None
+        self.returns: QueueReturns | None = None
+        self.withholds = withholds
         self.configure(arguments)
         self.entries = EntryIndex()
         self.ready: deque[Entry] = deque()
@@ -158,6 +169,7 @@ class Queue:
         self.expires_ms: int | None = arguments.get("x-expires")
         self.dead_letters = DeadLetterRule.of(arguments)
         self.limits = None if self.overfull is None else QueueLimits.of(arguments, self.overfull)
+        self.return_rule = ReturnRule.of(arguments)
 
     # -- applying -------------------------------------------------------------------------------------------------
 
@@ -201,6 +213,8 @@ class Queue:
         entries.count -= 1
         if not page:
             entries.emptied(number)
+        if self.returns is not None:
+            self._forget_return(entry)
         if entry.state in HELD:
             self.acquired -= 1
         elif self.limits is not None:
@@ -217,6 +231,7 @@ class Queue:
         self.unsorted = place.unsorted
         self.dequeued, self.cleared = place.dequeued, place.cleared
         self.uncommitted = place.uncommitted
+        self.returns = place.returns
 
     def continue_from(self, ended: Queue) -> None:
         """Take what ``ended`` holds, of another core; its consumers have nothing of it here. This queue is new."""
@@ -225,6 +240,9 @@ class Queue:
             self.enqueue(entry.id, entry.message, entry.deadline_ms)
         self.last_id = ended.last_id
         self.dequeued, self.cleared = ended.dequeued, ended.cleared
+        if ended.returns is not None:
+            self.returns = QueueReturns()
+            self.returns.known = dict(ended.returns.known)
 
     def clear(self) -> None:
         """Drop everything: the queue is deleted, or a catch-up begins anew."""
@@ -236,6 +254,8 @@ class Queue:
         self.ready.clear()
         self.returned.clear()
         self.acquired = 0
+        if self.returns is not None:
+            self.returns.clear()
         if self.limits is not None:
             self.limits.begin(self)
 
@@ -261,6 +281,10 @@ class Queue:
         self.acquired = 0
         for entry in self.ready:
             entry.state = READY
+        if self.returns is not None and self.returns.known:
+            self.returns.activate(self)
+            self.ready = deque(entry for entry in self.ready if entry.state == READY)
+            self._tell_withheld()
         if self.limits is not None:
             self.limits.begin(self)
 
@@ -274,7 +298,12 @@ class Queue:
     @property
     def depth(self) -> int:
         """Messages that may be handed out now."""
-        return len(self.entries) - self.acquired
+        return len(self.entries) - self.acquired - self.withheld
+
+    @property
+    def withheld(self) -> int:
+        """Messages that are not due yet."""
+        return self.returns.withheld if self.returns is not None else 0
 
     @property
     def refuses(self) -> bool:
@@ -315,6 +344,13 @@ class Queue:
                     entry.redelivered = True
                 return entry
 
+    def take_withheld(self) -> Entry | None:
+        """The message that is due first of those that are withheld, marked ACQUIRED; None if there is none."""
+        entry = self.returns.first() if self.returns is not None else None
+        if entry is not None:
+            self.hold(entry)
+        return entry
+
     def peek(self) -> Entry | None:
         """The message that :meth:`take` would give."""
         ready = self.ready
@@ -351,18 +387,23 @@ class Queue:
     def lock(self, entry_id: int) -> None:
         """A prepared branch takes this message away: nobody may have it before that is decided. It may be gone, or not here."""
         entry = self.entries.get(entry_id)
-        if entry is not None and entry.state == READY:
-            entry.state = ACQUIRED
-            self.acquired += 1
-            if self.limits is not None:
-                self.limits.left(entry)
+        if entry is not None and entry.state in (READY, WITHHELD):
+            self.hold(entry)
+
+    def hold(self, entry: Entry) -> None:
+        """Nobody may have ``entry`` from now on, which was READY or WITHHELD."""
+        was = entry.state
+        entry.state = ACQUIRED
+        self.acquired += 1
+        if was == WITHHELD and self.returns is not None:
+            self.returns.taken()
+        if self.limits is not None:
+            self.limits.left(entry)
 
     def mark_dequeuing(self, entry: Entry) -> None:
         """Its dequeue has been logged: nobody may have it, but it counts as held until that is stable."""
-        if entry.state == READY:
-            self.acquired += 1
-            if self.limits is not None:
-                self.limits.left(entry)
+        if entry.state in (READY, WITHHELD):
+            self.hold(entry)
         entry.state = DEQUEUING
 
     def ready_entries(self) -> list[Entry]:
@@ -370,11 +411,74 @@ class Queue:
         self.sort()
         return [entry for entry in self.entries.values() if entry.state == READY]
 
+    def unheld_entries(self) -> list[Entry]:
+        """All messages that nobody holds, in order: those that may be handed out now, and those that are withheld."""
+        self.sort()
+        return [entry for entry in self.entries.values() if entry.state in (READY, WITHHELD)]
+
+    # -- coming back ----------------------------------------------------------------------------------------------
+
+    def know(self, entry_id: int, returned: Returned) -> bool:
+        """Note what is known of the message of that id. False if it is not here, or if more is known of it."""
+        if entry_id not in self.entries:
+            return False
+        if self.returns is None:
+            self.returns = QueueReturns()
+        if returned.hand_outs < self.returns.of(entry_id).hand_outs:
+            return False
+        self.returns.known[entry_id] = returned
+        return True
+
+    def hand_outs(self, entry_id: int) -> int:
+        """How often the message of that id has come back."""
+        return self.returns.of(entry_id).hand_outs if self.returns is not None else 0
+
+    def come_back(self, entry_id: int, returned: Returned) -> None:
+        """A message comes back, and its RETURN is stable. On a primary it is at its place, or withheld, from now on."""
+        if not self.know(entry_id, returned) or not self.active:
+            return
+        entry = self.entries[entry_id]
+        if entry.state == RETURNING:
+            entry.redelivered = True
+            entry.state = READY
+            self.acquired -= 1
+            if not returned.due_ms:
+                heappush(self.returned, (entry.id, entry))
+            if self.limits is not None:
+                self.limits.entered(self, entry)
+        if returned.due_ms and entry.state == READY:
+            self._withhold(entry)
+
+    def _withhold(self, entry: Entry) -> None:
+        assert self.returns is not None, f"queue {self.name} withholds {entry.id} and knows nothing of it"
+        self.returns.withhold(entry)
+        self._tell_withheld()
+
+    def _tell_withheld(self) -> None:
+        if self.withholds is not None and self.withheld:
+            self.withholds(self)
+
+    def release(self, entry: Entry) -> None:
+        """``entry``, which was withheld, may be handed out from now on."""
+        entry.state = READY
+        heappush(self.returned, (entry.id, entry))
+        if self.returns is not None:
+            self.returns.taken()
+
+    def _forget_return(self, entry: Entry) -> None:
+        """``entry`` leaves for good."""
+        assert self.returns is not None, f"queue {self.name} knows nothing of what came back"
+        if entry.state == WITHHELD:
+            self.returns.taken()
+        self.returns.known.pop(entry.id, None)
+
     def forget_taken(self) -> None:
         """Drop handed-out and removed messages from the hand-out structures (after a purge)."""
         self.ready = deque(entry for entry in self.ready if entry.state == READY)
         self.returned = [pair for pair in self.returned if pair[1].state == READY]
         heapify(self.returned)
+        if self.returns is not None:
+            self.returns.compact()
 
     def lines(self) -> list[deque[Entry]]:
         """All that holds messages in order to hand them out, given away: this queue hands out nothing more."""

@@ -12,9 +12,10 @@ it): a client that asks for what is not built must not believe that it has it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Final
 
-from understudy.broker.core import dead_letters, queue_limits
+from understudy.broker.core import dead_letters, queue_limits, return_rule
 from understudy.broker.core.priority_queue import MAX_PRIORITY, MOST
 from understudy.broker.core.replication_level import REPLICATE
 from understudy.broker.errors import PreconditionFailedError
@@ -29,6 +30,7 @@ MOVES: Final = (
     queue_limits.MAX_LENGTH,
     queue_limits.MAX_LENGTH_BYTES,
     queue_limits.OVERFLOW,
+    *return_rule.ARGUMENTS,
 )
 """Of queues whose records older programs cannot read (``record.MOVES_VERSION``)."""
 SERVING: Final = (MAX_PRIORITY,)
@@ -42,6 +44,7 @@ KNOWN: Final = frozenset((*COMPARED, REPLICATE, QUEUE_TYPE, *IGNORED))
 MAX_MS: Final = 315_360_000_000
 """Ten years, as in RabbitMQ."""
 MAX_COUNT: Final = (1 << 63) - 1
+MAX_FAILURES: Final = (1 << 31) - 1
 NAME_BYTES: Final = 255
 
 
@@ -51,6 +54,16 @@ def _number(least: int, most: int, what: str) -> Callable[[Any], str]:
     def check(value: Any) -> str:
         good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
         return "" if good else f"is not a number of {what} from {least} to {most}"
+
+    return check
+
+
+def _share(least: float, most: float) -> Callable[[Any], str]:
+    """A check for numbers from ``least`` to ``most``, whole or not."""
+
+    def check(value: Any) -> str:
+        good = isinstance(value, int | float | Decimal) and not isinstance(value, bool) and least <= value <= most
+        return "" if good else f"is not a number from {least:g} to {most:g}"
 
     return check
 
@@ -78,6 +91,12 @@ CHECKS: Final[dict[str, Callable[[Any], str]]] = {
     queue_limits.MAX_LENGTH_BYTES: _number(0, MAX_COUNT, "bytes"),
     queue_limits.OVERFLOW: _one_of(queue_limits.OVERFLOWS),
     MAX_PRIORITY: _number(1, MOST, "priorities"),
+    return_rule.LIMIT: _number(-1, MAX_FAILURES, "failures (-1: any number)"),
+    return_rule.RETRY_TYPE: _one_of(return_rule.RETRY_TYPES),
+    return_rule.RETRY_MIN: _number(1, return_rule.MOST_DELAY_MS, "milliseconds"),
+    return_rule.RETRY_MAX: _number(1, return_rule.MOST_DELAY_MS, "milliseconds"),
+    return_rule.RETRY_FACTOR: _share(1, 100),
+    return_rule.RETRY_JITTER: _share(0, 1),
 }
 """Argument to a check of its value: the fault, "" if there is none."""
 
@@ -103,6 +122,12 @@ def check_arguments(name: str, vhost: str, arguments: dict[str, Any]) -> None:
         raise PreconditionFailedError(
             f"invalid arg '{dead_letters.ROUTING_KEY}' for queue '{name}' in vhost '{vhost}': there is no "
             f"'{dead_letters.EXCHANGE}' to which {arguments[dead_letters.ROUTING_KEY]!r} belongs"
+        )
+    clash = return_rule.contradiction(arguments)
+    if clash is not None:
+        argument, other, why = clash
+        raise PreconditionFailedError(
+            f"invalid arg '{argument}' for queue '{name}' in vhost '{vhost}': {arguments[argument]!r}, but '{other}' {why}"
         )
 
 

@@ -1,6 +1,7 @@
 """How much a queue may hold: ``x-max-length``, ``x-max-length-bytes``, and what becomes of what is too much (``x-overflow``).
 
-Counted is what is ready: messages that a consumer holds, and those of undecided transactions, are not. Bytes are those of bodies.
+Counted is what is ready or withheld: messages that a consumer holds, and those of undecided transactions, are not. Bytes are those
+of bodies.
 
 *drop-head*: when a message has become ready, the oldest ones leave until the rest fits. *reject-publish*: the publisher is told no
 (``basic.nack``), and the message does not enter the queue; *reject-publish-dlx*: nor that, but it goes to the queue's dead-letter
@@ -30,10 +31,10 @@ _UNLIMITED: Final = 1 << 63
 
 
 class QueueLimits:
-    """The limits of one queue, and what is ready in it.
+    """The limits of one queue, and what counts for them.
 
     Attributes:
-        ready_bytes: of the bodies of messages that are ready.
+        ready_bytes: of the bodies of messages that are ready or withheld.
         coming: messages that were published to the queue, outside of transactions, and are not applied.
         coming_bytes: of their bodies.
         drops: too much is dropped, at the head.
@@ -77,12 +78,12 @@ class QueueLimits:
         self.coming_bytes -= size_bytes
 
     def entered(self, queue: Queue, entry: Entry) -> None:
-        """``entry`` is ready."""
+        """``entry`` is ready, or withheld."""
         self.ready_bytes += entry.message.size
         self.look(queue)
 
     def left(self, entry: Entry) -> None:
-        """``entry`` is not ready any more."""
+        """``entry`` is neither any more."""
         self.ready_bytes -= entry.message.size
 
     def look(self, queue: Queue) -> None:
@@ -91,8 +92,8 @@ class QueueLimits:
             self._overfull(queue)
 
     def exceeded(self, queue: Queue) -> bool:
-        """True if more is ready than may be."""
-        return queue.depth > self._most or self.ready_bytes > self._most_bytes
+        """True if more counts than may be there."""
+        return queue.depth + queue.withheld > self._most or self.ready_bytes > self._most_bytes
 
     def __str__(self) -> str:
         said = []
@@ -106,5 +107,5 @@ class QueueLimits:
         """True if ``count`` more messages with bodies of ``size_bytes`` may be published to ``queue``."""
         if self.drops:
             return True
-        held = queue.depth + self.coming + count
+        held = queue.depth + queue.withheld + self.coming + count
         return held <= self._most and self.ready_bytes + self.coming_bytes + size_bytes <= self._most_bytes

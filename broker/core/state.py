@@ -33,6 +33,7 @@ from understudy.broker.log.log import Log
 from understudy.broker.log.move_record import Move, decode_move
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.log.record import Group, Prepare, Target, deadline_at
+from understudy.broker.log.return_record import ReturnGroup, decode_return
 from understudy.broker.message import Message, Spill
 from understudy.broker.transactions.dtx_branch import BranchName, Completion, DtxBranch
 from understudy.broker.transactions.outcomes import Outcomes
@@ -56,6 +57,7 @@ class BrokerState:
         scheduled: queues that got something to hand out since the last dispatch (primary).
         arrived: messages with a deadline that came into queues since `MessageExpiry.note_arrivals` (primary).
         overfull: queues that hold more than they may (primary).
+        withhold: queues that withhold something since `Delays.look` (primary).
         owed: transactions that are applied and whose COMMIT is not: id to CSN. Whoever becomes primary without that record in
             its log writes it again, since others may wait for it.
         refused: ids of transactions of which this broker lacks something: it applies no COMMIT of them, whoever has decided it,
@@ -97,6 +99,7 @@ class BrokerState:
         self.scheduled: list[Queue] = []
         self.arrived: list[Arrival] = []
         self.overfull: list[Queue] = []
+        self.withhold: list[Queue] = []
         self.refilled_exchanges: dict[tuple[str, str], int] = {}
         self.on_prepare: list[Callable[[TxBuffer], None]] = []
         self.on_applied_tx: list[Callable[[TxBuffer], None]] = []
@@ -126,6 +129,7 @@ class BrokerState:
             record.DTX_ROLLBACK: self._take_dtx_rollback,
             record.DTX_FORGET: self._take_dtx_forget,
             record.MOVE: self._take_move,
+            record.RETURN: self._take_return,
         }
 
     # -- taking batches (backup, recovery) --------------------------------------------------------------------------
@@ -257,6 +261,9 @@ class BrokerState:
         move = decode_move(buf, at + 5, end)
         move.message.offset = offset
         self.log.pending.append((offset, self.apply_move, move))
+
+    def _take_return(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        self.log.pending.append((offset, self.apply_return, decode_return(buf, at + 5)))
 
     def _take_tx_enqueue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         """An enqueue of a transaction; its queues hold the message embargoed from now on."""
@@ -490,6 +497,18 @@ class BrokerState:
                 for entry_id in ids:
                     queue.remove(entry_id)
 
+    def apply_return(self, groups: list[ReturnGroup]) -> None:
+        """Messages come back, with how often they have failed. What is not here has left, or a catch-up brings it with that."""
+        for queue_id, entries in groups:
+            queue = self.queues.get(queue_id)
+            if queue is None:
+                continue
+            for entry_id, returned in entries:
+                queue.come_back(entry_id, returned)
+            if queue.consumers and not queue.scheduled:
+                queue.scheduled = True
+                self.scheduled.append(queue)
+
     def apply_prepare(self, tx: TxBuffer) -> bool | None:
         """The place of the decision. False: it is not known yet, or not for good.
 
@@ -700,6 +719,7 @@ class BrokerState:
                     live=LiveOffsets() if alone else self.live,
                     level=ReplicationLevel.CONFIGURATION if alone else ReplicationLevel.ALL,
                     overfull=self.overfull.append,
+                    withholds=self.withhold.append,
                 )
                 if place is not None:
                     queue.take_over(place)
@@ -808,9 +828,10 @@ class BrokerState:
 
         A branch, or that one was completed, takes 2; a message in a transaction that lives from its commit on takes 3; a body in
         parts takes 4; a queue that was declared with dead letters, a limit or priorities takes 5, and so does a message that
-        has moved. A policy alone takes nothing: what it asks for waits until all brokers of the group read it.
+        has moved, or came back and was counted. A policy alone takes nothing: what it asks for waits until all brokers of the group
+        read it.
         """
-        if self.has_moved or any(not FROM_FORMAT_5.isdisjoint(queue.arguments) for queue in self.queues.values()):
+        if self.has_moved or any(map(_takes_format_5, self.queues.values())):
             return record.MOVES_VERSION
         if any(tx.parts is not None for tx in self.transactions.values()):
             return record.PARTS_VERSION
@@ -848,6 +869,11 @@ class BrokerState:
         opened = [tx.first_offset or tx.closing_offset for tx in self.transactions.values()]
         opened = [offset for offset in opened if offset]
         return min(oldest, *opened) if opened else oldest
+
+
+def _takes_format_5(queue: Queue) -> bool:
+    """True if records of format 5 may be written for ``queue``, or what it knows of messages came by one."""
+    return queue.returns is not None or not FROM_FORMAT_5.isdisjoint(queue.arguments)
 
 
 def _separate(raw: bytes) -> bytes:

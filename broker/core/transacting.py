@@ -50,9 +50,10 @@ class Session:
         opened_at: the log's end then: whoever asks for its name later, and is told "rolled back", must not be told another thing.
         name_known: whoever asks for its name finds it pending, since it has that name.
         name_barred: somebody may have asked before that.
+        failed: tags of the deliveries in ``requeued`` whose processing has failed.
     """
 
-    __slots__ = ("name_barred", "name_known", "opened_at", "requeued", "settled", "tx", "unrecorded")
+    __slots__ = ("failed", "name_barred", "name_known", "opened_at", "requeued", "settled", "tx", "unrecorded")
 
     def __init__(self, tx: TxBuffer, opened_at: int) -> None:
         self.tx = tx
@@ -60,6 +61,7 @@ class Session:
         self.name_known = self.name_barred = False
         self.settled: list[Delivery] = []
         self.requeued: list[Delivery] = []
+        self.failed: set[int] = set()
         self.unrecorded: list[tuple[Queue, Any]] = []
 
 
@@ -151,14 +153,19 @@ class Transacting:
         barred = outcomes.named(name) is Outcome.ROLLED_BACK or broker.bars(name)
         return barred or outcomes.unbarred_upto > session.opened_at
 
-    def settle(self, deliveries: list[Delivery], *, requeue: bool, rejected: bool = False) -> None:
+    def settle(
+        self, deliveries: list[Delivery], *, requeue: bool, rejected: bool = False, failed: bool = False
+    ) -> None:
         """Acknowledgements and rejections within the transaction; they keep their prefetch slots (P-07, P-49).
 
-        A message that is ``rejected`` enters the queues of its dead letters when the transaction commits.
+        A message that is ``rejected`` enters the queues of its dead letters when the transaction commits. One that is to be
+        requeued comes back then, and counts as ``failed`` then.
         """
         session = self._open()
         if requeue:
             session.requeued += deliveries
+            if failed:
+                session.failed.update(delivery.tag for delivery in deliveries)
             return
         session.settled += deliveries
         for delivery in deliveries:
@@ -258,18 +265,22 @@ class Transacting:
 
     def _committed(self, session: Session) -> None:
         for delivery in session.requeued:
-            self._broker.requeue(delivery.queue, delivery.entry)
+            self._broker.requeue(delivery.queue, delivery.entry, delivery.tag in session.failed)
+        self._broker.returning.write_for(self._channel.connection)
         if not self._channel.ended:
             for delivery in session.settled + session.requeued:
                 self._channel.consuming.free_slot(delivery)
 
     def _return_deliveries(self, session: Session) -> None:
-        """Rolled back: the tags are unacked again on a living channel (P-17), the messages go home from a dead one."""
+        """Rolled back: the tags are unacked again on a living channel (P-17), the messages go home from a dead one.
+
+        Those of a dead channel have failed, also those that it had acknowledged: its client may have died of the transaction.
+        """
         deliveries = session.settled + session.requeued
         if self._channel.ended:
             for delivery in deliveries:
                 if delivery.entry.state == ACQUIRED:
-                    self._broker.requeue(delivery.queue, delivery.entry)
+                    self._broker.requeue(delivery.queue, delivery.entry, failed=True)
         else:
             self._channel.consuming.ledger.restore(deliveries)
 

@@ -38,7 +38,7 @@ TIMED_VERSION: Final = 3
 PARTS_VERSION: Final = 4
 """The one with which bodies in parts came."""
 MOVES_VERSION: Final = 5
-"""The one with which messages came that leave one queue for others."""
+"""The one with which messages came that leave one queue for others, that are counted when they come back, or come late."""
 
 HOLE: Final = 0
 EPOCH: Final = 1
@@ -65,9 +65,10 @@ TX_ENQUEUE_TIMED: Final = 22
 TX_BODY_PART: Final = 23
 TX_ENQUEUE_PARTED: Final = 24
 MOVE: Final = 25
+RETURN: Final = 26
 TRANSIENT: Final = 0x80
 
-NEWEST_KINDS: Final[dict[int, int]] = {1: BARRIER, 2: DTX_FORGET, 3: TX_ENQUEUE_TIMED, 4: TX_ENQUEUE_PARTED, 5: MOVE}
+NEWEST_KINDS: Final[dict[int, int]] = {1: BARRIER, 2: DTX_FORGET, 3: TX_ENQUEUE_TIMED, 4: TX_ENQUEUE_PARTED, 5: RETURN}
 """Format to the newest kind of record that a log of it may hold.
 
 Kinds are numbered in the order in which they came, and the bytes of a kind never change: what changes gets a new one. So a number
@@ -100,6 +101,7 @@ KIND_NAMES: Final = {
     TX_BODY_PART: "tx-body-part",
     TX_ENQUEUE_PARTED: "tx-enqueue-parted",
     MOVE: "move",
+    RETURN: "return",
 }
 
 # Why a message left its queue.
@@ -108,12 +110,14 @@ EXPIRED: Final = 2
 PURGED: Final = 3
 REJECTED: Final = 4
 MAXLEN: Final = 5
+DELIVERY_LIMIT: Final = 6
 REASON_NAMES: Final = {
     ACKNOWLEDGED: "acknowledged",
     EXPIRED: "expired",
     PURGED: "purged",
     REJECTED: "rejected",
     MAXLEN: "maxlen",
+    DELIVERY_LIMIT: "delivery_limit",
 }
 
 HEAD: Final = Struct(">BI")

@@ -27,6 +27,8 @@ CHUNK: Final = 50
 """So many connections are looked at in a step."""
 REASONS: Final = MAKES_ROOM | REFUSING
 """Of refusals: these have a series before the first one."""
+DEATHS: Final = ("delivery_limit", "expired", "maxlen", "rejected")
+"""Why messages leave a queue for those of its dead-letter exchange."""
 US: Final = 1e-6
 MS: Final = 1e-3
 
@@ -112,7 +114,7 @@ class BrokerMetrics:
                 "understudy_messages_dead_lettered_total",
                 "Messages that left a queue for those of its dead-letter exchange.",
                 ("reason",),
-                (((reason,), counters[f"dead_lettered_{reason}"]) for reason in ("expired", "maxlen", "rejected")),
+                (((reason,), counters[f"dead_lettered_{reason}"]) for reason in DEATHS),
             ),
             one(
                 "counter",

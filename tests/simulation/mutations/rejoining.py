@@ -235,9 +235,9 @@ def a_catch_up_forgets_deadlines(bug: Bug) -> None:
     """Messages that a catch-up has brought live for ever."""
     real = QueueReplicator.take
 
-    def take(self: QueueReplicator, entries: list[tuple[int, int, bool, Message]], transient: bool) -> None:
-        bug.strikes += sum(deadline_ms > 0 for _, deadline_ms, _, _ in entries)
-        real(self, [(entry_id, 0, redelivered, message) for entry_id, _, redelivered, message in entries], transient)
+    def take(self: QueueReplicator, entries: list[snapshot.Brought], transient: bool) -> None:
+        bug.strikes += sum(each.deadline_ms > 0 for each in entries)
+        real(self, [each._replace(deadline_ms=0) for each in entries], transient)
 
     bug.replace(QueueReplicator, "take", take)
 

@@ -11,6 +11,7 @@ from understudy.broker.core.meta import Meta
 from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.log.move_record import encode_move
 from understudy.broker.log.record import Prepare
+from understudy.broker.log.return_record import Returned, encode_return
 from understudy.broker.log.segment import JournalIdentity, SegmentHeader
 from understudy.broker.message import Message, MovedMessage
 from understudy.broker.transactions.dtx_branch import DtxBranch, Owner
@@ -202,6 +203,22 @@ RECORDS: list[tuple[bytes, list[dict[str, Any]]]] = [
                 "reason": "expired",
             }
             for first, count in ((1, 3), (7, 1), (9, 1), (8, 1))
+        ],
+    ),
+    (
+        encode_return([(5, [(77, Returned(1, 2, 0)), (9, Returned(2, 2, 1_700_000_000_500))])], transient=False),
+        [
+            {
+                "event": "return",
+                "vhost": "/",
+                "queue": "q",
+                "queue_id": 5,
+                "id": entry_id,
+                "failures": failures,
+                "hand_outs": 2,
+                "due_ms": due_ms,
+            }
+            for entry_id, failures, due_ms in ((77, 1, 0), (9, 2, 1_700_000_000_500))
         ],
     ),
     (
