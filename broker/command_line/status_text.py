@@ -161,7 +161,12 @@ def _lag(behind: Any) -> str:
 
 def _queue_lines(queues: Sequence[Mapping[str, Any]], left_out: int) -> list[str]:
     deepest = sorted(queues, key=lambda queue: (-queue["ready"] - queue["acquired"], queue["vhost"], queue["name"]))
-    governed = any(queue.get("policy") for queue in deepest[:MAX_QUEUES])
+    # Columns that most groups do not need: shown if a queue has something there.
+    optional = [
+        (key, title)
+        for key, title in (("active_consumer", "ACTIVE CONSUMER"), ("policy", "POLICY"))
+        if any(queue.get(key) for queue in deepest[:MAX_QUEUES])
+    ]
     shown = [
         [
             queue["vhost"],
@@ -170,12 +175,12 @@ def _queue_lines(queues: Sequence[Mapping[str, Any]], left_out: int) -> list[str
             str(queue["acquired"]),
             str(queue["uncommitted"]),
             str(queue["consumers"]),
-            *([queue.get("policy") or "-"] if governed else []),
+            *(queue.get(key) or "-" for key, _ in optional),
         ]
         for queue in deepest[:MAX_QUEUES]
     ]
     lines = table(
-        ["VHOST", "QUEUE", "READY", "UNACKED", "UNCOMMITTED", "CONSUMERS", *(["POLICY"] if governed else [])],
+        ["VHOST", "QUEUE", "READY", "UNACKED", "UNCOMMITTED", "CONSUMERS", *(title for _, title in optional)],
         shown,
         most=MAX_NAME_COLUMNS,
     )

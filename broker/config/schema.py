@@ -232,6 +232,7 @@ class LimitsConfig:
     outgoing_bytes_per_client: Annotated[int, size(64 * KIB)] = 8 * MIB
     message_bytes: Annotated[int, size(KIB, 512 * MIB)] = 128 * MIB
     connections: Annotated[int, Number(1, 1_000_000)] = 10_000
+    consumer_timeout_s: Annotated[float, seconds(1, 365 * DAY_S)] = 1_800.0
     memory_ratio: Annotated[float, Number(0.001, 1.0, whole=False, what="a share of the RAM")] = 0.4
 
 

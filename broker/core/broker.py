@@ -18,6 +18,8 @@ from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.coordinators import CoordinatorChoice, Trigger
 from understudy.broker.core.admin import AdminCommands
 from understudy.broker.core.alone import AloneStability
+from understudy.broker.core.consumer_order import ConsumerOrder
+from understudy.broker.core.consumer_timeouts import ConsumerTimeouts
 from understudy.broker.core.delays import Delays
 from understudy.broker.core.dtx_manager import DtxManager
 from understudy.broker.core.entry import ACQUIRED, GONE, READY, Entry
@@ -142,6 +144,7 @@ class Broker:
             "rolled_back": 0,
             "expired": 0,
             "unroutable": 0,
+            "consumers_timed_out": 0,
             "dead_lettered_expired": 0,
             "dead_lettered_maxlen": 0,
             "dead_lettered_rejected": 0,
@@ -164,7 +167,7 @@ class Broker:
         self._barrier = 0
         self.dtx, self.admin = DtxManager(self), AdminCommands(self)
         self.expiry = Expiry(self)
-        self.moving = Moving(self)
+        self.moving, self.consumer_timeouts = Moving(self), ConsumerTimeouts(self)
         self.returning, self.delays = Returning(self), Delays(self)
         self.on_delivered: list[Callable[[Queue, Entry, bool], None]] = []
         self.on_requeued: list[Callable[[Queue, Entry], None]] = []
@@ -300,6 +303,7 @@ class Broker:
             self.delays.look()
             self.dtx.tick(self.running_ms)
             self.transactions.coordinator.tick()
+            self.consumer_timeouts.tick(self.running_ms)
 
     def expiry_now(self) -> int:
         """``expiry_ms`` as of now."""
@@ -620,7 +624,10 @@ class Broker:
             scheduled.clear()
             for queue in batch:
                 queue.scheduled = False
-                self._serve(queue)
+                if queue.order is None:
+                    self._serve(queue, queue.consumers)
+                else:
+                    self._serve_in_order(queue, queue.order)
 
     def look_into(self, queue: Queue) -> None:
         """Before a method takes from ``queue``, or counts: waiting consumers get what is due to them.
@@ -633,15 +640,21 @@ class Broker:
             self.expiry.messages.note_arrivals()
         if queue.scheduled:
             self.pauses.look()
-            self._serve(queue)
+            if queue.order is None:
+                self._serve(queue, queue.consumers)
+            else:
+                self._serve_in_order(queue, queue.order)
         if self.delays.any:
             self.delays.look()
         self.expiry.messages.drop(queue)
         if queue.limits is not None:
             self.moving.drop_head(queue)
 
-    def _serve(self, queue: Queue) -> None:
-        consumers = queue.consumers
+    def _serve_in_order(self, queue: Queue, order: ConsumerOrder) -> None:
+        for line in order.lines():
+            self._serve(queue, line)
+
+    def _serve(self, queue: Queue, consumers: deque[Consumer]) -> None:
         idle = 0
         while idle < len(consumers):
             consumer = consumers[0]

@@ -13,12 +13,43 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    """``limit`` is its own prefetch count, 0 for none; ``unacked`` what it holds against it. ``number`` counts subscriptions."""
+    """One subscription.
 
-    __slots__ = ("consuming", "exclusive", "limit", "no_ack", "number", "queue", "tag", "tag_octets", "unacked")
+    Attributes:
+        limit: its own prefetch count, 0 for none.
+        unacked: how many messages it holds against that.
+        number: counts subscriptions.
+        priority: the highest is served first (`consumer_order`).
+        timeout_ms: how long it may hold a message.
+        timed_out: it was cancelled because it held one for longer.
+    """
+
+    __slots__ = (
+        "consuming",
+        "exclusive",
+        "limit",
+        "no_ack",
+        "number",
+        "priority",
+        "queue",
+        "tag",
+        "tag_octets",
+        "timed_out",
+        "timeout_ms",
+        "unacked",
+    )
 
     def __init__(
-        self, consuming: Consuming, tag: str, queue: Queue, *, no_ack: bool, exclusive: bool, limit: int
+        self,
+        consuming: Consuming,
+        tag: str,
+        queue: Queue,
+        *,
+        no_ack: bool,
+        exclusive: bool,
+        limit: int,
+        priority: int,
+        timeout_ms: int,
     ) -> None:
         self.consuming = consuming
         self.tag = tag
@@ -29,6 +60,9 @@ class Consumer:
         self.limit = limit
         self.unacked = 0
         self.number = 0
+        self.priority = priority
+        self.timeout_ms = timeout_ms
+        self.timed_out = False
 
     def can_take(self) -> bool:
         """Whether one more message may be sent to it now."""
@@ -36,7 +70,15 @@ class Consumer:
 
     def wants_shared_place(self) -> bool:
         """Whether it would take a place of its channel's shared prefetch count now: its own has room, and there is a message."""
-        return not self.no_ack and (not self.limit or self.unacked < self.limit) and self.queue.peek() is not None
+        if self.no_ack or (self.limit and self.unacked >= self.limit):
+            return False
+        queue = self.queue
+        return queue.peek() is not None and (queue.order is None or queue.order.may_take(self))
+
+    @property
+    def description(self) -> str:
+        """Its tag, client and channel, for people."""
+        return f"{self.tag} ({self.consuming.place})"
 
     def deliver(self, entry: Entry) -> None:
         self.consuming.deliver(self, entry)

@@ -23,6 +23,8 @@ from understudy.broker.amqp.methods import (
 )
 from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.consumer import Consumer
+from understudy.broker.core.consumer_arguments import PRIORITY, TIMEOUT, check_consumer_arguments
+from understudy.broker.core.consumer_timeouts import HeldMessages
 from understudy.broker.core.delivery_ledger import Delivery, DeliveryLedger
 from understudy.broker.core.entry import ACQUIRED, Entry
 from understudy.broker.core.returning import with_counts
@@ -30,7 +32,6 @@ from understudy.broker.errors import (
     AccessRefusedError,
     NotAllowedError,
     NotImplementedAmqpError,
-    PreconditionFailedError,
 )
 from understudy.broker.log import record
 
@@ -63,6 +64,7 @@ class Consuming:
         self.unacked = 0
         self._default_limit = 0
         self.shared_limit = 0
+        self.held = HeldMessages(channel)
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -93,21 +95,29 @@ class Consuming:
     def _consume(self, args: tuple[Any, ...]) -> None:
         name, tag, _, no_ack, exclusive, no_wait, arguments = args
         queue = self._channel.naming.queue_for(name, "read")
-        for argument in arguments:
-            if argument.startswith("x-"):
-                raise PreconditionFailedError(f"consumer argument '{argument}' is not supported")
+        check_consumer_arguments(queue, arguments)
         if not tag:
             tag = "amq.ctag-" + self._broker.random_bytes(12).hex()
         if tag in self.consumers:
             raise NotAllowedError.consumer_tag_in_use(tag)
-        if queue.exclusive_consumer or (exclusive and queue.consumers):
+        single = queue.order is not None and queue.order.single
+        if queue.exclusive_consumer or (exclusive and (single or queue.consumers)):
             raise AccessRefusedError(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
-        consumer = Consumer(self, tag, queue, no_ack=no_ack, exclusive=exclusive, limit=self._default_limit)
+        consumer = Consumer(
+            self,
+            tag,
+            queue,
+            no_ack=no_ack,
+            exclusive=exclusive,
+            limit=self._default_limit,
+            priority=arguments.get(PRIORITY, 0),
+            timeout_ms=self.held.timeout_ms(queue, arguments.get(TIMEOUT)),
+        )
         self._broker.expiry.messages.subscriptions += 1
         consumer.number = self._broker.expiry.messages.subscriptions
         self.consumers[tag] = consumer
         self._cancelled.pop(tag, None)  # its client does not wait to be told
-        queue.consumers.append(consumer)
+        queue.subscribe(consumer)
         queue.exclusive_consumer = exclusive
         self._broker.expiry.note_consumer(queue)
         if not no_wait:
@@ -118,17 +128,20 @@ class Consuming:
         tag, no_wait = args
         consumer = self.consumers.get(tag)
         if consumer is not None:
-            self._remove(consumer)
+            self.remove(consumer)
         self._cancelled.pop(tag, None)
         if not no_wait:
             self._channel.send(BASIC_CANCEL_OK, tag)
 
-    def _remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: Consumer) -> None:
+        """``consumer`` gets nothing more; what it holds it may still settle."""
         del self.consumers[consumer.tag]
         queue = consumer.queue
-        queue.consumers.remove(consumer)
+        queue.unsubscribe(consumer)
         if consumer.exclusive:
             queue.exclusive_consumer = False
+        if queue.order is not None:
+            self._broker.schedule(queue)  # another one is active now
         queue.used_ms = self._broker.running_ms
         if queue.auto_delete and not queue.consumers and not queue.deleted and not self._broker.leaving:
             self._broker.delete_queue(queue)
@@ -136,7 +149,7 @@ class Consuming:
     def cancelled_by_broker(self, consumer: Consumer) -> None:
         """The queue is being deleted: the consumer gets nothing more. :meth:`tell_cancelled` follows when that is stable."""
         self.consumers.pop(consumer.tag, None)
-        consumer.queue.consumers.remove(consumer)
+        consumer.queue.unsubscribe(consumer)
         self._cancelled[consumer.tag] = consumer
 
     def tell_cancelled(self, consumer: Consumer) -> None:
@@ -149,7 +162,7 @@ class Consuming:
 
     def cancel_all(self) -> None:
         for consumer in list(self.consumers.values()):
-            self._remove(consumer)
+            self.remove(consumer)
 
     # -- delivering -----------------------------------------------------------------------------------------------
 
@@ -165,11 +178,14 @@ class Consuming:
     def gives_way(self, consumer: Consumer) -> bool:
         """Whether a free place of the shared prefetch count is another consumer's, which has waited longer and has a message.
 
-        Then that consumer's queue is to be served before this one is again: other channels may have taken the message by then.
+        Then that consumer's queue is to be served before this one is again: other channels may have taken the message by then. A
+        consumer of the same queue with a lower priority has to wait.
         """
         for other in self.consumers.values():
             if other is consumer:
                 break
+            if other.queue is consumer.queue and other.priority < consumer.priority:
+                continue
             if other.wants_shared_place():
                 self._broker.schedule(other.queue)
                 self._broker.schedule(consumer.queue)
@@ -230,7 +246,12 @@ class Consuming:
         if entry is None:
             self._channel.send(BASIC_GET_EMPTY)
             return
-        tag = self.ledger.skip_tag() if no_ack else self.ledger.add(queue, entry, None)
+        if no_ack:
+            tag = self.ledger.skip_tag()
+        else:
+            tag = self.ledger.add(queue, entry, None)
+            if queue.consumer_timeout_ms is not None:
+                self.held.timeout_ms(queue)
         broker.expiry.messages.drop(queue)
         message = entry.message
         large = message.size >= LARGE_BYTES
@@ -310,6 +331,11 @@ class Consuming:
         if not queue.scheduled and queue.consumers:
             queue.scheduled = True
             self._broker.state.scheduled.append(queue)
+
+    @property
+    def place(self) -> str:
+        """Client and channel, for people."""
+        return f"{self._connection.name}, channel {self._channel.number}"
 
     def schedule_all(self) -> None:
         for consumer in self.consumers.values():

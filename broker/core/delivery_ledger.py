@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import takewhile
 from typing import NamedTuple
 
 from understudy.broker.core.consumer import Consumer
@@ -28,14 +29,22 @@ class DeliveryLedger:
 
     A dict alone would make ``multiple`` slow: taking from its front walks over everything taken before. The deque of tags
     beside it is walked once. Tags that were settled one by one stay in it behind one that was not, until they are too many.
+
+    ``_lapsed`` is the highest tag of a delivery that was taken back. Its client may still settle that, which means nothing then.
     """
 
-    __slots__ = ("_by_tag", "_order", "next_tag")
+    __slots__ = ("_by_tag", "_lapsed", "_order", "next_tag")
 
     def __init__(self) -> None:
+        self._lapsed = 0
         self._by_tag: dict[int, Delivery] = {}
         self._order: deque[int] = deque()
         self.next_tag = 1
+
+    @property
+    def outstanding(self) -> bool:
+        """True if a delivery is not settled."""
+        return bool(self._by_tag)
 
     def __len__(self) -> int:
         return len(self._by_tag)
@@ -65,6 +74,8 @@ class DeliveryLedger:
         if not multiple:
             delivery = by_tag.pop(tag, None)
             if delivery is None:
+                if 0 < tag <= self._lapsed:
+                    return []
                 raise PreconditionFailedError.unknown_delivery_tag(tag)
             while order and order[0] not in by_tag:
                 order.popleft()
@@ -78,9 +89,26 @@ class DeliveryLedger:
             delivery = by_tag.pop(order.popleft(), None)
             if delivery is not None:
                 taken.append(delivery)
-        if not taken and tag:
+        if not taken and tag > self._lapsed:
             raise PreconditionFailedError.unknown_delivery_tag(tag)
         return taken
+
+    def oldest_tag(self) -> int:
+        """The tag of the oldest outstanding delivery, or of the next one."""
+        by_tag, order = self._by_tag, self._order
+        while order and order[0] not in by_tag:
+            order.popleft()
+        return order[0] if order else self.next_tag
+
+    def before(self, tag: int) -> list[Delivery]:
+        """The outstanding deliveries with lower tags than ``tag``, in order."""
+        by_tag = self._by_tag
+        return [by_tag[each] for each in takewhile(tag.__gt__, self._order) if each in by_tag]
+
+    def lapse(self, delivery: Delivery) -> None:
+        """Take an outstanding delivery out, whatever its client says of it later."""
+        del self._by_tag[delivery.tag]
+        self._lapsed = max(self._lapsed, delivery.tag)
 
     def restore(self, deliveries: list[Delivery]) -> None:
         """Put deliveries back that a rolled-back transaction had settled; tag order is kept (P-17)."""

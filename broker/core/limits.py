@@ -34,6 +34,8 @@ class Limits:
         group_count: or until so many have come; 0: no number ends the wait.
         tx_idle_timeout_ms: a transaction without an operation for that long is rolled back (406).
         dtx_timeout_ms: a branch that is not prepared so long after it was started is rolled back; its client may say otherwise.
+        consumer_timeout_ms: a consumer that holds a message so long is cancelled (`consumer_timeouts`), unless it or its queue has
+            a time-out of its own.
         outcome_ttl_ms, outcome_limit: how long, and how many, outcomes are kept.
         auto_delete_grace_ms: so long after a promotion, or the last use since, an auto-delete queue lives that has no consumer
             any more, and an exchange that has no binding any more.
@@ -57,6 +59,7 @@ class Limits:
     handshake_timeout_ms: int = 10_000
     tx_idle_timeout_ms: int = 30 * 60_000
     dtx_timeout_ms: int = 60_000
+    consumer_timeout_ms: int = 30 * 60_000
     outcome_ttl_ms: int = 3_600_000
     outcome_limit: int = 1_000_000
     auto_delete_grace_ms: int = 60_000

@@ -21,7 +21,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from understudy.broker.amqp.properties import priority
-from understudy.broker.core.entry import ACQUIRED, READY, Entry
+from understudy.broker.core.entry import READY, Entry
 from understudy.broker.core.queue import Queue
 from understudy.broker.message import Message
 
@@ -123,10 +123,7 @@ class PriorityQueue(Queue):
         return entry
 
     def _acquire(self, entry: Entry) -> None:
-        entry.state = ACQUIRED
-        self.acquired += 1
-        if self.limits is not None:
-            self.limits.left(entry)
+        self.hold(entry)
         if entry.id < self.redelivered_below:
             entry.redelivered = True
 

@@ -320,7 +320,7 @@ class Publishing:
             if mandatory:
                 code, text = NO_ROUTE, "NO_ROUTE"
         if immediate and not code:
-            queues = [q for q in queues if any(consumer.can_take() for consumer in q.consumers)]
+            queues = [q for q in queues if q.has_taker()]
             if not queues:
                 code, text = NO_CONSUMERS, "NO_CONSUMERS"
         if code:

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from understudy.broker.core.consumer_order import ConsumerOrder
 from understudy.broker.core.dead_letters import DeadLetterRule
 from understudy.broker.core.entry import ACQUIRED, DEQUEUING, GONE, HELD, READY, RETURNING, WITHHELD, Entry
 from understudy.broker.core.entry_index import PAGE_BITS, EntryIndex
@@ -32,12 +33,18 @@ from understudy.broker.message import Message
 if TYPE_CHECKING:
     from understudy.broker.core.consumer import Consumer
 
+SINGLE_ACTIVE_CONSUMER: Final = "x-single-active-consumer"
+CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
+
 _new = object.__new__
 
 
 @attrs.frozen(kw_only=True)
 class QueueStatistics:
-    """A view for status, metrics and tests. ``ready`` + ``acquired`` = messages that are visible to clients."""
+    """A view for status, metrics and tests. ``ready`` + ``acquired`` = messages that are visible to clients.
+
+    ``active_consumer``: of a queue with a single active consumer; "" if none is, None of other queues.
+    """
 
     vhost: str
     name: str
@@ -50,6 +57,7 @@ class QueueStatistics:
     durable: bool
     replicate: str
     policy: str | None
+    active_consumer: str | None
 
 
 class Queue:
@@ -59,7 +67,8 @@ class Queue:
     among others). What is not lives in this process only. ``logged`` is ``level.messages_in_log``. ``brought_at`` is where
     the log brings it something last, a plain message or a commit, as this primary has written it. ``cleared`` counts the messages
     that :meth:`clear` has dropped. ``adopted``: an earlier primary, or process, declared it. ``had_consumer``: the log says so;
-    kept of auto-delete queues only. ``dead_letters`` says where messages go that die here, None for nowhere; ``limits`` how many
+    kept of auto-delete queues only. ``order`` is that of consumers, None if they are served in turn. ``consumer_timeout_ms``: None
+    means that of the broker. ``dead_letters`` says where messages go that die here, None for nowhere; ``limits`` how many
     there may be, None for any number. ``return_rule`` says what becomes of messages that come back, None if nothing is counted;
     ``returns`` what is known of them, None if nothing is. ``policy`` names the policy that has changed what ``arguments`` say, None
     for none.
@@ -73,6 +82,7 @@ class Queue:
         "auto_delete",
         "brought_at",
         "cleared",
+        "consumer_timeout_ms",
         "consumers",
         "dead_letters",
         "deleted",
@@ -90,6 +100,7 @@ class Queue:
         "logged",
         "name",
         "newest_id",
+        "order",
         "overfull",
         "owner",
         "policy",
@@ -156,6 +167,7 @@ class Queue:
         self.scheduled = False
         self.deleted = False
         self.consumers: deque[Consumer] = deque()
+        self.order = ConsumerOrder((), single=True) if arguments.get(SINGLE_ACTIVE_CONSUMER) else None
         self.exclusive_consumer = False
         self.had_consumer = False
         self.used_ms = 0
@@ -167,6 +179,7 @@ class Queue:
         """Set what is in force here: ``arguments`` are the queue's own, as a policy has changed them. No message has come yet."""
         self.ttl_ms: int | None = arguments.get("x-message-ttl")
         self.expires_ms: int | None = arguments.get("x-expires")
+        self.consumer_timeout_ms: int | None = arguments.get(CONSUMER_TIMEOUT)
         self.dead_letters = DeadLetterRule.of(arguments)
         self.limits = None if self.overfull is None else QueueLimits.of(arguments, self.overfull)
         self.return_rule = ReturnRule.of(arguments)
@@ -287,6 +300,29 @@ class Queue:
             self._tell_withheld()
         if self.limits is not None:
             self.limits.begin(self)
+
+    # -- consumers ------------------------------------------------------------------------------------------------
+
+    def subscribe(self, consumer: Consumer) -> None:
+        """``consumer`` is served from now on."""
+        self.consumers.append(consumer)
+        if self.order is not None:
+            self.order.add(consumer)
+        elif consumer.priority:
+            self.order = ConsumerOrder(self.consumers, single=False)
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """``consumer`` gets nothing more."""
+        self.consumers.remove(consumer)
+        if self.order is not None:
+            self.order.remove(consumer)
+            if not self.consumers and not self.order.single:
+                self.order = None
+
+    def has_taker(self) -> bool:
+        """True if a consumer may be sent a message now."""
+        lines = (self.consumers,) if self.order is None else self.order.lines()
+        return any(consumer.can_take() for line in lines for consumer in line)
 
     # -- handing out ----------------------------------------------------------------------------------------------
 
@@ -486,6 +522,13 @@ class Queue:
         self.returned.clear()
         return [self.ready, returned]
 
+    def _active_consumer(self) -> str | None:
+        """Which consumer is the single active one, "" for none; None in a queue that serves all."""
+        if self.order is None or not self.order.single:
+            return None
+        active = self.order.active
+        return "" if active is None else active.description
+
     def statistics(self) -> QueueStatistics:
         return QueueStatistics(
             vhost=self.vhost,
@@ -499,4 +542,5 @@ class Queue:
             durable=self.durable,
             replicate=self.level.value,
             policy=self.policy,
+            active_consumer=self._active_consumer(),
         )

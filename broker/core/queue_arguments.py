@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from understudy.broker.core import dead_letters, queue_limits, return_rule
 from understudy.broker.core.priority_queue import MAX_PRIORITY, MOST
+from understudy.broker.core.queue import CONSUMER_TIMEOUT, SINGLE_ACTIVE_CONSUMER
 from understudy.broker.core.replication_level import REPLICATE
 from understudy.broker.errors import PreconditionFailedError
 
@@ -33,7 +34,7 @@ MOVES: Final = (
     *return_rule.ARGUMENTS,
 )
 """Of queues whose records older programs cannot read (``record.MOVES_VERSION``)."""
-SERVING: Final = (MAX_PRIORITY,)
+SERVING: Final = (MAX_PRIORITY, SINGLE_ACTIVE_CONSUMER, CONSUMER_TIMEOUT)
 """How messages are handed out. Programs that do not read that format would not heed them when they lead."""
 FROM_FORMAT_5: Final = frozenset((*MOVES, *SERVING))
 COMPARED: Final = (MESSAGE_TTL, EXPIRES, *MOVES, *SERVING, STRATEGY)
@@ -81,6 +82,10 @@ def is_name(value: Any) -> str:
     return "" if good and octets.decode() == value else f"is not a name of at most {NAME_BYTES} bytes"
 
 
+def _is_truth(value: Any) -> str:
+    return "" if isinstance(value, bool) else "is neither true nor false"
+
+
 CHECKS: Final[dict[str, Callable[[Any], str]]] = {
     MESSAGE_TTL: _number(0, MAX_MS, "milliseconds"),
     EXPIRES: _number(1, MAX_MS, "milliseconds"),
@@ -97,6 +102,8 @@ CHECKS: Final[dict[str, Callable[[Any], str]]] = {
     return_rule.RETRY_MAX: _number(1, return_rule.MOST_DELAY_MS, "milliseconds"),
     return_rule.RETRY_FACTOR: _share(1, 100),
     return_rule.RETRY_JITTER: _share(0, 1),
+    SINGLE_ACTIVE_CONSUMER: _is_truth,
+    CONSUMER_TIMEOUT: _number(0, MAX_COUNT, "milliseconds"),
 }
 """Argument to a check of its value: the fault, "" if there is none."""
 

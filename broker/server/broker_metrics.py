@@ -122,6 +122,12 @@ class BrokerMetrics:
                 "Messages that a full queue has refused.",
                 counters["refused_maxlen"],
             ),
+            one(
+                "counter",
+                "understudy_consumers_timed_out_total",
+                "Consumers that have held a message for too long.",
+                counters["consumers_timed_out"],
+            ),
             one("counter", "understudy_tx_commits_total", "Transactions committed and applied.", counters["committed"]),
             one("counter", "understudy_tx_rollbacks_total", "Transactions rolled back.", counters["rolled_back"]),
             labelled(

@@ -59,6 +59,7 @@ from understudy.broker.server.plugins import Plugins
 from understudy.broker.server.refused_arguments import RefusedArguments
 from understudy.broker.server.space_watch import SpaceWatch
 from understudy.broker.server.time_text import time_text
+from understudy.broker.server.timed_out_consumers import TimedOutConsumers
 
 TICK_S: Final = 0.05
 _BOOT_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -90,6 +91,7 @@ def limits_of(config: Config) -> Limits:
         handshake_timeout_ms=milliseconds(config.amqp.handshake_timeout_s),
         tx_idle_timeout_ms=milliseconds(config.tx.idle_timeout_s),
         dtx_timeout_ms=milliseconds(config.dtx.timeout_s),
+        consumer_timeout_ms=milliseconds(config.limits.consumer_timeout_s),
         outcome_ttl_ms=milliseconds(config.tx.outcome_ttl_s),
         outcome_limit=config.tx.outcome_limit,
     )
@@ -150,7 +152,7 @@ class NodeDriver:
         self._plugins = plugins
         self._choice = choice_of(config, plugins.extending is not None)
         self._hook_errors = HookErrorLog()
-        self._refused_arguments = RefusedArguments()
+        self._refused_arguments, self._timed_out_consumers = RefusedArguments(), TimedOutConsumers()
         self._flushes = [plugins.extending.flush] if plugins.extending is not None else []
         self._loop = asyncio.get_running_loop()
         self._doorkeeper = Broker(BrokerState(0), JournalGate(_NoJournal()), self.limits, os.urandom)
@@ -221,7 +223,7 @@ class NodeDriver:
         node.broker.transactions.coordinator.on_error = self._hook_errors.told
         node.broker.pauses.clock_ms = _awake_ms
         node.broker.clock_ms = _now_ms
-        self._refused_arguments.listen(node.broker)
+        self._tell_of_clients(node.broker)
         self._plugins.listen(node.broker)
         node.broker.facts = self._facts
         node.broker.cluster = self._config.broker.group
@@ -244,6 +246,10 @@ class NodeDriver:
         self._look_at_space()  # it may have had no room for the reserve: the first client hears of it
         if ended is not None:
             self._let_go(let_go_in_slices(ended.state))
+
+    def _tell_of_clients(self, broker: Broker) -> None:
+        self._refused_arguments.listen(broker)
+        self._timed_out_consumers.listen(broker)
 
     async def _read_journal(self, node: BrokerNode, port: GatePort) -> None:
         """Fill a core with what the journal says, and open the journal."""

@@ -309,7 +309,7 @@ def test_what_was_published_without_a_confirm_is_there_for_what_is_asked_next(pl
         ("x-max-priority", 256),
         ("x-dead-letter-exchange", 7),
         ("x-dead-letter-routing-key", "dead"),
-        ("x-single-active-consumer", True),
+        ("x-single-active-consumer", "yes"),
         ("x-last-value-key", "key"),
     ],
 )

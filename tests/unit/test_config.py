@@ -100,6 +100,7 @@ link_unacknowledged_bytes = "1.5MiB"
 outgoing_bytes_per_client = "128KiB"
 message_bytes = "16MiB"
 connections = 500
+consumer_timeout_s = "1h"
 memory_ratio = 0.25
 
 [feed]
@@ -190,6 +191,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
         outgoing_bytes_per_client=8 << 20,
         message_bytes=128 << 20,
         connections=10_000,
+        consumer_timeout_s=1_800,
         memory_ratio=0.4,
     )
     assert (config.amqp.handshake_timeout_s, config.shutdown.grace_s) == (10, 10)

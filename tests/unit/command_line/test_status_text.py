@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from understudy.broker.command_line.status_text import status_text
 from understudy.ha.backup_readiness import BackupReadiness
 
@@ -50,9 +52,10 @@ def test_why_the_store_is_lost_is_told_of_each_broker() -> None:
     assert shown.endswith(f"\ncoordination store lost:\n  b2: {trouble}\n")
 
 
-def test_the_policy_of_a_queue_is_shown_if_one_has_any() -> None:
+@pytest.mark.parametrize("key", ["policy", "active_consumer"])
+def test_what_few_queues_have_is_shown_if_one_has_any(key: str) -> None:
     counts = {"vhost": "/", "ready": 1, "acquired": 0, "uncommitted": 0, "consumers": 0}
-    rows = [row("b1", role="primary", queues=[{"name": "q", "policy": "p", **counts}, {"name": "r", **counts}])]
+    rows = [row("b1", role="primary", queues=[{"name": "q", key: "p", **counts}, {"name": "r", **counts}])]
     group = {"group": "g", "epoch": 3, "primary": "b1", "in_sync": ["b1"], "min_insync": 1, "brokers": rows}
     lines = [line.split() for line in status_text(group).splitlines()]
     assert ["/", "q", "1", "0", "0", "0", "p"] in lines

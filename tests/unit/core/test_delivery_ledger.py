@@ -33,18 +33,28 @@ def test_one_that_is_held_for_long_keeps_nothing_of_those_behind_it() -> None:
 
 
 @patch.object(delivery_ledger, "SETTLED_TAGS", 2)
-@given(st.lists(st.tuples(st.sampled_from("aaasssmr"), st.integers(0, 40)), max_size=120))
+@given(st.lists(st.tuples(st.sampled_from("aaasssmrl"), st.integers(0, 40)), max_size=120))
 def test_tags_are_settled_as_in_a_plain_list(steps: list[tuple[str, int]]) -> None:
-    """One by one, many at once, and with some that come back from a transaction."""
+    """One by one, many at once, with some that come back from a transaction, and some that were taken back (l)."""
     ledger = DeliveryLedger()
     outstanding: list[int] = []
+    lapsed = 0
     for step, number in steps:
         if step == "a":
             outstanding.append(ledger.add(QUEUE, ENTRY, None))
             continue
+        if step == "l":
+            held = ledger.before(number)
+            assert [each.tag for each in held] == [tag for tag in outstanding if tag < number]
+            assert ledger.oldest_tag() == (outstanding[0] if outstanding else ledger.next_tag)
+            if held:
+                ledger.lapse(held[-1])
+                outstanding.remove(held[-1].tag)
+                lapsed = max(lapsed, held[-1].tag)
+            continue
         multiple = step == "m"
         wanted = [tag for tag in outstanding if tag == number or (multiple and (tag < number or not number))]
-        if number >= ledger.next_tag or not (wanted or (multiple and not number)):
+        if number >= ledger.next_tag or not (wanted or (multiple and not number) or 0 < number <= lapsed):
             with pytest.raises(PreconditionFailedError):
                 ledger.settle(number, multiple)
             continue

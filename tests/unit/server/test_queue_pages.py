@@ -83,7 +83,7 @@ async def test_a_small_broker_has_all_on_one_page() -> None:
     assert (status["queues_left_out"], status["queues_next"]) == (0, None)
     assert set(status["queues"][0]) == {
         *("vhost", "name", "ready", "acquired", "uncommitted", "consumers", "enqueued", "dequeued", "durable"),
-        *("replicate", "policy"),
+        *("replicate", "policy", "active_consumer"),
     }
 
 
