@@ -15,7 +15,7 @@ state (``promises``), and that progress stays possible (``goals``).
 ``records``         the log: record kinds of broker/log/record.py, and what a log says
 ``state``           a broker, a primary's role, its view of each backup, the world; bounds
 ``rules``           the form of a step
-``client_steps``    publish, acknowledge, commit, prepare, roll back, ask
+``client_steps``    publish, acknowledge, move, commit, prepare, roll back, ask
 ``manager_steps``   what the manager of a branch says once it is prepared, and what it takes answers for
 ``broker_steps``    fsync, crash, restart, a lost data directory, stepping down
 ``link_steps``      SYNC, RESUME, BATCH, STABLE, ACK, NO
@@ -43,6 +43,8 @@ What is left out or put together, and why nothing is lost by it:
   be applied anywhere, delivered, confirmed: promises are stated for ``chosen`` and not for each broker's applied position.
 * What a backup was told of the stable position decides nothing once it is promoted: the tail becomes stable anew. So it is kept
   (``Broker.sure``) for those mutations alone that break this; a restart keeps it where a batch may have stated it: the worse case.
+* One message moves, once, to one queue, and the record has no body. A MOVE with a body is an ENQUEUE and a DEQUEUE in one record:
+  it needs nothing of the backup.
 * There is one transaction. All that joins transactions is their order in the log. It may be a branch (``Bounds.branch``): its
   manager stands outside and forgets nothing, and what it may have been told counts as told.
 * Of branches not here: commits in one phase (a local commit), time-outs and sessions that end (a rollback of what is open, at any

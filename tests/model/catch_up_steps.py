@@ -24,6 +24,7 @@ from tests.model.records import (
     B,
     C,
     D,
+    E,
     Log,
     applied,
     content_of,
@@ -42,7 +43,7 @@ from tests.model.state import (
     with_view,
 )
 
-MESSAGES = {A: "A", B: "B", C: "C", D: "D"}
+MESSAGES = {A: "A", B: "B", C: "C", D: "D", E: "E"}
 PIECES = {TX_ENQUEUE: C, TX_DEQUEUE: B, DTX_PREPARE: LACKS_PREPARED}
 """What a TRANSACTION piece brings, by kind of record: bits of ``Broker.lacks``."""
 IN_PIECE = B | C | LACKS_PREPARED
@@ -68,13 +69,20 @@ def begin(rules: Rules, world: World, primary: Broker, backup: Broker, view: Vie
     base = applied(primary.log, role.stable, True, primary.start)
     live = live_content(primary)
     held = held_content(backup, world.chosen)
-    kept = held if rules.bug == "nothing-is-dropped" else held & live
+    kept = _kept(rules, held, live)
     after = based(rules, primary, backup, base, held, kept)
     broken = "G7 ready means promotable: a catch-up touches a listed broker" if backup.listed and view.listed else ""
     dropped = f" and DROP {names(held & ~kept)}" if held & ~kept else ""
     text = f"{{b}} says SYNC, {{p}} CATCH_UP; {{b}} IDS {names(held)}, {{p}} BASE {base}{dropped}"
     acked = view.acked if rules.bug == "old-acknowledgements-count" else 0
     return Step(text, PLAIN, world, primary, with_view(after, view._replace(acked=acked, guard=0)), broken=broken)
+
+
+def _kept(rules: Rules, held: int, live: int) -> int:
+    """What a backup that holds ``held`` keeps at BASE and DROP."""
+    if rules.bug == "nothing-is-dropped":
+        return held
+    return held & (live | A) if rules.bug == "moved-is-not-dropped" else held & live
 
 
 def based(rules: Rules, primary: Broker, backup: Broker, base: int, held: int, kept: int) -> Broker:
@@ -114,7 +122,7 @@ def again(rules: Rules, primary: Broker, backup: Broker, base: int) -> Broker:
     filling = backup.filling
     assert filling is not None
     held = filling.content
-    kept = held if rules.bug == "nothing-is-dropped" else held & live_content(primary)
+    kept = _kept(rules, held, live_content(primary))
     after = based(rules, primary, backup, base, held, kept)
     assert after.filling is not None
     sent = 0
@@ -158,7 +166,10 @@ def steps(rules: Rules, world: World, primary: Broker, backup: Broker) -> Iterat
     elif filling.todo:
         message = filling.todo & -filling.todo
         there = live_content(primary) & message or (message if rules.bug == "pieces-from-a-copy" else 0)
-        rest = filling._replace(content=filling.content | there, todo=filling.todo & ~message)
+        todo = filling.todo & ~message
+        if message == A and not there and live_content(primary) & E and rules.bug != "catch-up-forgets-what-moves":
+            todo |= E  # A has moved, and the backup cannot make E of it (CatchUp.moved)
+        rest = filling._replace(content=filling.content | there, todo=todo)
         verb = "takes QUEUE" if there else "is not sent (it has left its queue)"
         text = f"{{b}} {verb} {MESSAGES[message]} from {{p}}"
         yield Step(text, PLAIN, world, primary, backup._replace(filling=rest))

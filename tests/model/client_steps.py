@@ -15,6 +15,9 @@ from tests.model.records import (
     DEQUEUE,
     DTX_PREPARE,
     ENQUEUE,
+    ENTER,
+    LEAVE,
+    MOVE,
     NONE,
     OPEN,
     OUTCOME,
@@ -35,6 +38,7 @@ from tests.model.state import (
     DEQUEUED,
     ENQUEUED,
     LACKS_OUTCOME,
+    MOVED,
     OPENED,
     ROLLBACK_TOLD,
     SAYS_ROLLBACK,
@@ -57,16 +61,31 @@ def steps(rules: Rules, world: World, primary: Broker, around: Around) -> Iterat
             world._replace(facts=facts | ENQUEUED),
             append(primary, ENQUEUE),
         )
-    if bounds.dequeue and not facts & DEQUEUED:
+    kinds = {kind_of(raw) for raw in primary.log}
+    if bounds.dequeue and not facts & DEQUEUED and MOVE not in kinds:
         yield Step(
             "a client acknowledges A: {b} appends DEQUEUE",
             PLAIN,
             world._replace(facts=facts | DEQUEUED),
             append(primary, DEQUEUE),
         )
+    if bounds.move:
+        yield from _moves(rules, world, primary, kinds)
     if bounds.ask and not facts & ASKED:
         yield _ask(rules, world, primary)
     yield from _transaction(rules, world, primary)
+
+
+def _moves(rules: Rules, world: World, primary: Broker, kinds: set[int]) -> Iterator[Step]:
+    """A expires, is rejected, or is too much: unless a client has taken it, it leaves its queue and is E in another one."""
+    moved = world._replace(facts=world.facts | MOVED)
+    if rules.bug == "move-is-two-records":
+        if LEAVE in kinds and ENTER not in kinds:
+            yield Step("what A becomes is published: {b} appends ENTER", PLAIN, world, append(primary, ENTER))
+        elif not world.facts & MOVED and DEQUEUE not in kinds:
+            yield Step("A expires: {b} appends LEAVE", PLAIN, moved, append(primary, LEAVE))
+    elif not world.facts & MOVED and (DEQUEUE not in kinds or rules.bug == "taken-is-moved"):
+        yield Step("A expires: {b} appends MOVE", PLAIN, moved, append(primary, MOVE))
 
 
 def _transaction(rules: Rules, world: World, primary: Broker) -> Iterator[Step]:

@@ -166,6 +166,30 @@ CONFIGURATIONS: dict[str, Configuration] = {
         (LIVE,),
         46_420,
     ),
+    "move": Configuration(
+        "a message moves to another queue or is taken, and any one of three brokers dies",
+        more(THREE, crashes=1, messages=True, events=0, dequeue=True, move=True),
+        (LIVE, AVAILABLE),
+        6_084,
+    ),
+    "move-takeover": Configuration(
+        "a message moves, and a primary that is cut off moves it too",
+        more(THREE, takeovers=1, messages=True, events=0, move=True),
+        (LIVE, AVAILABLE),
+        2_177,
+    ),
+    "move-catch-up": Configuration(
+        "a message moves or is taken while a broker is caught up, and brokers die twice",
+        more(ALONE, crashes=2, messages=True, trim=True, events=0, dequeue=True, move=True),
+        (LIVE,),
+        10_593,
+    ),
+    "move-wiped": Configuration(
+        "a message moves while a broker that lost its data is caught up, and a broker dies",
+        more(ALONE, wipes=1, crashes=1, messages=True, trim=True, events=0, move=True),
+        (),
+        9_004,
+    ),
 }
 
 LARGER: dict[str, Configuration] = {
@@ -252,6 +276,12 @@ LARGER: dict[str, Configuration] = {
         more(ALONE, branch=True, wipes=1, crashes=1, messages=True, trim=True, events=2),
         (),
         404_501,
+    ),
+    "move-wiped-in-transaction": Configuration(
+        "the same beside a transaction",
+        more(ALONE, wipes=1, crashes=1, messages=True, trim=True, move=True),
+        (),
+        671_149,
     ),
     "branch-lost-answers": Configuration(
         "a branch, an answer of the store is lost, and a crash",

@@ -452,4 +452,32 @@ BRANCHES = {
     ),
 }
 
-MUTATIONS: dict[str, Mutation] = DURABILITY | VOTES | EPOCHS | MEMBERSHIP | REJOINING | OUTCOMES | BRANCHES
+MOVES = {
+    "move-is-two-records": Mutation(
+        "a message leaves its queue by one record and enters another by the next",
+        more(BOTH, events=0, messages=True, move=True, crashes=1),
+        "G1",
+        "decision 0052; Moving._append_move",
+    ),
+    "catch-up-forgets-what-moves": Mutation(
+        "a message that moves before a catch-up has sent it is sent neither in its old queue nor in its new one",
+        more(CATCH_UP, events=0, move=True, wipes=1),
+        "G1",
+        "CatchUp.moved",
+    ),
+    "moved-is-not-dropped": Mutation(
+        "a joiner keeps a message in its old queue that its primary has moved",
+        more(CATCH_UP, events=0, move=True, crashes=1),
+        "G1",
+        "DESIGN 4; QueueReplicator.drop",
+    ),
+    "taken-is-moved": Mutation(
+        "a primary moves a message that a client has taken",
+        more(CATCH_UP, events=0, dequeue=True, move=True, crashes=1),
+        "",
+        "Queue.mark_dequeuing; BrokerState.apply_move",
+        safe="a MOVE without a body changes nothing where its message is not in the old queue",
+    ),
+}
+
+MUTATIONS: dict[str, Mutation] = DURABILITY | VOTES | EPOCHS | MEMBERSHIP | REJOINING | OUTCOMES | BRANCHES | MOVES

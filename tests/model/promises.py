@@ -2,7 +2,7 @@
 
 ==  ===========================================================================================================================
 G1  a broker that the store lists would show, if it were promoted now, all of the transaction or nothing, and all else that is
-    stable (``content``)
+    stable (``content``); a message that moves is in one of its queues, never in both or in neither, on any broker
 G2  no two records are stable at one place (settling); nobody who may be promoted would decide against what was told
 G3  what is applied is a prefix of ``chosen``, in which the transaction counts from its decision on; none of it is ever cut away
     (link_steps)
@@ -28,15 +28,21 @@ from typing import Final
 from tests.model.records import (
     CLOSED,
     COMMITTED,
+    DEQUEUE,
+    FIRST,
     IN_DOUBT,
     NONE,
     OPEN,
     ROLLED_BACK,
+    A,
     B,
     C,
+    E,
+    Log,
     Tx,
     applied,
     apply,
+    kind_of,
     same_prefix,
     transaction,
 )
@@ -70,7 +76,17 @@ def broken_by_world(world: World) -> str:
     if told == ROLLBACK_TOLD and _overrules(world.facts):
         return "G2 agreed: the manager was told prepare-ok, then that the branch is gone; it has not rolled it back"
     contradicts = _contradicts(world.facts, tx)
-    return f"{contradicts}, stably" if contradicts else ""
+    return f"{contradicts}, stably" if contradicts else _half_moved(world.chosen)
+
+
+def _half_moved(chosen: Log) -> str:
+    """The promise that is broken by what is stable: A is in both of its queues, or in neither, and no client took it."""
+    places = apply(0, chosen, 0, len(chosen)) & (A | E)
+    if places == A | E:
+        return "G1 atomic: a message that moves is stably in both queues"
+    if not places and any(kind_of(raw) == FIRST for raw in chosen) and all(kind_of(raw) != DEQUEUE for raw in chosen):
+        return "G1 atomic: a message that moves is stably in neither queue"
+    return ""
 
 
 def _overrules(facts: int) -> bool:
@@ -89,6 +105,8 @@ def _contradicts(facts: int, tx: Tx) -> str:
 
 def broken_by_broker(world: World, broker: Broker) -> str:
     """The promise that is broken by what one broker holds, or would do if it were promoted now; "" for none."""
+    if broker.filling is not None and broker.filling.content & (A | E) == A | E:
+        return "G1 atomic: {b} holds a message that moves in both queues"
     if not broker.listed or wiped(broker):
         return ""
     if broker.part:

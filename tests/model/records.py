@@ -3,16 +3,17 @@
 A log is a tuple of ints, one record each: the epoch that wrote it, and its kind (broker/log/record.py). Offsets count from 1,
 as in the code; the record at offset ``n`` is ``log[n - 1]``.
 
-There is one transaction and there are four messages, each one bit of a *content*:
+There is one transaction and there are five messages, each one bit of a *content*:
 
 =====  ===========================================================================================
-``A``  in its queue from the beginning; a plain DEQUEUE takes it away
+``A``  in its queue from the beginning; a plain DEQUEUE takes it away, or a MOVE
 ``B``  in its queue from the beginning; the transaction takes it away (TX_DEQUEUE)
 ``C``  the transaction puts it into another queue (TX_ENQUEUE)
 ``D``  a plain ENQUEUE puts it there
+``E``  what becomes of A by a MOVE, in another queue
 =====  ===========================================================================================
 
-So half of the transaction is to be seen: C without B gone, or B gone without C.
+So half of the transaction is to be seen: C without B gone, or B gone without C. And half of a MOVE: A and E, or neither.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ BARRIER: Final = 10
 FIRST: Final = 11
 """The ENQUEUE of A and B, which stands in the log when the story begins."""
 DTX_PREPARE: Final = 12
+MOVE: Final = 13
+LEAVE: Final = 14
+ENTER: Final = 15
+"""The two halves of a MOVE, which only a mutation writes."""
 
 NAMES: Final = {
     EPOCH: "EPOCH",
@@ -49,12 +54,16 @@ NAMES: Final = {
     BARRIER: "BARRIER",
     FIRST: "ENQUEUE(A, B)",
     DTX_PREPARE: "DTX_PREPARE",
+    MOVE: "MOVE",
+    LEAVE: "LEAVE",
+    ENTER: "ENTER",
 }
 
 A: Final = 1
 B: Final = 2
 C: Final = 4
 D: Final = 8
+E: Final = 16
 
 NONE: Final = 0
 OPEN: Final = 1
@@ -184,7 +193,7 @@ def applied(log: Log, stable: int, deciding: bool = False, start: int = 0) -> in
 def apply(content: int, log: Log, after: int, upto: int, lacks: int = 0, decided: bool = False) -> int:
     """``content`` when the records after ``after`` and up to ``upto`` have been applied.
 
-    The transaction changes it at the place of its PREPARE.
+    The transaction changes it at the place of its PREPARE. A MOVE changes nothing on a broker that lacks A.
 
     Args:
         lacks: its events that this broker does not hold.
@@ -198,8 +207,12 @@ def apply(content: int, log: Log, after: int, upto: int, lacks: int = 0, decided
             content |= A | B
         elif kind == ENQUEUE:
             content |= D
-        elif kind == DEQUEUE:
+        elif kind in (DEQUEUE, LEAVE):
             content &= ~A
+        elif kind == ENTER:
+            content |= E
+        elif kind == MOVE and content & A:  # without A a broker has no body for E (BrokerState.apply_move)
+            content = content & ~A | E
         elif kind == PREPARE and committed:
             events = tx.events & ~lacks
             content = (content | (events & C)) & ~(events & B)

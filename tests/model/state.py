@@ -22,9 +22,10 @@ ASKED: Final = 32
 PREPARED_TOLD: Final = 64
 SAYS_COMMIT: Final = 128
 SAYS_ROLLBACK: Final = 256
+MOVED: Final = 512
 """Facts of the world: what clients have done, and what they may have been told or have seen of the transaction.
 
-The last three are of a branch's manager: it may have been told prepare-ok; it has decided, and says so until it is answered.
+Three are of a branch's manager: it may have been told prepare-ok; it has decided, and says so until it is answered.
 """
 
 IDLE: Final = 0
@@ -164,7 +165,7 @@ class Bounds:
     Attributes:
         events: of the transaction: 0 (there is none), 1 (TX_ENQUEUE), 2 (and TX_DEQUEUE).
         messages: A and B stand in their queues from the beginning.
-        enqueue, dequeue: the plain ENQUEUE of D, the plain DEQUEUE of A happen.
+        enqueue, dequeue, move: the plain ENQUEUE of D, the plain DEQUEUE of A, the MOVE of A happen.
         branch: the transaction is one that a manager decides. Not together with ``ask``.
         rollback: the client, or the manager, may roll the open transaction back.
         ask: a client may ask what became of the transaction, by its name.
@@ -183,6 +184,7 @@ class Bounds:
     messages: bool = False
     enqueue: bool = False
     dequeue: bool = False
+    move: bool = False
     branch: bool = False
     rollback: bool = False
     ask: bool = False
