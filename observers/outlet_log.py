@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from understudy.broker.core.meta import Meta
 from understudy.broker.log import frame, record
+from understudy.broker.log.move_record import decode_move
 from understudy.broker.log.position import EpochHistory, Position
 from understudy.broker.message import Message, Spill
 from understudy.broker.transactions.tx_buffer import TxBuffer
@@ -32,7 +33,7 @@ _U32: Final = Struct(">I")
 
 
 class _Enqueued(NamedTuple):
-    """An ENQUEUE that is not applied yet."""
+    """An ENQUEUE, or a MOVE with a body, that is not applied yet."""
 
     epoch: int
     offset: int
@@ -74,6 +75,7 @@ class OutletLog:
             record.QUEUE_DECLARE: self.names.declare,
             record.QUEUE_DELETE: self._take_queue_delete,
             record.ENQUEUE: self._take_enqueue,
+            record.MOVE: self._take_move,
         }
         for kind in _WITHOUT_MESSAGES:
             self._takers[kind] = _pass
@@ -166,6 +168,13 @@ class OutletLog:
         if offset > self._sent.offset:
             targets, message = record.decode_enqueue(buf, at, end)
             self._enqueued.append(_Enqueued(self._epoch, offset, targets, message))
+
+    def _take_move(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        """A MOVE with a body brings a message that no earlier record has brought; another one does not say where its body is."""
+        if offset > self._sent.offset:
+            move = decode_move(buf, at, end)
+            if move.has_body:
+                self._enqueued.append(_Enqueued(self._epoch, offset, move.targets, move.message))
 
     def _take_queue_delete(self, buf: bytes, at: int, end: int, offset: int) -> None:
         self.names.delete(record.decode_queue_delete(buf, at), offset)
@@ -330,6 +339,5 @@ _WITHOUT_MESSAGES: Final = (
     record.OUTCOMES_TRIMMED,
     record.BARRIER,
     record.DTX_FORGET,
-    record.MOVE,
     record.RETURN,
 )

@@ -17,7 +17,9 @@ from tests.unit.observers.outlet_kit import (
 )
 from understudy.broker.core.meta import Meta
 from understudy.broker.log import frame, journal_gate, record
+from understudy.broker.log.move_record import encode_move
 from understudy.broker.log.position import Position
+from understudy.broker.message import MovedMessage
 from understudy.broker.transactions.outcomes import Outcomes
 from understudy.observers.outlet_errors import (
     IncompleteTransactionError,
@@ -39,6 +41,22 @@ def journal() -> JournalWriter:
     writer = JournalWriter(MemoryStorage())
     writer.declare()
     return writer
+
+
+def test_a_move_that_brings_its_body_is_a_unit_and_another_is_none(journal: JournalWriter) -> None:
+    journal.enqueue(b"published", ORDERS)
+    published = 1 << 40 | journal.state.log.end - 1
+    dead = MovedMessage("x", "k", b"\0\0", b"dead-body", persistent=True)
+    place = (BILLS, 1 << 40 | 77, 0)
+    brings = journal.write(encode_move(0, 0, record.MAXLEN, [place], dead, True) + dead.properties + b"dead-body")
+    journal.write(
+        encode_move(ORDERS, published, record.EXPIRED, [(BILLS, 1 << 40 | 78, 0)], dead, False) + dead.properties
+    )
+    journal.rest()
+    first, second = units_of(journal.storage)
+    assert (bodies([first, second]), second.offset, second.tx) == ([[b"published"], [b"dead-body"]], brings, "")
+    assert [(each.queue, each.entry_id) for each in second.messages] == [("bills", 1 << 40 | 77)]
+    assert [unit.offset for unit in units_of(journal.storage, Position(1, brings))] == []
 
 
 def test_a_transaction_is_one_unit_with_what_prepare_gives_it(journal: JournalWriter) -> None:
