@@ -1,4 +1,4 @@
 """What stands on the application's side of the wire: it speaks AMQP and HTTP, and imports no room of the broker.
 
-So far it holds the demo. The connection over several brokers with typed outcomes, stages, inbox and outbox come with their issue.
+It holds the demo, the stress runs with their verdicts, and the stages library.
 """

@@ -1,0 +1,60 @@
+"""Stages: consume a message, change a database, send messages: all of it, or none.
+
+    stages = Stages("shop", broker="amqp://b1,b2,b3/", database=sqlite("shop.db"))
+
+    @stages.stage("shop.reserve", once=True)
+    async def reserve(order: Order, db: AsyncConnection) -> Reserved: ...
+
+A stage is an ordinary function, called once for each message of its queue. Its first parameter is the message, by annotation;
+what it returns is the message of the next stage. An exception rolls back and is tried again; nothing is discarded, and
+nothing is acknowledged before its work is committed. The manual is ``docs/stages.md``.
+
+    application   Stages: what an application declares
+    stage         Stage and Flow; what a function's annotations say
+    codec         messages as JSON
+    context       what a stage is told, and how it sends
+    core/         the decisions, without I/O: see there
+    worker        runs all stages of a process
+    slot          one delivery at a time: does the steps that the core asks for
+    connection    channels to a group of brokers, opened again after a loss
+    channel       one transaction of the broker
+    database      what a business database must do; `sqlite` is one
+    marker, relay what takes sent messages out of the outbox, and sends what a killed worker left in it
+    begin         initiations: messages that are sent outside of stages
+    points        named moments at which tests kill a worker
+    demo/         ``scripts/demo stages``
+
+The worker needs aio-pika (extra ``stages``); the declarations need nothing.
+"""
+
+from understudy.client.stages.application import Stages
+from understudy.client.stages.context import Context
+from understudy.client.stages.core.retry import Retry
+from understudy.client.stages.errors import (
+    AlreadyBegunError,
+    ConfigurationError,
+    DemarcationError,
+    NotCommittedError,
+    NotSentError,
+    Refuse,
+    StagesError,
+)
+from understudy.client.stages.sqlite import AsyncConnection, sqlite
+from understudy.client.stages.stage import Flow, Stage
+
+__all__ = [
+    "AlreadyBegunError",
+    "AsyncConnection",
+    "ConfigurationError",
+    "Context",
+    "DemarcationError",
+    "Flow",
+    "NotCommittedError",
+    "NotSentError",
+    "Refuse",
+    "Retry",
+    "Stage",
+    "Stages",
+    "StagesError",
+    "sqlite",
+]

@@ -1,0 +1,153 @@
+"""Stages: the application: its stages, its flows, its broker and its database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+from understudy.client.stages.addresses import addresses_of
+from understudy.client.stages.core.envelope import DEAD_LETTERS
+from understudy.client.stages.core.retry import Retry
+from understudy.client.stages.database import Database
+from understudy.client.stages.errors import ConfigurationError
+from understudy.client.stages.stage import Flow, Stage
+
+if TYPE_CHECKING:  # begin imports this module
+    from understudy.client.stages.begin import Initiation, Initiator
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LONGEST_NAME: Final = 200
+"""Octets: a queue's name has at most 255, and queues that belong to a stage have longer names than it."""
+
+
+class Stages:
+    """The stages and flows of one application. Making it connects to nothing.
+
+    Args:
+        name: of the application; part of the ids of its initiations.
+        broker: ``amqp://user:word@b1,b2,b3/``, or a sequence of such addresses.
+        database: the business database, as `sqlite` makes it; None: no stage uses one.
+
+    Raises:
+        ConfigurationError: an address is none.
+    """
+
+    def __init__(self, name: str, *, broker: str | Sequence[str], database: Database | None = None) -> None:
+        self.name = _named("application", name)
+        self.addresses = addresses_of(broker)
+        self.database = database
+        self.stages: dict[str, Stage[..., Any]] = {}
+        self.flows: dict[str, Flow] = {}
+        self._initiator: Initiator | None = None
+
+    def stage(
+        self, name: str, *, once: bool = False, retry: Retry | None = None, concurrency: int = 1
+    ) -> Callable[[Callable[P, R]], Stage[P, R]]:
+        """Make a function a stage: it is called with each message of the queue ``name``.
+
+        Args:
+            name: of the stage and of its queue; dead letters go to the queue ``name.dead``.
+            once: an inbox and an outbox in the database's transaction: the stage's work in the database is done once for a
+                message, whatever is killed. Needs a database.
+            retry: how often and when a failed message is tried again.
+            concurrency: how many messages of the stage one worker process has in hand at once, 1 to 1,000.
+
+        Raises:
+            ConfigurationError: the name is taken, or a value is out of its range.
+        """
+        _named("stage", name)
+        if name in self.stages:
+            raise ConfigurationError(
+                f"two stages are named {name!r}: {self.stages[name].function.__qualname__} is the first"
+            )
+        if not 1 <= concurrency <= 1000:
+            raise ConfigurationError(f"stage {name!r}: concurrency = {concurrency}; 1 to 1,000 are allowed")
+
+        def make(function: Callable[P, R]) -> Stage[P, R]:
+            if name in self.stages:
+                raise ConfigurationError(f"two stages are named {name!r}; {function.__qualname__} is the second")
+            made = Stage(
+                function, name, once=once, retry=retry or Retry(), concurrency=concurrency, database=self.database
+            )
+            self.stages[name] = made
+            return made
+
+        return make
+
+    def flow(self, name: str, *stages: Stage[..., Any]) -> Flow:
+        """Put stages into an order: what each returns is the message of the next.
+
+        Raises:
+            ConfigurationError: the name is taken, there is no stage, or a stage is of another application or stands twice.
+        """
+        _named("flow", name)
+        if name in self.flows:
+            raise ConfigurationError(f"two flows are named {name!r}")
+        if not stages:
+            raise ConfigurationError(f"flow {name!r} has no stage")
+        for each in stages:
+            if self.stages.get(each.name) is not each:
+                raise ConfigurationError(f"flow {name!r}: {each!r} is not of the application {self.name!r}")
+            if name in each.flows:
+                raise ConfigurationError(f"flow {name!r}: {each!r} stands in it twice")
+            each.flows[name] = None
+        for one, following in pairwise(stages):
+            one.flows[name] = following
+        self.flows[name] = made = Flow(name, stages)
+        return made
+
+    def check(self) -> None:
+        """Find what is declared wrongly, before the first message; connects to nothing.
+
+        Raises:
+            ConfigurationError: names the stage and the remedy.
+        """
+        if not self.stages:
+            raise ConfigurationError(f"the application {self.name!r} has no stage")
+        for each in self.stages.values():
+            each.check()
+
+    def begin(self, name: str | None = None, *, outbox: bool = True) -> AbstractAsyncContextManager[Initiation]:
+        """Send messages from outside of a stage, and change the database with them: all of it, or none.
+
+            async with stages.begin(name="web-17") as tx:
+                await tx.db.execute("INSERT INTO orders (id) VALUES (17)")
+                checkout.send(Order(17))
+
+        Args:
+            name: of what is begun, for example of a web request; the ids of its messages follow from it. Needs a database.
+            outbox: messages are kept in the database's transaction until the broker has them. Without a database it means
+                nothing.
+
+        Raises:
+            AlreadyBegunError: an initiation of this name was committed before.
+            NotCommittedError: nothing was committed.
+            NotSentError: without an outbox: the database was committed, and the messages were not sent.
+        """
+        if self._initiator is None:
+            from understudy.client.stages.begin import Initiator  # noqa: PLC0415  # declarations need no aio-pika
+
+            self._initiator = Initiator(self)
+        return self._initiator.begin(name, outbox=outbox)
+
+    async def close(self) -> None:
+        """Close what initiations have opened; the next one opens it again."""
+        initiator, self._initiator = self._initiator, None
+        if initiator is not None:
+            await initiator.close()
+
+    def queues(self) -> list[str]:
+        """The queues of all stages, and their dead-letter queues."""
+        return [queue for name in self.stages for queue in (name, name + DEAD_LETTERS)]
+
+
+def _named(what: str, name: str) -> str:
+    if not name or len(name.encode()) > LONGEST_NAME or name.endswith(DEAD_LETTERS):
+        raise ConfigurationError(
+            f"{what} {name!r}: a name has 1 to {LONGEST_NAME} octets and does not end with {DEAD_LETTERS!r}"
+        )
+    return name

@@ -1,0 +1,158 @@
+"""TxChannel: one channel in transaction mode, with at most one delivery in hand."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+import attrs
+from aiormq.abc import AbstractChannel, DeliveredMessage
+from pamqp.commands import Basic
+
+from understudy.client.stages.connection import Connection, LostError, close_channel, errors_as_ours
+from understudy.client.stages.core.envelope import Delivery, Envelope
+
+WAITING: Final = ".wait."
+"""A queue in which messages wait is called as the queue they return to, this, and the milliseconds."""
+WAITING_KEPT_MS: Final = 3600 * 1000
+"""So long after its last message's time a queue of this kind is deleted."""
+
+
+@attrs.frozen
+class Arrival:
+    """A delivery, and the tag that acknowledges it on its channel."""
+
+    tag: int
+    delivery: Delivery
+
+
+class TxChannel:
+    """Made by `open`. Every call raises LostError if the channel is gone."""
+
+    def __init__(self, connection: Connection, channel: AbstractChannel) -> None:
+        self._connection = connection
+        self._channel = channel
+        self._arrived: asyncio.Queue[Arrival | None] = asyncio.Queue()
+        self._returned: list[str] = []
+        channel.on_return_callbacks.add(self._note_return)
+        channel.on_consumer_cancel_callbacks.add(lambda _: self._arrived.put_nowait(None))
+        channel.closing.add_done_callback(lambda _: self._arrived.put_nowait(None))
+
+    @classmethod
+    async def open(cls, connection: Connection) -> Self:
+        """Waits until a broker gives one."""
+        channel = await connection.channel()
+        async with errors_as_ours():
+            await channel.tx_select()
+        return cls(connection, channel)
+
+    @property
+    def lives(self) -> bool:
+        return not self._channel.is_closed
+
+    async def consume(self, queue: str) -> None:
+        """Begin to take deliveries, one at a time."""
+        async with errors_as_ours():
+            await self._channel.basic_qos(prefetch_count=1)
+            await self._channel.basic_consume(queue, self._take)
+
+    async def next(self) -> Arrival:
+        """The next delivery."""
+        arrival = await self._arrived.get()
+        if arrival is None:
+            raise LostError("the consumer is gone")
+        return arrival
+
+    async def settle(self, envelopes: Sequence[Envelope], tag: int | None = None) -> None:
+        """One transaction: send, and acknowledge. Known to be done when it returns."""
+        for each in envelopes:
+            await self._connection.ensure(each.queue)
+        await self._commit(envelopes, tag)
+        while self._returned:
+            # A queue was deleted since it was declared. The rest is committed; these follow.
+            returned = set(self._returned)
+            again = [each for each in envelopes if each.id in returned]
+            for each in again:
+                self._connection.forget_queue(each.queue)
+                await self._connection.ensure(each.queue)
+            await self._commit(again, None)
+
+    async def give_back(self, tag: int) -> None:
+        """Return a delivery to its queue."""
+        async with errors_as_ours():
+            await self._channel.basic_nack(tag, requeue=True)
+            await self._channel.tx_commit()
+
+    async def probe(self) -> None:
+        """A round trip that changes nothing."""
+        async with errors_as_ours():
+            await self._channel.basic_qos(prefetch_count=1)
+
+    async def close(self) -> None:
+        await close_channel(self._channel)
+
+    async def _commit(self, envelopes: Sequence[Envelope], tag: int | None) -> None:
+        self._returned.clear()
+        async with errors_as_ours():
+            for each in envelopes:
+                await self._publish(each)
+            if tag is not None:
+                await self._channel.basic_ack(tag)
+            await self._channel.tx_commit()
+
+    async def _publish(self, envelope: Envelope) -> None:
+        key = envelope.queue
+        if envelope.after_ms:
+            key = await self._waiting_queue(envelope.queue, envelope.after_ms)
+        await self._channel.basic_publish(
+            envelope.body,
+            routing_key=key,
+            mandatory=True,
+            properties=Basic.Properties(
+                content_type="application/json",
+                delivery_mode=2,
+                message_id=envelope.id,
+                message_type=envelope.stage,
+                headers=envelope.headers,
+            ),
+        )
+
+    async def _waiting_queue(self, queue: str, after_ms: int) -> str:
+        """Declared each time: that renews its life, which ends only after its last message has left."""
+        name = f"{queue}{WAITING}{after_ms}"
+        await self._channel.queue_declare(
+            name,
+            durable=True,
+            arguments={
+                "x-message-ttl": after_ms,
+                "x-expires": after_ms + WAITING_KEPT_MS,
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": queue,
+            },
+        )
+        return name
+
+    async def _take(self, message: DeliveredMessage) -> None:
+        self._arrived.put_nowait(arrival_of(message))
+
+    def _note_return(self, message: DeliveredMessage) -> None:
+        self._returned.append(message.header.properties.message_id or "")
+
+
+def arrival_of(message: DeliveredMessage) -> Arrival:
+    """A delivery as the decisions see it."""
+    deliver: Any = message.delivery
+    properties = message.header.properties
+    return Arrival(
+        tag=deliver.delivery_tag,
+        delivery=Delivery(
+            id=properties.message_id or uuid.uuid4().hex,
+            anonymous=not properties.message_id,
+            stage=properties.message_type or "",
+            body=bytes(message.body),
+            headers=dict(properties.headers or {}),
+            redelivered=bool(deliver.redelivered),
+        ),
+    )

@@ -1,0 +1,196 @@
+"""Connection: channels to whichever broker of a group lets us in, opened again after a loss.
+
+aio-pika's robust connection was refused: it replays publishes and acknowledgements, and an undecided commit must never be
+replayed by itself. What aio-pika raises in a dozen types comes out as `LostError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+import aio_pika
+from aio_pika.abc import AbstractConnection
+from aiormq.abc import AbstractChannel
+from aiormq.exceptions import AMQPError, AuthenticationError, ChannelNotFoundEntity, ProbableAuthenticationError
+
+from understudy.client.stages.errors import ConfigurationError, StagesError
+
+CONNECT_TIMEOUT_S: Final = 5.0
+ANSWER_TIMEOUT_S: Final = 30.0
+CLOSE_TIMEOUT_S: Final = 1.0
+HEARTBEAT_S: Final = 10
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 5.0
+
+_log = logging.getLogger("understudy.stages")
+
+
+class LostError(StagesError):
+    """The connection or the channel is gone; what was asked of it was done or not."""
+
+
+class Pause:
+    """Longer and longer pauses, each with chance in it, until `done`."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    async def wait(self) -> None:
+        longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**self._number)
+        self._number = min(self._number + 1, 16)
+        await asyncio.sleep(random.uniform(longest / 2, longest))  # noqa: S311  # spreads clients, hides nothing
+
+    def done(self) -> None:
+        self._number = 0
+
+
+class Connection:
+    """At most one connection at a time, shared by all channels.
+
+    Args:
+        addresses: tried in turn, beginning with the one after the last.
+        name: shown to the broker as connection_name.
+    """
+
+    def __init__(self, addresses: Sequence[str], name: str) -> None:
+        self._addresses = addresses
+        self._name = name
+        self._next = 0
+        self._opened: AbstractConnection | None = None
+        self._opening = asyncio.Lock()
+        self._queues: set[str] = set()
+        self._pause = Pause()
+
+    async def channel(self) -> AbstractChannel:
+        """A new channel; waits until a broker gives one.
+
+        Raises:
+            ConfigurationError: a broker refuses the login.
+        """
+        while True:
+            try:
+                async with self._opening:
+                    connection = await self._connected()
+                    channel = await self._new_channel(connection)
+            except LostError as error:
+                _log.warning("stages: %s has no broker: %s", self._name, error)
+                await self._pause.wait()
+            else:
+                self._pause.done()
+                return channel
+
+    async def ensure(self, queue: str) -> None:
+        """Declare a durable queue, unless it is there, with whatever arguments.
+
+        Raises:
+            LostError: the connection is gone, or the broker refuses the queue.
+        """
+        if queue in self._queues:
+            return
+        for passive in (True, False):
+            channel = await self.channel()
+            try:
+                async with errors_as_ours():
+                    await channel.queue_declare(queue, passive=passive, durable=True)
+            except LostError as error:
+                if not (passive and isinstance(error.__cause__, ChannelNotFoundEntity)):
+                    raise
+            else:
+                self._queues.add(queue)
+                await close_channel(channel)
+                return
+
+    def forget_queue(self, queue: str) -> None:
+        """The queue may be gone: `ensure` asks again."""
+        self._queues.discard(queue)
+
+    async def close(self) -> None:
+        """Close the connection, if there is one; the next `channel` opens it again."""
+        connection, self._opened = self._opened, None
+        self._queues.clear()
+        if connection is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    # gather, because what the library raises while it closes (CancelledError among it) is not ours.
+                    await asyncio.gather(connection.close(), return_exceptions=True)
+
+    async def _connected(self) -> AbstractConnection:
+        if self._opened is not None and not self._opened.is_closed:
+            return self._opened
+        await self.close()
+        reason: LostError | None = None
+        for _ in self._addresses:
+            address = self._addresses[self._next]
+            self._next = (self._next + 1) % len(self._addresses)
+            mark = "&" if "?" in address else "?"
+            try:
+                async with errors_as_ours():
+                    self._opened = await aio_pika.connect(
+                        address if "heartbeat=" in address else f"{address}{mark}heartbeat={HEARTBEAT_S}",
+                        timeout=CONNECT_TIMEOUT_S,
+                        client_properties={"connection_name": self._name},
+                    )
+            except LostError as error:
+                reason = error
+            else:
+                return self._opened
+        assert reason is not None, "there is an address"
+        raise reason
+
+    async def _new_channel(self, connection: AbstractConnection) -> AbstractChannel:
+        try:
+            async with errors_as_ours():
+                opened = await connection.channel(publisher_confirms=False)
+                return await opened.get_underlay_channel()
+        except LostError:
+            await self.close()
+            raise
+
+
+async def close_channel(channel: AbstractChannel) -> None:
+    """Close a channel; the broker hands out again what was delivered on it and not acknowledged."""
+    with contextlib.suppress(TimeoutError, LostError):
+        async with errors_as_ours(CLOSE_TIMEOUT_S):
+            await asyncio.gather(channel.close(), return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def errors_as_ours(timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[None]:
+    """What aio-pika raises, as `LostError`; the cause stays with it.
+
+    When a connection closes, the library may cancel a task that waits for it, or raise a bare ``Exception``. A CancelledError
+    that nobody asked this task for is a loss, and so is an error of no type.
+
+    Raises:
+        LostError: the connection or the channel is gone, or no answer came in time.
+        ConfigurationError: the broker refuses the login.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except (AuthenticationError, ProbableAuthenticationError) as error:
+        raise ConfigurationError(f"the broker refuses the login: {_words(error)}") from error
+    except TimeoutError as error:
+        raise LostError(f"no answer within {timeout_s:g} s") from error
+    except (AMQPError, OSError, RuntimeError) as error:
+        raise LostError(f"{type(error).__name__}: {_words(error)}") from error
+    except asyncio.CancelledError as error:
+        if task.cancelling():
+            raise
+        raise LostError("the connection closed") from error
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        raise LostError("the connection closed") from error
+
+
+def _words(error: Exception) -> str:
+    words: tuple[Any, ...] = error.args
+    return " ".join(map(str, words))

@@ -1,0 +1,190 @@
+"""Handling of one delivery: the steps from its arrival to its acknowledgement, decided without I/O.
+
+The order is the one rule of the library: the database commits first, then one transaction of the broker sends the messages
+and acknowledges the delivery. With an inbox and an outbox a delivery that comes again after the database's commit is not
+processed again: what its outbox still holds is sent, and the delivery is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import attrs
+
+from understudy.client.stages.core import envelope as headers
+from understudy.client.stages.core.envelope import DEAD_LETTERS, Delivery, Envelope
+from understudy.client.stages.core.fault import Fault
+from understudy.client.stages.core.retry import Retry
+from understudy.client.stages.core.sends import Origin, Sends, Target
+from understudy.client.stages.core.steps import (
+    BeginDatabase,
+    Call,
+    Claim,
+    CommitDatabase,
+    GiveBack,
+    Mark,
+    Now,
+    Probe,
+    ReadUnsent,
+    RollbackDatabase,
+    RunHooks,
+    Settle,
+    Step,
+    Store,
+    Wait,
+)
+from understudy.client.stages.errors import DemarcationError, Refuse
+
+Steps = Generator[Step, Any, None]
+
+
+@attrs.frozen(kw_only=True)
+class Rules:
+    """What a stage wants done with its messages.
+
+    Attributes:
+        once: its database has an inbox and an outbox for it.
+        database: its function has a database, or ``once`` needs one.
+        following: the stage after this one, by the name of the flow; raises KeyError for a flow that is not known.
+        decode: raises ValueError for a body that is no message of the stage.
+    """
+
+    stage: str
+    queue: str
+    once: bool
+    database: bool
+    retry: Retry
+    decode: Callable[[bytes], object]
+    following: Callable[[str], Target | None]
+
+
+def handle(rules: Rules, delivery: Delivery) -> Steps:
+    """Steps for one delivery; each result, or error, goes back in."""
+    failures = delivery.failures
+    while True:
+        fault = yield from _attempt(rules, delivery, failures)
+        if fault is None:
+            return
+        failures += 1
+        delay_ms = None if fault.refused else rules.retry.delay_ms(failures)
+        if delay_ms is not None and rules.retry.blocking:
+            yield Wait(delay_ms)
+            continue
+        now_ms = yield Now()
+        divert = _dead if delay_ms is None else _later
+        yield Settle((divert(rules, delivery, fault, failures, now_ms, delay_ms or 0),))
+        return
+
+
+def _attempt(rules: Rules, delivery: Delivery, failures: int) -> Generator[Step, Any, Fault | None]:
+    """One attempt; its fault if it failed, with the database rolled back by then."""
+    try:
+        message, sends = _opened(rules, delivery)
+    except Refuse as error:
+        return Fault.of(error, refused=True)
+    if rules.database:
+        try:
+            yield BeginDatabase()
+        except Exception as error:  # noqa: BLE001  # a database that is away is no fault of the message
+            yield GiveBack(error)
+            return None
+    try:
+        if rules.once and not (yield Claim(rules.stage, delivery.id)):
+            yield from _again(rules, delivery)
+            return None
+        result = yield Call(message, sends, failures + 1)
+        yield from _close(rules, delivery, sends, result)
+        if rules.database:
+            yield CommitDatabase()
+    except Exception as error:  # noqa: BLE001  # what a stage raises is data here: its message is tried again
+        if rules.database:
+            yield RollbackDatabase()
+        return Fault.of(error, refused=isinstance(error, (Refuse, DemarcationError)))
+    yield Settle(tuple(sends.envelopes))
+    if rules.once and sends.envelopes:
+        yield Mark(tuple(each.id for each in sends.envelopes))
+    if sends.hooks:
+        yield RunHooks(sends)
+    return None
+
+
+def _close(rules: Rules, delivery: Delivery, sends: Sends, result: object) -> Generator[Step, Any, None]:
+    """What comes between the function and the database's commit."""
+    if result is not None:
+        sends.next(result)
+    sends.closed = True
+    if rules.once and sends.envelopes:
+        yield Store(rules.stage, delivery.id, tuple(sends.envelopes))
+    if rules.database and not rules.once:
+        yield Probe()
+
+
+def _again(rules: Rules, delivery: Delivery) -> Generator[Step, Any, None]:
+    """A delivery that was processed before: send what was not sent, call nothing."""
+    unsent = tuple((yield ReadUnsent(rules.stage, delivery.id)))
+    yield RollbackDatabase()
+    yield Settle(unsent)
+    if unsent:
+        yield Mark(tuple(each.id for each in unsent))
+
+
+def _opened(rules: Rules, delivery: Delivery) -> tuple[object, Sends]:
+    """The message, and what collects the sends.
+
+    Raises:
+        Refuse: no attempt can help.
+    """
+    if delivery.stage and delivery.stage != rules.stage:
+        raise Refuse(f"the message is for stage {delivery.stage!r}; this one is {rules.stage!r}")
+    if rules.once and delivery.anonymous:
+        raise Refuse(f"stage {rules.stage!r} has once=True, and the message has no message_id")
+    flow = delivery.text(headers.FLOW)
+    try:
+        following = rules.following(flow) if flow else None
+    except KeyError as error:
+        raise Refuse(f"flow {flow!r} has no stage {rules.stage!r} here") from error
+    try:
+        message = rules.decode(delivery.body)
+    except ValueError as error:
+        raise Refuse(f"the body does not decode: {error}") from error
+    origin = Origin(
+        id=delivery.id,
+        scope=rules.stage,
+        flow=flow,
+        flow_id=delivery.text(headers.FLOW_ID),
+        trace_id=delivery.text(headers.TRACE_ID) or delivery.id,
+    )
+    return message, Sends(origin=origin, following=following)
+
+
+def _later(rules: Rules, delivery: Delivery, _: Fault, failures: int, now_ms: int, delay_ms: int) -> Envelope:
+    """The same message for another attempt."""
+    kept = delivery.own_headers()
+    kept[headers.FAILURES] = failures
+    kept.setdefault(headers.FIRST_FAILED, now_ms)
+    return Envelope(
+        id=delivery.id, queue=rules.queue, stage=rules.stage, body=delivery.body, headers=kept, after_ms=delay_ms
+    )
+
+
+def _dead(rules: Rules, delivery: Delivery, fault: Fault, failures: int, now_ms: int, _: int) -> Envelope:
+    """The message as a dead letter: its body and its headers, and what is known of the fault."""
+    kept = delivery.own_headers()
+    kept.setdefault(headers.FIRST_FAILED, now_ms)
+    kept |= {
+        headers.FAILURES: failures,
+        headers.STAGE: rules.stage,
+        headers.REFUSED: fault.refused,
+        headers.EXCEPTION: fault.kind,
+        headers.EXCEPTION_TEXT: fault.text,
+        headers.STACK: fault.stack,
+        headers.LAST_FAILED: now_ms,
+    }
+    return Envelope(
+        id=delivery.id,
+        queue=rules.queue + DEAD_LETTERS,
+        stage=delivery.stage or rules.stage,
+        body=delivery.body,
+        headers=kept,
+    )

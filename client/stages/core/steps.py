@@ -1,0 +1,112 @@
+"""Steps: what the decisions ask of an edge, in order. An edge does one step and returns its result, or throws its error in.
+
+A step that an edge cannot do because the broker is gone is not thrown in: the edge rolls the database back and drops the
+delivery, which the broker hands out again.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from understudy.client.stages.core.envelope import Envelope
+from understudy.client.stages.core.sends import Sends
+
+
+@attrs.frozen
+class BeginDatabase:
+    """Begin the transaction of the business database. An error gives the delivery back, and costs no attempt."""
+
+
+@attrs.frozen
+class Claim:
+    """Write (stage, id) into the inbox. Result: False if it is there already."""
+
+    stage: str
+    id: str
+
+
+@attrs.frozen
+class ReadUnsent:
+    """Read what the outbox still holds of a processed message. Result: list of envelopes, in the order they were sent."""
+
+    stage: str
+    id: str
+
+
+@attrs.frozen
+class Call:
+    """Call the stage's function with the message. Result: what it returned."""
+
+    message: object
+    sends: Sends
+    attempt: int
+
+
+@attrs.frozen
+class Store:
+    """Write envelopes into the outbox, in one statement."""
+
+    stage: str
+    id: str
+    envelopes: tuple[Envelope, ...]
+
+
+@attrs.frozen
+class Probe:
+    """Make sure that the channel to the broker lives, by a round trip."""
+
+
+@attrs.frozen
+class CommitDatabase:
+    """Commit the business database."""
+
+
+@attrs.frozen
+class RollbackDatabase:
+    """Roll the business database back; never fails."""
+
+
+@attrs.frozen
+class Settle:
+    """One transaction of the broker: send the envelopes, and acknowledge the delivery."""
+
+    envelopes: tuple[Envelope, ...] = ()
+
+
+@attrs.frozen
+class GiveBack:
+    """Return the delivery to its queue after a pause; it costs no attempt."""
+
+    reason: BaseException
+
+
+@attrs.frozen
+class Mark:
+    """Take what the broker has out of the outbox; may be done later, and together with others."""
+
+    ids: tuple[str, ...]
+
+
+@attrs.frozen
+class RunHooks:
+    """Run what the stage registered for after the commit; errors are logged."""
+
+    sends: Sends
+
+
+@attrs.frozen
+class Wait:
+    """Let time pass, and take no other delivery meanwhile."""
+
+    ms: int
+
+
+@attrs.frozen
+class Now:
+    """Read the clock. Result: milliseconds since 1970."""
+
+
+Step = (
+    BeginDatabase | Claim | ReadUnsent | Call | Store | Probe | CommitDatabase | RollbackDatabase | Settle | GiveBack
+    | Mark | RunHooks | Wait | Now
+)  # fmt: skip

@@ -1,0 +1,100 @@
+"""``scripts/demo stages``: options in, exit code out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+INTERRUPTED: Final = 130
+
+
+def demo(
+    seconds: Annotated[float, typer.Option(min=1, help="How long orders come, at least.")] = 25.0,
+    rate: Annotated[float, typer.Option(min=1, help="Orders a second.")] = 20.0,
+    kills: Annotated[int, typer.Option(min=0, help="How often each of the two kinds of process is killed.")] = 4,
+    workers: Annotated[int, typer.Option(min=1, max=20, help="Processes that run the stages.")] = 2,
+    once: Annotated[
+        bool, typer.Option("--once/--no-once", help="With inbox and outbox. Without, kills may double an effect.")
+    ] = True,
+    keep_logs: Annotated[
+        Path | None, typer.Option(help="A new folder, where everything is kept.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The report on one line, the last of stdout.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65_533, help="AMQP port of the first broker; 0 finds free ones.")] = 0,
+) -> None:
+    """Orders pass three stages over SQLite; workers and the primary broker are killed; the books balance.
+
+    Exit codes: 0 nothing is lost or doubled, and all was done; 1 not; 2 the folder cannot be used.
+    """
+    try:
+        from understudy.client.demo.broker_group import GroupError, free_ports  # noqa: PLC0415  # the extra of this command
+        from understudy.client.stages.demo.run import Demonstration, Wishes  # noqa: PLC0415  # as above
+    except ImportError as error:
+        typer.echo(f"understudy stages demo: {error}: pip install 'understudy[stages]'", err=True)
+        raise typer.Exit(1) from error
+    from understudy.client.stages.errors import StagesError  # noqa: PLC0415  # as above
+
+    if keep_logs is not None and keep_logs.exists():
+        typer.echo(f"understudy stages demo: --keep-logs {keep_logs} is there already", err=True)
+        raise typer.Exit(2)
+    folder = (keep_logs or Path(tempfile.mkdtemp(prefix="understudy-stages-demo-"))).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    report: dict[str, Any]
+    try:
+        wishes = Wishes(
+            seconds=seconds, rate=rate, kills=kills, workers=workers, once=once, port=port or free_ports()
+        )  # fmt: skip
+        demonstration = Demonstration(wishes, folder, lambda line: typer.echo(line, err=True))
+        report = _run(demonstration)
+    except* (GroupError, StagesError, OSError) as group:
+        report = {"ok": False, "problems": [f"the demo could not be carried out: {each}" for each in group.exceptions]}
+    except* (KeyboardInterrupt, asyncio.CancelledError):
+        raise typer.Exit(INTERRUPTED) from None
+    for line in report_lines(report):
+        typer.echo(line, err=as_json)
+    if report["ok"] and keep_logs is None:
+        shutil.rmtree(folder)
+    else:
+        typer.echo(f"Logs and data are in {folder}", err=True)
+    if as_json:
+        typer.echo(json.dumps(report))
+    raise typer.Exit(0 if report["ok"] else 1)
+
+
+def _run(demonstration: Any) -> dict[str, Any]:
+    """Carry it out; a signal stops brokers and workers first."""
+    from understudy.client.demo.session import strays_logged  # noqa: PLC0415  # as in demo
+
+    async def carried_out() -> dict[str, Any]:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, task.cancel)
+        report: dict[str, Any] = await demonstration.run()
+        return report
+
+    with strays_logged(demonstration.folder / "demo.log"):
+        return asyncio.run(carried_out())
+
+
+def report_lines(report: dict[str, Any]) -> list[str]:
+    """The report as text."""
+    lines = []
+    if "killed" in report:
+        killed = ", ".join(f"{victim} {count} times" for victim, count in report["killed"].items()) or "nothing"
+        found = ", ".join(f"{name} {report[name]}" for name in ("holds", "charges", "shipments", "dead_letters"))
+        lines = [
+            f"Killed: {killed}, in {report['seconds']:g} s",
+            f"Orders: {report['orders']}; {found}".replace("_", " "),
+            f"Begun again under the same name, and refused: {report['begun_twice_refused']}",
+        ]
+    if report["ok"]:
+        return [*lines, "Nothing is lost, nothing is doubled: the books balance."]
+    return [*lines, *(f"FAILED: {problem}" for problem in report["problems"])]

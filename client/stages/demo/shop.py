@@ -1,0 +1,92 @@
+"""The application of the demonstration; workers run it by ``understudy stages run understudy.client.stages.demo.shop:stages``.
+
+Environment variables say where it is: see `settings`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from typing import Final
+
+import msgspec
+
+from understudy.client.stages import AsyncConnection, Context, Refuse, Retry, Stages, sqlite
+from understudy.client.stages.demo.settings import BROKER, DATABASE, ONCE
+
+FAILS: Final = 0.03
+"""The share of calls in which a stage raises an error that goes away."""
+CONCURRENCY: Final = 4
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What a customer wants: one piece of an item."""
+
+    number: int
+    customer: int
+    item: int
+    cents: int
+
+
+class Reserved(msgspec.Struct, frozen=True):
+    """An order whose piece is taken from the stock."""
+
+    order: Order
+
+
+class Charged(msgspec.Struct, frozen=True):
+    """An order that is paid."""
+
+    order: Order
+    receipt: str
+
+
+class AwayError(Exception):
+    """Something outside does not answer; it will, later."""
+
+
+stages: Final = Stages(
+    "shop",
+    broker=os.environ.get(BROKER, "amqp://127.0.0.1/"),
+    database=sqlite(os.environ.get(DATABASE, "shop.db")),
+)
+_once: Final = os.environ.get(ONCE, "yes") == "yes"
+_retry: Final = Retry(7, first=0.2, factor=2, most=2)
+
+
+@stages.stage("shop.reserve", once=_once, retry=_retry, concurrency=CONCURRENCY)
+async def reserve(order: Order, db: AsyncConnection) -> Reserved:
+    """Take a piece from the stock."""
+    if order.cents <= 0:
+        raise Refuse(f"order {order.number} has no amount")
+    await db.execute("UPDATE stock SET pieces = pieces - 1 WHERE item = ?", (order.item,))
+    await db.execute("INSERT INTO holds (number) VALUES (?)", (order.number,))
+    _may_fail("the warehouse")
+    return Reserved(order)
+
+
+@stages.stage("shop.charge", once=_once, retry=_retry, concurrency=CONCURRENCY)
+def charge(reserved: Reserved, db: sqlite3.Connection, ctx: Context) -> Charged:
+    """Move the customer's money; an ordinary function, which runs in a thread."""
+    order = reserved.order
+    db.execute("UPDATE accounts SET cents = cents - ? WHERE customer = ?", (order.cents, order.customer))
+    db.execute("UPDATE accounts SET cents = cents + ? WHERE customer = 0", (order.cents,))
+    db.execute("INSERT INTO charges (number, cents) VALUES (?, ?)", (order.number, order.cents))
+    _may_fail("the bank")
+    return Charged(order, ctx.message_id)
+
+
+@stages.stage("shop.ship", once=_once, retry=_retry, concurrency=CONCURRENCY)
+async def ship(charged: Charged, db: AsyncConnection) -> None:
+    """Give the piece to the carrier."""
+    await db.execute("INSERT INTO shipments (number, item) VALUES (?, ?)", (charged.order.number, charged.order.item))
+    _may_fail("the carrier")
+
+
+checkout: Final = stages.flow("checkout", reserve, charge, ship)
+
+
+def _may_fail(whom: str) -> None:
+    if random.random() < FAILS:  # noqa: S311  # chance for a load
+        raise AwayError(f"{whom} does not answer")

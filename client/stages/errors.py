@@ -1,0 +1,34 @@
+"""Errors of the stages library, by what they say of the database and of the messages."""
+
+from __future__ import annotations
+
+
+class StagesError(Exception):
+    """Root of all errors that this library raises for its callers."""
+
+
+class ConfigurationError(StagesError):
+    """A stage, a flow or the application is declared wrongly; found before the first message."""
+
+
+class DemarcationError(StagesError):
+    """A call that the transaction of a stage or an initiation does not allow, such as ``commit()`` on its database."""
+
+
+class NotCommittedError(StagesError):
+    """Nothing of an initiation was committed: neither the database nor the messages. It may be done again."""
+
+
+class NotSentError(StagesError):
+    """The database of an initiation is committed, and its messages were not sent, or the broker did not say that they were.
+
+    An initiation with an outbox never raises it: the relay sends the messages later.
+    """
+
+
+class AlreadyBegunError(StagesError):
+    """An initiation of this name was committed before; nothing was done this time."""
+
+
+class Refuse(Exception):  # noqa: N818  # a verdict on the message, not a fault of the stage
+    """Raised by a stage: the message goes to the dead-letter queue at this attempt, and the database is rolled back."""

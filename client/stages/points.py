@@ -1,0 +1,26 @@
+"""Points: named moments of a worker at which tests kill it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+
+
+class Point(enum.Enum):
+    """A moment in the handling of one delivery."""
+
+    BEFORE_DATABASE_COMMIT = "before database commit"
+    AFTER_DATABASE_COMMIT = "after database commit"
+    AFTER_BROKER_COMMIT = "after broker commit"
+    BEFORE_MARK = "before mark"
+    AFTER_MARK = "after mark"
+    BEFORE_DIVERT = "before divert"
+    RELAY_SENT = "relay sent"
+
+
+AtPoint = Callable[[Point, str], None]
+"""Called with a point and the name of the stage."""
+
+
+def pass_by(point: Point, stage: str) -> None:
+    """Do nothing."""

@@ -1,0 +1,96 @@
+"""Relay: sends what a killed worker has left in the outbox, under the same ids.
+
+Each worker runs one. A lease keeps two of them from sending the same rows at once; the lease's end lets another relay take
+over from one that was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from typing import Final
+
+from understudy.client.stages.channel import TxChannel
+from understudy.client.stages.clock import now_ms
+from understudy.client.stages.connection import Connection, LostError
+from understudy.client.stages.database import INBOX_RETENTION_MS, DatabaseSession, Lease, in_thread
+from understudy.client.stages.points import AtPoint, Point
+
+EVERY_S: Final = 2.0
+GRACE_MS: Final = 10_000
+"""Younger rows are left to the worker that has stored them."""
+LEASE_MS: Final = 60_000
+MOST: Final = 200
+PRUNE_EVERY_S: Final = 600.0
+
+_log = logging.getLogger("understudy.stages")
+
+
+class Relay:
+    """One of a worker; `run` is its task.
+
+    Attributes:
+        sent: how many messages it has sent.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        session: DatabaseSession,
+        writer: asyncio.Lock | None,
+        at_point: AtPoint,
+        *,
+        grace_ms: int = GRACE_MS,
+    ) -> None:
+        self.sent = 0
+        self._connection = connection
+        self._session = session
+        self._writer = writer if writer is not None else asyncio.Lock()
+        self._at_point = at_point
+        self._grace_ms = grace_ms
+        self._channel: TxChannel | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        pruned_s = time.monotonic()
+        while True:
+            await asyncio.sleep(EVERY_S)
+            try:
+                while await self._round():
+                    pass
+                if time.monotonic() - pruned_s > PRUNE_EVERY_S:
+                    pruned_s = time.monotonic()
+                    async with self._writer:
+                        await in_thread(self._session.prune, now_ms() - INBOX_RETENTION_MS)
+            except LostError as error:
+                _log.warning("stages: the relay lost its channel: %s", error)
+                self._channel = None
+            except Exception as error:  # noqa: BLE001  # a database that is away; the rows wait
+                _log.warning("stages: the relay cannot read the outbox: %s", error)
+
+    async def _round(self) -> bool:
+        """Send one lease; False if there was none."""
+        at_ms = now_ms()
+        token = uuid.uuid4().hex
+        async with self._writer:
+            lease: Lease = await in_thread(
+                self._session.lease,
+                token,
+                now_ms=at_ms,
+                until_ms=at_ms + LEASE_MS,
+                stored_before_ms=at_ms - self._grace_ms,
+                most=MOST,
+            )
+        if not lease.envelopes:
+            return False
+        if self._channel is None or not self._channel.lives:
+            self._channel = await TxChannel.open(self._connection)
+        await self._channel.settle(lease.envelopes)
+        self.sent += len(lease.envelopes)
+        self._at_point(Point.RELAY_SENT, "")
+        _log.info("stages: the relay sent %d messages that a worker had left", len(lease.envelopes))
+        async with self._writer:
+            await in_thread(self._session.mark, [each.id for each in lease.envelopes])
+        return True

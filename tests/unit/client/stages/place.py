@@ -1,0 +1,84 @@
+"""A stage's rules, a delivery, and an edge that answers steps by a script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import msgspec
+
+from understudy.client.stages import Retry
+from understudy.client.stages.core import steps as do
+from understudy.client.stages.core.envelope import Delivery
+from understudy.client.stages.core.handling import Rules, handle
+
+
+class Order(msgspec.Struct, frozen=True):
+    number: int
+
+
+@attrs.frozen
+class Target:
+    name: str
+
+    @property
+    def queue(self) -> str:
+        return self.name
+
+    def encode(self, message: object) -> bytes:
+        return msgspec.json.encode(message)
+
+
+CHARGE = Target("charge")
+FLOWS: dict[str, Target | None] = {"checkout": CHARGE, "last": None}
+
+
+def rules(**changes: Any) -> Rules:
+    given: dict[str, Any] = {
+        "stage": "reserve",
+        "queue": "reserve",
+        "once": True,
+        "database": True,
+        "retry": Retry(),
+        "decode": msgspec.json.Decoder(Order).decode,
+        "following": FLOWS.__getitem__,
+    }
+    return Rules(**(given | changes))
+
+
+def delivery(**changes: Any) -> Delivery:
+    given: dict[str, Any] = {
+        "id": "m1",
+        "stage": "reserve",
+        "body": b'{"number": 7}',
+        "headers": {"x-stages-flow": "checkout"},
+    }
+    return Delivery(**(given | changes))
+
+
+class Edge:
+    """Answers each step, or raises: an answer may be a value, an exception, or a function of the step."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers: dict[str, Any] = {"Claim": True, "ReadUnsent": [], "Now": 1_000} | answers
+        self.steps: list[do.Step] = []
+
+    def run(self, given: Rules, arrived: Delivery) -> list[str]:
+        """The names of the steps, in their order."""
+        generator = handle(given, arrived)
+        try:
+            step = next(generator)
+            while True:
+                self.steps.append(step)
+                answer = self.answers.get(type(step).__name__)
+                if callable(answer):
+                    try:
+                        answer = answer(step)
+                    except Exception as error:  # noqa: BLE001  # thrown into the steps
+                        answer = error
+                step = generator.throw(answer) if isinstance(answer, Exception) else generator.send(answer)
+        except StopIteration:
+            return [type(each).__name__ for each in self.steps]
+
+    def last(self, kind: type[Any]) -> Any:
+        return [each for each in self.steps if isinstance(each, kind)][-1]

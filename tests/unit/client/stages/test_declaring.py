@@ -1,0 +1,150 @@
+"""What an application declares, and what is named before the first message."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+
+from understudy.client.stages import AsyncConnection, ConfigurationError, Context, DemarcationError, Stages, sqlite
+
+
+class Order(msgspec.Struct, frozen=True):
+    number: int
+
+
+@attrs.frozen
+class Reserved:
+    order: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Charged:
+    order: int
+
+
+def application(**arguments: Any) -> Stages:
+    return Stages("shop", broker="amqp://b1,b2:5673/", **arguments)
+
+
+def test_a_stage_is_called_as_the_function_that_it_was() -> None:
+    @application().stage("reserve")
+    def reserve(order: Order) -> Reserved:
+        """Take it."""
+        return Reserved(order.number)
+
+    assert reserve(Order(3)) == Reserved(3)
+    assert reserve.__doc__ == "Take it."
+
+
+@pytest.mark.parametrize("message", [Order(3), Reserved(3), Charged(3)], ids=["msgspec", "attrs", "dataclass"])
+def test_messages_of_each_kind_come_back_as_they_were(message: Any) -> None:
+    def reserve(message: Any) -> None: ...
+
+    reserve.__annotations__["message"] = type(message)
+    stage = application().stage("reserve")(reserve)
+    assert stage.codec.decode(stage.encode(message)) == message
+    with pytest.raises(DemarcationError, match="takes messages of type"):
+        stage.encode({"number": 3})
+
+
+def test_the_database_and_the_context_are_found_by_their_types(tmp_path: Any) -> None:
+    stages = application(database=sqlite(tmp_path / "shop.db"))
+
+    @stages.stage("a")
+    async def a(order: Order, ctx: Context, db: AsyncConnection) -> Reserved: ...  # type: ignore[empty-body]
+
+    @stages.stage("b", once=True)
+    def b(order: Reserved, connection: sqlite3.Connection) -> None: ...
+
+    stages.flow("checkout", a, b)
+    stages.check()
+    assert (a.signature.database, a.signature.context, a.rules.database) == ("db", "ctx", True)
+    assert (b.signature.database, b.signature.context, b.blocking) == ("connection", None, True)
+    assert not (tmp_path / "shop.db").exists()
+
+
+def no_annotation(order) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
+
+
+def no_parameter() -> None: ...
+
+
+def odd_parameter(order: Order, other: int) -> None: ...
+
+
+def blocking_database(order: Order, db: sqlite3.Connection) -> None: ...
+
+
+def two_contexts(order: Order, one: Context, two: Context) -> None: ...
+
+
+def odd_message(order: Callable[[], int]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "text"),
+    [
+        (no_annotation, {}, "parameter 'order' has no annotation"),
+        (no_parameter, {}, "has no parameter"),
+        (odd_parameter, {}, "parameter 'other' is of type <class 'int'>"),
+        (blocking_database, {}, "a database is given to Stages"),
+        (two_contexts, {}, "parameters 'one' and 'two' are for the same thing"),
+        (odd_message, {}, "cannot be read from JSON"),
+        (lambda order: None, {"once": True}, "once=True, which needs a database"),
+    ],
+)
+def test_a_function_that_cannot_be_a_stage_is_named_at_the_start(
+    function: Any, arguments: dict[str, Any], text: str
+) -> None:
+    stages = application()
+    stages.stage("reserve", **arguments)(function)
+    with pytest.raises(ConfigurationError, match=text) as raised:
+        stages.check()
+    assert "'reserve'" in str(raised.value)
+
+
+def test_two_stages_of_one_name_are_refused() -> None:
+    stages = application()
+    stages.stage("reserve")(odd_parameter)
+    with pytest.raises(ConfigurationError, match="two stages are named 'reserve': odd_parameter"):
+        stages.stage("reserve")(no_parameter)
+
+
+def test_a_flow_whose_types_do_not_fit_is_named_at_the_start() -> None:
+    stages = application()
+
+    @stages.stage("a")
+    def a(order: Order) -> Reserved: ...  # type: ignore[empty-body]
+
+    @stages.stage("b")
+    def b(order: Charged) -> Charged: ...  # type: ignore[empty-body]
+
+    stages.flow("checkout", a, b)
+    with pytest.raises(ConfigurationError, match="stage 'a' returns Reserved, and stage 'b' takes Charged"):
+        stages.check()
+    del a.flows["checkout"]
+    with pytest.raises(ConfigurationError, match="'b' returns Charged, and no stage follows it in flow 'checkout'"):
+        stages.check()
+
+
+def test_a_message_outside_of_a_stage_and_an_initiation_is_refused() -> None:
+    stage = application().stage("reserve")(blocking_database)
+    with pytest.raises(DemarcationError, match=r"stages\.begin"):
+        stage.send(Order(1))
+
+
+@pytest.mark.parametrize("broker", ["b1", "http://b1/", "amqp://", []])
+def test_an_address_that_is_none_is_named(broker: Any) -> None:
+    with pytest.raises(ConfigurationError, match="address"):
+        Stages("shop", broker=broker)
+
+
+def test_an_address_may_name_several_brokers() -> None:
+    stages = Stages("shop", broker="amqp://me:word@b1,b2:5673/shop?heartbeat=5")
+    assert stages.addresses == ["amqp://me:word@b1/shop?heartbeat=5", "amqp://me:word@b2:5673/shop?heartbeat=5"]

@@ -1,0 +1,174 @@
+"""The order of the steps of one delivery, and what becomes of a message whose stage fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.client.stages.place import CHARGE, Edge, Order, delivery, rules
+from understudy.client.stages import Refuse, Retry
+from understudy.client.stages.core import envelope as headers
+from understudy.client.stages.core import steps as do
+from understudy.client.stages.core.envelope import Envelope
+from understudy.client.stages.core.sends import derived_id
+
+ONCE = ["BeginDatabase", "Claim", "Call", "Store", "CommitDatabase", "Settle", "Mark"]
+
+
+def fails(error: Exception) -> Any:
+    def call(_: do.Call) -> None:
+        raise error
+
+    return call
+
+
+def test_with_an_inbox_the_database_commits_between_the_outbox_and_the_broker() -> None:
+    edge = Edge(Call=Order(8))
+    assert edge.run(rules(), delivery()) == ONCE
+    sent = edge.last(do.Settle).envelopes
+    assert sent == edge.last(do.Store).envelopes
+    assert [(each.queue, each.body) for each in sent] == [("charge", b'{"number":8}')]
+    assert edge.last(do.Mark).ids == (sent[0].id,)
+    assert edge.last(do.Call).message == Order(7)
+
+
+def test_without_an_inbox_the_channel_is_probed_before_the_database_commits() -> None:
+    edge = Edge(Call=Order(8))
+    assert edge.run(rules(once=False), delivery()) == ["BeginDatabase", "Call", "Probe", "CommitDatabase", "Settle"]
+
+
+def test_a_stage_without_database_has_no_step_of_one() -> None:
+    edge = Edge(Call=Order(8))
+    assert edge.run(rules(once=False, database=False), delivery()) == ["Call", "Settle"]
+
+
+def test_a_stage_that_sends_nothing_writes_nothing_into_the_outbox() -> None:
+    edge = Edge()
+    assert edge.run(rules(), delivery()) == ["BeginDatabase", "Claim", "Call", "CommitDatabase", "Settle"]
+
+
+def test_a_delivery_that_was_processed_is_not_called_again_and_its_rest_is_sent() -> None:
+    left = Envelope(id="e1", queue="charge", stage="charge", body=b"{}", headers={})
+    edge = Edge(Claim=False, ReadUnsent=[left])
+    names = edge.run(rules(), delivery())
+    assert names == ["BeginDatabase", "Claim", "ReadUnsent", "RollbackDatabase", "Settle", "Mark"]
+    assert edge.last(do.Settle).envelopes == (left,)
+
+
+@pytest.mark.parametrize("step", ["Claim", "Call", "Store", "CommitDatabase"])
+def test_a_failure_rolls_back_and_the_message_comes_again_later(step: str) -> None:
+    edge = Edge(**({"Call": Order(8)} | {step: ValueError("no")}))
+    names = edge.run(rules(), delivery())
+    assert names == [*ONCE[: ONCE.index(step) + 1], "RollbackDatabase", "Now", "Settle"]
+    (again,) = edge.last(do.Settle).envelopes
+    assert (again.id, again.queue, again.body, again.after_ms) == ("m1", "reserve", delivery().body, 1_000)
+    assert again.headers == {headers.FLOW: "checkout", headers.FAILURES: 1, headers.FIRST_FAILED: 1_000}
+
+
+def test_a_stage_that_sends_and_fails_sends_nothing() -> None:
+    def call(step: do.Call) -> None:
+        step.sends.send(CHARGE, Order(9))
+        raise ValueError("no")
+
+    edge = Edge(Call=call)
+    edge.run(rules(), delivery())
+    assert [each.queue for each in edge.last(do.Settle).envelopes] == ["reserve"]
+
+
+def test_a_database_that_cannot_begin_costs_no_attempt() -> None:
+    edge = Edge(BeginDatabase=OSError("away"))
+    assert edge.run(rules(), delivery()) == ["BeginDatabase", "GiveBack"]
+
+
+def test_the_seventh_failure_makes_a_dead_letter_that_says_why() -> None:
+    kept = {
+        headers.FAILURES: 6,
+        headers.FIRST_FAILED: 5,
+        headers.FLOW: "checkout",
+        headers.TRACE_ID: "t",
+        "x-death": [],
+    }
+    edge = Edge(Call=fails(ValueError("the bank is away")))
+    edge.run(rules(), delivery(headers=kept))
+    (dead,) = edge.last(do.Settle).envelopes
+    assert (dead.id, dead.queue, dead.body, dead.after_ms) == ("m1", "reserve.dead", delivery().body, 0)
+    assert len(dead.headers.pop(headers.STACK)) == 16
+    assert dead.headers == {
+        headers.FLOW: "checkout",
+        headers.TRACE_ID: "t",
+        headers.FAILURES: 7,
+        headers.STAGE: "reserve",
+        headers.REFUSED: False,
+        headers.EXCEPTION: "ValueError",
+        headers.EXCEPTION_TEXT: "the bank is away",
+        headers.FIRST_FAILED: 5,
+        headers.LAST_FAILED: 1_000,
+    }
+
+
+def test_a_blocking_stage_waits_and_calls_again_with_the_message_in_hand() -> None:
+    attempts: list[int] = []
+
+    def call(step: do.Call) -> None:
+        attempts.append(step.attempt)
+        if len(attempts) < 3:
+            raise ValueError("no")
+
+    edge = Edge(Call=call)
+    names = edge.run(rules(retry=Retry(blocking=True), once=False, database=False), delivery())
+    assert names == ["Call", "Wait", "Call", "Wait", "Call", "Settle"]
+    assert attempts == [1, 2, 3]
+    assert [each.ms for each in edge.steps if isinstance(each, do.Wait)] == [1_000, 2_000]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"body": b"{}"}, "does not decode"),
+        ({"body": b"\xff"}, "does not decode"),
+        ({"stage": "ship"}, "is for stage 'ship'"),
+        ({"headers": {headers.FLOW: "other"}}, "flow 'other' has no stage 'reserve'"),
+        ({"anonymous": True}, "has no message_id"),
+    ],
+)
+def test_a_message_that_no_attempt_can_help_is_a_dead_letter_at_once(changes: dict[str, Any], text: str) -> None:
+    edge = Edge()
+    assert edge.run(rules(), delivery(**changes)) == ["Now", "Settle"]
+    (dead,) = edge.last(do.Settle).envelopes
+    assert dead.queue == "reserve.dead"
+    assert dead.headers[headers.REFUSED] is True
+    assert text in dead.headers[headers.EXCEPTION_TEXT]
+
+
+def test_a_refused_message_is_a_dead_letter_at_the_first_attempt() -> None:
+    edge = Edge(Call=fails(Refuse("no amount")))
+    edge.run(rules(), delivery())
+    (dead,) = edge.last(do.Settle).envelopes
+    assert (dead.queue, dead.headers[headers.FAILURES], dead.headers[headers.EXCEPTION_TEXT]) == (
+        "reserve.dead",
+        1,
+        "no amount",
+    )
+
+
+def test_a_result_without_a_following_stage_is_refused_and_names_the_flow() -> None:
+    edge = Edge(Call=Order(8))
+    edge.run(rules(), delivery(headers={headers.FLOW: "last"}))
+    (dead,) = edge.last(do.Settle).envelopes
+    assert "no stage follows it in flow 'last'" in dead.headers[headers.EXCEPTION_TEXT]
+
+
+def test_a_second_run_gives_each_message_the_same_id() -> None:
+    def call(step: do.Call) -> Order:
+        step.sends.send(CHARGE, Order(1))
+        step.sends.send(CHARGE, Order(1))
+        return Order(2)
+
+    runs = []
+    for _ in range(2):
+        edge = Edge(Call=call)
+        edge.run(rules(), delivery())
+        runs.append([each.id for each in edge.last(do.Settle).envelopes])
+    assert runs[0] == runs[1] == [derived_id("m1", "reserve", number) for number in range(3)]
+    assert len(set(runs[0])) == 3
