@@ -60,6 +60,7 @@ class RecordEvents:
             record.DTX_FORGET: self._dtx_forget,
             record.MOVE: self._move,
             record.RETURN: self._return,
+            record.ID_TIME: self._id_time,
         }
 
     # -- messages -----------------------------------------------------------------------------------------------------
@@ -233,6 +234,10 @@ class RecordEvents:
 
     def _outcomes_trimmed(self, buf: bytes, at: int, end: int, offset: int) -> None:
         self._to.say(schema.OutcomesTrimmed, offset, record.decode_outcomes_trimmed(buf, at)[0])
+
+    def _id_time(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        """The time is of the broker's own use: no message comes or goes."""
+        self._to.say(schema.Hole, offset, 1)
 
     def _barrier(self, buf: bytes, at: int, end: int, offset: int) -> None:
         self._to.say(schema.Hole, offset, 1)

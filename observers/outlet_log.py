@@ -340,4 +340,5 @@ _WITHOUT_MESSAGES: Final = (
     record.BARRIER,
     record.DTX_FORGET,
     record.RETURN,
+    record.ID_TIME,
 )

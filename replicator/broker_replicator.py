@@ -625,7 +625,7 @@ class BrokerReplicator:
         if wire.base_form(message) == wire.BASE_OF_REFILL:
             # The log goes on, only what is not durable is added.
             epoch, applied = meta.starts[-1]
-            state.declare_missing(meta.topology, epoch, applied)
+            state.declare_missing(meta.topology, epoch, applied, meta.message_ids)
             return
         kept = self._check_kept(message, at)
         self.part = True

@@ -129,7 +129,14 @@ class CatchUp:
         # The epoch in which this was applied: an EPOCH of a later one, which may come after it, ends what is sent here.
         applied = self._state.log.applied
         starts = ((self._state.log.epochs.epoch_at(applied), applied),)
-        return Meta(offset=0, csn=0, starts=starts, topology=tuple(topology), outcomes=type(meta.outcomes)()).encode()
+        return Meta(
+            offset=0,
+            csn=0,
+            starts=starts,
+            topology=tuple(topology),
+            outcomes=type(meta.outcomes)(),
+            message_ids=meta.message_ids,
+        ).encode()
 
     def _find_transactions(self) -> None:
         """See what has to be sent of the undecided transactions before the log can follow from the base on."""

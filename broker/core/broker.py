@@ -20,12 +20,14 @@ from understudy.broker.core.admin import AdminCommands
 from understudy.broker.core.alone import AloneStability
 from understudy.broker.core.consumer_order import ConsumerOrder
 from understudy.broker.core.consumer_timeouts import ConsumerTimeouts
+from understudy.broker.core.deduplicating import Deduplicating
 from understudy.broker.core.delays import Delays
 from understudy.broker.core.dtx_manager import DtxManager
 from understudy.broker.core.entry import ACQUIRED, GONE, READY, Entry
 from understudy.broker.core.expiry import Expiry
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.facts import UNTOLD
+from understudy.broker.core.judged_publishes import JudgedPublishes
 from understudy.broker.core.large_permit import LargePermit
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.moving import Moving
@@ -150,6 +152,7 @@ class Broker:
             "dead_lettered_rejected": 0,
             "dead_lettered_delivery_limit": 0,
             "refused_maxlen": 0,
+            "deduplicated": 0,
         }
         self.delivered_before = 0
         self.publishers: list[Connection] = []
@@ -169,6 +172,7 @@ class Broker:
         self.expiry = Expiry(self)
         self.moving, self.consumer_timeouts = Moving(self), ConsumerTimeouts(self)
         self.returning, self.delays = Returning(self), Delays(self)
+        self.deduplicating, self.judged = Deduplicating(self), JudgedPublishes(self)
         self.on_delivered: list[Callable[[Queue, Entry, bool], None]] = []
         self.on_requeued: list[Callable[[Queue, Entry], None]] = []
         self.on_confirmed: list[Callable[[Channel, list[Confirmed]], None]] = []
@@ -258,6 +262,8 @@ class Broker:
         """Why ``tx`` may not commit now, "" if it may."""
         if self.state.registry.refusing and (overflow := self.moving.overflow_of(tx)):
             return overflow
+        if tx.ids and (conflict := self.deduplicating.conflict(tx)):
+            return conflict
         if not self.work_refused or any(message is not None for _, message, _ in tx.events):
             return self.work_refused
         return next((reason for cause, reason in self._refusals.items() if cause not in MAKES_ROOM), "")
@@ -539,6 +545,8 @@ class Broker:
         if not queue.deleted:
             entry_id = queue.next_id()
             queue.enqueue(entry_id, message, deadline)
+            if queue.window is not None:
+                self.state.id_windows.note(self.state.queues, 0, [(queue.id, entry_id, 0)], message)
             if queue.limits is not None:
                 queue.limits.applied(message.size)
             if deadline:
@@ -722,6 +730,7 @@ class Broker:
                 withholds=self.state.withhold.append,
             )
             self.state.queues[queue.id] = queue
+            self.state.deduplicates = self.state.deduplicates or queue.window is not None
             self.state.registry.add_queue(queue)
         else:
             flags = (record.DURABLE if durable else 0) | (record.AUTO_DELETE if auto_delete else 0)

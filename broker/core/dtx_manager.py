@@ -122,6 +122,8 @@ class DtxManager:
                 queue = broker.state.queues.get(queue_id)
                 if queue is not None:
                     queue.lock(entry_id)
+            if broker.state.deduplicates:
+                broker.deduplicating.adopt(tx)
 
     def content(self, name: BranchName) -> TxBuffer | None:
         """What the branch holds; None if there is none of that name, or it has failed."""
@@ -238,6 +240,7 @@ class DtxManager:
             work.state = BranchState.PREPARING
             work.tx.decided = partial(self._decided, work)
             work.waiting.append(("prepare", answer))
+            self._broker.deduplicating.claim(work.tx)
             self._broker.transactions.prepare_branch(work.tx, name, lambda _: self._prepared(work))
         else:
             raise IllegalStateError(f"{work} is {work.state.value}")
@@ -299,6 +302,7 @@ class DtxManager:
         tx.owner = owner
         if not tx.first_offset:  # the log knows nothing of it before PREPARE
             self._broker.state.transactions[tx.tx_id] = tx
+        self._broker.deduplicating.claim(tx)
         self._broker.transactions.coordinator.log_and_order(tx, partial(self._decided, work))
 
     def rollback(self, channel: Channel, key: int, name: BranchName, answer: Answer) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from understudy.broker.core.argument_values import same_arguments, same_value
+from understudy.broker.core.deduplication import DeduplicationRule
 from understudy.broker.core.grouped import Grouped
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.topic_trie import TopicTrie
@@ -38,6 +39,7 @@ class Exchange:
 
     Attributes:
         alternate: name of the exchange that takes what this one has no queue for; it need not be there.
+        deduplication: which messages it drops that were published before, None for none.
         had_binding: the log says so; kept of auto-delete exchanges only.
     """
 
@@ -55,6 +57,7 @@ class Exchange:
         self.internal = internal
         self.arguments = arguments
         self.alternate: str | None = arguments.get(ALTERNATE)
+        self.deduplication = DeduplicationRule.of(arguments)
         self.bindings: dict[BindingKey, Binding] = {}
         self.had_binding = False
 

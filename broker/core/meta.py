@@ -16,9 +16,10 @@ from understudy.broker.transactions.dtx_branch import BranchName, Completion
 from understudy.broker.transactions.outcomes import Outcomes
 from understudy.broker.transactions.xid import Xid
 
-META_FORMAT: Final = 2
-"""The newest format of the bytes that :meth:`Meta.encode` makes; their first. 2 adds completions at the end, and is written if
-there are any: only a log of record format 2 brings them, and format 1 is what an older program reads."""
+META_FORMAT: Final = 3
+"""The newest format of the bytes that :meth:`Meta.encode` makes; their first. 2 adds completions at the end, 3 adds ids of messages
+behind them. The oldest is written that has room for what is there: only a log of record format 2 brings completions, one of format
+5 such ids, and an older program reads an older format."""
 
 _HEAD: Final = Struct(">BQQHII")
 _START: Final = Struct(">IQ")
@@ -31,7 +32,8 @@ _COMPLETION: Final = Struct(">BQQ")
 class Meta:
     """The applied state at ``offset``, less the messages and the transactions.
 
-    ``owed``: `BrokerState.owed`, as (transaction id, CSN). ``completions``: `BrokerState.completions`.
+    ``owed``: `BrokerState.owed`, as (transaction id, CSN). ``completions``: `BrokerState.completions`. ``message_ids``: what
+    `IdWindows.encode` says.
     """
 
     offset: int
@@ -41,6 +43,7 @@ class Meta:
     outcomes: Outcomes
     owed: tuple[tuple[int, int], ...] = ()
     completions: dict[BranchName, Completion] = attrs.field(factory=dict)
+    message_ids: bytes = b""
 
     @classmethod
     def of(cls, state: BrokerState, *, whole_log: bool = False) -> Meta:
@@ -59,6 +62,7 @@ class Meta:
             outcomes=state.outcomes,
             owed=tuple(state.owed.items()),
             completions=dict(state.completions),
+            message_ids=state.id_windows.encode(state.queues) if state.deduplicates else b"",
         )
 
     def encode(self) -> bytes:
@@ -66,10 +70,11 @@ class Meta:
 
     def parts(self) -> list[bytes | bytearray]:
         """The same in pieces, to be joined at once."""
-        completions = self._encode_completions() if self.completions else b""
+        ids = self.message_ids
+        completions = self._encode_completions() if self.completions or ids else b""
         return [
             _HEAD.pack(
-                META_FORMAT if completions else 1,
+                3 if ids else 2 if completions else 1,
                 self.offset,
                 self.csn,
                 len(self.starts),
@@ -81,6 +86,7 @@ class Meta:
             *self.topology,
             *self.outcomes.parts(),
             completions,
+            *([_COUNT.pack(len(ids)), ids] if ids else []),
         ]
 
     def _encode_completions(self) -> bytes:
@@ -130,6 +136,11 @@ class Meta:
         completions: dict[BranchName, Completion] = {}
         if meta_format > 1:
             completions, at = cls._decode_completions(buf, at)
+        message_ids = b""
+        if meta_format > 2:
+            at += _COUNT.size
+            end = at + _COUNT.unpack_from(buf, at - _COUNT.size)[0]
+            message_ids, at = bytes(buf[at:end]), end
         meta = cls(
             offset=offset,
             csn=csn,
@@ -138,6 +149,7 @@ class Meta:
             outcomes=outcomes,
             owed=owed,
             completions=completions,
+            message_ids=message_ids,
         )
         return meta, at
 
@@ -155,3 +167,4 @@ class Meta:
         state.completions = dict(self.completions)
         state.csn = max(state.csn, self.csn)
         state.rebuild_registry()
+        state.id_windows.install(state.queues, self.message_ids)

@@ -25,10 +25,11 @@ from understudy.broker.amqp.methods import (
     QUEUE_UNBIND,
     QUEUE_UNBIND_OK,
 )
+from understudy.broker.core import deduplication
 from understudy.broker.core.argument_values import binding_octets, same_value
 from understudy.broker.core.dead_letters import EXCHANGE as DEAD_LETTER_EXCHANGE
 from understudy.broker.core.exchanges import ALTERNATE, EXCHANGE_TYPES, Binding, BindingKey, Exchange
-from understudy.broker.core.queue_arguments import COMPARED, FROM_FORMAT_5, check_arguments, check_type
+from understudy.broker.core.queue_arguments import COMPARED, FROM_FORMAT_5, check_arguments, check_exchange, check_type
 from understudy.broker.core.replication_level import REPLICATE, level_asked_for, level_of
 from understudy.broker.errors import (
     AccessRefusedError,
@@ -153,17 +154,17 @@ class Naming:
                 ("durable", durable, existing.durable),
                 ("auto_delete", auto_delete, existing.auto_delete),
                 ("internal", internal, existing.internal),
-                (ALTERNATE, arguments.get(ALTERNATE), existing.arguments.get(ALTERNATE)),
+                *(
+                    (each, arguments.get(each), existing.arguments.get(each))
+                    for each in (ALTERNATE, *deduplication.ARGUMENTS)
+                ),
             ):
                 if not same_value(received, current):
                     raise PreconditionFailedError.inequivalent_arg("exchange", name, vhost, what, received, current)
         else:
             self._check_name("exchange", name)
-            for argument in arguments:
-                if argument.startswith("x-"):
-                    raise PreconditionFailedError(
-                        f"argument '{argument}' of exchange '{name}' in vhost '{vhost}' is not supported"
-                    )
+            check_exchange(name, vhost, arguments)
+            self._check_format("exchange", name, arguments)
             self._check_alternate(name, arguments)
             flags = (
                 (record.DURABLE if durable else 0)
@@ -263,16 +264,19 @@ class Naming:
         Raises:
             PreconditionFailedError: a broker of the group is of a version that cannot read the records of such a queue.
         """
-        asked = [argument for argument in arguments if argument in FROM_FORMAT_5]
-        if asked and not self._broker.log.may_hold(record.MOVE):
-            raise PreconditionFailedError(
-                f"argument '{asked[0]}' of queue '{name}' in vhost '{self._connection.vhost}' takes format "
-                f"{record.MOVES_VERSION} of the log, which not all brokers of the group read yet: upgrade them first"
-            )
+        self._check_format("queue", name, arguments)
         exchange = arguments.get(DEAD_LETTER_EXCHANGE)
         if exchange is not None:
             self._require("read", "queue", name)
             self._require("write", "exchange", exchange)
+
+    def _check_format(self, kind: str, name: str, arguments: dict[str, Any]) -> None:
+        asked = [argument for argument in arguments if argument in FROM_FORMAT_5]
+        if asked and not self._broker.log.may_hold(record.MOVE):
+            raise PreconditionFailedError(
+                f"argument '{asked[0]}' of {kind} '{name}' in vhost '{self._connection.vhost}' takes format "
+                f"{record.MOVES_VERSION} of the log, which not all brokers of the group read yet: upgrade them first"
+            )
 
     def _declared(self, queue: Queue) -> None:
         self._broker.look_into(queue)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.amqp.encode import ack_frame, nack_frame, return_frames, with_large_body
@@ -23,6 +23,7 @@ from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 if TYPE_CHECKING:
     from understudy.broker.core.association import Association
     from understudy.broker.core.channel import Channel, Handler
+    from understudy.broker.core.deduplicating import MessageId
     from understudy.broker.core.queue import Queue
     from understudy.broker.core.told import Confirmed
     from understudy.broker.core.transacting import Transacting
@@ -99,10 +100,12 @@ class Publishing:
         message.size = size = len(body)
         message.persistent = persistent
         message.offset = 0
-        if self._registry.refusing and not self._taken(queues, message, expiration_ms):
+        if self._registry.judging and broker.judged.done(
+            self._channel, queues, message, expiration_ms, mandatory, immediate
+        ):
             return
         if not queues or immediate:
-            queues = self._returned(message, queues, mandatory, immediate)
+            queues = self.returned(message, queues, mandatory, immediate)
         if size >= self._parted_bytes and self._published_in_parts(queues, message, expiration_ms):
             return
         if self.demarcation.active:
@@ -132,37 +135,23 @@ class Publishing:
             raise ResourceErrorSoft(broker.work_refused)
         if self.confirming:
             broker.count_refused(broker.work_refused)
-            self._next_tag += 1
-            self._nacked.append(self._next_tag)
-            self._connection.write(nack_frame(self._channel.number, self._next_tag, False))
+            self.refuse()
         return self.confirming
 
-    def _taken(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> bool:
-        """False if one of ``queues`` is full and refuses ``message``; the others have it then, and the publisher is told no.
-
-        A transaction is judged as a whole, when it is to commit (``Broker.commit_refused``).
-        """
-        if self.demarcation.active:
-            return True
-        full = [
-            queue for queue in queues if queue.limits is not None and not queue.limits.takes(queue, 1, message.size)
-        ]
-        if not full:
-            return True
-        broker = self._broker
-        others = [queue for queue in queues if queue not in full]
-        if others:
-            self._connection.published_to = broker.publish(others, message, expiration_ms)
-        for queue in full:
-            if queue.limits is not None and queue.limits.dead_letters:
-                broker.moving.refused(queue, message)
-        broker.counters["refused_maxlen"] += 1
-        self._connection.published(MESSAGE_BYTES + len(message.routing_key) + message.size + len(message.properties))
+    def refuse(self) -> None:
+        """Tell the publisher no, if it has asked for confirms: the message never enters the log."""
         if self.confirming:
             self._next_tag += 1
             self._nacked.append(self._next_tag)
             self._connection.write(nack_frame(self._channel.number, self._next_tag, False))
-        return False
+
+    def confirm(self, offset: int, enqueued_at: int) -> None:
+        """Confirm a publish, if that was asked for, when the log is applied up to ``offset``. ``enqueued_at``: 0 for nowhere."""
+        if self.confirming:
+            self._next_tag += 1
+            if self._unconfirmed is not None:
+                self._unconfirmed.append((self._next_tag, enqueued_at))
+            self._broker.complete(offset, self._confirmed, self._next_tag)
 
     # -- bodies in parts ------------------------------------------------------------------------------------------
 
@@ -176,11 +165,27 @@ class Publishing:
             self._publish_own(queues, message, expiration_ms)
         return True
 
-    def _publish_own(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> None:
+    def published_own_in_parts(
+        self, queues: list[Queue], message: Message, expiration_ms: int | None, ids: Iterable[MessageId]
+    ) -> bool:
+        """Publish ``message``, outside of transactions, in parts. False if it is to stand in one record.
+
+        ``ids`` are those that it brings to queues and exchanges which drop duplicates.
+        """
+        if message.size < self._parted_bytes or not self._broker.parted_bodies.wanted(queues, message):
+            return False
+        self._publish_own(queues, message, expiration_ms, ids)
+        return True
+
+    def _publish_own(
+        self, queues: list[Queue], message: Message, expiration_ms: int | None, ids: Iterable[MessageId] = ()
+    ) -> None:
         """Outside of transactions: the message is a transaction of its own."""
         broker = self._broker
         tx = TxBuffer(broker.transactions.next_id())
         tx.own = True
+        tx.ids = set(ids)
+        broker.deduplicating.claim(tx)
         limited = [queue.limits for queue in queues if queue.limits is not None]
         for limits in limited:
             limits.published(message.size)
@@ -312,7 +317,7 @@ class Publishing:
             self._check_targets(exchange, queues)
         return queues, without_bcc(properties)
 
-    def _returned(self, message: Message, queues: list[Queue], mandatory: bool, immediate: bool) -> list[Queue]:
+    def returned(self, message: Message, queues: list[Queue], mandatory: bool, immediate: bool) -> list[Queue]:
         """Judge mandatory and immediate now, inside a transaction too (P-34 to P-36). Returns the queues that remain."""
         code, text = 0, ""
         if not queues:

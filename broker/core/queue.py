@@ -20,8 +20,10 @@ import attrs
 
 from understudy.broker.core.consumer_order import ConsumerOrder
 from understudy.broker.core.dead_letters import DeadLetterRule
+from understudy.broker.core.deduplication import DeduplicationRule
 from understudy.broker.core.entry import ACQUIRED, DEQUEUING, GONE, HELD, READY, RETURNING, WITHHELD, Entry
 from understudy.broker.core.entry_index import PAGE_BITS, EntryIndex
+from understudy.broker.core.id_window import IdWindow
 from understudy.broker.core.queue_limits import QueueLimits
 from understudy.broker.core.queue_returns import QueueReturns
 from understudy.broker.core.replication_level import ReplicationLevel
@@ -71,7 +73,7 @@ class Queue:
     means that of the broker. ``dead_letters`` says where messages go that die here, None for nowhere; ``limits`` how many
     there may be, None for any number. ``return_rule`` says what becomes of messages that come back, None if nothing is counted;
     ``returns`` what is known of them, None if nothing is. ``policy`` names the policy that has changed what ``arguments`` say, None
-    for none.
+    for none. ``window`` has the ids of messages that came, None if the queue drops no duplicates.
     """
 
     __slots__ = (
@@ -115,6 +117,7 @@ class Queue:
         "unsorted",
         "used_ms",
         "vhost",
+        "window",
         "withholds",
     )
 
@@ -151,6 +154,8 @@ class Queue:
         self.policy: str | None = None
         self.returns: QueueReturns | None = None
         self.withholds = withholds
+        rule = DeduplicationRule.of(arguments)
+        self.window = None if rule is None else IdWindow(rule)
         self.configure(arguments)
         self.entries = EntryIndex()
         self.ready: deque[Entry] = deque()
@@ -340,6 +345,11 @@ class Queue:
     def withheld(self) -> int:
         """Messages that are not due yet."""
         return self.returns.withheld if self.returns is not None else 0
+
+    @property
+    def judges(self) -> bool:
+        """True if the queue may not take a message that is published to it."""
+        return self.window is not None or self.refuses
 
     @property
     def refuses(self) -> bool:

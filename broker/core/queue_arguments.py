@@ -15,7 +15,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
-from understudy.broker.core import dead_letters, queue_limits, return_rule
+from understudy.broker.core import dead_letters, deduplication, queue_limits, return_rule
 from understudy.broker.core.priority_queue import MAX_PRIORITY, MOST
 from understudy.broker.core.queue import CONSUMER_TIMEOUT, SINGLE_ACTIVE_CONSUMER
 from understudy.broker.core.replication_level import REPLICATE
@@ -36,8 +36,8 @@ MOVES: Final = (
 """Of queues whose records older programs cannot read (``record.MOVES_VERSION``)."""
 SERVING: Final = (MAX_PRIORITY, SINGLE_ACTIVE_CONSUMER, CONSUMER_TIMEOUT)
 """How messages are handed out. Programs that do not read that format would not heed them when they lead."""
-FROM_FORMAT_5: Final = frozenset((*MOVES, *SERVING))
-COMPARED: Final = (MESSAGE_TTL, EXPIRES, *MOVES, *SERVING, STRATEGY)
+FROM_FORMAT_5: Final = frozenset((*MOVES, *SERVING, *deduplication.ARGUMENTS))
+COMPARED: Final = (MESSAGE_TTL, EXPIRES, *MOVES, *SERVING, *deduplication.ARGUMENTS, STRATEGY)
 QUEUE_TYPE: Final = "x-queue-type"
 QUEUE_TYPES: Final = ("classic", "quorum")
 IGNORED: Final = ("x-queue-mode", "x-queue-version", "x-queue-master-locator", "x-ha-policy")
@@ -86,6 +86,10 @@ def _is_truth(value: Any) -> str:
     return "" if isinstance(value, bool) else "is neither true nor false"
 
 
+def _is_header(value: Any) -> str:
+    return is_name(value) or ("" if value else "is no name of a header")
+
+
 CHECKS: Final[dict[str, Callable[[Any], str]]] = {
     MESSAGE_TTL: _number(0, MAX_MS, "milliseconds"),
     EXPIRES: _number(1, MAX_MS, "milliseconds"),
@@ -104,6 +108,10 @@ CHECKS: Final[dict[str, Callable[[Any], str]]] = {
     return_rule.RETRY_JITTER: _share(0, 1),
     SINGLE_ACTIVE_CONSUMER: _is_truth,
     CONSUMER_TIMEOUT: _number(0, MAX_COUNT, "milliseconds"),
+    deduplication.ENABLED: _is_truth,
+    deduplication.SIZE: _number(1, deduplication.MAX_SIZE, "message ids"),
+    deduplication.TTL: _number(1, MAX_MS, "milliseconds"),
+    deduplication.HEADER: _is_header,
 }
 """Argument to a check of its value: the fault, "" if there is none."""
 
@@ -125,6 +133,7 @@ def check_arguments(name: str, vhost: str, arguments: dict[str, Any]) -> None:
             raise PreconditionFailedError(
                 f"invalid arg '{argument}' for queue '{name}' in vhost '{vhost}': {value!r} {wrong}"
             )
+    check_deduplication("queue", name, vhost, arguments)
     if dead_letters.ROUTING_KEY in arguments and dead_letters.EXCHANGE not in arguments:
         raise PreconditionFailedError(
             f"invalid arg '{dead_letters.ROUTING_KEY}' for queue '{name}' in vhost '{vhost}': there is no "
@@ -135,6 +144,41 @@ def check_arguments(name: str, vhost: str, arguments: dict[str, Any]) -> None:
         argument, other, why = clash
         raise PreconditionFailedError(
             f"invalid arg '{argument}' for queue '{name}' in vhost '{vhost}': {arguments[argument]!r}, but '{other}' {why}"
+        )
+
+
+def check_exchange(name: str, vhost: str, arguments: dict[str, Any]) -> None:
+    """Check the arguments of an exchange that is to be declared, but for its alternate.
+
+    Raises:
+        PreconditionFailedError: as of a queue.
+    """
+    for argument, value in arguments.items():
+        if not argument.startswith("x-"):
+            continue
+        if argument not in deduplication.ARGUMENTS:
+            raise PreconditionFailedError(
+                f"argument '{argument}' of exchange '{name}' in vhost '{vhost}' is not supported"
+            )
+        wrong = CHECKS[argument](value)
+        if wrong:
+            raise PreconditionFailedError(
+                f"invalid arg '{argument}' for exchange '{name}' in vhost '{vhost}': {value!r} {wrong}"
+            )
+    check_deduplication("exchange", name, vhost, arguments)
+
+
+def check_deduplication(kind: str, name: str, vhost: str, arguments: dict[str, Any]) -> None:
+    """Check that nothing is said of ids that the queue or exchange (``kind``) does not remember.
+
+    Raises:
+        PreconditionFailedError: something is.
+    """
+    alone = deduplication.contradiction(arguments)
+    if alone:
+        raise PreconditionFailedError(
+            f"invalid arg '{alone}' for {kind} '{name}' in vhost '{vhost}': '{deduplication.ENABLED}' is not true, to which "
+            f"{arguments[alone]!r} belongs"
         )
 
 

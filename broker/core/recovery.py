@@ -104,11 +104,13 @@ class Recovery:
         self._gaps.append((begin, end))
         log.skip_to(end)
         log.pending.append((begin + 1, self._pass_gap, None))
+        self._state.deduplicates = True  # the gap may have declared what drops duplicates
 
     def _pass_gap(self, _: None) -> None:
         """What is before the gap is applied. Of its outcomes the gap may have forgotten some: who fills it says which."""
         self._state.outcomes = Outcomes()
         self._state.completions = {}
+        self._state.id_windows.begin_gap()
 
     def _cut_gaps(self, offset: int) -> None:
         """The log was cut at ``offset``: what stood behind that in a gap is missing to nobody any more.
@@ -187,7 +189,10 @@ class Recovery:
         state = self._state
         since = [raw for offset, raw in self._behind_gap if meta.offset < offset <= state.log.applied]
         known, owed, completions = state.outcomes, state.owed, state.completions
+        windows = state.id_windows
+        time = windows.time_ms, windows.time_at
         meta.install(state, [raw for raw in since if raw[0] in record.TOPOLOGY])
+        windows.end_gap(state.queues, meta.offset, time)
         # What was owed before the gap, and is not by ``meta``, was paid in it.
         state.owed.update({tx_id: csn for tx_id, csn in owed.items() if known.decided_at(tx_id) > meta.offset})
         state.completions.update({name: each for name, each in completions.items() if each.offset > meta.offset})
@@ -208,6 +213,7 @@ class Recovery:
         log.epochs.cut(log.end)  # a checkpoint may speak of one whose first batch was lost behind it
         log.durable = log.end
         self._state.forget_transients()
+        self._state.end_recovery()
 
 
 def encode_checkpoint(state: BrokerState, extras: bytes) -> bytes:

@@ -48,14 +48,15 @@ class Registry:
     """Everything that has a name, by virtual host. Virtual hosts appear when first used; access is checked elsewhere.
 
     ``version`` changes with every change, so that routing caches know when they are stale. ``refusing`` counts the queues
-    that refuse a message when they are full. ``policies`` configure what comes.
+    that refuse a message when they are full; ``judging`` counts these, and queues and exchanges that drop duplicates.
+    ``policies`` configure what comes.
     """
 
     def __init__(self, policies: Policies | None = None) -> None:
         self.policies = Policies() if policies is None else policies
         self.vhosts: dict[str, VirtualHost] = {}
         self.version = 0
-        self.refusing = 0
+        self.refusing = self.judging = 0
 
     def vhost(self, name: str) -> VirtualHost:
         found = self.vhosts.get(name)
@@ -81,7 +82,9 @@ class Registry:
         self.version += 1
         self.policies.govern(queue)
         queues = self.vhost(queue.vhost).queues
-        self.refusing += queue.refuses - (queue.name in queues and queues[queue.name].refuses)
+        before = queues.get(queue.name)
+        self.refusing += queue.refuses - (before is not None and before.refuses)
+        self.judging += queue.judges - (before is not None and before.judges)
         queues[queue.name] = queue
 
     def remove_queue(self, queue: Queue) -> None:
@@ -91,6 +94,7 @@ class Registry:
         if vhost.queues.get(queue.name) is queue:
             del vhost.queues[queue.name]
             self.refusing -= queue.refuses
+            self.judging -= queue.judges
         for exchange, binding in vhost.bound.pop(queue.id):
             exchange.unbind(binding.key)
 
@@ -122,6 +126,7 @@ class Registry:
         if found is None or not found.is_declared_as(declared) or (found.had_binding and not used):
             self._let_go(vhost, found)
             found = exchanges[name] = declared
+            self.judging += declared.deduplication is not None
         found.had_binding = used
         return found
 
@@ -132,6 +137,7 @@ class Registry:
     def _let_go(self, vhost: str, exchange: Exchange | None) -> None:
         """Nothing is bound to this one any more."""
         if exchange is not None:
+            self.judging -= exchange.deduplication is not None
             bound = self.vhost(vhost).bound
             for binding in exchange.bindings.values():
                 bound.remove(binding.queue.id, (exchange, binding))

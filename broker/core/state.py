@@ -18,13 +18,15 @@ from typing import Any
 from understudy.broker.amqp.errors import MalformedFrameError
 from understudy.broker.amqp.field_table import FieldTable, decode_table
 from understudy.broker.chunks import LARGE_BYTES
+from understudy.broker.core.deduplication import DeduplicationRule
 from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding
+from understudy.broker.core.id_windows import IdWindows
 from understudy.broker.core.message_expiry import ANY_CONSUMER, Arrival
 from understudy.broker.core.policies import Policies
 from understudy.broker.core.priority_queue import queue_class
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.queue_arguments import FROM_FORMAT_5
-from understudy.broker.core.registry import Registry, TopologyImage
+from understudy.broker.core.registry import Registry, TopologyImage, is_another_exchange
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.log import frame, record
 from understudy.broker.log.kept_log import Batch
@@ -65,6 +67,8 @@ class BrokerState:
         holes: this log was received with places whose transient records the sender had not kept either, or begins behind
             such a place.
         refilled_exchanges: those that a refill has brought, and the epoch in which its primary had them: older EPOCHs may follow.
+        id_windows: ids of messages that came, where duplicates are dropped.
+        deduplicates: records have to be noted there.
         has_moved: a message may be here that has moved (`MovedMessage`).
         completions: branches that an operator has completed and nobody has forgotten.
         tx_memory_bytes: of one transaction; bodies beyond it are spilled as they come.
@@ -93,7 +97,8 @@ class BrokerState:
         self.dropped_by_delete = 0
         self.owed: dict[int, int] = {}
         self.refused: Container[int] = ()
-        self.holes = self.has_moved = False
+        self.holes = self.has_moved = self.deduplicates = False
+        self.id_windows = IdWindows()
         self.tx_memory_bytes = tx_memory_bytes if spill is not None else ALL_BYTES
         self._spill = spill
         self.scheduled: list[Queue] = []
@@ -130,6 +135,7 @@ class BrokerState:
             record.DTX_FORGET: self._take_dtx_forget,
             record.MOVE: self._take_move,
             record.RETURN: self._take_return,
+            record.ID_TIME: self._take_id_time,
         }
 
     # -- taking batches (backup, recovery) --------------------------------------------------------------------------
@@ -210,11 +216,12 @@ class BrokerState:
         """Take one whole record that stands in the log at ``offset`` but does not come with its batch (a catch-up)."""
         self._takers[raw[0] & 0x7F](raw, 0, len(raw), offset, raw[0] > 0x7F)
 
-    def declare_missing(self, topology: Iterable[bytes], epoch: int, upto: int) -> None:
+    def declare_missing(self, topology: Iterable[bytes], epoch: int, upto: int, message_ids: bytes = b"") -> None:
         """Register what this broker lost with its restart, as the primary of ``epoch`` had it when it had applied up to ``upto``.
 
         All of it stands at that place: what this broker still has to apply up to there is done to older ones of these names, and
         this log has holes where the newer ones were declared. Queues are there at once for what comes to them, without a name.
+        So do ``message_ids`` (`IdWindows.encode`).
 
         Raises:
             RecordError, struct.error, ValueError, IndexError: one of them cannot be read; nothing has been registered.
@@ -224,7 +231,11 @@ class BrokerState:
             _check_readable(raw)
         known = set(self.queues)
         place = min(upto, self.log.end)
-        waiting = [(place, self._apply_missing, (raw, epoch)) for raw in missing]
+        waiting: list[tuple[int, Callable[[Any], Any], Any]] = [
+            (place, self._apply_missing, (raw, epoch)) for raw in missing
+        ]
+        if message_ids:
+            waiting.append((place, self._apply_message_ids, message_ids))
         if place <= self.log.applied:
             for _, apply, argument in waiting:
                 apply(argument)
@@ -264,6 +275,9 @@ class BrokerState:
 
     def _take_return(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         self.log.pending.append((offset, self.apply_return, decode_return(buf, at + 5)))
+
+    def _take_id_time(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        self.log.pending.append((offset, self._apply_id_time, (offset, record.decode_id_time(buf, at + 5))))
 
     def _take_tx_enqueue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         """An enqueue of a transaction; its queues hold the message embargoed from now on."""
@@ -457,6 +471,8 @@ class BrokerState:
 
     def apply_enqueue(self, argument: tuple[Message, list[Target]]) -> None:
         message, targets = argument
+        if self.deduplicates:
+            self.id_windows.note(self.queues, message.offset, targets, message)
         for queue_id, entry_id, deadline_ms in targets:
             queue = self.queues.get(queue_id)
             if queue is not None:
@@ -542,10 +558,12 @@ class BrokerState:
         first_ids = prepare.first_ids
         queues = self.queues
         scheduled = self.scheduled
-        for _, message, content in tx.events:
+        for offset, message, content in tx.events:
             if message is None:
                 self._take_out(content)
                 continue
+            if self.deduplicates:
+                self.id_windows.note(queues, offset and tx.prepare_offset, content, message, prepare.time_ms)
             for queue_id, place, limit_ms in content:
                 queue = queues.get(queue_id)
                 if queue is None:  # deleted while the transaction had work on it: the rest is committed (P-45)
@@ -620,6 +638,7 @@ class BrokerState:
 
     def _apply_epoch(self, argument: tuple[list[TxBuffer], int, int]) -> None:
         ended, transients_lost, offset = argument
+        self.id_windows.time(offset, 0)
         for tx in ended:
             tx.state = TxState.ROLLED_BACK
             self._discard(tx)
@@ -643,10 +662,12 @@ class BrokerState:
                     e for e in queue.entries.values() if not e.message.persistent and e.id >> ID_EPOCH_SHIFT < epoch
                 ]:
                     queue.remove(entry.id)
+        self.id_windows.drop_transients(self.queues)
         for key, raw in list(self.image.exchanges.items()):
             durable = record.decode_exchange_declare(raw, 5, len(raw))[3] & record.DURABLE
             if not durable and self.refilled_exchanges.get(key, 0) < epoch:
                 self.image.apply(record.EXCHANGE_DELETE, record.encode_exchange_delete(*key, True))
+                self.id_windows.deleted(key, self.registry.vhost(key[0]).exchanges.get(key[1]))
                 self.refilled_exchanges.pop(key, None)
 
     def forget_transients(self) -> None:
@@ -661,7 +682,7 @@ class BrokerState:
         kept = [
             each
             for each in pending
-            if each[1] != self._apply_missing
+            if each[1] not in (self._apply_missing, self._apply_message_ids)
             and not (each[1] == self._apply_topology and each[2][0] & record.TRANSIENT)
         ]
         pending.clear()
@@ -670,6 +691,12 @@ class BrokerState:
         known = set(self.queues)
         self.rebuild_registry()
         self._count_uncommitted(self.queues.keys() - known)
+
+    def end_recovery(self) -> None:
+        """All of the journal has been shown: no gap may have declared what drops duplicates."""
+        windows = self.id_windows
+        windows.drop_recorded()
+        self.deduplicates = bool(windows.exchanges) or any(queue.window is not None for queue in self.queues.values())
 
     def _apply_outcome(self, argument: tuple[str, int]) -> None:
         name, offset = argument
@@ -684,9 +711,18 @@ class BrokerState:
             self.refilled_exchanges[record.decode_exchange_declare(raw, 5, len(raw))[:2]] = epoch
         self._apply_topology(raw)
 
+    def _apply_id_time(self, argument: tuple[int, int]) -> None:
+        self.id_windows.time(*argument)
+
+    def _apply_message_ids(self, message_ids: bytes) -> None:
+        """What this broker has forgotten with its restart, and the primary has not."""
+        self.id_windows.merge(self.queues, message_ids)
+
     def _apply_topology(self, raw: bytes) -> None:
         raw = _plain(raw)
         kind = raw[0]
+        if self.deduplicates:
+            self._apply_windows(kind, raw)
         if kind == record.BIND and not self.image.holds_what_is_bound(raw):
             return  # they were forgotten for a refill, which brings this with them, or never comes; or come themselves with the log
         self.image.apply(kind, raw)
@@ -694,6 +730,16 @@ class BrokerState:
             queue = self.queues.pop(record.decode_queue_delete(raw, 5), None)
             if queue is not None:
                 queue.clear()
+
+    def _apply_windows(self, kind: int, raw: bytes) -> None:
+        """Begin or end the window of an exchange; that of a queue is its own."""
+        if kind == record.EXCHANGE_DECLARE:
+            vhost, name, _, _, arguments = record.decode_exchange_declare(raw, 5, len(raw))
+            anew = is_another_exchange(self.image.exchanges.get((vhost, name), raw), raw)
+            self.id_windows.declared((vhost, name), DeduplicationRule.of(_table(arguments)), anew=anew)
+        elif kind == record.EXCHANGE_DELETE:
+            vhost, name = record.decode_exchange_delete(raw, 5)
+            self.id_windows.deleted((vhost, name), self.registry.vhost(vhost).exchanges.get(name))
 
     # -- registry -------------------------------------------------------------------------------------------------
 
@@ -721,6 +767,7 @@ class BrokerState:
                     overfull=self.overfull.append,
                     withholds=self.withhold.append,
                 )
+                self.deduplicates = self.deduplicates or queue.window is not None
                 if place is not None:
                     queue.take_over(place)
             queue.deleted = False
@@ -733,7 +780,9 @@ class BrokerState:
                 registry.remove_queue(queue)
         elif kind == record.EXCHANGE_DECLARE:
             vhost, name, exchange_type, flags, arguments = record.decode_exchange_declare(raw, 5, end)
-            registry.add_exchange(vhost, name, exchange_type, flags, _table(arguments))
+            declared = registry.add_exchange(vhost, name, exchange_type, flags, _table(arguments))
+            if self.id_windows.registered(declared):
+                self.deduplicates = True
         elif kind == record.EXCHANGE_DELETE:
             registry.remove_exchange(*record.decode_exchange_delete(raw, 5))
         else:
@@ -775,6 +824,8 @@ class BrokerState:
                 self._register(argument[0])
             elif argument[1]:
                 self._unregister_transients(argument[1])
+        there = {(vhost.name, name) for vhost in self.registry.vhosts.values() for name in vhost.exchanges}
+        self.id_windows.keep_only(there | self.image.exchanges.keys())
 
     def pending_bars(self) -> dict[str, int]:
         """Names that an OUTCOME or a ROLLBACK bars which is not applied yet, and its offset.
@@ -831,7 +882,7 @@ class BrokerState:
         has moved, or came back and was counted. A policy alone takes nothing: what it asks for waits until all brokers of the group
         read it.
         """
-        if self.has_moved or any(map(_takes_format_5, self.queues.values())):
+        if self.has_moved or self.id_windows.exchanges or any(map(_takes_format_5, self.queues.values())):
             return record.MOVES_VERSION
         if any(tx.parts is not None for tx in self.transactions.values()):
             return record.PARTS_VERSION

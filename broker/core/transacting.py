@@ -220,6 +220,8 @@ class Transacting:
             return
         if not tx.first_offset:  # the log knows nothing of it before PREPARE; its name is taken from now on
             broker.state.transactions[tx.tx_id] = tx
+        if tx.ids:
+            broker.deduplicating.claim(tx)
         broker.transactions.coordinator.log_and_order(tx, lambda decided: self._decided(session, decided))
 
     def _check_name_is_free(self, session: Session) -> None:

@@ -134,6 +134,10 @@ class Transactions:
     def publish(self, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None) -> None:
         """Enqueue within ``tx``: the queues hold it embargoed until the decision (P-06)."""
         broker = self._broker
+        if self._state.deduplicates and queues and not message.moved and not tx.own:
+            queues = broker.deduplicating.within(tx, queues, message)
+            if not queues:
+                return
         broker.note_open_bytes(message.size)
         if len(queues) == 1 and expiration_ms is None and queues[0].logged and queues[0].ttl_ms is None:
             observer = tx.observer if tx.observer is not None else self._observer(tx)
@@ -217,6 +221,8 @@ class Transactions:
         """
         assert tx.closing is None, f"transaction {tx.tx_id} is closed: only its decision ends it"
         tx.decided = None
+        if tx.ids:
+            self._broker.deduplicating.release(tx)
         offset = 0
         if tx.logged_events:
             self._broker.close_dequeues()
@@ -307,6 +313,8 @@ class Transactions:
 
     def _tell(self, tx: TxBuffer) -> None:
         self.forget_id(tx.tx_id)
+        if tx.ids:
+            self._broker.deduplicating.release(tx)
         # Channel, observer and transaction point at each other: what is decided must not need a garbage collector to go.
         decided, tx.decided, tx.observer = tx.decided, None, None
         if decided is not None:

@@ -66,9 +66,10 @@ TX_BODY_PART: Final = 23
 TX_ENQUEUE_PARTED: Final = 24
 MOVE: Final = 25
 RETURN: Final = 26
+ID_TIME: Final = 27
 TRANSIENT: Final = 0x80
 
-NEWEST_KINDS: Final[dict[int, int]] = {1: BARRIER, 2: DTX_FORGET, 3: TX_ENQUEUE_TIMED, 4: TX_ENQUEUE_PARTED, 5: RETURN}
+NEWEST_KINDS: Final[dict[int, int]] = {1: BARRIER, 2: DTX_FORGET, 3: TX_ENQUEUE_TIMED, 4: TX_ENQUEUE_PARTED, 5: ID_TIME}
 """Format to the newest kind of record that a log of it may hold.
 
 Kinds are numbered in the order in which they came, and the bytes of a kind never change: what changes gets a new one. So a number
@@ -102,6 +103,7 @@ KIND_NAMES: Final = {
     TX_ENQUEUE_PARTED: "tx-enqueue-parted",
     MOVE: "move",
     RETURN: "return",
+    ID_TIME: "id-time",
 }
 
 # Why a message left its queue.
@@ -759,6 +761,15 @@ def encode_outcomes_trimmed(upto_offset: int, low_water: int) -> bytes:
 
 def decode_outcomes_trimmed(buf: bytes, at: int) -> tuple[int, int]:
     return _U64.unpack_from(buf, at)[0], _U64.unpack_from(buf, at + 8)[0]
+
+
+def encode_id_time(time_ms: int) -> bytes:
+    """A whole ID_TIME: messages that are published from here on, in this epoch, came at ``time_ms`` (``core/id_windows.py``)."""
+    return HEAD.pack(ID_TIME, 8) + _U64.pack(time_ms)
+
+
+def decode_id_time(buf: bytes, at: int) -> int:
+    return int(_U64.unpack_from(buf, at)[0])
 
 
 BARRIER_RECORD: Final = HEAD.pack(BARRIER | TRANSIENT, 0)

@@ -128,6 +128,12 @@ class BrokerMetrics:
                 "Consumers that have held a message for too long.",
                 counters["consumers_timed_out"],
             ),
+            one(
+                "counter",
+                "understudy_messages_deduplicated_total",
+                "Publishes that were dropped, since a message with that id came before.",
+                counters["deduplicated"],
+            ),
             one("counter", "understudy_tx_commits_total", "Transactions committed and applied.", counters["committed"]),
             one("counter", "understudy_tx_rollbacks_total", "Transactions rolled back.", counters["rolled_back"]),
             labelled(

@@ -47,7 +47,7 @@ class TxBuffer:
     by the queues that are there then. ``unlogged_queues`` are those outside the log to which it brings something. ``branch`` is
     there from its DTX_PREPARE on, if it has one; ``owner`` is who says commit. ``timed``: it had an event of the kind
     TX_ENQUEUE_TIMED. ``own``: it is a message that was published outside of transactions, and nothing else. ``parts`` is there if
-    it has had a part of a body.
+    it has had a part of a body. ``ids`` are those of messages that are to come once (primary; ``core/deduplicating.py``).
     """
 
     __slots__ = (
@@ -60,6 +60,7 @@ class TxBuffer:
         "durable_events",
         "events",
         "first_offset",
+        "ids",
         "logged_events",
         "name",
         "observer",
@@ -107,6 +108,7 @@ class TxBuffer:
         self.timed = False
         self.own = False
         self.parts: BodyParts | None = None
+        self.ids: set[tuple[Any, bytes]] | None = None
         self._counts: dict[int, int] = {}
         self._marks: list[tuple[int, int, int, int, int]] | None = [] if may_be_cut else None
 

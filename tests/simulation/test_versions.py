@@ -136,7 +136,7 @@ def test_the_newer_program_leads_older_ones() -> None:
         group.everywhere("a", b"one", b"two")
         assert not newer.node.state.log.may_hold(FUTURE_KIND)
         assert newer.node.state.log.may_hold(record.COMMIT)
-        with pytest.raises(AssertionError, match=f"kind {FUTURE_KIND} is appended, {record.RETURN} is the newest"):
+        with pytest.raises(AssertionError, match=f"kind {FUTURE_KIND} is appended, {record.ID_TIME} is the newest"):
             newer.node.broker.append_record(future_record(1))
         run(group, older, NEXT)
         group.ready()

@@ -7,9 +7,10 @@ from typing import Any
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.amqp import properties
 from understudy.broker.core import dead_letters, moving
+from understudy.broker.core.channel import Channel
 from understudy.broker.core.entry import Entry
+from understudy.broker.core.judged_publishes import JudgedPublishes
 from understudy.broker.core.moving import Moving
-from understudy.broker.core.publishing import Publishing
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
@@ -123,18 +124,19 @@ def a_full_queue_drops_without_dead_letters(bug: Bug) -> None:
 @mutation("G4")
 def a_refused_message_is_confirmed(bug: Bug) -> None:
     """A full queue refuses a message, and its publisher is told that it is safe."""
-    real = Publishing._taken
+    real = JudgedPublishes._taken
 
-    def taken(self: Publishing, queues: list[Queue], message: Message, expiration_ms: int | None) -> bool:
+    def taken(
+        self: JudgedPublishes, channel: Channel, queues: list[Queue], ids: Any, message: Message, *how: Any
+    ) -> bool:
         full = any(queue.limits is not None and not queue.limits.takes(queue, 1, message.size) for queue in queues)
-        if not full or not self.confirming:
-            return real(self, queues, message, expiration_ms)
+        if not full or not channel.publishing.confirming:
+            return real(self, channel, queues, ids, message, *how)
         bug.strike()
-        self._next_tag += 1
-        self._broker.complete(self._broker.provable(), self._confirmed, self._next_tag)
+        channel.publishing.confirm(self._broker.provable(), 0)
         return False
 
-    bug.replace(Publishing, "_taken", taken)
+    bug.replace(JudgedPublishes, "_taken", taken)
 
 
 @mutation("G1", "expiry", "G9")

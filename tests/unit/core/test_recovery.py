@@ -153,7 +153,7 @@ def test_a_checkpoint_of_a_newer_program_is_refused() -> None:
     )
     payload[4] = META_FORMAT + 1
     node = BrokerNode("b1", Limits(), bytes)
-    with pytest.raises(NoteFormatError, match="state without messages of format 3; this program reads formats 1 to 2"):
+    with pytest.raises(NoteFormatError, match="state without messages of format 4; this program reads formats 1 to 3"):
         node.recovery.on_note(journal_gate.CHECKPOINT, bytes(payload))
 
 

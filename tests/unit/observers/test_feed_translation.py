@@ -293,6 +293,7 @@ RECORDS: list[tuple[bytes, list[dict[str, Any]]]] = [
     (record.encode_outcome("n", 2, 6), [{"event": "outcome", "name": "n", "primary_ms": 6}]),
     (record.encode_outcomes_trimmed(17, 1), [{"event": "outcomes_trimmed", "upto": 17}]),
     (record.BARRIER_RECORD, [{"event": "hole", "count": 1}]),
+    (record.encode_id_time(555), [{"event": "hole", "count": 1}]),
     (
         record.encode_dtx_prepare(TX, BRANCH),
         [
