@@ -116,8 +116,16 @@ def get(client: SimClient, queue: str, *, no_ack: bool = False) -> Program:
     return event if event[1] == BASIC_GET_OK else None
 
 
-def consume(client: SimClient, queue: str, tag: str, *, no_ack: bool = False, exclusive: bool = False) -> Program:
-    frames = encode_method(1, BASIC_CONSUME, queue, tag, False, no_ack, exclusive, False, {})
+def consume(
+    client: SimClient,
+    queue: str,
+    tag: str,
+    *,
+    no_ack: bool = False,
+    exclusive: bool = False,
+    arguments: Table | None = None,
+) -> Program:
+    frames = encode_method(1, BASIC_CONSUME, queue, tag, False, no_ack, exclusive, False, arguments or {})
     yield from client.call(frames, BASIC_CONSUME_OK)
 
 

@@ -27,13 +27,14 @@ from tests.simulation.sim_client import SimClient
 from tests.simulation.sim_network import Network
 from tests.simulation.sim_node import SimNode
 from tests.simulation.sim_store import SimStore
-from tests.simulation.workloads import Run, kept_queues, mortal, workers
+from tests.simulation.workloads import Run, kept_queues, mortal, ranked, workers
 from tests.simulation.workloads.setting_up import declare_all
 from tests.simulation.world import MS, START_US, World
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.digest import queue_digests
 from understudy.broker.core.dtx_manager import BranchState, BranchWork
 from understudy.broker.core.entry import DEQUEUING
+from understudy.broker.core.queue import Queue
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import GroupState
 from understudy.ha.status import BrokerStatus
@@ -56,6 +57,13 @@ def _is_over(work: BranchWork, broker: Broker) -> bool:
     """Whether the next look or two should have ended it, or forgotten it."""
     may_end = work.tx is None or work.state is BranchState.ACTIVE
     return may_end and not work.workers and work.deadline_ms + 1_000 < broker.running_ms
+
+
+def _waits(queue: Queue) -> bool:
+    """True if a consumer waits that a message of ``queue`` could be given to."""
+    if queue.arguments.get("x-single-active-consumer"):
+        return bool(queue.consumers) and all(each.can_take() and not each.unacked for each in queue.consumers)
+    return any(each.can_take() for each in queue.consumers)
 
 
 def all_finished(clients: Iterable[SimClient]) -> Callable[[], bool]:
@@ -326,6 +334,8 @@ class SimCluster:
         self.accounts.check(kept_queues(self.knobs))
         publishers = [client.name for client in self.clients if client.name.startswith("mortal")]
         moved_once.check(self.checkers.reference, self.ledger, publishers, mortal.QUEUES)
+        publishers = [client.name for client in self.clients if client.name.startswith("ranked")]
+        moved_once.check(self.checkers.reference, self.ledger, publishers, ranked.QUEUES)
 
     @staticmethod
     def _left_over(node: SimNode) -> dict[str, object]:
@@ -370,7 +380,7 @@ class SimCluster:
                 queue.name for queue in queues if any(entry.state == DEQUEUING for entry in queue.entries.values())
             ]
             held["messages that a consumer waits for"] = [
-                queue.name for queue in queues if queue.depth and any(each.can_take() for each in queue.consumers)
+                queue.name for queue in queues if queue.depth and _waits(queue)
             ]
             channels = [channel for session in node.clients for channel in session.connection.channels.values()]
             open_ones = sum(channel.transacting.active for channel in channels)

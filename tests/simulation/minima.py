@@ -115,6 +115,7 @@ DEEDS = {
         "CP-32 branch": 0.027,
         "CP-33 branch": 0.3,
     },
+    "ranked": {"ranked messages": 0.6, "ranked-alone messages": 0.6, "consumers timed out": 0.2},
     "mortal": {"mortal messages rejected": 0.6, "mortal messages buried": 0.6},
     "wild": {"wild transactions": 0.6, "wild messages got": 0.6},
 }

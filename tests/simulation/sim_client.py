@@ -224,6 +224,7 @@ class SimClient:
         newest_tag: of what was delivered, or got, on this connection (programs use one channel).
         recovered_tag: what came before the last basic.recover-ok, up to this tag, is not held any more.
         returned: what came back as unroutable on this connection.
+        cancelled: tags of consumers that the broker has cancelled on this connection.
         on_confirm: told of acks and nacks of the broker (tag, multiple, acknowledged).
         expected: notes of the program for checkers: what it waits to be told.
     """
@@ -239,6 +240,7 @@ class SimClient:
         self.deliveries: deque[Any] = deque()
         self.newest_tag = self.recovered_tag = 0
         self.returned: list[Any] = []
+        self.cancelled: list[str] = []
         self.finished = False
         self.expected: Any = None
         self._program: Program | None = None
@@ -337,7 +339,10 @@ class SimClient:
             self.write(encode_method(0, CONNECTION_CLOSE_OK))
             self.session = None
             return self._closed(args, True)
-        elif key in (CONNECTION_BLOCKED, CONNECTION_UNBLOCKED, BASIC_CANCEL):
+        elif key in (CONNECTION_BLOCKED, CONNECTION_UNBLOCKED):
+            return True
+        elif key == BASIC_CANCEL:
+            self.cancelled.append(args[0])
             return True
         if key in self._wanted:
             self._step(event, None)
@@ -417,6 +422,7 @@ class SimClient:
             self.deliveries.clear()
             self.newest_tag = self.recovered_tag = 0
             self.returned.clear()
+            self.cancelled.clear()
             self.session = Session(self, node)
             try:
                 yield from self.call(PROTOCOL_HEADER, CONNECTION_START)

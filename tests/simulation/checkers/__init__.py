@@ -17,6 +17,7 @@ checker            promises            what it watches
 ``holders``        -                   that somebody has what is handed out, and what takes places of a prefetch, at the end
 ``turns``          -                   that nothing which may be said waits for another event
 ``restart``        G1, G5, G7, G8      what a disk gives back, as if its broker were killed now: now and then, and of all at the end
+``served``         -                   which consumer is given a message, and for how long it keeps it
 ``limits``         -                   that no queue holds more than it may
 ``moved_once``     G1, G4              that what moves from queue to queue is in one of them, at the end
 ``accounts``       G1, G3, G4, G8      the clients' own books against the reference, at the end
@@ -40,6 +41,7 @@ from tests.simulation.checkers.limits import check_limits
 from tests.simulation.checkers.order import Order
 from tests.simulation.checkers.reference import Reference
 from tests.simulation.checkers.replicas import Replicas
+from tests.simulation.checkers.served import Served
 from tests.simulation.checkers.statements import Statements
 from tests.simulation.checkers.turns import owes_no_turn
 from understudy.broker.amqp.frames import Event
@@ -64,7 +66,7 @@ class Checkers:
         self.reference = Reference()
         self.chosen = ChosenLog(store, self.reference)
         self.replicas = Replicas(store, self.reference)
-        self.order = Order(self.reference)
+        self.order, self.served = Order(self.reference), Served()
         self.statements = Statements(store, self.reference)
         self.in_sync = InSync(store, self.chosen, self.replicas)
         self.hand_overs = HandOvers(store)
@@ -98,6 +100,7 @@ class Checkers:
                 self.replicas.check(node)
                 owes_no_turn(node)
                 check_limits(node)
+                self.served.check(node)
                 watched, durable = node.watched, node.journal.durable_offset
                 if durable < watched.durable_offset:
                     self.chosen.check(node)

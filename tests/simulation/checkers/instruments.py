@@ -114,6 +114,7 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
     broker.on_delivered.append(
         lambda queue, entry, redelivered: checkers.order.handed_out(node, queue, entry, redelivered)
     )
+    broker.on_delivered.append(lambda queue, entry, _: checkers.served.handed_out(node, queue, entry))
 
 
 _put_before_log = BrokerState.put_before_log

@@ -22,6 +22,7 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``operators``       step-down, expel and admit
 ``turns``           the order of a turn, and what asks for one
 ``parts``           bodies that stand in the log in parts
+``serving``         priorities of messages and consumers, one consumer at a time, time-outs
 ``moves``           dead letters and limits: what leaves one queue for others
 ==================  ===========================================================================================
 
@@ -48,6 +49,7 @@ from tests.simulation.mutations import (
     parts,
     rejoining,
     reviewed,
+    serving,
     transactions,
     turns,
     votes,
@@ -58,7 +60,7 @@ MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for module in (
         *(durability, transactions, branches, votes, fencing, membership, rejoining, damaged_logs, order),
-        *(handing_out, levels, operators, turns, parts, moves),
+        *(handing_out, levels, operators, turns, parts, moves, serving),
         *(reviewed, overlooked),
     )
     for mutation in vars(module).values()

@@ -20,6 +20,7 @@
 ``distributed``  branches of distributed transactions: a manager that never forgets, and an operator who does not wait for it
 ``thinker``      transactions that stay open for a while before they commit
 ``mortal``       messages that are rejected, expire or are too many, and their dead-letter queues
+``ranked``       messages with priorities, consumers with priorities, one consumer at a time, consumers that hang
 ``wild``         anything at any time; no seed draws it
 ===============  ========================================================================================================
 """

@@ -75,10 +75,7 @@ class Producer:
             expected.confirms[tag] = stamp
             if persistent:
                 kept[tag] = stamp
-            properties = PERSISTENT if persistent else TRANSIENT
-            if self._expiring and client.rng.random() < self._expiring:
-                properties = EXPIRING
-            client.publish("", self._queue, properties, padded(stamp, client.rng.randrange(40)))
+            client.publish("", self._queue, self._properties(persistent), padded(stamp, client.rng.randrange(40)))
         while expected.confirms:
             event = yield from client.wait(BASIC_ACK, BASIC_NACK)
             newest, multiple = event[2][0], event[2][1]
@@ -90,6 +87,12 @@ class Producer:
                 elif one in kept:
                     ledger.confirmed.add(stamp)
         return tag
+
+    def _properties(self, persistent: bool) -> bytes:
+        """Those of the next message."""
+        if self._expiring and self.client.rng.random() < self._expiring:
+            return EXPIRING
+        return PERSISTENT if persistent else TRANSIENT
 
 
 class Consumer:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tests.simulation import calls
 from tests.simulation.knobs import Knobs
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
-from tests.simulation.workloads import mortal
+from tests.simulation.workloads import mortal, ranked
 from tests.simulation.workloads.bank import ACCOUNTS, Bank
 from tests.simulation.workloads.changeling import Changeling
 from tests.simulation.workloads.distributed import Manager, Operator
@@ -100,6 +100,7 @@ def workers(run: Run, make: MAKE_CLIENT) -> tuple[list[SimClient], list[SimClien
     programs.update({name: program for name, program in singles.items() if name in chosen})
     _distribute(run, programs, watchers)
     _let_die(run, programs, watchers)
+    _rank(run, programs, watchers)
     return _start(programs, make), _start(watchers, make)
 
 
@@ -119,6 +120,20 @@ def _let_die(run: Run, programs: dict[str, PROGRAM], watchers: dict[str, PROGRAM
                 client, run, queue, expiring=0.3, declares=mortal.QUEUES
             ).program()
         watchers["mourner"] = lambda client: mortal.MortalConsumer(client, run).program()
+
+
+def _rank(run: Run, programs: dict[str, PROGRAM], watchers: dict[str, PROGRAM]) -> None:
+    """Publishers of messages with priorities, and consumers that are not all alike, if the seed has them."""
+    if "ranked" not in run.knobs.workloads:
+        return
+    for i, queue in enumerate(ranked.QUEUES):
+        programs[f"ranked{i}"] = lambda client, queue=queue: ranked.RankedProducer(  # type: ignore[misc]
+            client, run, queue, declares=ranked.QUEUES
+        ).program()
+        for each in range(3):
+            watchers[f"ranker{i}{each}"] = lambda client, queue=queue: ranked.RankedConsumer(  # type: ignore[misc]
+                client, run, queue
+            ).program()
 
 
 def _start(programs: dict[str, Callable[[SimClient], Program]], make: MAKE_CLIENT) -> list[SimClient]:
