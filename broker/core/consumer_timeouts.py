@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 EVERY_MS: Final = 1_000
 MARKS: Final = 60
 """A channel with one time-out keeps about so many; with several of them at most four times as many."""
+_NEVER_MS: Final = 1 << 63
 
 
 class DeliveryMarks:
@@ -87,7 +88,7 @@ class HeldMessages:
         self._channel = channel
         self._broker = channel.broker
         self._marks = DeliveryMarks()
-        self._shortest_ms = self._broker.limits.consumer_timeout_ms
+        self._shortest_ms = _NEVER_MS
 
     def timeout_ms(self, queue: Queue, asked_ms: int | None = None) -> int:
         """How long a message of ``queue`` may be held by what asks for ``asked_ms``, None if that asks for nothing."""

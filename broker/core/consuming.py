@@ -250,8 +250,7 @@ class Consuming:
             tag = self.ledger.skip_tag()
         else:
             tag = self.ledger.add(queue, entry, None)
-            if queue.consumer_timeout_ms is not None:
-                self.held.timeout_ms(queue)
+            self.held.timeout_ms(queue)
         broker.expiry.messages.drop(queue)
         message = entry.message
         large = message.size >= LARGE_BYTES

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import aio_pika
 import aiormq.exceptions
 import pytest
-from aio_pika.abc import AbstractConnection
+from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 
 from tests.integration.broker_process import BrokerProcess, running_broker
 
@@ -154,3 +155,25 @@ async def test_dead_letters(broker: BrokerProcess, queue: str) -> None:
         (b"0", "maxlen", queue, 1),
     ]
     assert deaths[1][1]["original-expiration"] == "200"
+
+
+async def test_the_next_consumer_takes_over_when_the_active_one_is_cancelled(broker: BrokerProcess, queue: str) -> None:
+    async with connected(broker) as connection:
+        channels = [await connection.channel() for _ in range(2)]
+        got: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
+        tags = []
+        for number, channel in enumerate(channels):
+            declared = await channel.declare_queue(queue, arguments={"x-single-active-consumer": True})
+            taken = partial(_taken, got, number)
+            tags.append((declared, await declared.consume(taken, arguments={"x-priority": 0})))
+        for body in (b"1", b"2", b"3"):
+            await channels[0].default_exchange.publish(message(body), queue)
+        assert [await got.get() for _ in range(3)] == [(0, b"1"), (0, b"2"), (0, b"3")]
+        await tags[0][0].cancel(tags[0][1])
+        await channels[0].default_exchange.publish(message(b"4"), queue)
+        assert await got.get() == (1, b"4")
+
+
+async def _taken(got: asyncio.Queue[tuple[int, bytes]], number: int, taken: AbstractIncomingMessage) -> None:
+    await taken.ack()
+    await got.put((number, taken.body))

@@ -121,3 +121,18 @@ def test_inequivalent_redeclaration(connection: Any, queue: str) -> None:
     kombu.Queue(queue, durable=True)(connection.channel()).declare()
     with pytest.raises(PreconditionFailed, match="inequivalent arg 'durable'"):
         kombu.Queue(queue, durable=False)(connection.channel()).declare()
+
+
+def test_priorities(connection: Any, queue: str) -> None:
+    """Messages with priorities, as Celery publishes tasks, and a consumer with one."""
+    channel = connection.channel()
+    tasks = kombu.Queue(queue, max_priority=10, consumer_arguments={"x-priority": 3})(channel)
+    tasks.declare()
+    producer = kombu.Producer(channel)
+    for priority in (0, 9, 5):
+        producer.publish(priority, exchange="", routing_key=queue, priority=priority)
+    got: list[int] = []
+    with connection.Consumer(kombu.Queue(queue, no_declare=True), callbacks=[lambda body, _: got.append(body)]):
+        while len(got) < 3:
+            connection.drain_events(timeout=60)
+    assert got == [9, 5, 0]

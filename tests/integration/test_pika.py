@@ -330,3 +330,21 @@ def test_statistics_are_shown(broker: BrokerProcess, channel: Any, queue: str) -
     channel.basic_get(queue)
     shown = {each["name"]: each for each in broker.status()["queues"]}[queue]
     assert (shown["ready"], shown["acquired"], shown["durable"], shown["enqueued"]) == (0, 1, True, 1)
+
+
+def test_a_consumer_that_hangs_is_cancelled_and_its_late_acknowledgement_means_nothing(
+    connection: Any, channel: Any, queue: str
+) -> None:
+    channel.queue_declare(queue)
+    channel.basic_publish("", queue, b"x")
+    slow, cancelled, tags = connection.channel(), [], []
+    slow.add_on_cancel_callback(lambda frame: cancelled.append(frame.method.consumer_tag))
+    slow.basic_consume(
+        queue,
+        lambda _, method, *__: tags.append(method.delivery_tag),
+        consumer_tag="slow",
+        arguments={"x-consumer-timeout": 200},
+    )
+    wait_until("cancelled", lambda: connection.process_data_events(0.01) or cancelled == ["slow"])
+    slow.basic_ack(tags[0])
+    assert slow.basic_get(queue)[2] == b"x"

@@ -381,3 +381,89 @@ def test_binding_exchanges_closes_the_channel_alone(understudy: Any) -> None:
     assert caught.value.reply_code == 540
     assert "exchange to exchange bindings are not implemented" in caught.value.reply_text
     assert other.queue_declare("", exclusive=True).method.message_count == 0
+
+
+# -- priorities, and which consumers are served -----------------------------------------------------------------------
+
+
+def put(channel: Any, queue: str, *priorities: int | None) -> None:
+    for number, priority in enumerate(priorities):
+        channel.basic_publish("", queue, f"{priority}.{number}".encode(), pika.BasicProperties(priority=priority))
+
+
+def rest(channel: Any, queue: str) -> list[str]:
+    """What is left in ``queue``, in order."""
+    bodies = iter(lambda: channel.basic_get(queue, auto_ack=True)[2], None)
+    return [body.decode() for body in bodies]
+
+
+def test_the_highest_priority_comes_first(connection: Any, queue: str) -> None:
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_declare(queue, arguments={"x-max-priority": 3})
+    put(channel, queue, 1, None, 5, 3, 2, 1)
+    assert rest(channel, queue) == ["5.2", "3.3", "2.4", "1.0", "1.5", "None.1"]
+
+
+def test_a_full_queue_with_priorities_drops_the_highest(connection: Any, queue: str) -> None:
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_declare(queue, arguments={"x-max-priority": 3, "x-max-length": 2})
+    put(channel, queue, 1, 3, 2)
+    assert rest(channel, queue) == ["2.2", "1.0"]
+
+
+@pytest.mark.parametrize("value", [256, -1, "5"], ids=repr)
+def test_a_maximum_that_there_cannot_be_is_refused(connection: Any, queue: str, value: object) -> None:
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        connection.channel().queue_declare(queue, arguments={"x-max-priority": value})
+    assert (caught.value.reply_code, "'x-max-priority'" in caught.value.reply_text) == (406, True)
+
+
+def consumers(connection: Any, queue: str, *arguments: dict[str, Any]) -> tuple[list[Any], list[list[str]]]:
+    """A channel with a prefetch of 2 and a consumer for each of ``arguments``, and what each is given."""
+    channels: list[Any] = []
+    given: list[list[str]] = []
+    for each in arguments:
+        channel, got = connection.channel(), list[str]()
+        channel.basic_qos(prefetch_count=2)
+        channel.basic_consume(
+            queue,
+            lambda _, method, __, body, got=got: got.append(f"{body.decode()}"),
+            consumer_tag=f"c{len(channels)}",
+            arguments=each,
+        )
+        channels.append(channel)
+        given.append(got)
+    return channels, given
+
+
+def test_consumers_of_a_higher_priority_are_served_first(connection: Any, queue: str) -> None:
+    filler = connection.channel()
+    filler.confirm_delivery()
+    filler.queue_declare(queue)
+    channels, given = consumers(connection, queue, {}, {"x-priority": 5}, {"x-priority": -1})
+    for number in range(5):
+        filler.basic_publish("", queue, b"%d" % number)
+    wait_until("all are given", lambda: connection.process_data_events(0.01) or sum(map(len, given)) == 5)
+    assert given == [["2", "3"], ["0", "1"], ["4"]]
+    for channel in channels:
+        channel.close()
+
+
+def test_a_single_active_consumer_is_followed_by_the_next(connection: Any, queue: str) -> None:
+    filler = connection.channel()
+    filler.confirm_delivery()
+    filler.queue_declare(queue, arguments={"x-single-active-consumer": True})
+    channels, given = consumers(connection, queue, {}, {})
+    for number in range(4):
+        filler.basic_publish("", queue, b"%d" % number)
+    wait_until("two are given", lambda: connection.process_data_events(0.01) or len(given[0]) == 2)
+    assert given == [["0", "1"], []]
+    channels[0].close()  # pika cancels the consumer first: RabbitMQ 3.10 serves the next one when the channel has ended
+    wait_until("the next is active", lambda: connection.process_data_events(0.01) or len(given[1]) == 2)
+    assert given[1] in (["2", "3"], ["0", "1"])
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        connection.channel().basic_consume(queue, lambda *_: None, exclusive=True)
+    assert caught.value.reply_code == 403
+    channels[1].close()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from understudy.broker.core.entry import Entry
     from understudy.broker.core.queue import Queue
 
-SLACK_MS = 3_500
+SLACK_MS = 3_000
 """A time-out may come so late: two looks, a sixtieth of the time, and a moment in which the broker does not look."""
 
 

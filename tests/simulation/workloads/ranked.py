@@ -78,7 +78,7 @@ class RankedConsumer:
     def _settle(self) -> Program:
         client, run = self.client, self.run
         if client.deliveries and self._queue == ALONE and not run.over and client.rng.random() < 0.02:
-            yield from client.pause(TIMEOUT_MS // 2, 6 * TIMEOUT_MS)
+            yield from client.pause(TIMEOUT_MS // 2, 12 * TIMEOUT_MS)
         while client.deliveries:
             event = client.deliveries.popleft()
             if client.rng.random() < 0.2 and not run.over:
