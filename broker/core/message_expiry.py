@@ -72,16 +72,15 @@ class MessageExpiry:
     def drop(self, queue: Queue) -> None:
         """Let go of what has expired at the head of ``queue``, fresh or not."""
         self.fresh.pop(queue, None)
-        if queue in self._timed:
+        if queue in self._timed and not queue.deleted:
             self._drop_expired(queue)
 
     def _drop_expired(self, queue: Queue) -> None:
         broker = self._broker
-        while not queue.deleted:
-            entry = queue.take_expired(broker.expiry_now)
-            if entry is None:
-                return
+        for entry in queue.take_expired(broker.expiry_now):
             broker.expired(queue, entry)
+            if queue.deleted:
+                return
 
     def spares(self, queue: Queue, entry: Entry, consumer: Consumer | None) -> bool:
         """True if ``entry``, which has a deadline, may be handed out: it lives, or is fresh and ``consumer`` has waited for it."""

@@ -130,13 +130,17 @@ class PriorityQueue(Queue):
     def peek(self) -> Entry | None:
         return next(self._heads(), None)
 
-    def take_expired(self, now_ms: Callable[[], int]) -> Entry | None:
+    def take_expired(self, now_ms: Callable[[], int]) -> Iterator[Entry]:
         """Of each level the head counts: a message of a higher priority that waits keeps no other from expiring."""
-        for entry in self._heads():
-            if 0 < entry.deadline_ms <= now_ms():
+        for head in self._heads():
+            level, entry = self._levels[self.priority_of(head.message)], head
+            while 0 < entry.deadline_ms <= now_ms():
                 self._acquire(entry)
-                return entry
-        return None
+                yield entry
+                following = level.peek()
+                if following is None:
+                    break
+                entry = following
 
     def activate(self, redelivered_below: int, first_new_id: int) -> None:
         self._forget_levels()

@@ -12,7 +12,7 @@ What the queue says about itself (``depth``) speaks of applied messages only: no
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
@@ -409,14 +409,12 @@ class Queue:
             return returned[0][1]
         return ready[0] if ready else None
 
-    def take_expired(self, now_ms: Callable[[], int]) -> Entry | None:
-        """The message at the head, marked ACQUIRED, if its deadline has passed; None if not. ``now_ms`` tells the time."""
-        entry = self.peek()
-        if entry is None or not entry.deadline_ms or entry.deadline_ms > now_ms():
-            return None
-        taken = self.take()
-        assert taken is entry, f"queue {self.name} shows message {entry.id} and gives {taken and taken.id}"
-        return entry
+    def take_expired(self, now_ms: Callable[[], int]) -> Iterator[Entry]:
+        """The messages at the head whose deadlines have passed, each marked ACQUIRED. ``now_ms`` tells the time."""
+        while (entry := self.peek()) is not None and entry.deadline_ms and entry.deadline_ms <= now_ms():
+            taken = self.take()
+            assert taken is entry, f"queue {self.name} shows message {entry.id} and gives {taken and taken.id}"
+            yield entry
 
     def put_back(self, entry: Entry, redelivered: bool = True) -> None:
         """Return an ACQUIRED message to its place (its id). A message that is gone meanwhile stays gone."""
