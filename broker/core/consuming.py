@@ -321,12 +321,14 @@ class Consuming:
             return
         consumer.unacked -= 1
         self.unacked -= 1
+        queue = consumer.queue
         if self.shared_limit:
+            if queue.order is not None:
+                self._broker.schedule(queue)  # a consumer of another channel may be the active one from now on
             for each in self.consumers.values():
                 if each.wants_shared_place():
                     self._broker.schedule(each.queue)
             return
-        queue = consumer.queue
         if not queue.scheduled and queue.consumers:
             queue.scheduled = True
             self._broker.state.scheduled.append(queue)

@@ -490,6 +490,10 @@ class Queue:
                 heappush(self.returned, (entry.id, entry))
             if self.limits is not None:
                 self.limits.entered(self, entry)
+        elif (
+            entry.state == WITHHELD
+        ):  # by what was known when this broker was promoted; it was handed out again since then
+            self.release(entry)
         if returned.due_ms and entry.state == READY:
             self._withhold(entry)
 

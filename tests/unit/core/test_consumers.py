@@ -197,6 +197,19 @@ def test_a_higher_priority_takes_over_when_the_active_consumer_has_settled_all(c
     assert [given(each) for each in (first, equal)] == [[], [b"2", b"3"]]
 
 
+def test_a_higher_priority_takes_over_from_a_consumer_whose_channel_shares_its_prefetch(core: Core) -> None:
+    declare(core, SINGLE)
+    active = core.client()
+    active.method(BASIC_QOS, 0, 1, True)
+    consume(core, "active", client=active)
+    fill(core, b"0", b"1")
+    high = consume(core, "high", {"x-priority": 1})
+    assert (given(active), given(high)) == ([b"0"], [])
+    active.method(BASIC_ACK, 1, False)
+    core.sync()
+    assert (given(active), given(high)) == ([], [b"1"])
+
+
 def test_consumers_of_one_channel_with_a_shared_prefetch_do_not_wait_for_each_other(core: Core) -> None:
     """The free place is that of the active consumer, though another one has waited longer."""
     declare(core, SINGLE)
