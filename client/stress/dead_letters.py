@@ -64,6 +64,7 @@ class Kind:
         consumed: clients take messages from the first queue.
         in_transactions: clients publish to it in transactions too.
         rejected_within: clients reject its messages in transactions; the last queue has what such transactions have rejected.
+        counted: what comes back too often is a dead letter, whatever its fate: the end of a consumer's connection counts too.
         refusal_moves: a message that was refused may be in the last queue.
     """
 
@@ -75,6 +76,7 @@ class Kind:
     consumed: bool = False
     in_transactions: bool = True
     rejected_within: bool = False
+    counted: bool = False
     refusal_moves: bool = False
 
     @property
@@ -114,6 +116,27 @@ REJECTED_WITHIN: Final = Kind(
     consumed=True,
     rejected_within=True,
 )
+LIMITED: Final = Kind(
+    name="dl-limited",
+    queues={"dl-limited": {"x-delivery-limit": 2, **_to("dl-limited-dead")}, "dl-limited-dead": {}},
+    consumed=True,
+    counted=True,
+)
+DELAYED: Final = Kind(
+    name="dl-delayed",
+    queues={
+        "dl-delayed": {
+            "x-delivery-limit": 2,
+            "x-delayed-retry-type": "all",
+            "x-delayed-retry-min": 100,
+            "x-delayed-retry-max": 300,
+            **_to("dl-delayed-dead"),
+        },
+        "dl-delayed-dead": {},
+    },
+    consumed=True,
+    counted=True,
+)
 REFUSED: Final = Kind(
     name="dl-refused",
     queues={"dl-refused": {"x-max-length": MOST, "x-overflow": "reject-publish"}},
@@ -148,7 +171,19 @@ CYCLE: Final = Kind(
     drops=Drop.CYCLE,
     in_transactions=False,
 )
-KINDS: Final = (EXPIRED, OVERFLOW, BYTES, REJECTED, REJECTED_WITHIN, REFUSED, REFUSED_MOVED, DROPPED, CYCLE)
+KINDS: Final = (
+    EXPIRED,
+    OVERFLOW,
+    BYTES,
+    REJECTED,
+    REJECTED_WITHIN,
+    LIMITED,
+    DELAYED,
+    REFUSED,
+    REFUSED_MOVED,
+    DROPPED,
+    CYCLE,
+)
 ARGUMENTS: Final[Mapping[str, Arguments]] = {
     **{queue: arguments for kind in KINDS for queue, arguments in kind.queues.items()},
     RECEIPTS: {},
@@ -211,7 +246,7 @@ class Rejecter(Worker):
     proof = Event.RECEIVED
 
     def prepare(self, connection: Connection) -> None:
-        connection.consume([REJECTED.name], PREFETCH)
+        connection.consume([REJECTED.name, LIMITED.name, DELAYED.name], PREFETCH)
 
     def work(self, connection: Connection) -> None:
         if self._random.random() < DRAIN_SHARE:
@@ -232,8 +267,10 @@ class Rejecter(Worker):
         fate = fate_of(held.message.id)
         if fate is Fate.ACKNOWLEDGED:
             self._acknowledge(connection, held)
-        else:
+        elif held.message.queue == REJECTED.name:
             connection.reject(held.tag, requeue=fate is Fate.RETURNED and not delivery.redelivered)
+        else:  # until the queue finds that this was too often
+            connection.reject(held.tag, requeue=True)
 
     def _acknowledge(self, connection: Connection, held: Held) -> None:
         self.log.acknowledged([held.message])

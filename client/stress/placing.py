@@ -127,7 +127,7 @@ def _limit(kind: Kind, case: Case) -> list[Violation]:
 
 def _without_cause(kind: Kind, case: Case) -> list[Violation]:
     """Messages of the last queue that consumers do not reject, and nothing else moves."""
-    if not kind.consumed or kind.refusal_moves or kind.last == kind.name:
+    if not kind.consumed or kind.counted or kind.refusal_moves or kind.last == kind.name:
         return []
     return [
         _wrong(Wrong.ALTERED, message_id, kind.last, "was rejected, and no consumer rejects it", "never rejected")

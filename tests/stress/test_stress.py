@@ -75,9 +75,8 @@ def test_dead_letters_are_in_one_place_after_three_kills(tmp_path: Path) -> None
     assert report["kills"] >= 3
     rows = report["queues"]
     assert all(row["promised"] for row in rows.values())
-    assert all(
-        rows[name][f"{name}-dead"] for name in ("dl-expired", "dl-overflow", "dl-bytes", "dl-rejected", "dl-within")
-    )
+    moving = ("expired", "overflow", "bytes", "rejected", "within", "limited", "delayed")
+    assert all(rows[f"dl-{name}"][f"dl-{name}-dead"] for name in moving)
     assert {name for name, row in rows.items() if row["dropped"]} == {"dl-dropped", "dl-cycle"}
 
 
