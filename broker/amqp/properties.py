@@ -18,7 +18,7 @@ Source: AMQP 0-9-1 sections 4.2.6.1 (content header) and 1.8 (class basic).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from understudy.broker.amqp.errors import MalformedFrameError, UnencodableValueError
@@ -284,6 +284,31 @@ def with_header(raw: bytes, name: str, value: object) -> bytes:
     start, end = table_span(raw, at, len(raw))
     fields = without_field(raw[start:end], _name_octets(name))
     return b"".join((raw[:at], (len(fields) + len(field)).to_bytes(4), fields, field, raw[end:]))
+
+
+def with_fields(raw: bytes, fields: bytes, names: Iterable[bytes]) -> bytes:
+    """Return ``raw`` with headers that are encoded already, behind all others. Those of ``names`` are taken out before.
+
+    All other headers and properties keep their octets.
+
+    Args:
+        raw: properties.
+        fields: results of `field_table.encode_field`, joined.
+        names: octets of names, without their length.
+
+    Raises:
+        MalformedFrameError: ``raw`` is malformed before or in the headers.
+    """
+    flags = _flags(raw)
+    at = _find(raw, _HEADERS)
+    if not flags & _HEADERS:
+        return b"".join(((flags | _HEADERS).to_bytes(2), raw[2:at], len(fields).to_bytes(4), fields, raw[at:]))
+    start, end = table_span(raw, at, len(raw))
+    kept = raw[start:end]
+    for name in names:
+        if name in kept:  # or in a value: then nothing is taken out
+            kept = without_field(kept, name)
+    return b"".join((raw[:at], (len(kept) + len(fields)).to_bytes(4), kept, fields, raw[end:]))
 
 
 def without_expiration(raw: bytes) -> bytes:

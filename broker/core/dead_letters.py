@@ -16,18 +16,18 @@ Sources: RabbitMQ 4.3, dead letter exchanges; sender-selected distribution.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import attrs
 
-from understudy.broker.amqp.field_table import Long, Timestamp
+from understudy.broker.amqp.field_table import Long, Timestamp, encode_field
 from understudy.broker.amqp.properties import (
     expiration,
     has_headers,
     header,
-    with_header,
+    with_fields,
     without_expiration,
-    without_header,
 )
 from understudy.broker.log.record import REASON_NAMES, REJECTED
 from understudy.broker.message import Message, MovedMessage
@@ -36,6 +36,21 @@ EXCHANGE: Final = "x-dead-letter-exchange"
 ROUTING_KEY: Final = "x-dead-letter-routing-key"
 DEATHS: Final = "x-death"
 _REJECTED: Final = REASON_NAMES[REJECTED]
+
+REPEATED: Final = 256
+"""So many sets of encoded headers are remembered."""
+_NAMES_AGAIN: Final[tuple[bytes, ...]] = (
+    b"x-last-death-reason",
+    b"x-last-death-queue",
+    b"x-last-death-exchange",
+    DEATHS.encode(),
+)
+_NAMES_FIRST: Final[tuple[bytes, ...]] = (
+    b"x-first-death-reason",
+    b"x-first-death-queue",
+    b"x-first-death-exchange",
+    *_NAMES_AGAIN,
+)
 
 Deaths = list[dict[str, Any]]
 """The value of ``x-death``: a table for each pair of queue and reason, the latest death first."""
@@ -82,39 +97,62 @@ def dead_letter(message: Message, queue: str, reason: int, rule: DeadLetterRule,
         rule: the queue's.
         wall_ms: milliseconds since 1970.
     """
-    why = REASON_NAMES[reason]
-    properties = message.properties
-    last = {"reason": why, "queue": queue, "exchange": message.exchange}
-    if not message.moved or header(properties, "x-first-death-reason") is None:
-        for field, value in last.items():
-            properties = with_header(properties, f"x-first-death-{field}", value)
-    for field, value in last.items():
-        properties = with_header(properties, f"x-last-death-{field}", value)
-    properties = with_header(properties, DEATHS, _deaths_with(message, queue, why, wall_ms))
+    why, properties = REASON_NAMES[reason], message.properties
+    keys, second = tuple(routing_keys(message)), wall_ms // 1000
+    if message.moved and header(properties, "x-first-death-reason") is not None:
+        death = _death(queue, why, message.exchange, keys, expiration(properties), second)
+        fields = _last_fields(queue, why, message.exchange) + encode_field(DEATHS, _with(death, deaths_of(message)))
+        names = _NAMES_AGAIN
+    else:
+        fields = _first_fields(queue, why, message.exchange, keys, expiration(properties), second)
+        names = _NAMES_FIRST
     if rule.routing_key is not None:
-        properties = without_header(properties, "CC")
+        names = (*names, b"CC")
+    properties = without_expiration(with_fields(properties, fields, names))
     key = message.routing_key if rule.routing_key is None else rule.routing_key
-    return MovedMessage(rule.exchange, key, without_expiration(properties), b"", message.persistent)
+    return MovedMessage(rule.exchange, key, properties, b"", message.persistent)
 
 
-def _deaths_with(message: Message, queue: str, why: str, wall_ms: int) -> Deaths:
-    """The deaths of ``message`` and the new one, at the head."""
-    others: Deaths = []
-    death: dict[str, Any] = {
+@lru_cache(REPEATED)
+def _first_fields(queue: str, why: str, exchange: str, keys: tuple[str, ...], lived: str | None, second: int) -> bytes:
+    """The headers of a first death. Those of one second are mostly the same, and much to encode."""
+    death = _death(queue, why, exchange, keys, lived, second)
+    return _fields("first", queue, why, exchange) + _last_fields(queue, why, exchange) + encode_field(DEATHS, [death])
+
+
+@lru_cache(REPEATED)
+def _last_fields(queue: str, why: str, exchange: str) -> bytes:
+    return _fields("last", queue, why, exchange)
+
+
+def _fields(end: str, queue: str, why: str, exchange: str) -> bytes:
+    named = {"reason": why, "queue": queue, "exchange": exchange}
+    return b"".join([encode_field(f"x-{end}-death-{field}", value) for field, value in named.items()])
+
+
+def _death(
+    queue: str, why: str, exchange: str, keys: tuple[str, ...], lived: str | None, second: int
+) -> dict[str, Any]:
+    """The table of a death; ``lived`` is the expiration of the message, ``second`` counts from 1970."""
+    expired = {} if lived is None else {"original-expiration": lived}
+    return {
+        **expired,
         "count": Long(1),
         "reason": why,
         "queue": queue,
-        "time": Timestamp(wall_ms // 1000),
-        "exchange": message.exchange,
-        "routing-keys": routing_keys(message),
+        "time": Timestamp(second),
+        "exchange": exchange,
+        "routing-keys": list(keys),
     }
-    lived = expiration(message.properties)
-    if lived is not None:
-        death = {"original-expiration": lived, **death}
-    for earlier in deaths_of(message):
+
+
+def _with(death: dict[str, Any], deaths: Deaths) -> Deaths:
+    """``deaths`` and a new one, at the head; an earlier one of the same queue and reason is counted once more instead."""
+    others: Deaths = []
+    for earlier in deaths:
         count = earlier.get("count")
         earlier["count"] = Long(count if isinstance(count, int) else 1)
-        if earlier.get("queue") == queue and earlier.get("reason") == why:
+        if earlier.get("queue") == death["queue"] and earlier.get("reason") == death["reason"]:
             death = {**earlier, "count": Long(earlier["count"] + 1)}
         else:
             others.append(earlier)

@@ -3,8 +3,9 @@
 A message leaves its queue and enters others by one record (``log/move_record.py``), so no crash leaves it in both, or in
 neither. It is routed by the newest registry, when the record is written; the queues change when that is stable.
 
-At most `MOVES_AT_ONCE` messages, or `BYTES_AT_ONCE`, move before these moves are stable. Others wait, in order: nobody gets or
-counts them meanwhile. A million of them that expire together would else stop the broker for a minute, and make one batch.
+At most `MOVES_AT_ONCE` messages, or `BYTES_AT_ONCE`, move before these moves are stable, and one more for each record that comes
+meanwhile: so messages move as fast as they are published. Others wait, in order: nobody gets or counts them meanwhile. A million of
+them that expire together would else stop the broker for a minute, and make one batch.
 
 A message that goes nowhere (the exchange is not there, it has no queue for it, or each of these queues would end a cycle) leaves by
 a DEQUEUE, as it does from a queue without a dead-letter exchange. So does RabbitMQ drop it.
@@ -30,7 +31,7 @@ from understudy.broker.transactions.tx_buffer import TxBuffer
 if TYPE_CHECKING:
     from understudy.broker.core.broker import Broker
 
-MOVES_AT_ONCE: Final = 256
+MOVES_AT_ONCE: Final = 512
 BYTES_AT_ONCE: Final = 1 << 20
 OUTSIDE = 0
 """Stands in a MOVE for a queue that is not in the log, and for the id of a message there."""
@@ -47,6 +48,7 @@ class Moving:
         self._broker = broker
         self.waiting: dict[Queue, deque[tuple[Entry, int]]] = {}
         self._moves = self._bytes = self._moved_at = 0
+        self._appended = self._others = 0
 
     @property
     def due(self) -> bool:
@@ -62,8 +64,7 @@ class Moving:
 
     def go_on(self) -> None:
         """Move what has waited, if that is due."""
-        if self._moves and self._broker.log.applied >= self._moved_at:
-            self._moves = self._bytes = 0
+        self._look_again()
         while self.waiting and self._may_move():
             queue, entries = next(iter(self.waiting.items()))
             while entries and self._may_move():
@@ -73,12 +74,20 @@ class Moving:
             if not entries:
                 del self.waiting[queue]
 
+    def _look_again(self) -> None:
+        """Find out how many more may move: those of `MOVES_AT_ONCE` that are stable, and one for each record of others."""
+        log = self._broker.log
+        if log.applied >= self._moved_at:
+            self._moves = self._bytes = 0
+        others = log.end - self._appended
+        self._moves = max(self._moves, 0) - others + self._others
+        self._others = others
+
     def _may_move(self) -> bool:
         """True if one more message may move now; False also while a broker has not said on its link that it reads a MOVE."""
         broker = self._broker
         return (
-            self._moves < MOVES_AT_ONCE
-            and self._bytes < BYTES_AT_ONCE
+            (self._moves < 0 or (self._moves < MOVES_AT_ONCE and self._bytes < BYTES_AT_ONCE))
             and not broker.frozen
             and broker.log.may_hold(record.MOVE)
         )
@@ -106,7 +115,8 @@ class Moving:
             return
         dead = dead_letter(message, queue.name, reason, rule, broker.wall_ms)
         dead.share_body(message)
-        self._bytes += len(dead.properties) + (0 if queue.logged and queue.durable else dead.size)
+        if self._moves > 0:
+            self._bytes += len(dead.properties) + (0 if queue.logged and queue.durable else dead.size)
         broker.close_dequeues()
         self._count(reason)
         if queue.logged:
@@ -115,6 +125,7 @@ class Moving:
         else:
             self._append(None, None, reason, targets, dead)
             queue.remove(entry.id)
+        self._appended += 1
         self._moved_at = broker.log.end
 
     def reject_within(self, tx: TxBuffer, queue: Queue, entry: Entry, named: str) -> int:
@@ -191,7 +202,10 @@ class Moving:
             overfull[:] = dict.fromkeys(overfull)  # they wait, each once
             return
         while overfull:
-            self.drop_head(overfull.pop())
+            queues = dict.fromkeys(overfull)
+            overfull.clear()
+            for queue in queues:
+                self.drop_head(queue)
 
     def drop_head(self, queue: Queue) -> None:
         """Let go of the oldest messages of ``queue``, if it holds more than it may."""

@@ -93,7 +93,7 @@ class QueueLimits:
 
     def exceeded(self, queue: Queue) -> bool:
         """True if more counts than may be there."""
-        return queue.depth + queue.withheld > self._most or self.ready_bytes > self._most_bytes
+        return len(queue.entries) - queue.acquired > self._most or self.ready_bytes > self._most_bytes
 
     def __str__(self) -> str:
         said = []

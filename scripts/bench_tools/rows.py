@@ -10,6 +10,7 @@ from attrs import evolve, frozen
 from bench_tools.errors import BenchError
 
 QUEUE_PREFIX = "bench"
+DEAD_LETTERS = "bench-dead"
 MESSAGE_BYTES = 1024
 
 
@@ -21,6 +22,8 @@ class Row:
     only).  ``consumers`` is the number of consuming connections (PerfTest) or, for txgen, whether a transaction also
     acknowledges what it was delivered.  ``every_ms`` is the time between the begins of two transactions of a connection
     (``tx`` of txgen only); 0: the next begins when the last is answered.  ``seconds`` is measured at least.
+    ``max_length`` is each queue's limit (0: none), which is reached before the window opens; ``dead_letters``: one more
+    queue gets what has no room.
     """
 
     name: str
@@ -33,6 +36,14 @@ class Row:
     consumers: int = 0
     every_ms: int = 0
     seconds: float = 0.0
+    max_length: int = 0
+    dead_letters: bool = False
+
+    @property
+    def declared(self) -> list[str]:
+        """Options of txgen that say which arguments the queues have."""
+        limit = ["--max-length", str(self.max_length)] if self.max_length else []
+        return limit + (["--dead-letters", DEAD_LETTERS] if self.dead_letters else [])
 
     @property
     def has_goal(self) -> bool:
@@ -70,6 +81,17 @@ DEEP_SECONDS = 45.0
 EXTRA_ROWS = (
     evolve(_tx(32, 10), name="tx-32x10-deep", seconds=DEEP_SECONDS),
     evolve(_tx(8, 1), name="tx-8x1-slow", every_ms=100),
+    Row(name="full-8", tool="txgen", mode="confirm", connections=8, queues=4, window=1000, max_length=1000),
+    Row(
+        name="full-dead-8",
+        tool="txgen",
+        mode="confirm",
+        connections=8,
+        queues=4,
+        window=1000,
+        max_length=1000,
+        dead_letters=True,
+    ),
     Row(name="txack-8x1", tool="txgen", mode="tx", connections=8, queues=4, messages=1, consumers=1),
     Row(name="txack-8x10", tool="txgen", mode="tx", connections=8, queues=4, messages=10, consumers=1),
     Row(name="txack-32x10", tool="txgen", mode="tx", connections=32, queues=4, messages=10, consumers=1),

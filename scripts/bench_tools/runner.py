@@ -89,7 +89,7 @@ class Bench:
         """Raises BenchError only when the cluster itself is broken."""
         roots = side.process_roots()
         try:
-            self.txgen.declare_queues(side.port, row.queues, side.queue_type)
+            self.txgen.declare_queues(side.port, row, side.queue_type)
             problems = [
                 *side.check_replication([f"{QUEUE_PREFIX}-{index}" for index in range(row.queues)]),
                 *_settle(roots),
@@ -106,7 +106,7 @@ class Bench:
                 )  # a feed that is behind does its work when the window has closed
                 used = (cpu_seconds(feeds) - used) * 1e6 / (sample.queued or 1)
                 sample = evolve(sample, feed_cpu_us_per_message=used)
-            self.txgen.delete_queues(side.port, row.queues)
+            self.txgen.delete_queues(side.port, row)
         except GeneratorError as error:
             side.process_roots()
             return Outcome(row=row.name, side=name, round=number, error=str(error))

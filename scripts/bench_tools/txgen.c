@@ -64,12 +64,13 @@ typedef enum { MODE_TX, MODE_CONFIRM, MODE_DECLARE, MODE_DELETE, MODE_DEPTH } Mo
 
 typedef struct {
   Mode mode;
-  const char *host, *user, *password, *vhost, *prefix, *queue_type;
+  const char *host, *user, *password, *vhost, *prefix, *queue_type, *dead_letters;
   int port;
   int connections;
   int messages;     /* per transaction */
   int size;         /* body, bytes */
   int queues;
+  int max_length;   /* of each queue; 0: none */
   int window;       /* publishes without confirm, per connection */
   double seconds, warmup, timeout;
   int every_ms;     /* between the begins of two transactions of a connection; 0: no wait */
@@ -474,27 +475,43 @@ static Presence find_queue(amqp_connection_state_t state, const char *name) {
   return reply_ok(-1, "queue.declare (passive)", reply) ? QUEUE_PRESENT : QUEUE_ASK_FAILED;
 }
 
+static bool delete_queue(amqp_connection_state_t state, const char *name) {
+  Presence presence = find_queue(state, name);
+  if (presence != QUEUE_PRESENT) return presence == QUEUE_ABSENT;
+  amqp_queue_delete(state, CHANNEL, amqp_cstring_bytes(name), 0, 0);
+  return reply_ok(-1, "queue.delete", amqp_get_rpc_reply(state));
+}
+
 static bool delete_queues(amqp_connection_state_t state) {
-  for (int i = 0; i < opt.queues; i++) {
-    Presence presence = find_queue(state, queue_names[i]);
-    if (presence == QUEUE_ASK_FAILED) return false;
-    if (presence == QUEUE_ABSENT) continue;
-    amqp_queue_delete(state, CHANNEL, amqp_cstring_bytes(queue_names[i]), 0, 0);
-    if (!reply_ok(-1, "queue.delete", amqp_get_rpc_reply(state))) return false;
-  }
-  return true;
+  for (int i = 0; i < opt.queues; i++)
+    if (!delete_queue(state, queue_names[i])) return false;
+  return !opt.dead_letters || delete_queue(state, opt.dead_letters);
+}
+
+static void set_text(amqp_table_t *table, const char *key, const char *value) {
+  amqp_table_entry_t *entry = &table->entries[table->num_entries++];
+  entry->key = amqp_cstring_bytes(key);
+  entry->value.kind = AMQP_FIELD_KIND_UTF8;
+  entry->value.value.bytes = amqp_cstring_bytes(value);
 }
 
 static bool declare_queues(amqp_connection_state_t state) {
-  amqp_table_entry_t entry;
-  amqp_table_t arguments = amqp_empty_table;
-  if (opt.queue_type) {
-    entry.key = amqp_cstring_bytes("x-queue-type");
-    entry.value.kind = AMQP_FIELD_KIND_UTF8;
-    entry.value.value.bytes = amqp_cstring_bytes(opt.queue_type);
-    arguments = (amqp_table_t){1, &entry};
+  amqp_table_entry_t entries[4];
+  amqp_table_t arguments = {0, entries};
+  if (opt.queue_type) set_text(&arguments, "x-queue-type", opt.queue_type);
+  if (opt.max_length) {
+    amqp_table_entry_t *entry = &entries[arguments.num_entries++];
+    entry->key = amqp_cstring_bytes("x-max-length");
+    entry->value.kind = AMQP_FIELD_KIND_I32;
+    entry->value.value.i32 = opt.max_length;
   }
   if (!delete_queues(state)) return false;
+  if (opt.dead_letters) {
+    set_text(&arguments, "x-dead-letter-exchange", "");
+    set_text(&arguments, "x-dead-letter-routing-key", opt.dead_letters);
+    amqp_queue_declare(state, CHANNEL, amqp_cstring_bytes(opt.dead_letters), 0, 1, 0, 0, amqp_empty_table);
+    if (!reply_ok(-1, "queue.declare", amqp_get_rpc_reply(state))) return false;
+  }
   for (int i = 0; i < opt.queues; i++) {
     amqp_queue_declare(state, CHANNEL, amqp_cstring_bytes(queue_names[i]), 0, 1, 0, 0, arguments);
     if (!reply_ok(-1, "queue.declare", amqp_get_rpc_reply(state))) return false;
@@ -631,6 +648,8 @@ static const char usage_text[] =
     "  --host H --port P --user U --password P --vhost V   where (127.0.0.1 5672 guest guest /)\n"
     "  --prefix NAME --queues Q      durable queues NAME-0 .. NAME-(Q-1) (bench, 4)\n"
     "  --queue-type T                x-queue-type of --mode declare\n"
+    "  --max-length N                x-max-length of --mode declare\n"
+    "  --dead-letters NAME           declare, delete: a queue that gets what the others have no room for\n"
     "  --connections C --messages M  clients, messages a transaction (1, 1)\n"
     "  --size S                      body bytes (1024)\n"
     "  --window W                    publishes without confirm, per connection (1000)\n"
@@ -667,12 +686,13 @@ static Mode mode_named(const char *text) {
 }
 
 static void read_options(int argc, char **argv) {
-  enum { O_MODE = 1, O_HOST, O_PORT, O_USER, O_PASSWORD, O_VHOST, O_PREFIX, O_QUEUES, O_TYPE, O_CONNECTIONS, O_MESSAGES,
+  enum { O_MODE = 1, O_HOST, O_PORT, O_USER, O_PASSWORD, O_VHOST, O_PREFIX, O_QUEUES, O_TYPE, O_LENGTH, O_DEAD, O_CONNECTIONS, O_MESSAGES,
          O_SIZE, O_WINDOW, O_CONSUME, O_EVERY, O_SECONDS, O_WARMUP, O_TIMEOUT };
   static const struct option known[] = {
       {"mode", 1, 0, O_MODE}, {"host", 1, 0, O_HOST}, {"port", 1, 0, O_PORT}, {"user", 1, 0, O_USER},
       {"password", 1, 0, O_PASSWORD}, {"vhost", 1, 0, O_VHOST}, {"prefix", 1, 0, O_PREFIX}, {"queues", 1, 0, O_QUEUES},
-      {"queue-type", 1, 0, O_TYPE}, {"connections", 1, 0, O_CONNECTIONS}, {"messages", 1, 0, O_MESSAGES},
+      {"queue-type", 1, 0, O_TYPE}, {"max-length", 1, 0, O_LENGTH}, {"dead-letters", 1, 0, O_DEAD},
+      {"connections", 1, 0, O_CONNECTIONS}, {"messages", 1, 0, O_MESSAGES},
       {"size", 1, 0, O_SIZE}, {"window", 1, 0, O_WINDOW}, {"consume", 0, 0, O_CONSUME}, {"every-ms", 1, 0, O_EVERY},
       {"seconds", 1, 0, O_SECONDS}, {"warmup", 1, 0, O_WARMUP}, {"timeout", 1, 0, O_TIMEOUT}, {0, 0, 0, 0}};
   bool mode_given = false;
@@ -687,6 +707,8 @@ static void read_options(int argc, char **argv) {
     case O_PREFIX: opt.prefix = optarg; break;
     case O_QUEUES: opt.queues = whole("--queues", optarg, 1, QUEUES_MAX); break;
     case O_TYPE: opt.queue_type = optarg; break;
+    case O_LENGTH: opt.max_length = whole("--max-length", optarg, 1, 1000000000); break;
+    case O_DEAD: opt.dead_letters = optarg; break;
     case O_CONNECTIONS: opt.connections = whole("--connections", optarg, 1, 4096); break;
     case O_MESSAGES: opt.messages = whole("--messages", optarg, 1, 1000000); break;
     case O_SIZE: opt.size = whole("--size", optarg, 0, 1 << 27); break;

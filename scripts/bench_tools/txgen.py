@@ -48,13 +48,13 @@ class Txgen:
         if made.returncode != 0:
             raise BenchError(f"txgen does not compile (librabbitmq-dev installed?):\n{made.stderr}")
 
-    def declare_queues(self, port: int, queues: int, queue_type: str | None) -> None:
-        """Delete and declare the bench queues: durable and empty afterwards."""
+    def declare_queues(self, port: int, row: Row, queue_type: str | None) -> None:
+        """Delete and declare the queues of ``row``: durable and empty afterwards."""
         extra = ["--queue-type", queue_type] if queue_type else []
-        self._command("declare", port, queues, *extra)
+        self._command("declare", port, row.queues, *extra, *row.declared)
 
-    def delete_queues(self, port: int, queues: int) -> None:
-        self._command("delete", port, queues)
+    def delete_queues(self, port: int, row: Row) -> None:
+        self._command("delete", port, row.queues, *row.declared)
 
     def depth(self, port: int, queues: int) -> int:
         """Ready messages in all bench queues together."""
@@ -111,6 +111,8 @@ class Txgen:
             command.append("--consume")
         result, use = _run(command, target)
         expected = result["settled_total"] - result["acked_total"]
+        if row.max_length:
+            expected = min(expected, row.max_length * row.queues)
         found = self._await_depth(target.port, row.queues, expected)
         checks = () if found == expected else (f"queues hold {found} messages, the generator counted {expected}",)
         return make_sample(

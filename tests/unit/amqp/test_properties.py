@@ -18,6 +18,7 @@ from understudy.broker.amqp import (
     encode_properties,
     properties,
 )
+from understudy.broker.amqp.field_table import encode_field
 
 NONE = b"\x00\x00"
 ALL: dict[str, Any] = {
@@ -228,6 +229,17 @@ def test_without_header_takes_one_pass_for_any_number_of_them() -> None:
     begun_s = time.process_time()
     assert properties.without_header(raw, "BCC") == b"\x20\x00\x00\x00\x00\x00"
     assert time.process_time() - begun_s < 2
+
+
+@pytest.mark.parametrize("given", [{}, {"headers": {}}, {"headers": {"a": "xx", "x": 1, "b": "y"}, "priority": 3}])
+def test_with_fields_is_with_header_of_each(given: dict[str, Any]) -> None:
+    raw = encode_properties({"delivery_mode": 2, "app_id": "p", **given})
+    fields = {"x": 2, "xx": [{"q": "w"}]}
+    one_by_one = raw
+    for name, value in fields.items():
+        one_by_one = properties.with_header(one_by_one, name, value)
+    encoded = b"".join(encode_field(name, value) for name, value in fields.items())
+    assert properties.with_fields(raw, encoded, [name.encode() for name in fields]) == one_by_one
 
 
 def test_with_header_refuses_what_is_wrong_on_either_side() -> None:

@@ -99,9 +99,11 @@ class Core:
         assert client.heard()[-1] == "channel.open-ok"
         return client
 
-    def queue(self, client: Client, name: str, *, exclusive: bool = False) -> None:
+    def queue(
+        self, client: Client, name: str, arguments: dict[str, Any] | None = None, *, exclusive: bool = False
+    ) -> None:
         """Declare a durable queue and wait for it."""
-        client.method(QUEUE_DECLARE, name, False, True, exclusive, False, False, {})
+        client.method(QUEUE_DECLARE, name, False, True, exclusive, False, False, arguments or {})
         self.sync()
         assert client.heard() == ["queue.declare-ok"]
 

@@ -16,7 +16,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from tests.unit.core.core_kit import FRAME_MAX, PERSISTENT, Client, Core, HeldJournal
 from understudy.broker.amqp.encode import publish_frames
@@ -35,6 +35,10 @@ PUBLISHES: Final = [
     publish_frames(1, "", QUEUES[number % 4], PERSISTENT, b"x" * 1024, FRAME_MAX) for number in range(AT_ONCE)
 ]
 COMMIT: Final = encode_method(1, TX_COMMIT)
+CONFIRMS: Final = encode_method(1, CONFIRM_SELECT, False)
+DEAD: Final = "dead"
+FULL: Final[dict[str, Any]] = {"x-max-length": 100}
+TO_DEAD: Final[dict[str, Any]] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
 
 
 class KeptJournal(HeldJournal):
@@ -47,15 +51,16 @@ class KeptJournal(HeldJournal):
         self.frames.append(frame)
 
 
-def serving(select: bytes) -> tuple[Core, list[Client], KeptJournal]:
-    """A broker that records transactions as a primary does, and its clients."""
+def serving(select: bytes, arguments: dict[str, Any] | None = None) -> tuple[Core, list[Client], KeptJournal]:
+    """A broker that records transactions as a primary does, and its clients; ``arguments`` of its queues."""
     journal = KeptJournal()
     core = Core(journal=journal)
     transactions = core.broker.transactions
     transactions.observers = HaTransactionObserverFactory(transactions.recorder, lambda tx: None)
     clients = [core.client() for _ in range(CLIENTS)]
+    core.queue(clients[0], DEAD)
     for queue in QUEUES:
-        core.queue(clients[0], queue)
+        core.queue(clients[0], queue, arguments)
     for client in clients:
         client.send(select)
     core.sync()
@@ -86,8 +91,8 @@ def timed(work: Callable[[], None]) -> float:
     return took
 
 
-def primary(messages: int, reads: list[bytes], select: bytes) -> float:
-    core, clients, _ = serving(select)
+def primary(messages: int, reads: list[bytes], select: bytes, arguments: dict[str, Any] | None = None) -> float:
+    core, clients, _ = serving(select, arguments)
     drive(core, clients, 800, reads)
     return timed(lambda: drive(core, clients, messages, reads))
 
@@ -118,10 +123,13 @@ def backup(messages: int) -> float:
 PARTS: Final[dict[str, Callable[[int], float]]] = {
     "primary": lambda n: primary(n, [b"".join((*PUBLISHES, COMMIT))], encode_method(1, TX_SELECT)),
     "single-reads": lambda n: primary(n, [*PUBLISHES, COMMIT], encode_method(1, TX_SELECT)),
-    "confirms": lambda n: primary(n, [b"".join(PUBLISHES)], encode_method(1, CONFIRM_SELECT, False)),
+    "confirms": lambda n: primary(n, [b"".join(PUBLISHES)], CONFIRMS),
+    "full": lambda n: primary(n, [b"".join(PUBLISHES)], CONFIRMS, FULL),
+    "full-dead-letters": lambda n: primary(n, [b"".join(PUBLISHES)], CONFIRMS, FULL | TO_DEAD),
     "backup": backup,
 }
-"""A primary whose transactions come in one read each, or in one a message; publisher confirms; a backup (less the making of it)."""
+"""A primary whose transactions come in one read each, or in one a message; publisher confirms; the same to queues that hold as much
+as they may, without and with dead letters; a backup (less the making of it)."""
 
 
 def main() -> None:

@@ -281,7 +281,7 @@ def expire_many(speaker: Speaker, arguments: dict[str, Any], header: bytes = b""
 
 @pytest.mark.parametrize("header", [b"", b"x" * 100_000])
 def test_many_that_die_together_move_in_portions(speaker: Speaker, header: bytes) -> None:
-    count = 50 if header else 600
+    count = 50 if header else 1_200
     expire_many(speaker, {}, header, count)
     log = speaker.core.broker.log
     queue = speaker.core.broker.state.registry.vhost("/").queues["q"]
@@ -297,6 +297,27 @@ def test_many_that_die_together_move_in_portions(speaker: Speaker, header: bytes
     assert speaker.depth("q") == 0
     dead = speaker.core.broker.state.registry.vhost("/").queues["dead"]
     assert [entry.message.body for entry in dead.entries.values()] == [b"%d" % number for number in range(count)]
+
+
+def test_messages_move_as_fast_as_they_are_published(speaker: Speaker) -> None:
+    """Each turn more are published to a full queue than may move at once, and the disk is a turn behind."""
+    at_once, turns = 2 * MOVES_AT_ONCE, 6
+    speaker.declare("dead")
+    speaker.declare("q", {"x-max-length": 1, **TO_DEAD})
+    core = speaker.core
+    written = core.node.gate.appended
+    for _ in range(turns):
+        speaker.client.send(*(publish("q", b"m") for _ in range(at_once)))
+        core.turn()
+        core.node.durable_to(written)
+        written = core.node.gate.appended
+        core.turn()
+    waiting = sum(len(entries) for entries in core.broker.moving.waiting.values())
+    assert waiting <= at_once
+    while core.broker.moving.waiting:
+        core.sync()
+    core.sync()
+    assert (speaker.depth("q"), speaker.depth("dead")) == (1, turns * at_once - 1)
 
 
 def test_a_queue_of_which_messages_have_still_to_move_is_not_empty_nor_unused(speaker: Speaker) -> None:
