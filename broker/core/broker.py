@@ -94,7 +94,7 @@ class Broker:
         running_ms: the time in which this process ran. What clients have to do in time is measured by it: while the process was
             stopped they could not. Ticks come ten times a second, or more often.
         on_delivered: are told of each message that is handed to a client, in the order of this list.
-        on_requeued: are told of each message that returns to its place in a queue.
+        on_requeued: those of the state: are told of each message that is at its place in a queue again.
         on_confirmed: are told which publishes of a channel one basic.ack confirms. A channel looks for listeners when it is opened.
         on_argument_refused: are told of each method that is refused with 406 for an argument: connection, method, error's text.
         on_told: are told when a client is told what became of a transaction.
@@ -174,7 +174,7 @@ class Broker:
         self.returning, self.delays = Returning(self), Delays(self)
         self.deduplicating, self.judged = Deduplicating(self), JudgedPublishes(self)
         self.on_delivered: list[Callable[[Queue, Entry, bool], None]] = []
-        self.on_requeued: list[Callable[[Queue, Entry], None]] = []
+        self.on_requeued = state.on_requeued
         self.on_confirmed: list[Callable[[Channel, list[Confirmed]], None]] = []
         self.on_argument_refused: list[Callable[[Connection, int, str], None]] = []
         self.on_told: list[Callable[[Told], None]] = []
@@ -610,7 +610,7 @@ class Broker:
             queue.put_back(entry)
         elif not self.returning.come_back(queue, entry, rule, failed):
             return
-        if self.on_requeued:
+        if entry.state == READY:  # else that is told when the message is at its place
             for told in self.on_requeued:
                 told(queue, entry)
         self.schedule(queue)

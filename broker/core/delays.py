@@ -90,5 +90,7 @@ class Delays:
                 broker.expired(queue, entry)
             else:
                 queue.release(entry)
+                for told in broker.on_requeued:
+                    told(queue, entry)
         broker.schedule(queue)
         return most

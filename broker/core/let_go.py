@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from understudy.broker.core.entry import GONE, HELD
+from understudy.broker.core.entry import GONE, HELD, WITHHELD
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.transactions.body_parts import BodyParts
@@ -49,7 +49,14 @@ def _let_go_of(queue: Queue) -> Iterator[None]:
             entry = entries.pop_last()
             if entry.state in HELD:
                 queue.acquired -= 1
+            elif entry.state == WITHHELD and queue.returns is not None:
+                queue.returns.withheld -= 1
             entry.state = GONE
+        yield
+    known = queue.returns.known if queue.returns is not None else {}
+    while known:
+        for _ in range(min(SLICE, len(known))):
+            known.popitem()
         yield
     for line in queue.lines():
         while line:

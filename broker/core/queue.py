@@ -390,6 +390,12 @@ class Queue:
                     entry.redelivered = True
                 return entry
 
+    @property
+    def awaits_return(self) -> bool:
+        """True if a message comes back whose RETURN is not stable. This looks at messages that are held, one by one."""
+        held = self.return_rule is not None and self.acquired > 0
+        return held and any(entry.state == RETURNING for entry in self.entries.values())
+
     def take_withheld(self) -> Entry | None:
         """The message that is due first of those that are withheld, marked ACQUIRED; None if there is none."""
         entry = self.returns.first() if self.returns is not None else None
@@ -477,12 +483,17 @@ class Queue:
         """How often the message of that id has come back."""
         return self.returns.of(entry_id).hand_outs if self.returns is not None else 0
 
-    def come_back(self, entry_id: int, returned: Returned) -> None:
-        """A message comes back, and its RETURN is stable. On a primary it is at its place, or withheld, from now on."""
+    def come_back(self, entry_id: int, returned: Returned) -> Entry | None:
+        """A message comes back, and its RETURN is stable. On a primary it is at its place, or withheld, from now on.
+
+        Returns:
+            The message, if this primary has handed it out and it is at its place again.
+        """
         if not self.know(entry_id, returned) or not self.active:
-            return
+            return None
         entry = self.entries[entry_id]
-        if entry.state == RETURNING:
+        was = entry.state
+        if was == RETURNING:
             entry.redelivered = True
             entry.state = READY
             self.acquired -= 1
@@ -490,12 +501,11 @@ class Queue:
                 heappush(self.returned, (entry.id, entry))
             if self.limits is not None:
                 self.limits.entered(self, entry)
-        elif (
-            entry.state == WITHHELD
-        ):  # by what was known when this broker was promoted; it was handed out again since then
+        elif was == WITHHELD:  # by an older RETURN, which was the newest that was applied when this broker was promoted
             self.release(entry)
         if returned.due_ms and entry.state == READY:
             self._withhold(entry)
+        return entry if was == RETURNING and entry.state == READY else None
 
     def _withhold(self, entry: Entry) -> None:
         assert self.returns is not None, f"queue {self.name} withholds {entry.id} and knows nothing of it"
@@ -532,7 +542,8 @@ class Queue:
         """All that holds messages in order to hand them out, given away: this queue hands out nothing more."""
         returned = deque(entry for _, entry in self.returned)
         self.returned.clear()
-        return [self.ready, returned]
+        withheld = self.returns.give_away() if self.returns is not None else deque()
+        return [self.ready, returned, withheld]
 
     def _active_consumer(self) -> str | None:
         """Which consumer is the single active one, "" for none; None in a queue that serves all."""

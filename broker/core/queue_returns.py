@@ -9,6 +9,7 @@ a million of them take no look at each: only the first is looked at (``core/dela
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
@@ -93,6 +94,12 @@ class QueueReturns:
         self.known = {}
         self.withheld = 0
         self._heap = []
+
+    def give_away(self) -> deque[Entry]:
+        """The messages that have a place among the withheld ones; none has one from now on."""
+        entries = deque(entry for _, _, entry in self._heap)
+        self._heap = []
+        return entries
 
     def counted(self) -> Iterator[tuple[int, Returned]]:
         """(id, what is known) of the messages that came back."""

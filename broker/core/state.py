@@ -19,6 +19,7 @@ from understudy.broker.amqp.errors import MalformedFrameError
 from understudy.broker.amqp.field_table import FieldTable, decode_table
 from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.deduplication import DeduplicationRule
+from understudy.broker.core.entry import Entry
 from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding
 from understudy.broker.core.id_windows import IdWindows
 from understudy.broker.core.message_expiry import ANY_CONSUMER, Arrival
@@ -75,6 +76,7 @@ class BrokerState:
         on_prepare: are told of each PREPARE that a backup takes, and each DTX_PREPARE, before it may be acknowledged: the vote.
         on_applied_tx: are told of each transaction that was applied or discarded, in the order of this list.
         on_moved: are told of each MOVE that has been applied.
+        on_requeued: are told of each message that is at its place in a queue again and may be handed out (primary).
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class BrokerState:
         self.on_prepare: list[Callable[[TxBuffer], None]] = []
         self.on_applied_tx: list[Callable[[TxBuffer], None]] = []
         self.on_moved: list[Callable[[Move], None]] = []
+        self.on_requeued: list[Callable[[Queue, Entry], None]] = []
         self._takers: dict[int, _Taker] = {
             record.EPOCH: self._take_epoch,
             record.QUEUE_DECLARE: self._take_topology,
@@ -520,7 +523,10 @@ class BrokerState:
             if queue is None:
                 continue
             for entry_id, returned in entries:
-                queue.come_back(entry_id, returned)
+                entry = queue.come_back(entry_id, returned)
+                if entry is not None:
+                    for told in self.on_requeued:
+                        told(queue, entry)
             if queue.consumers and not queue.scheduled:
                 queue.scheduled = True
                 self.scheduled.append(queue)

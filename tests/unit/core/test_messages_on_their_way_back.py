@@ -9,8 +9,15 @@ import pytest
 from tests.unit.core.core_kit import Core, HeldJournal, end_turn
 from tests.unit.core.test_dead_letters import Speaker
 from tests.unit.core.test_recovery import KeptCore, recovered
-from tests.unit.core.test_returns import taken
-from understudy.broker.amqp.methods import BASIC_NACK, BASIC_REJECT
+from tests.unit.core.test_returns import COUNTED, queue_of, taken
+from understudy.broker.amqp.methods import (
+    BASIC_GET,
+    BASIC_NACK,
+    BASIC_REJECT,
+    QUEUE_DECLARE,
+    QUEUE_DELETE,
+)
+from understudy.broker.core.let_go import let_go_in_slices
 from understudy.broker.core.node import BrokerNode
 
 DELAY_MS: Final = 1_000
@@ -60,3 +67,63 @@ def test_a_restart_knows_the_newer_due_time_of_a_message_that_came_back_twice(ki
         sync(node)
         assert queue.withheld == (withheld if passed_ms < 2 * DELAY_MS else 0), passed_ms
     assert queue.depth == 1
+
+
+def test_a_queue_is_not_empty_while_a_message_comes_back(speaker: Speaker) -> None:
+    speaker.declare("q", COUNTED)
+    speaker.publish("q")
+    tag = taken(speaker)["tag"]
+    deleter = speaker.core.client()
+    speaker.client.method(BASIC_REJECT, tag, True)
+    deleter.method(QUEUE_DELETE, "q", False, True, False)
+    speaker.core.sync()
+    assert deleter.heard() == ["channel.close"]
+    assert speaker.depth("q") == 1
+
+
+DELIVERED: Final = [("deliver", 1), ("deliver", 2), ("requeue", 1), ("deliver", 1)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exclusive", "expected"),
+    [
+        (COUNTED, False, DELIVERED),
+        (COUNTED, True, [("deliver", 1), ("requeue", 1), ("deliver", 1), ("deliver", 2)]),
+        (delayed(), False, DELIVERED),
+        (delayed(), True, DELIVERED),
+    ],
+)
+def test_a_requeue_is_told_when_the_message_is_at_its_place(
+    speaker: Speaker, arguments: dict[str, Any], exclusive: bool, expected: list[tuple[str, int]]
+) -> None:
+    """An audit takes a message for overtaken if a later one is delivered between its requeue and its next delivery."""
+    told: list[tuple[str, int]] = []
+    broker = speaker.core.broker
+    broker.on_delivered.append(lambda queue, entry, again: told.append(("deliver", number_of[entry.id])))
+    broker.on_requeued.append(lambda queue, entry: told.append(("requeue", number_of[entry.id])))
+    speaker.declare("q", arguments, exclusive=exclusive)
+    for _ in range(2):
+        speaker.publish("q")
+    number_of = {entry_id: number for number, entry_id in enumerate(queue_of(speaker).entries, 1)}
+    other = speaker.client if exclusive else speaker.core.client(channels=2)
+    speaker.client.method(BASIC_REJECT, taken(speaker)["tag"], True)
+    other.method(BASIC_GET, "q", True, channel=2)
+    speaker.pass_ms(2 * DELAY_MS)
+    other.method(BASIC_GET, "q", True, channel=2)
+    assert told == expected
+
+
+def test_nothing_is_left_of_withheld_messages_of_a_dropped_core(speaker: Speaker) -> None:
+    speaker.declare("q", delayed())
+    for _ in range(3):
+        speaker.publish("q")
+    for tag in [taken(speaker)["tag"] for _ in range(2)]:
+        speaker.call(BASIC_REJECT, tag, True)
+    queue = queue_of(speaker)
+    assert (queue.withheld, queue.depth) == (2, 1)
+    for _ in let_go_in_slices(speaker.core.broker.state):
+        assert queue.depth >= 0
+    assert queue.returns is not None
+    assert (queue.withheld, queue.depth, queue.returns.known, queue.returns.wakes_ms) == (0, 0, {}, None)
+    speaker.client.method(QUEUE_DECLARE, "q", True, True, False, False, False, {})
+    assert speaker.client.heard() == ["queue.declare-ok"]
