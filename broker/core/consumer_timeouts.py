@@ -107,7 +107,9 @@ class HeldMessages:
         newest = marks.before(now_ms - self._shortest_ms)
         if oldest >= newest:
             return
-        overdue = [each for each in ledger.before(newest) if each.tag < marks.before(now_ms - self._timeout_of(each))]
+        held = ledger.before(newest)
+        bounds = {each: marks.before(now_ms - each) for each in set(map(self._timeout_of, held))}
+        overdue = [each for each in held if each.tag < bounds[self._timeout_of(each)]]
         returned = [each for each in overdue if each.entry.state == ACQUIRED]  # others are gone with their queue
         for delivery in overdue:
             ledger.lapse(delivery)

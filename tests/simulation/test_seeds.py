@@ -40,7 +40,7 @@ class Drawn:
         if not self.small_segments:
             monkeypatch.setattr("tests.simulation.knobs.SMALL_SEGMENTS_SHARE", 0.0)
         knobs = Knobs.draw(seed)
-        workloads = knobs.workloads - self.without
+        workloads = knobs.workloads - self.without - {"ranked"}
         if self.distributed is not None:
             workloads = workloads | {"distributed"} if self.distributed else workloads - {"distributed"}
         knobs = attrs.evolve(
