@@ -3,7 +3,8 @@
 The consumer says how long that is (``x-consumer-timeout``), else its queue, else ``limits.consumer_timeout_s``. A client that has
 announced ``consumer_cancel_notify`` is sent basic.cancel, and its channel goes on. The channel of any other client is closed (406).
 So is a channel that got the message by basic.get, or whose client has cancelled the consumer. A later settlement of a message that
-was taken back is passed over: another consumer may have it by then.
+was taken back is passed over: another consumer may have it by then. Within a transaction or branch it closes the channel (406):
+what that publishes would else be committed though its input was not taken.
 
 No delivery has a timer, or a time. Once a second each channel that holds something notes how many deliveries it has made: a *mark*.
 What stands before a mark was delivered before it. So a time-out comes a second or two late, or by a sixtieth of the time, and never

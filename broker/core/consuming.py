@@ -274,10 +274,10 @@ class Consuming:
     # -- settling -------------------------------------------------------------------------------------------------
 
     def _ack(self, args: tuple[Any, ...]) -> None:
-        taken = self.ledger.settle(args[0], args[1])
         if self.demarcation.active:
-            self.demarcation.settle(taken, requeue=False)
+            self.demarcation.settle(self.ledger.settle(args[0], args[1], within=True), requeue=False)
             return
+        taken = self.ledger.settle(args[0], args[1])
         dequeue = self._broker.dequeue
         for delivery in taken:
             dequeue(delivery.queue, delivery.entry, record.ACKNOWLEDGED)
@@ -290,7 +290,7 @@ class Consuming:
         self._refuse(args[0], False, args[1], failed=True)
 
     def _refuse(self, tag: int, multiple: bool, requeue: bool, failed: bool) -> None:
-        taken = self.ledger.settle(tag, multiple)
+        taken = self.ledger.settle(tag, multiple, within=self.demarcation.active and not requeue)
         if self.demarcation.active:
             self.demarcation.settle(taken, requeue=requeue, rejected=not requeue, failed=failed)
             return

@@ -31,12 +31,14 @@ class DeliveryLedger:
     beside it is walked once. Tags that were settled one by one stay in it behind one that was not, until they are too many.
 
     ``_lapsed`` is the highest tag of a delivery that was taken back. Its client may still settle that, which means nothing then.
+    ``_overdue`` has those tags of which the client has said nothing since: a transaction may not count on them.
     """
 
-    __slots__ = ("_by_tag", "_lapsed", "_order", "next_tag")
+    __slots__ = ("_by_tag", "_lapsed", "_order", "_overdue", "next_tag")
 
     def __init__(self) -> None:
         self._lapsed = 0
+        self._overdue: set[int] = set()
         self._by_tag: dict[int, Delivery] = {}
         self._order: deque[int] = deque()
         self.next_tag = 1
@@ -63,14 +65,21 @@ class DeliveryLedger:
         self.next_tag = tag + 1
         return tag
 
-    def settle(self, tag: int, multiple: bool) -> list[Delivery]:
+    def settle(self, tag: int, multiple: bool, *, within: bool = False) -> list[Delivery]:
         """Take out the delivery ``tag``, or with ``multiple`` all up to it (tag 0: all), in tag order.
 
+        Args:
+            tag: as the client says it.
+            multiple: so is this.
+            within: a transaction or branch acknowledges or rejects them: all or none.
+
         Raises:
-            PreconditionFailedError: no such delivery is outstanding (P-18).
+            PreconditionFailedError: no such delivery is outstanding (P-18), or one was taken back and this is ``within``.
         """
         by_tag = self._by_tag
         order = self._order
+        if self._overdue:
+            self._hear_of_overdue(tag, multiple, within)
         if not multiple:
             delivery = by_tag.pop(tag, None)
             if delivery is None:
@@ -109,6 +118,16 @@ class DeliveryLedger:
         """Take an outstanding delivery out, whatever its client says of it later."""
         del self._by_tag[delivery.tag]
         self._lapsed = max(self._lapsed, delivery.tag)
+        self._overdue.add(delivery.tag)
+
+    def _hear_of_overdue(self, tag: int, multiple: bool, within: bool) -> None:
+        """The client settles ``tag``: deliveries that were taken back may be among what it means."""
+        meant = {each for each in self._overdue if each == tag or (multiple and (each < tag or not tag))}
+        if meant and within:
+            raise PreconditionFailedError(
+                f"delivery {min(meant)} has timed out and was taken back: no transaction can settle it"
+            )
+        self._overdue -= meant
 
     def restore(self, deliveries: list[Delivery]) -> None:
         """Put deliveries back that a rolled-back transaction had settled; tag order is kept (P-17)."""

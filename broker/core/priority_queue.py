@@ -67,6 +67,13 @@ class _Level:
             return returned[0][1]
         return ready[0] if ready else None
 
+    def drop_head(self, entry: Entry) -> None:
+        """Drop the places of ``entry``, which :meth:`peek` has shown: it gets another one if it comes back."""
+        if self.ready and self.ready[0] is entry:
+            self.ready.popleft()
+        while self.returned and self.returned[0][1] is entry:
+            heappop(self.returned)
+
 
 class PriorityQueue(Queue):
     """One queue with priorities 0 to ``most``."""
@@ -123,6 +130,7 @@ class PriorityQueue(Queue):
         return entry
 
     def _acquire(self, entry: Entry) -> None:
+        self._levels[self.priority_of(entry.message)].drop_head(entry)
         self.hold(entry)
         if entry.id < self.redelivered_below:
             entry.redelivered = True

@@ -21,9 +21,10 @@ from understudy.broker.amqp.methods import (
     CONNECTION_OPEN,
     CONNECTION_START_OK,
     CONNECTION_TUNE_OK,
+    DTX_SELECT,
+    DTX_START,
     QUEUE_DECLARE,
     QUEUE_DELETE,
-    TX_COMMIT,
     TX_ROLLBACK,
     TX_SELECT,
     encode_method,
@@ -396,10 +397,33 @@ def test_what_a_transaction_has_acknowledged_does_not_time_out_until_it_is_rolle
     core.sync()
     assert client.heard() == ["tx.rollback-ok", "basic.cancel"]
     client.method(BASIC_ACK, 2, True)
-    client.method(TX_COMMIT)
     core.sync()
-    assert client.heard() == ["tx.commit-ok"]
+    assert "delivery 1 has timed out" in closed(client)[1]
     assert core.node.state.registry.vhost("/").queues["q"].depth == 2
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+@pytest.mark.parametrize("branch", [False, True])
+def test_a_transaction_cannot_settle_what_was_taken_back(core: Core, branch: bool, multiple: bool) -> None:
+    """Else it would commit what it has made of a message that another consumer has by now."""
+    declare(core)
+    client = core.client(channels=2)
+    core.queue(client, "out")
+    if branch:
+        client.method(DTX_SELECT)
+        client.method(DTX_START, 1, b"global", b"branch", False, False)
+    else:
+        client.method(TX_SELECT)
+    consume(core, "c", client=client)
+    fill(core, b"0")
+    core.sync()
+    core.pass_ms(TIMEOUT_MS + LATE_MS)
+    assert client.heard()[-1] == "basic.cancel"
+    client.send(publish("out", b"made of it"), encode_method(1, BASIC_ACK, 1, multiple))
+    core.sync()
+    assert "delivery 1 has timed out" in closed(client)[1]
+    queues = core.node.state.registry.vhost("/").queues
+    assert (queues["q"].depth, queues["out"].depth, queues["out"].uncommitted) == (1, 0, 0)
 
 
 def test_the_queue_of_an_overdue_message_may_be_gone(core: Core) -> None:

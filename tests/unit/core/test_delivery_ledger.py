@@ -33,12 +33,13 @@ def test_one_that_is_held_for_long_keeps_nothing_of_those_behind_it() -> None:
 
 
 @patch.object(delivery_ledger, "SETTLED_TAGS", 2)
-@given(st.lists(st.tuples(st.sampled_from("aaasssmrl"), st.integers(0, 40)), max_size=120))
+@given(st.lists(st.tuples(st.sampled_from("aaasssmrlt"), st.integers(0, 40)), max_size=120))
 def test_tags_are_settled_as_in_a_plain_list(steps: list[tuple[str, int]]) -> None:
-    """One by one, many at once, with some that come back from a transaction, and some that were taken back (l)."""
+    """One by one or many at once; some come back from a transaction, some were taken back (l), some are within one (t)."""
     ledger = DeliveryLedger()
     outstanding: list[int] = []
     lapsed = 0
+    overdue: set[int] = set()
     for step, number in steps:
         if step == "a":
             outstanding.append(ledger.add(QUEUE, ENTRY, None))
@@ -51,14 +52,21 @@ def test_tags_are_settled_as_in_a_plain_list(steps: list[tuple[str, int]]) -> No
                 ledger.lapse(held[-1])
                 outstanding.remove(held[-1].tag)
                 lapsed = max(lapsed, held[-1].tag)
+                overdue.add(held[-1].tag)
             continue
-        multiple = step == "m"
+        multiple = step in "mt"
+        meant = {tag for tag in overdue if tag == number or (multiple and (tag < number or not number))}
+        if step == "t" and meant:
+            with pytest.raises(PreconditionFailedError, match=f"delivery {min(meant)} has timed out"):
+                ledger.settle(number, multiple, within=True)
+            continue
+        overdue -= meant
         wanted = [tag for tag in outstanding if tag == number or (multiple and (tag < number or not number))]
         if number >= ledger.next_tag or not (wanted or (multiple and not number) or 0 < number <= lapsed):
             with pytest.raises(PreconditionFailedError):
                 ledger.settle(number, multiple)
             continue
-        taken = ledger.settle(number, multiple)
+        taken = ledger.settle(number, multiple, within=step == "t")
         assert [each.tag for each in taken] == wanted
         if step == "r":
             ledger.restore(taken)

@@ -99,6 +99,18 @@ def test_a_message_that_comes_back_takes_its_place(speaker: Speaker) -> None:
     assert bodies(speaker) == "5.0 5.2"
 
 
+def test_a_message_that_comes_back_for_ever_takes_one_place(speaker: Speaker) -> None:
+    speaker.declare("q", TEN)
+    put(speaker, 3, 3)
+    for _ in range(50):
+        taken = speaker.get("q", no_ack=False)
+        assert taken is not None
+        speaker.call(BASIC_NACK, taken["tag"], False, True)
+    queue = speaker.core.broker.state.registry.find_queue("/", "q")
+    assert isinstance(queue, PriorityQueue)
+    assert sum(map(len, queue.lines())) == 2
+
+
 def test_a_consumer_with_a_prefetch_gets_the_highest_that_is_ready(speaker: Speaker) -> None:
     speaker.declare("q", TEN)
     put(speaker, 1, 5, 9)
