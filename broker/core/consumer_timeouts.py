@@ -8,7 +8,8 @@ what that publishes would else be committed though its input was not taken.
 
 No delivery has a timer, or a time. Once a second each channel that holds something notes how many deliveries it has made: a *mark*.
 What stands before a mark was delivered before it. So a time-out comes a second or two late, or by a sixtieth of the time, and never
-early. While the process of the broker stands still no time passes.
+early. No time passes while the process of the broker stands still. Nor does any while the broker does not read the client, or
+keeps what it has read for later (the log stands still, say): the acknowledgement may be there.
 
 What a transaction has acknowledged, or rejected, is settled for its client: no time-out looks at it. It stays locked until the
 transaction is decided, which has a time-out of its own (``tx.idle_timeout_s``). If the transaction is rolled back, its deliveries
@@ -80,16 +81,25 @@ class DeliveryMarks:
 class HeldMessages:
     """What one channel holds, and for how long it may.
 
-    ``_shortest_ms`` is the shortest time-out that anything of the channel has had.
+    ``_shortest_ms`` is the shortest time-out that anything of the channel has had; ``_unread_ms`` the time that did not count.
     """
 
-    __slots__ = ("_broker", "_channel", "_marks", "_shortest_ms")
+    __slots__ = ("_broker", "_channel", "_marks", "_shortest_ms", "_unread_ms")
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._broker = channel.broker
         self._marks = DeliveryMarks()
         self._shortest_ms = _NEVER_MS
+        self._unread_ms = 0
+
+    def look(self, now_ms: int, passed_ms: int) -> None:
+        """Time passes, ``passed_ms`` since the last look. It does not count while the broker leaves unread what the client says."""
+        channel = self._channel
+        if channel.connection.paused or channel.inbox:
+            self._unread_ms += passed_ms
+        else:
+            self._take_back_overdue(now_ms - self._unread_ms)
 
     def timeout_ms(self, queue: Queue, asked_ms: int | None = None) -> int:
         """How long a message of ``queue`` may be held by what asks for ``asked_ms``, None if that asks for nothing."""
@@ -99,7 +109,7 @@ class HeldMessages:
             self._shortest_ms = timeout_ms
         return timeout_ms
 
-    def take_back_overdue(self, now_ms: int) -> None:
+    def _take_back_overdue(self, now_ms: int) -> None:
         """Return what has been held for too long to its queue, and cancel the consumers that hold it."""
         consuming, marks = self._channel.consuming, self._marks
         ledger = consuming.ledger
@@ -164,14 +174,15 @@ class ConsumerTimeouts:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.on_timed_out: list[Callable[[Connection, str], None]] = []
-        self._next_ms = 0
+        self._next_ms = self._looked_ms = 0
 
     def tick(self, now_ms: int) -> None:
         """Time passes; ``now_ms`` is the time in which the process ran."""
         if now_ms < self._next_ms:
             return
         self._next_ms = now_ms + EVERY_MS
+        passed_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
         for connection in list(self._broker.connections):
             for channel in list(connection.channels.values()):
                 if not channel.closing and channel.consuming.ledger.outstanding:
-                    channel.consuming.held.take_back_overdue(now_ms)
+                    channel.consuming.held.look(now_ms, passed_ms)

@@ -402,6 +402,31 @@ def test_what_a_transaction_has_acknowledged_does_not_time_out_until_it_is_rolle
     assert core.node.state.registry.vhost("/").queues["q"].depth == 2
 
 
+@pytest.mark.parametrize("kept_for_later", [False, True])
+def test_no_time_passes_while_the_broker_does_not_do_what_the_client_says(core: Core, kept_for_later: bool) -> None:
+    client = declare(core)
+    consume(core, "c", client=client)
+    fill(core, b"0")
+    assert given(client) == [b"0"]
+    ack = encode_method(1, BASIC_ACK, 1, False)
+    if kept_for_later:
+        client.send(
+            publish("q", b"1"), encode_method(1, BASIC_GET, "q", True), ack
+        )  # get waits for the log, ack for get
+    else:
+        core.broker.refuse_work("members", "too few")
+        client.send(publish("q", b"1"))
+        assert client.paused()
+    core.pass_ms(2 * TIMEOUT_MS)
+    if not kept_for_later:
+        core.broker.refuse_work("members", "")
+        client.send(ack)
+    core.sync()
+    core.pass_ms(TIMEOUT_MS // 2)
+    core.sync()
+    assert "basic.cancel" not in client.heard()
+
+
 @pytest.mark.parametrize("multiple", [False, True])
 @pytest.mark.parametrize("branch", [False, True])
 def test_a_transaction_cannot_settle_what_was_taken_back(core: Core, branch: bool, multiple: bool) -> None:
