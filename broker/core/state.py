@@ -291,6 +291,7 @@ class BrokerState:
         if tx is None:
             tx = self.transaction(tx_id)
         tx.add(offset, message, targets, buf[at:head_end], transient)
+        self.has_moved = self.has_moved or message.moved
         if tx.size_bytes > self.tx_memory_bytes:
             self.spill_body(message)
         queues = self.queues
@@ -325,6 +326,7 @@ class BrokerState:
         body.give_to(message, LARGE_BYTES)
         tx.bodies().places[offset] = (body, 0, message.size)
         tx.add(offset, message, targets, buf[at : parted.head_end], transient)
+        self.has_moved = self.has_moved or message.moved
         if not tx.own and tx.size_bytes > self.tx_memory_bytes:
             self.spill_body(message)
         for target in targets:
