@@ -384,6 +384,29 @@ def test_an_id_counts_from_the_commit(publisher: Publisher) -> None:
     assert publisher.bodies() == [b"2", b"4"]
 
 
+def test_a_name_that_came_with_a_duplicate_alone_may_be_barred(publisher: Publisher) -> None:
+    """Nothing in the log has that name: an asker is told that nothing comes of it, and the commit must not contradict that."""
+    publisher.put("a", b"1")
+    publisher.declare("answers")
+    publisher.call(TX_SELECT, channel=2)
+    named = encode_properties(
+        {"delivery_mode": 2, "headers": {"x-deduplication-header": "a", "x-understudy-tx": "job"}}
+    )
+    publisher.client.send(publish_frames(2, "", "q", named, b"2", FRAME_MAX))
+    asked = encode_properties(reply_to="answers")
+    publisher.client.send(publish_frames(1, "understudy.tx", "", asked, b"outcome job", FRAME_MAX))
+    for _ in range(2):
+        publisher.core.sync()
+    assert publisher.bodies("answers") == [b"rolled back"]
+    state = publisher.core.node.state
+    publisher.core.broker.append_record(record.encode_outcomes_trimmed(state.log.applied, 0))
+    publisher.core.sync()
+    assert state.outcomes.named("job") is None
+    publisher.put("b", b"3", channel=2)
+    assert publisher.call(TX_COMMIT, channel=2) == ["channel.close"]
+    assert publisher.bodies() == [b"1"]
+
+
 def test_an_open_transaction_gives_way_to_a_publish(publisher: Publisher) -> None:
     """Its client does the transaction again, and the id is known then."""
     publisher.declare("plain")
