@@ -99,6 +99,12 @@ def test_what_holds_beside_an_argument(
     assert queue.arguments == arguments
 
 
+def test_digests_stand_in_the_order_in_which_policies_apply() -> None:
+    one, other = policy("one"), policy("other")
+    assert list(Policies([one, other, policy("high", priority=1)]).digests()) == ["high", "one", "other"]
+    assert list(Policies([other, one]).digests()) == ["other", "one"]
+
+
 def test_every_key_is_checked_as_its_argument_is() -> None:
     """Keys of arguments that queues may not have are no keys."""
     assert {key for key, setting in KEYS.items() if setting.of == "exchanges"} == {"alternate-exchange"}
