@@ -35,13 +35,13 @@ MessageId = tuple[IdWindow, bytes]
 
 
 class Judgement(NamedTuple):
-    """What is to become of a publish.
+    """The decision on one publish.
 
     Attributes:
-        queues: those that take it; no other has seen its id.
-        ids: that it brings, for :meth:`Deduplicating.published`.
-        claim: of a transaction that has to be decided first; nothing else is said then.
-        whole: it enters all of ``queues`` or none, since its exchange remembers its id.
+        queues: take the message; the others have seen its id.
+        ids: of the message, for :meth:`Deduplicating.published`.
+        claim: the transaction that has to be decided first; the other attributes mean nothing then.
+        whole: the message enters all of ``queues`` or none, since its exchange remembers its id.
     """
 
     queues: list[Queue]
@@ -63,7 +63,7 @@ class Deduplicating:
         """Judge a publish outside of transactions, which was routed to ``queues``.
 
         Raises:
-            PreconditionFailedError: its id is none.
+            PreconditionFailedError: the header has a value that can be no id.
         """
         ids: list[MessageId] = []
         of_exchange = self._exchange_id(message, vhost)
@@ -112,10 +112,10 @@ class Deduplicating:
     # -- transactions -----------------------------------------------------------------------------------------------------
 
     def check(self, queues: list[Queue], message: Message, vhost: str) -> None:
-        """Check what a publish within a transaction says of its id.
+        """Check the id of a publish within a transaction.
 
         Raises:
-            PreconditionFailedError: that is none.
+            PreconditionFailedError: the header has a value that can be no id.
         """
         self._exchange_id(message, vhost)
         for queue in queues:
@@ -144,7 +144,7 @@ class Deduplicating:
         return queues
 
     def conflict(self, tx: TxBuffer) -> str:
-        """Why ``tx`` may not commit: a message came meanwhile that has an id of one of its own. "" if none came."""
+        """The reason why ``tx`` may not commit: another message with an id of ``tx`` came meanwhile. "" if none came."""
         for message_id in tx.ids or ():
             claim = _claim(message_id)
             if (claim is not None and claim.tx is not tx) or self._known(message_id):
@@ -156,13 +156,13 @@ class Deduplicating:
         return ""
 
     def claim(self, tx: TxBuffer) -> None:
-        """``tx`` is to be committed, or prepared: until it is decided nobody knows whether its messages came."""
+        """Claim the ids of ``tx``, which is to be committed or prepared: the decision says whether its messages came."""
         for window, octets in tx.ids or ():
             if octets not in window.claims:
                 window.claims[octets] = Claim(tx)
 
     def release(self, tx: TxBuffer) -> None:
-        """``tx`` is decided; who has waited for that goes on."""
+        """Give up the claims of ``tx``, which is decided; publishes that waited for that go on."""
         waiting: list[Callable[[], None]] = []
         for window, octets in tx.ids or ():
             claim = window.claims.get(octets)
@@ -174,7 +174,7 @@ class Deduplicating:
             go_on()
 
     def adopt(self, tx: TxBuffer) -> None:
-        """An earlier primary has prepared ``tx``, which is in doubt."""
+        """Claim the ids of ``tx``, a branch in doubt that an earlier primary has prepared."""
         queues = self._broker.state.queues
         tx.ids = set()
         for _, message, targets in tx.events:
@@ -227,7 +227,7 @@ def _id(window: IdWindow | None, message: Message, of: str) -> MessageId | None:
     """The id of ``message`` in ``window``, which is ``of`` a queue or an exchange; None if it has none.
 
     Raises:
-        PreconditionFailedError: its header is there, and is no id.
+        PreconditionFailedError: the header is there, and its value can be no id.
     """
     if window is None or not has_headers(message.properties):
         return None

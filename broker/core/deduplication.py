@@ -34,12 +34,12 @@ _NUMBER: Final = b"n"
 
 @attrs.frozen
 class DeduplicationRule:
-    """What one queue or exchange remembers.
+    """The rule by which one queue or exchange remembers ids.
 
     Attributes:
-        header: which one has the id of a message.
-        size: so many ids are remembered, the newest; 1 to `MAX_SIZE`.
-        ttl_ms: for so long; None for as long as ``size`` allows.
+        header: the name of the header that has the id of a message.
+        size: the number of ids that are remembered, the newest; 1 to `MAX_SIZE`.
+        ttl_ms: the time for which an id is remembered; None for as long as ``size`` allows.
     """
 
     header: str
@@ -55,7 +55,7 @@ class DeduplicationRule:
 
     @property
     def granularity_ms(self) -> int:
-        """How exact a time has to be with which an id is remembered."""
+        """The largest error of the time with which an id is remembered; 0 without ``ttl_ms``."""
         return 0 if self.ttl_ms is None else min(1_000, max(10, self.ttl_ms // 10))
 
     def id_of(self, properties: bytes) -> bytes | None:

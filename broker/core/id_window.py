@@ -95,7 +95,7 @@ class IdWindow:
             del self.noted[message_id]
 
     def encode(self) -> bytes:
-        """What is noted, oldest first."""
+        """The noted ids, oldest first."""
         rows = [
             _ENTRY.pack(offset, time_ms, transient, len(message_id)) + message_id
             for message_id, (offset, time_ms, transient) in self.noted.items()
@@ -104,7 +104,7 @@ class IdWindow:
 
 
 def decode_noted(buf: bytes, at: int) -> tuple[list[tuple[bytes, Noted]], int]:
-    """What :meth:`IdWindow.encode` has put at ``at``, and where it ends."""
+    """The ids that :meth:`IdWindow.encode` has put at ``at``, and where they end."""
     (count,) = _COUNT.unpack_from(buf, at)
     at += _COUNT.size
     found = []

@@ -152,7 +152,7 @@ class IdWindows:
             self._recorded = []
 
     def end_gap(self, queues: Mapping[int, Queue], offset: int, time: tuple[int, int]) -> None:
-        """What was so at ``offset`` is installed: note what was applied behind that. ``time``: as it was known before."""
+        """Note the ids that were applied behind ``offset``, whose state is installed. ``time``: as it was known before."""
         recorded, self._recorded = self._recorded or [], None
         if time[1] > offset:
             self.time_ms, self.time_at = time

@@ -53,7 +53,7 @@ def lower_limit(policy: int, argument: int) -> int:
 
 @attrs.frozen
 class Setting:
-    """What a key of a definition sets.
+    """The setting of one key of a definition.
 
     Attributes:
         argument: of a queue or an exchange that sets the same.

@@ -36,7 +36,7 @@ Arguments = Mapping[str, Any]
 
 
 class Fate(StrEnum):
-    """What a consumer does with a message."""
+    """A consumer's way to settle a message."""
 
     ACKNOWLEDGED = "acknowledged"
     REJECTED = "rejected"
@@ -192,7 +192,7 @@ ARGUMENTS: Final[Mapping[str, Arguments]] = {
 
 
 def fate_of(message_id: str) -> Fate:
-    """What consumers do with the message: a quarter each is acknowledged and returned, half is rejected."""
+    """The way in which consumers settle the message: a quarter each is acknowledged and returned, half is rejected."""
     drawn = zlib.crc32(message_id.encode()) % 4
     return {0: Fate.ACKNOWLEDGED, 1: Fate.RETURNED}.get(drawn, Fate.REJECTED)
 

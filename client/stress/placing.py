@@ -160,7 +160,7 @@ def _without_cause(kind: Kind, case: Case) -> list[Violation]:
 
 
 def _within(kind: Kind, case: Case, together: Case) -> list[Violation]:
-    """What transactions have rejected is in the last queue once, and nothing else is."""
+    """Violations of the last queue: it has each message that a committed transaction rejected once, and no other."""
     due = {
         message_id
         for message_id, queue in together.takers
