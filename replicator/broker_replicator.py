@@ -638,7 +638,8 @@ class BrokerReplicator:
         state.put_before_log()
         meta.install(state)
         for queue in state.queues.values():
-            queue.forget_counts()
+            if queue.returns is not None:
+                queue.returns.forget_counts()  # the catch-up brings them
         self.log_start = meta.offset
         self._acked = -1
 

@@ -11,6 +11,7 @@ only such windows need it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Final
@@ -44,12 +45,17 @@ class IdWindows:
         exchanges: by name, of exchanges that drop duplicates.
         time_ms: of messages that are published now; 0 if it is not known.
         time_at: offset of the record that has said so.
+        checkpoint: the newest one states what was applied up to this offset.
+
+    A commit stands behind the records of its messages, and a checkpoint may have been written in between. Until the next one the
+    journal keeps these records, though no message of them lives (:meth:`oldest_needed`): a restart reads their ids.
     """
 
     def __init__(self) -> None:
         self.exchanges: dict[ExchangeName, IdWindow] = {}
-        self.time_ms = self.time_at = 0
+        self.time_ms = self.time_at = self.checkpoint = 0
         self._recorded: list[_Recorded] | None = None
+        self._commits: deque[tuple[int, int]] = deque()
 
     # -- topology ---------------------------------------------------------------------------------------------------------
 
@@ -57,7 +63,7 @@ class IdWindows:
         """``exchange`` is declared by the newest records; returns whether it has a window."""
         rule = exchange.deduplication
         if rule is not None:
-            self.exchanges.setdefault((exchange.vhost, exchange.name), IdWindow(rule, of_exchange=True))
+            self.exchanges.setdefault((exchange.vhost, exchange.name), IdWindow(rule))
         return rule is not None
 
     def declared(self, name: ExchangeName, rule: DeduplicationRule | None, *, anew: bool) -> None:
@@ -80,7 +86,7 @@ class IdWindows:
     def _replace(self, name: ExchangeName, rule: DeduplicationRule) -> None:
         """An empty window. What is on its way comes to it."""
         before = self.exchanges.get(name)
-        self.exchanges[name] = window = IdWindow(rule, of_exchange=True)
+        self.exchanges[name] = window = IdWindow(rule)
         if before is not None:
             window.coming, window.claims = before.coming, before.claims
 
@@ -134,14 +140,26 @@ class IdWindows:
         if window is not None:
             _put(window, properties, (offset, time_ms, not (persistent and durable)))
 
+    def committed(self, offset: int, first_offset: int) -> None:
+        """The transaction is applied whose PREPARE stands at ``offset``, and whose events begin at ``first_offset``."""
+        if first_offset <= self.checkpoint:  # else the next checkpoint is older than none of its records
+            self._commits.append((offset, first_offset))
+
+    def oldest_needed(self, checkpoint: int, end: int) -> int:
+        """The oldest record whose id no checkpoint states, if one states what was applied up to ``checkpoint``; at most ``end``."""
+        commits = self._commits
+        while commits and commits[0][0] <= checkpoint:
+            commits.popleft()
+        return min([end, *[first for _, first in commits]])
+
     def time(self, offset: int, time_ms: int) -> None:
         """The record at ``offset`` states the time; 0: an epoch begins."""
         self.time_ms, self.time_at = time_ms, offset
 
-    def drop_transients(self, queues: Mapping[int, Queue], before: int) -> None:
+    def drop_transients(self, queues: Mapping[int, Queue]) -> None:
         """See `IdWindow.drop_transients`."""
         for _, window in self._all(queues):
-            window.drop_transients(before)
+            window.drop_transients()
 
     # -- a gap of a journal -----------------------------------------------------------------------------------------------
 
@@ -177,10 +195,9 @@ class IdWindows:
             yield _OF_EXCHANGE + short(vhost) + short(name), window
 
     def encode(self, queues: Mapping[int, Queue]) -> bytes:
-        """All that is noted; b"" if that is nothing, or there is no window: a program that knows of none may be told the rest."""
-        there = list(self._all(queues))
-        windows = [key + window.encode() for key, window in there if window.noted]
-        if not there or not (windows or self.time_ms):
+        """All that is noted, b"" if that is nothing."""
+        windows = [key + window.encode() for key, window in self._all(queues) if window.noted]
+        if not windows and not self.time_ms:
             return b""
         return _HEAD.pack(self.time_ms, self.time_at, len(windows)) + b"".join(windows)
 

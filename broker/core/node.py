@@ -186,7 +186,10 @@ class BrokerNode:
         Args:
             checkpoint_offset: the applied offset that the newest durable checkpoint states.
         """
-        oldest = self.state.oldest_live_offset()
-        if oldest <= self.state.log.start:  # a message from before a catch-up: its segment is dead but for it
+        state = self.state
+        oldest = state.oldest_live_offset()
+        if state.deduplicates:
+            oldest = state.id_windows.oldest_needed(checkpoint_offset, oldest)
+        if oldest <= state.log.start:  # a message from before a catch-up: its segment is dead but for it
             return 0
         return min(oldest - 1, checkpoint_offset)

@@ -143,6 +143,7 @@ class Recovery:
             )
         meta, _ = Meta.decode(payload, 4 + extras_size)
         state = self._state
+        state.id_windows.checkpoint = meta.offset
         if not self._begun:
             state.log.restart_at(meta.offset, list(meta.starts))
             meta.install(state)
@@ -150,6 +151,8 @@ class Recovery:
             state.log.apply_up_to(meta.offset)
             if 0 < self._gap_end <= meta.offset:
                 self._fill_gap(meta)
+            else:  # a transaction may have begun in a segment that was dropped, and brought ids with a PREPARE that was not
+                state.id_windows.merge(state.queues, meta.message_ids)
         if extras_size and self._replay_extras is not None:
             self._replay_extras(payload, 4)
 
@@ -223,4 +226,5 @@ def encode_checkpoint(state: BrokerState, extras: bytes) -> bytes:
 
 def checkpoint_parts(state: BrokerState, extras: bytes) -> list[bytes | bytearray]:
     """The same in pieces, to be joined at once."""
+    state.id_windows.checkpoint = state.log.applied
     return [_U32.pack(len(extras)), extras, *Meta.of(state, whole_log=True).parts()]

@@ -43,7 +43,6 @@ from understudy.broker.transactions.outcomes import Outcomes
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 ALL_EPOCHS = 1 << 32
-ALL_OFFSETS = 1 << 64
 ALL_BYTES = 1 << 63
 TX_MEMORY_BYTES = 16 << 20
 EMPTY_TABLE = b"\x00\x00\x00\x00"
@@ -291,7 +290,6 @@ class BrokerState:
         if tx is None:
             tx = self.transaction(tx_id)
         tx.add(offset, message, targets, buf[at:head_end], transient)
-        self.has_moved = self.has_moved or message.moved
         if tx.size_bytes > self.tx_memory_bytes:
             self.spill_body(message)
         queues = self.queues
@@ -326,7 +324,6 @@ class BrokerState:
         body.give_to(message, LARGE_BYTES)
         tx.bodies().places[offset] = (body, 0, message.size)
         tx.add(offset, message, targets, buf[at : parted.head_end], transient)
-        self.has_moved = self.has_moved or message.moved
         if not tx.own and tx.size_bytes > self.tx_memory_bytes:
             self.spill_body(message)
         for target in targets:
@@ -595,6 +592,8 @@ class BrokerState:
                 if queue.consumers and not queue.scheduled:
                     queue.scheduled = True
                     scheduled.append(queue)
+        if self.deduplicates and tx.first_offset:
+            self.id_windows.committed(tx.prepare_offset, tx.first_offset)
         tx.state = TxState.COMMITTED
         self.transactions.pop(tx.tx_id, None)
         self.owed[tx.tx_id] = prepare.csn
@@ -656,10 +655,10 @@ class BrokerState:
             for tx in self.transactions.values():
                 if tx.branch is not None:  # all others that were there are over
                     self._release(tx.drop_transients(offset))
-            self._drop_transients(transients_lost, offset)
+            self._drop_transients(transients_lost)
 
-    def _drop_transients(self, epoch: int, before: int) -> None:
-        """End everything transient that is older than ``epoch`` (see :meth:`_ends_with`), whose EPOCH stands at ``before``."""
+    def _drop_transients(self, epoch: int) -> None:
+        """End everything transient that is older than ``epoch`` (see :meth:`_ends_with`)."""
         for queue in list(self.queues.values()):
             if self._ends_with(queue, epoch):
                 self.image.apply(record.QUEUE_DELETE, record.encode_queue_delete(queue.id, True))
@@ -671,7 +670,7 @@ class BrokerState:
                     e for e in queue.entries.values() if not e.message.persistent and e.id >> ID_EPOCH_SHIFT < epoch
                 ]:
                     queue.remove(entry.id)
-        self.id_windows.drop_transients(self.queues, before)
+        self.id_windows.drop_transients(self.queues)
         for key, raw in list(self.image.exchanges.items()):
             durable = record.decode_exchange_declare(raw, 5, len(raw))[3] & record.DURABLE
             if not durable and self.refilled_exchanges.get(key, 0) < epoch:
@@ -696,7 +695,7 @@ class BrokerState:
         ]
         pending.clear()
         pending.extend(kept)
-        self._drop_transients(ALL_EPOCHS, ALL_OFFSETS)
+        self._drop_transients(ALL_EPOCHS)
         known = set(self.queues)
         self.rebuild_registry()
         self._count_uncommitted(self.queues.keys() - known)

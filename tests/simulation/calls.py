@@ -91,9 +91,16 @@ def purge(client: SimClient, name: str) -> Program:
 
 
 def declare_exchange(
-    client: SimClient, name: str, kind: str, *, durable: bool = True, auto_delete: bool = False, alternate: str = ""
+    client: SimClient,
+    name: str,
+    kind: str,
+    *,
+    durable: bool = True,
+    auto_delete: bool = False,
+    alternate: str = "",
+    arguments: Table | None = None,
 ) -> Program:
-    arguments = {"alternate-exchange": alternate} if alternate else {}
+    arguments = {**(arguments or {}), **({"alternate-exchange": alternate} if alternate else {})}
     frames = encode_method(1, EXCHANGE_DECLARE, name, kind, False, durable, auto_delete, False, False, arguments)
     yield from client.call(frames, EXCHANGE_DECLARE_OK)
 

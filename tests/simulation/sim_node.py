@@ -28,6 +28,7 @@ from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.gate_port import GatePort
 from understudy.broker.core.let_go import let_go_in_slices
 from understudy.broker.core.node import BrokerNode
+from understudy.broker.core.policies import Policies
 from understudy.broker.core.recovery import Recovery
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.turn import TurnEngine
@@ -111,6 +112,7 @@ class SimNode:
         told: what its lives have told its operators.
         facts: what it tells the event feed beside its journal; None if nobody reads that.
         release: the program that it runs, from its next start on.
+        policies: of its configuration, from its next core on.
         fatal: why it refuses to run ("" if it does not).
         low_disk: why others fill its disk ("" if they do not).
         filled_by: the files of its own that fill its disk, as long as one of them is there.
@@ -159,6 +161,7 @@ class SimNode:
         self.told: list[HaEvent] = []
         self.facts: SimFacts | None = None
         self.release: Release = THIS
+        self.policies: Policies | None = None
         self.dirty_links: list[LinkEnd] = []
         self.clients: list[Session] = []
         self.wall_offset_ms = 0
@@ -218,7 +221,15 @@ class SimNode:
         spill = self.spill
         coordinator = unruly_choice(self.knobs.unruly_commits, f"{self.knobs.journal.salt} {self.name}")
         self.node = BrokerNode(
-            self.name, limits, self.rng.randbytes, self.extension, kept_bytes, spill, self.expiry_clock, coordinator
+            self.name,
+            limits,
+            self.rng.randbytes,
+            self.extension,
+            kept_bytes,
+            spill,
+            self.expiry_clock,
+            coordinator,
+            self.policies,
         )
         self.release.install(self.node.state)
         self.watched = self.node.state.live = WatchedLive(self)

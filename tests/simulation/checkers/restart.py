@@ -84,8 +84,7 @@ class Restart:
             if queue.logged and queue.durable:
                 for entry in queue.entries.values():
                     if entry.message.persistent:
-                        returned = queue.returns.of(entry.id) if queue.returns is not None else None
-                        digest ^= number_of(queue.id, entry.id, entry.message, entry.deadline_ms, returned)
+                        digest ^= number_of(queue.id, entry.id, entry.message, entry.deadline_ms)
         return digest
 
     def _undecided(self, node: SimNode, state: BrokerState, replicator: BrokerReplicator) -> None:

@@ -24,6 +24,7 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``parts``           bodies that stand in the log in parts
 ``serving``         priorities of messages and consumers, one consumer at a time, time-outs
 ``moves``           dead letters and limits: what leaves one queue for others
+``duplicates``      ids of messages that are to come once
 ==================  ===========================================================================================
 
 ``reviewed`` and ``overlooked`` are apart: what reviews have found, in combinations too rare for so short a sweep. Each can be
@@ -37,6 +38,7 @@ from contextlib import AbstractContextManager, nullcontext
 from tests.simulation.mutations import (
     branches,
     damaged_logs,
+    duplicates,
     durability,
     fencing,
     handing_out,
@@ -48,7 +50,6 @@ from tests.simulation.mutations import (
     overlooked,
     parts,
     rejoining,
-    returns,
     reviewed,
     serving,
     transactions,
@@ -61,7 +62,7 @@ MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for module in (
         *(durability, transactions, branches, votes, fencing, membership, rejoining, damaged_logs, order),
-        *(handing_out, levels, operators, turns, parts, moves, returns, serving),
+        *(handing_out, levels, operators, turns, parts, moves, serving, duplicates),
         *(reviewed, overlooked),
     )
     for mutation in vars(module).values()

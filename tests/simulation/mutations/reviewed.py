@@ -159,10 +159,12 @@ def a_refill_is_ahead_of_the_log(bug: Bug) -> None:
     """Exchanges and bindings of a refill are there at once: what the log does to older ones of their names is done to them."""
     real = BrokerState.declare_missing
 
-    def declare_missing(self: BrokerState, topology: Iterable[bytes], epoch: int, upto: int) -> None:
+    def declare_missing(
+        self: BrokerState, topology: Iterable[bytes], epoch: int, upto: int, message_ids: bytes = b""
+    ) -> None:
         if upto > self.log.applied and any(apply == self._apply_topology for _, apply, _ in self.log.pending):
             bug.strike()
-        real(self, topology, epoch, 0)
+        real(self, topology, epoch, 0, message_ids)
 
     bug.replace(BrokerState, "declare_missing", declare_missing)
 

@@ -1,0 +1,184 @@
+"""Repeaters: clients that publish again what they do not know to have come, with the same id, and sometimes what they know.
+
+Two queues drop duplicates: one by itself, one behind an exchange that does. The stamp of a message is its id. So a stamp that comes
+to a queue twice is a broken promise of the brokers, as it is for every other workload. One that was confirmed, for any of its
+publishes, must have come (``checkers/came_once``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tests.simulation import calls
+from tests.simulation.checkers.answers import Expected
+from tests.simulation.ledger import ClientTransaction, Told, stamp_of
+from tests.simulation.sim_client import Closed, Lost, Program, SimClient
+from tests.simulation.workloads.run import Run, padded
+from tests.simulation.workloads.transactor import NAME_HEADER, Transactor
+from understudy.broker.amqp.methods import BASIC_ACK, BASIC_DELIVER, BASIC_NACK
+from understudy.broker.amqp.properties import encode_properties
+from understudy.broker.core.deduplication import ENABLED, HEADER, SIZE, TTL
+
+BY_QUEUE: Final = "once"
+BY_EXCHANGE: Final = "once-behind"
+EXCHANGE: Final = "once-exchange"
+QUEUES: Final = (BY_QUEUE, BY_EXCHANGE)
+PUBLISHERS: Final = ("repeater0", "repeater1", "repeated0", "repeated1")
+REMEMBERED: Final = {ENABLED: True, SIZE: 20_000, TTL: 3_600_000}
+"""More than a run brings: nothing is forgotten in it."""
+
+Known = list[tuple[str, str]]
+"""(queue, stamp) of what all repeaters have published, newest last."""
+
+
+def declare(client: SimClient) -> Program:
+    """Declare queues, exchange and binding, as each repeater does on each connection."""
+    yield from calls.declare(client, BY_QUEUE, arguments=REMEMBERED)
+    yield from calls.declare(client, BY_EXCHANGE)
+    yield from calls.declare_exchange(client, EXCHANGE, "direct", arguments=REMEMBERED)
+    yield from calls.bind(client, BY_EXCHANGE, EXCHANGE, BY_EXCHANGE)
+
+
+def publish(client: SimClient, queue: str, stamp: str, **fields: Any) -> None:
+    """Publish a message whose id is its stamp."""
+    headers = {HEADER: stamp, **fields}
+    properties = encode_properties(delivery_mode=2, headers=headers)
+    exchange = EXCHANGE if queue == BY_EXCHANGE else ""
+    client.publish(exchange, queue, properties, padded(stamp, client.rng.randrange(40)))
+
+
+class _Source:
+    """What one client publishes: what it is not sure of first, then what others did, then what is new."""
+
+    def __init__(self, client: SimClient, run: Run, known: Known) -> None:
+        self._client = client
+        self._run = run
+        self._known = known
+        self._number = 0
+        self.unsure: Known = []
+
+    def next(self, count: int) -> Known:
+        """The next messages; one may be there twice."""
+        rng = self._client.rng
+        chosen: Known = []
+        if self.unsure and rng.random() < 0.9:
+            chosen += self.unsure[:count]
+            self._run.did("repeated messages", len(chosen))
+        while len(chosen) < count:
+            if self._known and rng.random() < 0.25:
+                chosen.append(rng.choice(self._known[-12:]))
+            else:
+                self._number += 1
+                each = (rng.choice(QUEUES), f"#{self._client.name}:{self._number:06}")
+                self._known.append(each)
+                chosen.append(each)
+            if rng.random() < 0.1:
+                chosen.append(rng.choice(chosen))
+        self.unsure += [each for each in dict.fromkeys(chosen) if each not in self.unsure]
+        return chosen
+
+    def came(self, each: tuple[str, str]) -> None:
+        """The client was told so."""
+        if each in self.unsure:
+            self.unsure.remove(each)
+        self._run.ledger.confirmed.add(each[1])
+
+
+class Repeater:
+    """Publishes with confirms."""
+
+    def __init__(self, client: SimClient, run: Run, known: Known) -> None:
+        self.client = client
+        self.run = run
+        self._source = _Source(client, run, known)
+
+    def program(self) -> Program:
+        client = self.client
+        while not self.run.enough():
+            try:
+                yield from client.connect()
+                yield from declare(client)
+                expected = client.expected = Expected()
+                yield from calls.confirm_select(client)
+                tag = 0
+                while not self.run.enough():
+                    tag = yield from self._window(expected, tag)
+                    yield from client.pause(0, self.run.idle_ms(client.rng))
+            except (Lost, Closed):
+                client.disconnect("again")
+
+    def _window(self, expected: Expected, tag: int) -> Program:
+        client = self.client
+        sent: dict[int, tuple[str, str]] = {}
+        for each in self._source.next(client.rng.choice((1, 1, 2, 6))):
+            tag += 1
+            expected.confirms[tag] = each[1]
+            expected.repeated.add(tag)
+            sent[tag] = each
+            publish(client, *each)
+        while expected.confirms:
+            event = yield from client.wait(BASIC_ACK, BASIC_NACK)
+            newest, multiple = event[2][0], event[2][1]
+            for one in [t for t in expected.confirms if t == newest or (multiple and t <= newest)]:
+                del expected.confirms[one]
+                if event[1] == BASIC_ACK:
+                    self._source.came(sent[one])
+        return tag
+
+
+class RepeatedTransactions(Transactor):
+    """Publishes in transactions. What was rolled back, or refused since somebody else published an id, comes in the next one."""
+
+    def __init__(self, client: SimClient, run: Run, known: Known) -> None:
+        super().__init__(client, run)
+        self._source = _Source(client, run, known)
+        self._sent: Known = []
+
+    def set_up(self) -> Program:
+        yield from declare(self.client)
+
+    def work(self, transaction: ClientTransaction) -> Program:
+        client, rng = self.client, self.rng
+        self._sent = self._source.next(rng.randrange(1, 5))
+        name = {NAME_HEADER: transaction.question} if self.names else {}
+        own = f"#{transaction.label}/0"  # it has no id: a transaction of duplicates alone leaves nothing in the log
+        transaction.produced[own] = BY_QUEUE
+        client.publish("", BY_QUEUE, encode_properties(delivery_mode=2, headers=name), padded(own, 5))
+        for each in self._sent:
+            publish(client, *each, **name)
+            if rng.random() < 0.3:
+                yield from client.pause(0, 40)
+        return rng.random() < 0.85
+
+    def ended(self, transaction: ClientTransaction) -> None:
+        if transaction.told is Told.COMMITTED:
+            for each in self._sent:
+                self._source.came(each)
+        self._sent = []
+
+
+class Taker:
+    """Takes what has come; most of what is repeated later is gone by then."""
+
+    def __init__(self, client: SimClient, run: Run) -> None:
+        self.client = client
+        self.run = run
+
+    def program(self) -> Program:
+        client = self.client
+        while not self.run.over:
+            try:
+                yield from client.connect()
+                yield from declare(client)
+                yield from calls.qos(client, client.rng.randrange(1, 6))
+                for queue in QUEUES:
+                    yield from calls.consume(client, queue, queue)
+                while not self.run.over:
+                    yield from client.doze(100, BASIC_DELIVER)
+                    while client.deliveries:
+                        event = client.deliveries.popleft()
+                        self.run.ledger.taken.add(stamp_of(event[4]))
+                        self.run.did("messages that came once")
+                        calls.ack(client, event[2][1])
+            except (Lost, Closed):
+                client.disconnect("again")
