@@ -212,6 +212,7 @@ class Broker:
         self.dtx.adopt()
         self.refusal = ""
         self.answering = True
+        self.moving.begin()
         self.barred_names = {name: at for name, at in self.barred_names.items() if self.bars(name)}
         for queue in self.state.queues.values():
             queue.used_ms = self.running_ms  # nobody was answered before

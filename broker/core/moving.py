@@ -62,6 +62,10 @@ class Moving:
             and not broker.frozen
         )
 
+    def begin(self) -> None:
+        """This broker begins to serve: what its log got before allows no moves."""
+        self._others = self._broker.log.end - self._appended
+
     def go_on(self) -> None:
         """Move what has waited, if that is due."""
         self._look_again()

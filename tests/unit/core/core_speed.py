@@ -97,10 +97,10 @@ def primary(messages: int, reads: list[bytes], select: bytes, arguments: dict[st
     return timed(lambda: drive(core, clients, messages, reads))
 
 
-def backup(messages: int) -> float:
-    """A backup's part of transactions: from a link's messages to what is applied."""
-    core, clients, journal = serving(encode_method(1, TX_SELECT))
-    drive(core, clients, messages, [b"".join((*PUBLISHES, COMMIT))])
+def backup(messages: int, reads: list[bytes], select: bytes, arguments: dict[str, Any] | None = None) -> float:
+    """A backup's part: from a link's messages to what is applied."""
+    core, clients, journal = serving(select, arguments)
+    drive(core, clients, messages, reads)
     batches = [each for each in journal.frames if each.startswith(frame.BATCH_MAGIC)]
     told = [0, *[frame.decode_batch_header(batch).last_offset for batch in batches]]
     brought = [wire.encode_batch(stable, batch) for stable, batch in zip(told, batches, strict=False)]
@@ -126,10 +126,13 @@ PARTS: Final[dict[str, Callable[[int], float]]] = {
     "confirms": lambda n: primary(n, [b"".join(PUBLISHES)], CONFIRMS),
     "full": lambda n: primary(n, [b"".join(PUBLISHES)], CONFIRMS, FULL),
     "full-dead-letters": lambda n: primary(n, [b"".join(PUBLISHES)], CONFIRMS, FULL | TO_DEAD),
-    "backup": backup,
+    "backup": lambda n: backup(n, [b"".join((*PUBLISHES, COMMIT))], encode_method(1, TX_SELECT)),
+    "backup-confirms": lambda n: backup(n, [b"".join(PUBLISHES)], CONFIRMS),
+    "backup-full": lambda n: backup(n, [b"".join(PUBLISHES)], CONFIRMS, FULL),
+    "backup-full-dead-letters": lambda n: backup(n, [b"".join(PUBLISHES)], CONFIRMS, FULL | TO_DEAD),
 }
 """A primary whose transactions come in one read each, or in one a message; publisher confirms; the same to queues that hold as much
-as they may, without and with dead letters; a backup (less the making of it)."""
+as they may, without and with dead letters; a backup of each (less the making of it)."""
 
 
 def main() -> None:

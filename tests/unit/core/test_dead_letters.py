@@ -31,7 +31,7 @@ from understudy.broker.amqp.methods import (
 )
 from understudy.broker.amqp.properties import decode_properties, encode_properties
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.moving import BYTES_AT_ONCE, MOVES_AT_ONCE
+from understudy.broker.core.moving import BYTES_AT_ONCE, MOVES_AT_ONCE, Moving
 from understudy.broker.message import Message
 
 TO_DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
@@ -318,6 +318,21 @@ def test_messages_move_as_fast_as_they_are_published(speaker: Speaker) -> None:
         core.sync()
     core.sync()
     assert (speaker.depth("q"), speaker.depth("dead")) == (1, turns * at_once - 1)
+
+
+def test_what_a_log_got_before_its_broker_serves_allows_no_moves(speaker: Speaker) -> None:
+    core, broker = speaker.core, speaker.core.broker
+    speaker.declare("q", TO_DEAD)
+    speaker.declare("dead")
+    raw = encode_properties(delivery_mode=2, expiration="1000")
+    speaker.client.send(*(publish_frames(1, "", "q", raw, b"m", FRAME_MAX) for _ in range(4 * MOVES_AT_ONCE)))
+    core.sync()
+    broker.moving = Moving(broker)  # as of a broker that begins to lead
+    broker.serve()
+    core.pass_ms(1_500)
+    core.turn()
+    core.turn()
+    assert 0 < broker.log.end - broker.log.applied <= MOVES_AT_ONCE
 
 
 def test_a_queue_of_which_messages_have_still_to_move_is_not_empty_nor_unused(speaker: Speaker) -> None:
