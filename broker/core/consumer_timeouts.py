@@ -81,25 +81,25 @@ class DeliveryMarks:
 class HeldMessages:
     """What one channel holds, and for how long it may.
 
-    ``_shortest_ms`` is the shortest time-out that anything of the channel has had; ``_unread_ms`` the time that did not count.
+    ``unread_ms`` is the time that did not count; ``_shortest_ms`` the shortest time-out that anything of the channel has had.
     """
 
-    __slots__ = ("_broker", "_channel", "_marks", "_shortest_ms", "_unread_ms")
+    __slots__ = ("_broker", "_channel", "_marks", "_shortest_ms", "unread_ms")
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._broker = channel.broker
         self._marks = DeliveryMarks()
         self._shortest_ms = _NEVER_MS
-        self._unread_ms = 0
+        self.unread_ms = 0
 
     def look(self, now_ms: int, passed_ms: int) -> None:
         """Time passes, ``passed_ms`` since the last look. It does not count while the broker leaves unread what the client says."""
         channel = self._channel
         if channel.connection.paused or channel.inbox:
-            self._unread_ms += passed_ms
+            self.unread_ms += passed_ms
         else:
-            self._take_back_overdue(now_ms - self._unread_ms)
+            self._take_back_overdue(now_ms - self.unread_ms)
 
     def timeout_ms(self, queue: Queue, asked_ms: int | None = None) -> int:
         """How long a message of ``queue`` may be held by what asks for ``asked_ms``, None if that asks for nothing."""

@@ -273,6 +273,7 @@ class Queue:
         self.returned.clear()
         self.acquired = 0
         if self.returns is not None:
+            self._tell_withheld()  # nothing is any more
             self.returns.clear()
         if self.limits is not None:
             self.limits.begin(self)

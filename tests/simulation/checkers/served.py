@@ -33,6 +33,7 @@ class _Held:
     broker: Broker
     delivery: Delivery
     until_ms: int
+    unread_ms: int
 
 
 class Served:
@@ -55,7 +56,8 @@ class Served:
         timeout_ms = queue.arguments.get("x-consumer-timeout")
         if timeout_ms is not None:
             broker = node.node.broker
-            held = _Held(broker, delivery, broker.running_ms + timeout_ms + SLACK_MS)
+            unread_ms = consumer.consuming.held.unread_ms
+            held = _Held(broker, delivery, broker.running_ms + timeout_ms + SLACK_MS, unread_ms)
             self._held.setdefault(node, deque()).append(held)
 
     def _is_alone(self, node: SimNode, queue: Queue, consumer: Consumer) -> None:
@@ -79,11 +81,12 @@ class Served:
         held, broker = self._held.get(node), node.node.broker
         while held:
             first = held[0]
-            if first.broker is broker and broker.running_ms <= first.until_ms:
-                return
-            held.popleft()
             delivery = first.delivery
             assert delivery.consumer is not None, "a delivery that is watched has a consumer"
+            unread_ms = delivery.consumer.consuming.held.unread_ms - first.unread_ms
+            if first.broker is broker and broker.running_ms <= first.until_ms + unread_ms:
+                return
+            held.popleft()
             if first.broker is broker and delivery.consumer.consuming.ledger._by_tag.get(delivery.tag) is delivery:
                 text = f"a message of {delivery.queue.name} for longer than its time-out"
                 raise Violation("consumers", f"consumer {delivery.consumer.tag} at {node.name} holds {text}")

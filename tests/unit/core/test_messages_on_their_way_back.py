@@ -127,3 +127,14 @@ def test_nothing_is_left_of_withheld_messages_of_a_dropped_core(speaker: Speaker
     assert (queue.withheld, queue.depth, queue.returns.known, queue.returns.wakes_ms) == (0, 0, {}, None)
     speaker.client.method(QUEUE_DECLARE, "q", True, True, False, False, False, {})
     assert speaker.client.heard() == ["queue.declare-ok"]
+
+
+def test_queues_that_are_deleted_with_withheld_messages_leave_nothing_behind(speaker: Speaker) -> None:
+    broker = speaker.core.broker
+    for _ in range(3):
+        speaker.declare("q", delayed())
+        speaker.publish("q")
+        reject(speaker)
+        assert broker.delays.any
+        speaker.call(QUEUE_DELETE, "q", False, False, False)
+    assert not broker.delays._noted
