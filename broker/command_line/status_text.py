@@ -75,7 +75,20 @@ def _differing_policies(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if len(by_digest) > 1:
             said = "; ".join(f"{digest} on {', '.join(brokers)}" for digest, brokers in by_digest.items())
             lines.append(f"  {name}: {said}")
+    lines += _differing_order(found)
     return ["", "policies differ (the primary's file is in force):", *lines] if lines else []
+
+
+def _differing_order(found: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Policies that say the same on all brokers and stand in another order: the first of equal priority applies."""
+    pages = list(found.values())
+    same = {name for name in (pages[0] if pages else ()) if len({page.get(name) for page in pages}) == 1}
+    orders = {broker: [name for name in page if name in same] for broker, page in found.items()}
+    for names in zip(*orders.values(), strict=True):
+        if len(set(names)) > 1:
+            said = "; ".join(f"{name} on {broker}" for broker, name in zip(orders, names, strict=True))
+            return [f"  of equal priority, and first in the file: {said}"]
+    return []
 
 
 def _history_line(entry: Mapping[str, Any]) -> str:

@@ -43,7 +43,7 @@ def continue_state(ended: BrokerState, begun: BrokerState) -> None:
     meta = Meta.of(ended, whole_log=True)
     begun.log.continue_from(ended.log)
     meta.install(begun)
-    begun.holes = ended.holes
+    begun.holes, begun.has_moved = ended.holes, ended.has_moved
     for queue_id, queue in begun.queues.items():
         before = ended.queues[queue_id]
         if queue.logged:

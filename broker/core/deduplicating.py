@@ -95,10 +95,18 @@ class Deduplicating:
                 self._stated_ms = now_ms
                 broker.append_record(record.encode_id_time(now_ms))
 
-    def published(self, ids: Iterable[MessageId], offset: int) -> None:
-        """A message with these ``ids`` has been appended; it has come when the log is applied up to ``offset``."""
-        if offset > self._broker.log.applied:
-            for window, octets in ids:
+    def published(self, ids: Iterable[MessageId], queues: list[Queue], offset: int) -> None:
+        """A message with these ``ids`` has been published to ``queues``; it has come when the log is applied up to ``offset``.
+
+        Only the windows that note it then are told: an id that none takes away again would stay for ever, and stand for a message
+        that is nowhere. An exchange notes nothing of queues outside of the log.
+        """
+        if offset <= self._broker.log.applied:
+            return
+        windows = [queue.window for queue in queues]
+        logged = any(queue.logged for queue in queues)
+        for window, octets in ids:
+            if logged if window.of_exchange else window in windows:
                 window.coming[octets] = offset
 
     # -- transactions -----------------------------------------------------------------------------------------------------

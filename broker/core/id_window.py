@@ -45,15 +45,17 @@ class IdWindow:
     """The newest ids, at most ``rule.size``.
 
     Attributes:
+        of_exchange: the window is an exchange's; else a queue's.
         noted: id to where and when it came, the oldest first.
         coming: id to the offset of the record that brings it, which is not applied yet (primary).
         claims: id to the transaction that brings it (primary).
     """
 
-    __slots__ = ("claims", "coming", "noted", "rule")
+    __slots__ = ("claims", "coming", "noted", "of_exchange", "rule")
 
-    def __init__(self, rule: DeduplicationRule) -> None:
+    def __init__(self, rule: DeduplicationRule, *, of_exchange: bool = False) -> None:
         self.rule = rule
+        self.of_exchange = of_exchange
         self.noted: OrderedDict[bytes, Noted] = OrderedDict()
         self.coming: dict[bytes, int] = {}
         self.claims: dict[bytes, Claim] = {}
@@ -87,9 +89,9 @@ class IdWindow:
         newest = sorted(found.items(), key=lambda item: item[1][0])[-self.rule.size :]
         self.noted = OrderedDict(newest)
 
-    def drop_transients(self) -> None:
-        """Forget the messages that ended with all processes that held them: a client may publish them again."""
-        for message_id in [message_id for message_id, noted in self.noted.items() if noted[2]]:
+    def drop_transients(self, before: int) -> None:
+        """Forget the transient messages that came before offset ``before``, and have ended: a client may publish them again."""
+        for message_id in [each for each, noted in self.noted.items() if noted[2] and noted[0] < before]:
             del self.noted[message_id]
 
     def encode(self) -> bytes:

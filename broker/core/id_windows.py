@@ -63,7 +63,7 @@ class IdWindows:
         """``exchange`` is declared by the newest records; returns whether it has a window."""
         rule = exchange.deduplication
         if rule is not None:
-            self.exchanges.setdefault((exchange.vhost, exchange.name), IdWindow(rule))
+            self.exchanges.setdefault((exchange.vhost, exchange.name), IdWindow(rule, of_exchange=True))
         return rule is not None
 
     def declared(self, name: ExchangeName, rule: DeduplicationRule | None, *, anew: bool) -> None:
@@ -86,7 +86,7 @@ class IdWindows:
     def _replace(self, name: ExchangeName, rule: DeduplicationRule) -> None:
         """An empty window. What is on its way comes to it."""
         before = self.exchanges.get(name)
-        self.exchanges[name] = window = IdWindow(rule)
+        self.exchanges[name] = window = IdWindow(rule, of_exchange=True)
         if before is not None:
             window.coming, window.claims = before.coming, before.claims
 
@@ -156,10 +156,10 @@ class IdWindows:
         """The record at ``offset`` states the time; 0: an epoch begins."""
         self.time_ms, self.time_at = time_ms, offset
 
-    def drop_transients(self, queues: Mapping[int, Queue]) -> None:
+    def drop_transients(self, queues: Mapping[int, Queue], before: int) -> None:
         """See `IdWindow.drop_transients`."""
         for _, window in self._all(queues):
-            window.drop_transients()
+            window.drop_transients(before)
 
     # -- a gap of a journal -----------------------------------------------------------------------------------------------
 
@@ -195,9 +195,10 @@ class IdWindows:
             yield _OF_EXCHANGE + short(vhost) + short(name), window
 
     def encode(self, queues: Mapping[int, Queue]) -> bytes:
-        """All that is noted, b"" if that is nothing."""
-        windows = [key + window.encode() for key, window in self._all(queues) if window.noted]
-        if not windows and not self.time_ms:
+        """All that is noted; b"" if that is nothing, or there is no window: a program that knows of none may be told the rest."""
+        there = list(self._all(queues))
+        windows = [key + window.encode() for key, window in there if window.noted]
+        if not there or not (windows or self.time_ms):
             return b""
         return _HEAD.pack(self.time_ms, self.time_at, len(windows)) + b"".join(windows)
 

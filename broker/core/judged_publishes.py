@@ -101,7 +101,7 @@ class JudgedPublishes:
         deduplicating = broker.deduplicating
         deduplicating.state_time(ids)
         connection.published_to = broker.publish(queues, message, expiration_ms)
-        deduplicating.published(ids, broker.log.end)
+        deduplicating.published(ids, queues, broker.log.end)
         if not channel.publishing.confirming:
             connection.published_plainly = True
         connection.published(_size(message))
@@ -127,8 +127,7 @@ class JudgedPublishes:
         broker = self._broker
         others = [] if whole else [queue for queue in queues if queue not in full]
         if others:
-            windows = [queue.window for queue in others]
-            self._enqueue(channel, others, [each for each in ids if each[0] in windows], message, expiration_ms)
+            self._enqueue(channel, others, ids, message, expiration_ms)
         else:
             channel.connection.published(_size(message))
         for queue in full:

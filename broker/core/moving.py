@@ -166,6 +166,7 @@ class Moving:
             return 0
         dead = dead_letter(entry.message, queue.name, record.REJECTED, rule, broker.wall_ms)
         dead.give_body(entry.message.content(), 0)
+        broker.state.has_moved = True
         broker.transactions.publish(tx, targets, dead, None)
         self._count(record.REJECTED)
         return MESSAGE_BYTES + len(dead.properties) + dead.size

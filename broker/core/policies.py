@@ -129,10 +129,13 @@ class Policies:
         self._ordered = sorted(self.all, key=lambda policy: -policy.priority)
 
     def digests(self) -> dict[str, str]:
-        """Name to digest, for a comparison with those of other brokers. A name may stand in several virtual hosts."""
+        """Name to digest, in the order in which they apply, for a comparison with those of other brokers.
+
+        A name may stand in several virtual hosts. The order of the file decides between equal priorities, and is in no digest.
+        """
         return {
             policy.name if policy.vhost is None else f"{policy.vhost}: {policy.name}": policy.digest
-            for policy in self.all
+            for policy in self._ordered
         }
 
     def govern(self, queue: Queue) -> None:

@@ -259,8 +259,8 @@ class Queue:
         self.last_id = ended.last_id
         self.dequeued, self.cleared = ended.dequeued, ended.cleared
         if ended.returns is not None:
-            self.returns = QueueReturns()
-            self.returns.known = dict(ended.returns.known)
+            for entry_id, returned in ended.returns.known.items():
+                self.know(entry_id, returned)
 
     def clear(self) -> None:
         """Drop everything: the queue is deleted, or a catch-up begins anew."""
@@ -468,6 +468,11 @@ class Queue:
         return [entry for entry in self.entries.values() if entry.state in (READY, WITHHELD)]
 
     # -- coming back ----------------------------------------------------------------------------------------------
+
+    def forget_counts(self) -> None:
+        """A catch-up begins, which brings what is known of messages that came back."""
+        if self.returns is not None:
+            self.returns.forget_counts()
 
     def know(self, entry_id: int, returned: Returned) -> bool:
         """Note what is known of the message of that id. False if it is not here, or if more is known of it."""

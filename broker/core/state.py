@@ -43,6 +43,7 @@ from understudy.broker.transactions.outcomes import Outcomes
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 ALL_EPOCHS = 1 << 32
+ALL_OFFSETS = 1 << 64
 ALL_BYTES = 1 << 63
 TX_MEMORY_BYTES = 16 << 20
 EMPTY_TABLE = b"\x00\x00\x00\x00"
@@ -290,6 +291,7 @@ class BrokerState:
         if tx is None:
             tx = self.transaction(tx_id)
         tx.add(offset, message, targets, buf[at:head_end], transient)
+        self.has_moved = self.has_moved or message.moved
         if tx.size_bytes > self.tx_memory_bytes:
             self.spill_body(message)
         queues = self.queues
@@ -324,6 +326,7 @@ class BrokerState:
         body.give_to(message, LARGE_BYTES)
         tx.bodies().places[offset] = (body, 0, message.size)
         tx.add(offset, message, targets, buf[at : parted.head_end], transient)
+        self.has_moved = self.has_moved or message.moved
         if not tx.own and tx.size_bytes > self.tx_memory_bytes:
             self.spill_body(message)
         for target in targets:
@@ -655,10 +658,10 @@ class BrokerState:
             for tx in self.transactions.values():
                 if tx.branch is not None:  # all others that were there are over
                     self._release(tx.drop_transients(offset))
-            self._drop_transients(transients_lost)
+            self._drop_transients(transients_lost, offset)
 
-    def _drop_transients(self, epoch: int) -> None:
-        """End everything transient that is older than ``epoch`` (see :meth:`_ends_with`)."""
+    def _drop_transients(self, epoch: int, before: int) -> None:
+        """End everything transient that is older than ``epoch`` (see :meth:`_ends_with`), whose EPOCH stands at ``before``."""
         for queue in list(self.queues.values()):
             if self._ends_with(queue, epoch):
                 self.image.apply(record.QUEUE_DELETE, record.encode_queue_delete(queue.id, True))
@@ -670,7 +673,7 @@ class BrokerState:
                     e for e in queue.entries.values() if not e.message.persistent and e.id >> ID_EPOCH_SHIFT < epoch
                 ]:
                     queue.remove(entry.id)
-        self.id_windows.drop_transients(self.queues)
+        self.id_windows.drop_transients(self.queues, before)
         for key, raw in list(self.image.exchanges.items()):
             durable = record.decode_exchange_declare(raw, 5, len(raw))[3] & record.DURABLE
             if not durable and self.refilled_exchanges.get(key, 0) < epoch:
@@ -695,7 +698,7 @@ class BrokerState:
         ]
         pending.clear()
         pending.extend(kept)
-        self._drop_transients(ALL_EPOCHS)
+        self._drop_transients(ALL_EPOCHS, ALL_OFFSETS)
         known = set(self.queues)
         self.rebuild_registry()
         self._count_uncommitted(self.queues.keys() - known)

@@ -125,6 +125,8 @@ class Transacting:
                 f"transaction {tx_id_text(tx.tx_id)} holds {tx.held_bytes} bytes, the limit is {limit}"
             )
         (publish or self._broker.transactions.publish)(tx, queues, message, expiration_ms)
+        if tx.name and not tx.first_offset:  # it was a duplicate: the log does not have the name
+            session.name_known = False
 
     def _take_name(self, session: Session, properties: bytes, queues: list[Queue]) -> None:
         tx = session.tx

@@ -5,8 +5,8 @@ two of them is doubled, and one that is in none and that no client took is lost.
 that clients publish to. What this file adds:
 
 - A limit holds, but for what consumers had in their hands and gave back.
-- A message is dropped only by the rule of its kind; by drop-head, only while the queue is full.
-- A message that no consumer may reject is no rejected message.
+- A message is dropped only by the rule of its kind; by drop-head, only while the queue is full, and before what came later.
+- A message that no consumer may reject is no rejected message, and a confirmed message is no refused one.
 - A rejection in a transaction takes effect exactly if the transaction committed.
 """
 
@@ -101,8 +101,19 @@ def _documented(violation: Violation, case: Case) -> bool:
         return kind.refusal_moves and violation.message not in _ids(case, kind.name)
     if violation.kind is not Wrong.LOST:
         return False
-    full = _content(case, kind.name).count == kind.most
-    return kind.drops is Drop.CYCLE or (kind.drops is Drop.HEAD and full)
+    return kind.drops is Drop.CYCLE or (kind.drops is Drop.HEAD and _at_the_head(violation.message, kind, case))
+
+
+def _at_the_head(message_id: str, kind: Kind, case: Case) -> bool:
+    """True if the full queue may have dropped the message: of its client nothing lies there that came before."""
+    content, sent = _content(case, kind.name), case.history.sent
+    dropped = sent.get((message_id, kind.name))
+    there = [sent[place] for each in content.messages or () if (place := (each.id, kind.name)) in sent]
+    return (
+        content.count == kind.most
+        and dropped is not None
+        and all(each.client != dropped.client or each.number > dropped.number for each in there)
+    )
 
 
 def _limit(kind: Kind, case: Case) -> list[Violation]:
@@ -126,8 +137,20 @@ def _limit(kind: Kind, case: Case) -> list[Violation]:
 
 
 def _without_cause(kind: Kind, case: Case) -> list[Violation]:
-    """Messages of the last queue that consumers do not reject, and nothing else moves."""
-    if not kind.consumed or kind.counted or kind.refusal_moves or kind.last == kind.name:
+    """Messages of the last queue that nothing moves: no consumer rejects them, or the first queue has taken them."""
+    if kind.refusal_moves:
+        return [
+            _wrong(
+                Wrong.ALTERED,
+                message_id,
+                kind.last,
+                "was refused, though its client was told that it is safe",
+                "elsewhere",
+            )
+            for message_id in _ids(case, kind.last)
+            if (message_id, kind.name) in case.history.confirmed
+        ]
+    if not kind.consumed or kind.counted or kind.last == kind.name:
         return []
     return [
         _wrong(Wrong.ALTERED, message_id, kind.last, "was rejected, and no consumer rejects it", "never rejected")

@@ -714,9 +714,9 @@ HEADERS = [
     ),
     Case(
         name="each-reason-has-its-count",
-        queues={"w": {DLX: "", RK: "w", TTL: TTL_MS * 5}, **D},
-        steps=[publish("w", "a"), reject("w"), wait("w", 1), reject("w"), wait("w", 1)],
-        finds={"w": ["a [rejected w 2]"]},
+        queues={"w": {DLX: "", RK: "e"}, "e": {DLX: "", RK: "w"}, **D},
+        steps=[publish("w", "a", expiration=str(TTL_MS)), reject("e"), reject("w")],
+        finds={"e": ["a [rejected w 1, rejected e 1, expired w 1]"]},
     ),
     Case(
         name="properties-stay",

@@ -19,6 +19,7 @@ from tests.simulation.checkers.accounts import Accounts
 from tests.simulation.checkers.instruments import watching_queues
 from tests.simulation.checkers.replicas import doubts_of, outcomes_of
 from tests.simulation.checkers.restart import Restart
+from tests.simulation.checkers.returns import nothing_is_late
 from tests.simulation.crash_points import points_of_death, points_of_step_down
 from tests.simulation.knobs import Knobs
 from tests.simulation.ledger import Ledger, Told, Violation
@@ -27,13 +28,13 @@ from tests.simulation.sim_client import SimClient
 from tests.simulation.sim_network import Network
 from tests.simulation.sim_node import SimNode
 from tests.simulation.sim_store import SimStore
-from tests.simulation.workloads import Run, kept_queues, mortal, ranked, repeater, workers
+from tests.simulation.workloads import Run, kept_queues, mortal, ranked, repeater, retried, workers
 from tests.simulation.workloads.setting_up import declare_all
 from tests.simulation.world import MS, START_US, World
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.digest import queue_digests
 from understudy.broker.core.dtx_manager import BranchState, BranchWork
-from understudy.broker.core.entry import DEQUEUING
+from understudy.broker.core.entry import DEQUEUING, RETURNING
 from understudy.broker.core.queue import Queue
 from understudy.ha.config import HaConfig
 from understudy.ha.coordination import GroupState
@@ -331,12 +332,13 @@ class SimCluster:
                 raise Violation("counts", f"{node.name} keeps what it should have forgotten: {left}")
             if node is primary:
                 holders.check(node)
+                nothing_is_late(node)
             self.restart.check(node, self.world.stream(f"restart {node.name}"), hard=self.world.seed % 2 == 0)
         self.accounts.check(kept_queues(self.knobs))
-        publishers = [client.name for client in self.clients if client.name.startswith("mortal")]
-        moved_once.check(self.checkers.reference, self.ledger, publishers, mortal.QUEUES)
-        publishers = [client.name for client in self.clients if client.name.startswith("ranked")]
-        moved_once.check(self.checkers.reference, self.ledger, publishers, ranked.QUEUES)
+        moving = {"mortal": mortal.QUEUES, "ranked": ranked.QUEUES, "retried": retried.QUEUES}
+        for name, queues in moving.items():
+            publishers = [client.name for client in self.clients if client.name.startswith(name)]
+            moved_once.check(self.checkers.reference, self.ledger, publishers, queues)
         came_once.check(self.checkers.reference, self.ledger, repeater.PUBLISHERS, repeater.QUEUES)
 
     @staticmethod
@@ -348,6 +350,7 @@ class SimCluster:
             "records to apply": len(state.log.pending),
             "answers that wait": len(broker._completions),
             "queues to serve": [queue.name for queue in state.scheduled],
+            "messages that come back": sum(map(len, broker.returning.gathered.values())),
             "messages to move": sum(map(len, broker.moving.waiting.values())),
             "bytes that wait to become stable": broker.unstable_bytes,
             "connections whose turn has not ended": len(broker.publishers),
@@ -379,7 +382,9 @@ class SimCluster:
         if primary is not None:
             queues = list(state.queues.values())
             held["dequeues that are not applied"] = [
-                queue.name for queue in queues if any(entry.state == DEQUEUING for entry in queue.entries.values())
+                queue.name
+                for queue in queues
+                if any(entry.state in (DEQUEUING, RETURNING) for entry in queue.entries.values())
             ]
             held["messages that a consumer waits for"] = [
                 queue.name for queue in queues if queue.depth and _waits(queue)

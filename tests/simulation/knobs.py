@@ -84,7 +84,18 @@ WORKLOADS = (
     "thinker",
 )
 """Workloads beside the bank, which is always there."""
-LATER_WORKLOADS = ("levels", "ring", "mixed", "replacer", "changeling", "distributed", "mortal", "ranked", "repeater")
+LATER_WORKLOADS = (
+    "levels",
+    "ring",
+    "mixed",
+    "replacer",
+    "changeling",
+    "distributed",
+    "mortal",
+    "ranked",
+    "retried",
+    "repeater",
+)
 """Likewise; each is drawn from a stream of its own, so that a seed's other draws, and its story without them, stay as they were."""
 WORKLOAD_SHARE = 0.4
 """How often a workload takes part."""

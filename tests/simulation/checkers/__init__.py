@@ -17,6 +17,7 @@ checker            promises            what it watches
 ``holders``        -                   that somebody has what is handed out, and what takes places of a prefetch, at the end
 ``turns``          -                   that nothing which may be said waits for another event
 ``restart``        G1, G5, G7, G8      what a disk gives back, as if its broker were killed now: now and then, and of all at the end
+``returns``        -                   that counts of failures never go back, and that nothing is handed out before it is due
 ``served``         -                   which consumer is given a message, and for how long it keeps it
 ``limits``         -                   that no queue holds more than it may
 ``moved_once``     G1, G4              that what moves from queue to queue is in one of them, at the end
@@ -41,6 +42,7 @@ from tests.simulation.checkers.limits import check_limits
 from tests.simulation.checkers.order import Order
 from tests.simulation.checkers.reference import Reference
 from tests.simulation.checkers.replicas import Replicas
+from tests.simulation.checkers.returns import Returns
 from tests.simulation.checkers.served import Served
 from tests.simulation.checkers.statements import Statements
 from tests.simulation.checkers.turns import owes_no_turn
@@ -67,6 +69,7 @@ class Checkers:
         self.chosen = ChosenLog(store, self.reference)
         self.replicas = Replicas(store, self.reference)
         self.order, self.served = Order(self.reference), Served()
+        self.returns = Returns(self.reference)
         self.statements = Statements(store, self.reference)
         self.in_sync = InSync(store, self.chosen, self.replicas)
         self.hand_overs = HandOvers(store)

@@ -1,6 +1,6 @@
 """Hooks the checkers into a node's core, without a word about simulation in the product.
 
-Queues tell what comes and goes through overrides of four methods of `Queue`, in force while a cluster runs. Which node a
+Queues tell what comes and goes through overrides of some methods of `Queue`, in force while a cluster runs. Which node a
 queue belongs to is found by the one object that all queues of a node share: its counter of live offsets.
 """
 
@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.simulation.checkers.reference import number_of
+from tests.simulation.checkers.reference import number_of, number_of_return
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, record
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.live_offsets import LiveOffsets
+from understudy.broker.log.return_record import Returned
 from understudy.broker.message import Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
@@ -69,6 +70,14 @@ class WatchedLive(LiveOffsets):
         if message.persistent and queue.durable:
             self.kept ^= number
 
+    def flip_return(self, queue: Queue, entry_id: int) -> None:
+        """What ``queue`` knows of a message that is there is known from now on, or no longer."""
+        number = number_of_return(queue.id, entry_id, queue.returns.of(entry_id)) if queue.returns is not None else 0
+        if number:
+            self.all ^= number
+            if queue.entries[entry_id].message.persistent and queue.durable:
+                self.kept ^= number
+
 
 def watch_core(checkers: Checkers, node: SimNode) -> None:
     """Watch a new core of ``node``, which has been recovered."""
@@ -111,6 +120,7 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
     log.apply_up_to = stable  # type: ignore[method-assign, assignment]
     log.close_batch = closed  # type: ignore[method-assign]
     state.receive_batch = received  # type: ignore[method-assign]
+    broker.on_delivered.append(lambda queue, entry, redelivered: checkers.returns.handed_out(node, queue, entry))
     broker.on_delivered.append(
         lambda queue, entry, redelivered: checkers.order.handed_out(node, queue, entry, redelivered)
     )
@@ -119,6 +129,7 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
 
 _put_before_log = BrokerState.put_before_log
 _enqueue, _remove, _clear, _take_over = Queue.enqueue, Queue.remove, Queue.clear, Queue.take_over
+_know, _forget_counts = Queue.know, Queue.forget_counts
 
 
 def _watched_enqueue(self: Queue, entry_id: int, message: Message, deadline_ms: int) -> None:
@@ -138,6 +149,7 @@ def _watched_remove(self: Queue, entry_id: int) -> bool:
         entry = self.entries.get(entry_id)
         if entry is not None:
             live.flip(self, entry_id, entry.message, entry.deadline_ms)
+            live.flip_return(self, entry_id)
     return _remove(self, entry_id)
 
 
@@ -146,7 +158,31 @@ def _watched_clear(self: Queue) -> None:
     if isinstance(live, WatchedLive) and self.logged:
         for entry_id, entry in self.entries.items():
             live.flip(self, entry_id, entry.message, entry.deadline_ms)
+            live.flip_return(self, entry_id)
     _clear(self)
+
+
+def _watched_know(self: Queue, entry_id: int, returned: Returned) -> bool:
+    live = self.live
+    watched = isinstance(live, WatchedLive) and self.logged and entry_id in self.entries
+    if watched:
+        live.flip_return(self, entry_id)  # type: ignore[attr-defined]
+    news = _know(self, entry_id, returned)
+    if watched:
+        live.flip_return(self, entry_id)  # type: ignore[attr-defined]
+    return news
+
+
+def _watched_forget_counts(self: Queue) -> None:
+    live = self.live
+    if not isinstance(live, WatchedLive) or not self.logged:
+        _forget_counts(self)
+        return
+    for entry_id in self.entries:
+        live.flip_return(self, entry_id)
+    _forget_counts(self)
+    for entry_id in self.entries:
+        live.flip_return(self, entry_id)
 
 
 def _watched_take_over(self: Queue, place: Queue) -> None:
@@ -155,7 +191,11 @@ def _watched_take_over(self: Queue, place: Queue) -> None:
         for entry_id, entry in place.entries.items():
             live.flip(place, entry_id, entry.message, entry.deadline_ms)
             live.flip(self, entry_id, entry.message, entry.deadline_ms)
+            live.flip_return(place, entry_id)
     _take_over(self, place)
+    if isinstance(live, WatchedLive):
+        for entry_id in self.entries:
+            live.flip_return(self, entry_id)
 
 
 def _watched_put_before_log(self: BrokerState) -> None:
@@ -171,9 +211,11 @@ def watching_queues() -> Iterator[None]:
     BrokerState.put_before_log = _watched_put_before_log  # type: ignore[method-assign]
     Queue.enqueue, Queue.remove = _watched_enqueue, _watched_remove  # type: ignore[method-assign]
     Queue.clear, Queue.take_over = _watched_clear, _watched_take_over  # type: ignore[method-assign]
+    Queue.know, Queue.forget_counts = _watched_know, _watched_forget_counts  # type: ignore[method-assign]
     try:
         yield
     finally:
         Queue.enqueue, Queue.remove = _enqueue, _remove  # type: ignore[method-assign]
         Queue.clear, Queue.take_over = _clear, _take_over  # type: ignore[method-assign]
+        Queue.know, Queue.forget_counts = _know, _forget_counts  # type: ignore[method-assign]
         BrokerState.put_before_log = _put_before_log  # type: ignore[method-assign]

@@ -29,14 +29,23 @@ from understudy.broker.amqp.properties import expiration, header
 from understudy.broker.log import record
 from understudy.broker.log.move_record import Move, decode_move
 from understudy.broker.log.record import Prepare
+from understudy.broker.log.return_record import NEVER, Returned, ReturnGroup, decode_return
 from understudy.broker.message import Message
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
 
 
-def number_of(queue_id: int, entry_id: int, message: Message, deadline_ms: int) -> int:
-    """What one message at one place adds to a digest."""
+def number_of(
+    queue_id: int, entry_id: int, message: Message, deadline_ms: int, returned: Returned | None = None
+) -> int:
+    """What one message at one place adds to a digest, with what its queue knows of it."""
     whole = crc32(message.content(), crc32(message.properties))
-    return hash((queue_id, entry_id, deadline_ms, whole, message.exchange, message.routing_key))
+    number = hash((queue_id, entry_id, deadline_ms, whole, message.exchange, message.routing_key))
+    return number if returned is None else number ^ number_of_return(queue_id, entry_id, returned)
+
+
+def number_of_return(queue_id: int, entry_id: int, returned: Returned) -> int:
+    """What a queue adds to a digest that knows this of a message."""
+    return hash((queue_id, entry_id, *returned)) if returned != NEVER else 0
 
 
 def doubt_of(name: BranchName, committed: bool | None = None) -> int:
@@ -60,6 +69,7 @@ class Held(NamedTuple):
     stamp: str
     offset: int
     deadline_ms: int
+    returned: Returned = NEVER
 
 
 @attrs.define(kw_only=True)
@@ -69,6 +79,7 @@ class ReferenceQueue:
     Attributes:
         logged: its messages are in the log; else it has none here.
         ttl_ms: of its messages; None for no end.
+        arguments: those with which it was declared.
         entries: in id order.
     """
 
@@ -78,8 +89,22 @@ class ReferenceQueue:
     durable: bool
     logged: bool = True
     ttl_ms: int | None = None
+    arguments: dict[str, Any] = attrs.field(factory=dict)
     entries: dict[int, Held] = attrs.field(factory=dict)
     newest_id: int = 0
+
+    @property
+    def limit(self) -> int | None:
+        """How often a message may fail; None for any number."""
+        limit = self.arguments.get("x-delivery-limit", -1)
+        return None if limit < 0 else int(limit)
+
+    @property
+    def counts(self) -> bool:
+        """True if records may say of messages that they came back."""
+        return (
+            "x-delivery-limit" in self.arguments or self.arguments.get("x-delayed-retry-type", "disabled") != "disabled"
+        )
 
 
 @attrs.define
@@ -193,6 +218,7 @@ class Reference:
             record.ENQUEUE: (record.decode_enqueue, self._enqueue),
             record.DEQUEUE: (lambda b, at, end: record.decode_dequeue(b, at), self._dequeue),
             record.MOVE: (decode_move, self._move),
+            record.RETURN: (lambda b, at, end: decode_return(b, at), self._return),
             record.TX_ENQUEUE: (record.decode_tx_enqueue, self._tx_enqueue),
             record.TX_ENQUEUE_TIMED: (record.decode_tx_enqueue, self._tx_enqueue),
             record.TX_DEQUEUE: (lambda b, at, end: record.decode_tx_dequeue(b, at), self._tx_dequeue),
@@ -323,6 +349,12 @@ class Reference:
                 f"record {offset} takes id {entry_id} of {queue.name} as expired at {held.deadline_ms}; the primary of epoch"
                 f" {self.epoch} has written nothing later than {self.times[self.epoch]}",
             )
+        if reason == record.DELIVERY_LIMIT and held.returned.failures != queue.limit:
+            raise Violation(
+                "returns",
+                f"record {offset} takes id {entry_id} of {queue.name} for its limit of {queue.limit}; it has failed"
+                f" {held.returned.failures} times before",
+            )
         self._depart(offset, queue, entry_id, held, reason)
 
     def _depart(self, offset: int, queue: ReferenceQueue, entry_id: int, held: Held, reason: int) -> None:
@@ -370,13 +402,15 @@ class Reference:
         queue_id, vhost, name, flags, arguments = record.decode_queue_declare(content, 5, len(content))
         self.declared.queue(queue_id, content)
         if queue_id not in self.queues:
+            table = cast("dict[str, Any]", decode_table(arguments, 0)[0])
             self.queues[queue_id] = ReferenceQueue(
                 id=queue_id,
                 vhost=vhost,
                 name=name,
                 durable=bool(flags & record.DURABLE),
                 logged=not flags & record.DEFINITION_ONLY,
-                ttl_ms=cast("int | None", decode_table(arguments, 0)[0].get("x-message-ttl")),
+                ttl_ms=table.get("x-message-ttl"),
+                arguments=table,
             )
 
     def _delete(self, offset: int, content: Any) -> None:
@@ -425,6 +459,55 @@ class Reference:
             )
         if move.has_body and move.message.content() != held.message.content():
             raise Violation("G1", f"record {offset} moves {held.stamp} with another body")
+
+    def _return(self, offset: int, content: Any) -> None:
+        """Messages come back: each count is one more than before, or a failure less; nothing fails more often than it may."""
+        groups: list[ReturnGroup] = content
+        for queue_id, entries in groups:
+            queue = self.queues.get(queue_id)
+            for entry_id, returned in entries if queue is not None else ():
+                assert queue is not None
+                held = queue.entries.get(entry_id)
+                if held is None:
+                    if self._holes:
+                        continue
+                    raise Violation(
+                        "returns", f"record {offset} returns id {entry_id} of {queue.name}, which is not there"
+                    )
+                self._counts_on(offset, queue, entry_id, held.returned, returned)
+                number = number_of(queue_id, entry_id, held.message, held.deadline_ms, returned)
+                self._flip(held)
+                held = queue.entries[entry_id] = held._replace(returned=returned, number=number)
+                self._flip(held)
+
+    def _counts_on(
+        self, offset: int, queue: ReferenceQueue, entry_id: int, before: Returned, returned: Returned
+    ) -> None:
+        said = f"record {offset} says of id {entry_id} of {queue.name} {returned}, of which {before} was known"
+        if not queue.counts:
+            raise Violation("returns", f"{said}; the queue counts nothing")
+        failed = returned.failures - before.failures
+        if failed not in (0, 1) or returned.hand_outs != before.hand_outs + 1:
+            raise Violation("returns", f"{said}; a count goes back, or too far")
+        if queue.limit is not None and returned.failures > queue.limit:
+            raise Violation("returns", f"{said}; its limit is {queue.limit}")
+        self._is_due_in_time(said, queue, returned, failed == 1)
+
+    def _is_due_in_time(self, said: str, queue: ReferenceQueue, returned: Returned, failed: bool) -> None:
+        """It is due after the delay that its queue asks for, and after no longer one."""
+        arguments = queue.arguments
+        kind = arguments.get("x-delayed-retry-type", "disabled")
+        if kind not in ("all", "failed" if failed else "returned"):
+            if returned.due_ms:
+                raise Violation("due", f"{said}; the queue delays no such message")
+            return
+        least_ms, jitter = arguments["x-delayed-retry-min"], arguments.get("x-delayed-retry-jitter", 0)
+        delay_ms = min(least_ms * max(1, returned.failures), arguments.get("x-delayed-retry-max", least_ms))
+        latest_ms = self.times[self.epoch] + delay_ms
+        if not 0 < returned.due_ms <= latest_ms:
+            raise Violation(
+                "due", f"{said}; the delay is {delay_ms} ms less {jitter:.0%}, so {latest_ms} is the latest time"
+            )
 
     def _transaction(self, tx_id: int) -> ReferenceTransaction:
         return self.transactions.setdefault(tx_id, ReferenceTransaction(tx_id))

@@ -84,7 +84,8 @@ class Restart:
             if queue.logged and queue.durable:
                 for entry in queue.entries.values():
                     if entry.message.persistent:
-                        digest ^= number_of(queue.id, entry.id, entry.message, entry.deadline_ms)
+                        returned = queue.returns.of(entry.id) if queue.returns is not None else None
+                        digest ^= number_of(queue.id, entry.id, entry.message, entry.deadline_ms, returned)
         return digest
 
     def _undecided(self, node: SimNode, state: BrokerState, replicator: BrokerReplicator) -> None:

@@ -50,6 +50,7 @@ from tests.simulation.mutations import (
     overlooked,
     parts,
     rejoining,
+    returns,
     reviewed,
     serving,
     transactions,
@@ -62,7 +63,7 @@ MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for module in (
         *(durability, transactions, branches, votes, fencing, membership, rejoining, damaged_logs, order),
-        *(handing_out, levels, operators, turns, parts, moves, serving, duplicates),
+        *(handing_out, levels, operators, turns, parts, moves, returns, serving, duplicates),
         *(reviewed, overlooked),
     )
     for mutation in vars(module).values()

@@ -196,8 +196,8 @@ def lost_transients_take_durable_exchanges_along(bug: Bug) -> None:
     """An EPOCH that ends what is transient ends durable exchanges, too, on every broker alike."""
     drop, unregister = BrokerState._drop_transients, BrokerState._unregister_transients
 
-    def drop_transients(self: BrokerState, epoch: int) -> None:
-        drop(self, epoch)
+    def drop_transients(self: BrokerState, epoch: int, before: int) -> None:
+        drop(self, epoch, before)
         if epoch == ALL_EPOCHS:  # a recovery
             return
         for key in list(self.image.exchanges):

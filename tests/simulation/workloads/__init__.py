@@ -21,6 +21,7 @@
 ``thinker``      transactions that stay open for a while before they commit
 ``mortal``       messages that are rejected, expire or are too many, and their dead-letter queues
 ``ranked``       messages with priorities, consumers with priorities, one consumer at a time, consumers that hang
+``retried``      messages that fail again and again, delayed or not, in transactions too, until they are dead letters
 ``repeater``     messages that are published again with the same id, to what drops duplicates
 ``wild``         anything at any time; no seed draws it
 ===============  ========================================================================================================

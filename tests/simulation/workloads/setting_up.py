@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tests.simulation import calls
 from tests.simulation.knobs import Knobs
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
-from tests.simulation.workloads import mortal, ranked, repeater
+from tests.simulation.workloads import mortal, ranked, repeater, retried
 from tests.simulation.workloads.bank import ACCOUNTS, Bank
 from tests.simulation.workloads.changeling import Changeling
 from tests.simulation.workloads.distributed import Manager, Operator
@@ -101,6 +101,7 @@ def workers(run: Run, make: MAKE_CLIENT) -> tuple[list[SimClient], list[SimClien
     _distribute(run, programs, watchers)
     _let_die(run, programs, watchers)
     _rank(run, programs, watchers)
+    _let_fail(run, programs, watchers)
     _repeat(run, programs, watchers)
     return _start(programs, make), _start(watchers, make)
 
@@ -135,6 +136,16 @@ def _rank(run: Run, programs: dict[str, PROGRAM], watchers: dict[str, PROGRAM]) 
             watchers[f"ranker{i}{each}"] = lambda client, queue=queue: ranked.RankedConsumer(  # type: ignore[misc]
                 client, run, queue
             ).program()
+
+
+def _let_fail(run: Run, programs: dict[str, PROGRAM], watchers: dict[str, PROGRAM]) -> None:
+    """Publishers of messages that fail, and who makes them fail, if the seed has them."""
+    if "retried" in run.knobs.workloads:
+        for i, queue in enumerate((retried.WORK, retried.COUNTED)):
+            programs[f"retried{i}"] = lambda client, queue=queue: Producer(  # type: ignore[misc]
+                client, run, queue, declares=retried.QUEUES
+            ).program()
+        watchers["retrier"] = lambda client: retried.RetryingConsumer(client, run).program()
 
 
 def _repeat(run: Run, programs: dict[str, PROGRAM], watchers: dict[str, PROGRAM]) -> None:

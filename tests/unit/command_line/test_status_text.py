@@ -71,6 +71,11 @@ def test_policies_that_differ_are_named() -> None:
         "  q: 2 on b1; 3 on b2; none on b3\n"
     )
     assert "policies" not in status_text(group | {"brokers": [rows[0], rows[0] | {"broker": "b2"}, row("b4")]})
+    rows = [row("b1", policies={"p": "1", "q": "2", "r": "3"}), row("b2", policies={"q": "2", "p": "1", "r": "3"})]
+    assert status_text(group | {"brokers": rows}).endswith(
+        "\npolicies differ (the primary's file is in force):\n"
+        "  of equal priority, and first in the file: p on b1; q on b2\n"
+    )
 
 
 def test_who_does_not_answer_is_explained_by_the_primary() -> None:

@@ -10,7 +10,10 @@ from tests.unit.core.core_kit import FRAME_MAX, Core
 from tests.unit.core.test_dead_letters import Speaker
 from tests.unit.core.test_recovery import KeptCore, recovered
 from understudy.broker.amqp.encode import publish_frames
+from understudy.broker.amqp.field_table import encode_table
 from understudy.broker.amqp.methods import (
+    BASIC_CONSUME,
+    BASIC_PUBLISH,
     CHANNEL_CLOSE,
     CONFIRM_SELECT,
     DTX_COMMIT,
@@ -23,9 +26,11 @@ from understudy.broker.amqp.methods import (
     EXCHANGE_DELETE,
     QUEUE_BIND,
     QUEUE_DECLARE,
+    QUEUE_DELETE,
     TX_COMMIT,
     TX_ROLLBACK,
     TX_SELECT,
+    encode_method,
 )
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.deduplication import MAX_SIZE, DeduplicationRule
@@ -173,6 +178,47 @@ def test_a_full_queue_leaves_a_publish_through_such_an_exchange_to_be_repeated()
     publisher.get("q")
     assert publisher.put("b", b"3") == ["basic.ack"]
     assert publisher.bodies("q") == [b"3"]
+
+
+def test_a_queue_that_immediate_leaves_out_takes_that_id_later(publisher: Publisher) -> None:
+    """A message that is to go to consumers alone does not come to a queue without one."""
+    publisher.exchange("x", {}, "fanout")
+    publisher.declare("taken", ONCE)
+    for name in ("q", "taken"):
+        publisher.call(QUEUE_BIND, name, "x", "", False, {}, channel=2)
+    publisher.call(BASIC_CONSUME, "taken", "c", False, True, False, False, {}, channel=2)
+    raw = encode_properties({"delivery_mode": 2, "headers": {"x-deduplication-header": "a"}})
+    rest = split(publish_frames(1, "x", "", raw, b"1", FRAME_MAX))[1:]
+    publisher.client.send(encode_method(1, BASIC_PUBLISH, "x", "", False, True), *rest)
+    publisher.begin("a", b"2")
+    publisher.core.sync()
+    assert (publisher.bodies(), publisher.bodies("taken")) == ([b"2"], [b"1"])
+    assert window(publisher).coming == window(publisher, "taken").coming == {}
+
+
+def split(frames: bytes) -> list[bytes]:
+    """Each frame by itself."""
+    found = []
+    while frames:
+        end = 8 + int.from_bytes(frames[3:7], "big")
+        found.append(frames[:end])
+        frames = frames[end:]
+    return found
+
+
+def test_an_exchange_keeps_no_id_of_queues_outside_the_log() -> None:
+    publisher = Publisher(Core())
+    publisher.exchange("x", ONCE, "fanout")
+    publisher.declare("own", exclusive=True)
+    publisher.declare("q")
+    publisher.call(QUEUE_BIND, "own", "x", "", False, {}, channel=2)
+    publisher.begin(None)  # the log has something to apply
+    publisher.begin("a", b"1", exchange="x")
+    publisher.begin("a", b"2", exchange="x")
+    publisher.core.sync()
+    found = publisher.core.broker.state.id_windows.exchanges["/", "x"]
+    assert (found.noted, found.coming) == ({}, {})
+    assert publisher.bodies("own") == [b"1", b"2"]
 
 
 def test_the_number_of_ids_is_bounded() -> None:
@@ -336,6 +382,29 @@ def test_an_id_counts_from_the_commit(publisher: Publisher) -> None:
     assert publisher.call(TX_COMMIT, channel=2) == ["tx.commit-ok"]
     assert publisher.put("a", b"6") == ["basic.ack"]
     assert publisher.bodies() == [b"2", b"4"]
+
+
+def test_a_name_that_came_with_a_duplicate_alone_may_be_barred(publisher: Publisher) -> None:
+    """Nothing in the log has that name: an asker is told that nothing comes of it, and the commit must not contradict that."""
+    publisher.put("a", b"1")
+    publisher.declare("answers")
+    publisher.call(TX_SELECT, channel=2)
+    named = encode_properties(
+        {"delivery_mode": 2, "headers": {"x-deduplication-header": "a", "x-understudy-tx": "job"}}
+    )
+    publisher.client.send(publish_frames(2, "", "q", named, b"2", FRAME_MAX))
+    asked = encode_properties(reply_to="answers")
+    publisher.client.send(publish_frames(1, "understudy.tx", "", asked, b"outcome job", FRAME_MAX))
+    for _ in range(2):
+        publisher.core.sync()
+    assert publisher.bodies("answers") == [b"rolled back"]
+    state = publisher.core.node.state
+    publisher.core.broker.append_record(record.encode_outcomes_trimmed(state.log.applied, 0))
+    publisher.core.sync()
+    assert state.outcomes.named("job") is None
+    publisher.put("b", b"3", channel=2)
+    assert publisher.call(TX_COMMIT, channel=2) == ["channel.close"]
+    assert publisher.bodies() == [b"1"]
 
 
 def test_an_open_transaction_gives_way_to_a_publish(publisher: Publisher) -> None:
@@ -556,6 +625,30 @@ def test_a_meta_without_ids_is_of_an_older_format() -> None:
     assert (decoded.message_ids, end) == (Meta.of(core.node.state).message_ids, len(encoded))
 
 
+def test_a_refill_keeps_its_ids_from_an_older_epoch() -> None:
+    """Transient messages that came since the group began anew: the EPOCH that ended the others may come after the refill."""
+    backup = BrokerNode("b2", Limits(), bytes).state
+    backup.append_record(record.encode_queue_declare(1 << 32 | 1, "/", "q", record.DURABLE, encode_table(ONCE)))
+    backup.log.apply_up_to(1)
+    found = backup.queues[1 << 32 | 1].window
+    assert found is not None
+    found.merge([(b"told", (9, 0, True)), (b"ended", (1, 0, True)), (b"kept", (1, 0, False))])
+    backup.append_record(record.encode_epoch(2, "b1", True, WALL_MS))
+    backup.log.apply_up_to(2)
+    assert set(found.noted) == {b"told", b"kept"}
+
+
+def test_a_meta_is_of_an_older_format_when_nothing_drops_duplicates_any_more() -> None:
+    """A program that reads formats up to 4 may be told all that is here."""
+    core = Core()
+    publisher = Publisher(core)
+    publisher.declare("q", {**ONCE, "x-cache-ttl": 5_000})
+    publisher.put("a")
+    publisher.call(QUEUE_DELETE, "q", False, False, False, channel=2)
+    assert core.node.state.record_format < record.MOVES_VERSION
+    assert Meta.of(core.node.state).encode()[0] == 1
+
+
 def test_an_exchange_that_is_declared_anew_remembers_nothing(publisher: Publisher) -> None:
     publisher.exchange("x", ONCE)
     publisher.call(QUEUE_BIND, "q", "x", "q", False, {}, channel=2)
@@ -590,7 +683,7 @@ def test_merging_takes_the_newest_of_both() -> None:
         other.note(octets, (offset, 0, True))
     one.merge(other.noted.items())
     assert list(one.noted) == [b"a", b"d", b"c"]
-    one.drop_transients()
+    one.drop_transients(5)
     assert list(one.noted) == [b"c"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.core.core_kit import Core, HeldJournal, end_turn
 from tests.unit.core.test_alternate_exchanges import bind, depths, exchange, publish
 from tests.unit.core.test_dead_letters import Speaker
-from understudy.broker.amqp.methods import EXCHANGE_DECLARE, QUEUE_DECLARE
+from understudy.broker.amqp.methods import BASIC_REJECT, EXCHANGE_DECLARE, QUEUE_DECLARE, TX_COMMIT, TX_SELECT
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.policies import KEYS, Policies, Policy, lower_limit
@@ -97,6 +97,12 @@ def test_what_holds_beside_an_argument(
     found = getattr(queue.dead_letters if what in ("exchange", "routing_key") else queue, what)
     assert (str(found) if what == "limits" else found) == value
     assert queue.arguments == arguments
+
+
+def test_digests_stand_in_the_order_in_which_policies_apply() -> None:
+    one, other = policy("one"), policy("other")
+    assert list(Policies([one, other, policy("high", priority=1)]).digests()) == ["high", "one", "other"]
+    assert list(Policies([other, one]).digests()) == ["other", "one"]
 
 
 def test_every_key_is_checked_as_its_argument_is() -> None:
@@ -223,3 +229,25 @@ def test_a_policy_waits_for_brokers_that_cannot_read_what_it_moves() -> None:
     log.confine(5)
     one.core.sync()
     assert one.depth("q") == 2
+
+
+def test_a_dead_letter_of_a_transaction_takes_the_format_of_a_move() -> None:
+    """No queue was declared with dead letters: only the message says that an older program cannot read all that is held."""
+    one = speaker(policy(pattern="^q$", definition={"dead-letter-exchange": "", "dead-letter-routing-key": "dead"}))
+    for name in ("q", "dead"):
+        one.declare(name)
+    one.publish("q")
+    one.call(TX_SELECT)
+    taken = one.get("q", no_ack=False)
+    assert taken is not None
+    one.call(BASIC_REJECT, taken["tag"], False)
+    assert one.call(TX_COMMIT) == ["tx.commit-ok"]
+    assert (one.depth("q"), one.depth("dead")) == (0, 1)
+    primary = one.core.node.state
+    backup = BrokerNode("b2", Limits(), bytes).state
+    for batch in batches(one.core):
+        backup.receive_batch(batch.frame)
+    backup.log.apply_up_to(primary.log.applied)
+    successor = BrokerNode("b1", Limits(), bytes)
+    successor.continue_from(one.core.node)
+    assert {state.record_format for state in (primary, backup, successor.state)} == {record.MOVES_VERSION}

@@ -90,6 +90,13 @@ def test_what_was_refused_is_where_its_rule_allows(
     assert books.wrong(**lying) == wrong
 
 
+def test_a_confirmed_message_is_no_refused_one() -> None:
+    books = Books()
+    books.plain(Message("p-0/0", "dl-refused-dlx"))
+    assert books.wrong(dl_refused_dlx=["p-0/0"]) == []
+    assert books.wrong(dl_refused_dlx_dead=["p-0/0"]) == [("altered", "p-0/0")]
+
+
 def test_a_message_is_dropped_by_a_rule_alone() -> None:
     books = Books()
     names = [f"p-{number}/0" for number in range(MOST + 1)]
@@ -98,6 +105,9 @@ def test_a_message_is_dropped_by_a_rule_alone() -> None:
     books.plain(Message("q-0/0", "dl-cycle"), client="q")
     assert books.wrong(dl_dropped=names[1:]) == []
     assert books.wrong(dl_dropped=names[2:]) == [("lost", names[0]), ("lost", names[1])]
+    assert books.wrong(dl_dropped=names[:-1]) == [("lost", names[-1])]  # the newest is not at the head
+    books.plain(Message("r-0/0", "dl-dropped"), client="r")
+    assert books.wrong(dl_dropped=[*names[2:], "r-0/0"]) == []
 
 
 def test_a_limit_holds_but_for_what_consumers_held() -> None:

@@ -1,0 +1,142 @@
+"""Retried: messages that fail again and again, in transactions and outside, with and without delays, until they are dead.
+
+    retried          --failed twice more-->     retried-dead; what comes back is withheld for a while
+    retried-counted  --failed three times more-->  retried-dead
+
+As with the workload ``mortal``, nothing leaves these queues for good but by the hand of a client.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tests.simulation import calls
+from tests.simulation.ledger import Violation, stamp_of
+from tests.simulation.sim_client import Closed, Lost, Program, SimClient
+from tests.simulation.workloads.run import Run
+from understudy.broker.amqp.methods import BASIC_DELIVER
+from understudy.broker.amqp.properties import header
+
+WORK: Final = "retried"
+COUNTED: Final = "retried-counted"
+DEAD: Final = "retried-dead"
+LIMITS: Final = {WORK: 2, COUNTED: 3}
+_TO_DEAD: Final = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
+QUEUES: Final[dict[str, dict[str, Any]]] = {
+    DEAD: {},
+    COUNTED: {"x-delivery-limit": LIMITS[COUNTED], **_TO_DEAD},
+    WORK: {
+        "x-delivery-limit": LIMITS[WORK],
+        "x-delayed-retry-type": "all",
+        "x-delayed-retry-min": 60,
+        "x-delayed-retry-max": 100,
+        "x-delayed-retry-jitter": 0.25,
+        **_TO_DEAD,
+    },
+}
+Counts = tuple[int, int]
+"""(failures, hand-outs), as headers say them."""
+
+
+def _count(event: Any, name: str) -> int:
+    found = header(event[3], name)
+    return found if isinstance(found, int) else 0
+
+
+class RetryingConsumer:
+    """Rejects, returns, acknowledges and forgets what comes to it, sometimes in transactions."""
+
+    def __init__(self, client: SimClient, run: Run) -> None:
+        self.client = client
+        self.run = run
+        self._told: dict[tuple[str, str], Counts] = {}
+        self._open: list[str] = []
+        self._nacked: set[tuple[str, str]] = set()
+
+    def program(self) -> Program:
+        client = self.client
+        while not self.run.over:
+            try:
+                self._open = []
+                self._nacked.clear()
+                yield from client.connect()
+                for name, arguments in QUEUES.items():
+                    yield from calls.declare(client, name, arguments=arguments)
+                transactional = client.rng.random() < 0.4
+                if transactional:
+                    yield from calls.tx_select(client)
+                yield from calls.qos(client, client.rng.randrange(1, 6))
+                for queue in (WORK, COUNTED):
+                    yield from calls.consume(client, queue, queue)
+                for _ in range(client.rng.randrange(5, 25)):
+                    yield from client.doze(60, BASIC_DELIVER)
+                    yield from self._work(transactional)
+                    if transactional:
+                        self._nacked.clear()  # it comes back with the commit, or with the end of the channel
+                    if self.run.over:
+                        break
+                client.disconnect("enough of it")
+                yield from client.pause(0, 300)
+            except (Lost, Closed):
+                client.disconnect("again")
+
+    def _work(self, transactional: bool) -> Program:
+        client = self.client
+        while client.deliveries:
+            event = client.deliveries.popleft()
+            self._look(event)
+            self._open += self._settle(event)
+        taken = self._open
+        if transactional and client.rng.random() < 0.8:
+            self._open = []
+            if client.rng.random() < 0.7:
+                self.run.ledger.taken.update(taken)  # whether it is told so or not
+                yield from calls.commit(client)
+            else:
+                yield from calls.rollback(client)
+                client.disconnect("what it had settled is its own again")
+                raise Lost
+        elif not transactional:
+            self._open = []
+            self.run.ledger.taken.update(taken)
+            if client.rng.random() < 0.2:
+                yield from self._bury()
+
+    def _look(self, event: Any) -> None:
+        """The headers never say less than before, and of failures never more than the limit. To nack is no failure."""
+        queue, stamp = event[2][0], stamp_of(event[4])
+        failures, hand_outs = (_count(event, name) for name in ("x-delivery-count", "x-acquired-count"))
+        before = self._told.get((queue, stamp), (0, 0))
+        most = before[0] if (queue, stamp) in self._nacked else LIMITS[queue]
+        self._nacked.discard((queue, stamp))
+        if failures < before[0] or hand_outs < before[1] or failures > min(hand_outs, most):
+            raise Violation(
+                "returns",
+                f"{self.client.name} is told {failures} failures and {hand_outs} hand-outs of {stamp}, before {before}",
+            )
+        self._told[queue, stamp] = failures, hand_outs
+        if hand_outs:
+            self.run.did("retried messages")
+
+    def _settle(self, event: Any) -> list[str]:
+        """Settle one message. Returns its stamp if it is taken for good."""
+        client, tag = self.client, event[2][1]
+        choice = client.rng.random()
+        if choice < 0.45 and not self.run.over:
+            calls.reject(client, tag, requeue=True)
+        elif choice < 0.6 and not self.run.over:
+            calls.nack(client, tag, requeue=True)
+            self._nacked.add((event[2][0], stamp_of(event[4])))
+        elif choice < 0.7 and not self.run.over:
+            pass  # its connection ends one day
+        else:
+            calls.ack(client, tag)
+            return [stamp_of(event[4])]
+        return []
+
+    def _bury(self) -> Program:
+        event = yield from calls.get(self.client, DEAD)
+        if event is not None:
+            self.run.did("retried messages buried")
+            self.run.ledger.taken.add(stamp_of(event[4]))
+            calls.ack(self.client, event[2][0])
