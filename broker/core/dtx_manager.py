@@ -413,14 +413,13 @@ class DtxManager:
             work.timeout_ms = work.timeout_ms or self._broker.limits.dtx_timeout_ms
             work.deadline_ms = self._broker.running_ms + work.timeout_ms
             self._look_ms = min(self._look_ms, work.deadline_ms)
-        by_hand = work.name in self._broker.state.completions
-        for verb, answer in waiting:
-            if verb == "complete":
-                answer(XaStatus.OK)
-            elif by_hand:
-                answer(XaStatus.HEURHAZ)
-            else:
-                answer(XaStatus.OK if committed or verb == "rollback" else XaStatus.RBROLLBACK)
+        tell = partial(_tell_decision, committed, work.name in self._broker.state.completions)
+        returning = self._broker.returning
+        if returning.gathered and not committed:  # what the branch had taken is back when that is stable
+            returning.write()
+            self._broker.complete(self._broker.log.end, tell, waiting)
+        else:
+            tell(waiting)
 
     # -- finding a branch -----------------------------------------------------------------------------------------
 
@@ -469,6 +468,17 @@ class DtxManager:
 
         channel.held = True  # what comes next is not done
         channel.answer_when_acknowledged(key, say)
+
+
+def _tell_decision(committed: bool, by_hand: bool, waiting: list[tuple[str, Answer]]) -> None:
+    """Answer all who wait for the decision of a branch; an operator made it if ``by_hand``."""
+    for verb, answer in waiting:
+        if verb == "complete":
+            answer(XaStatus.OK)
+        elif by_hand:
+            answer(XaStatus.HEURHAZ)
+        else:
+            answer(XaStatus.OK if committed or verb == "rollback" else XaStatus.RBROLLBACK)
 
 
 def _unknown(name: BranchName) -> NotFoundError:

@@ -11,9 +11,15 @@ from tests.unit.core.test_dead_letters import Speaker
 from tests.unit.core.test_recovery import KeptCore, recovered
 from tests.unit.core.test_returns import COUNTED, queue_of, taken
 from understudy.broker.amqp.methods import (
+    BASIC_ACK,
     BASIC_GET,
     BASIC_NACK,
     BASIC_REJECT,
+    DTX_END,
+    DTX_PREPARE,
+    DTX_ROLLBACK,
+    DTX_SELECT,
+    DTX_START,
     QUEUE_DECLARE,
     QUEUE_DELETE,
 )
@@ -138,3 +144,25 @@ def test_queues_that_are_deleted_with_withheld_messages_leave_nothing_behind(spe
         assert broker.delays.any
         speaker.call(QUEUE_DELETE, "q", False, False, False)
     assert not broker.delays._noted
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_rolled_back_branch_is_answered_when_its_messages_are_back(speaker: Speaker, prepared: bool) -> None:
+    core = speaker.core
+    speaker.declare("q", COUNTED)
+    speaker.publish("q")
+    name = (1, b"global", b"branch")
+    speaker.call(DTX_SELECT)
+    speaker.call(DTX_START, *name, False, False)
+    speaker.call(BASIC_ACK, taken(speaker)["tag"], False)
+    speaker.call(DTX_END, *name, False, False)
+    if prepared:
+        speaker.call(DTX_PREPARE, *name)
+    speaker.client.method(DTX_ROLLBACK, *name)
+    for _ in range(3):
+        assert "dtx.rollback-ok" not in speaker.client.heard()
+        core.node.durable_to(core.node.gate.appended)
+        core.turn()
+        if queue_of(speaker).depth:
+            break
+    assert speaker.client.heard() == ["dtx.rollback-ok"]
