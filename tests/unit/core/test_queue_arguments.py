@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from tests.unit.core.core_kit import Client, Core
+from understudy.broker.amqp.field_table import Long
 from understudy.broker.amqp.methods import CHANNEL_CLOSE, QUEUE_DECLARE
-from understudy.broker.core.queue_arguments import IGNORED
+from understudy.broker.core.queue_arguments import COMPARED, IGNORED
 
 
 @pytest.fixture
@@ -61,3 +63,52 @@ def test_what_is_not_known_is_refused(core: Core) -> None:
         406,
         "PRECONDITION_FAILED - argument 'x-odd' of queue 'q' in vhost '/' is not supported",
     )
+
+
+TO_DEAD = {"x-dead-letter-exchange": "dead"}
+DELAYED = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 5, "x-delayed-retry-max": 50}
+ONCE = {"x-message-deduplication": True}
+NUMBER = ([Long(7), 7], [8, "7", 7.0, Decimal(7)])
+"""The same in 64 bits; and what is another value, or of another kind."""
+TABLE: dict[str, tuple[dict[str, Any], Any, tuple[list[Any], list[Any]]]] = {
+    "x-message-ttl": ({}, 7, NUMBER),
+    "x-expires": ({}, 7_000, ([Long(7_000)], [8_000, "7000", 7_000.0])),
+    "x-dead-letter-exchange": ({}, "dead", ([b"dead"], ["other", 7, ""])),
+    "x-dead-letter-routing-key": (TO_DEAD, "k", ([b"k"], ["K", 7, ""])),
+    "x-dead-letter-strategy": ({}, "at-most-once", ([b"at-most-once"], ["at-least-once"])),
+    "x-max-length": ({}, 7, NUMBER),
+    "x-max-length-bytes": ({}, 7, NUMBER),
+    "x-overflow": ({}, "drop-head", ([b"drop-head"], ["reject-publish", True])),
+    "x-delivery-limit": ({}, 7, NUMBER),
+    "x-delayed-retry-type": (DELAYED, "all", ([b"all"], ["failed", "disabled"])),
+    "x-delayed-retry-min": (DELAYED, 7, NUMBER),
+    "x-delayed-retry-max": (DELAYED, 7, NUMBER),
+    "x-delayed-retry-factor": (DELAYED, 2, ([Long(2)], [2.0, Decimal(2), 3])),
+    "x-delayed-retry-jitter": (DELAYED, 0.5, ([0.5], [0.25, Decimal("0.5"), 0])),
+    "x-max-priority": ({}, 7, NUMBER),
+    "x-single-active-consumer": ({}, True, ([True], [False, 1, "true"])),
+    "x-consumer-timeout": ({}, 7, NUMBER),
+    "x-message-deduplication": ({}, True, ([True], [False, 1, "true"])),
+    "x-cache-size": (ONCE, 7, NUMBER),
+    "x-cache-ttl": (ONCE, 7, NUMBER),
+    "x-deduplication-header": (ONCE, "id", ([b"id"], ["ID", 7, ""])),
+}
+"""Argument to: others that it needs, a value, what equals that, what does not."""
+
+
+def test_each_argument_that_is_compared_is_in_the_table() -> None:
+    assert set(TABLE) == set(COMPARED)
+
+
+@pytest.mark.parametrize("argument", TABLE)
+def test_an_argument_declared_again(core: Core, argument: str) -> None:
+    """Numbers of any width are equal, and text and octets; other kinds, other values and no value are not."""
+    others, value, (same, different) = TABLE[argument]
+    first = {**others, argument: value}
+    without = {name: each for name, each in first.items() if name != argument}
+    assert declared(core, first) == (0, "")
+    for each in same:
+        assert declared(core, {**first, argument: each}) == (0, ""), each
+    for again in [*[{**first, argument: each} for each in different], without]:
+        code, text = declared(core, again)
+        assert (code, f"inequivalent arg '{argument}' for queue 'q'" in text) == (406, True), (again, text)
