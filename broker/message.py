@@ -67,6 +67,21 @@ class Message:
             self.body = spill.put(self.body) or self.body
 
 
+class DelayedMessage(Message):
+    """A message that nobody gets before it is due (``core/delayed_publish.py``).
+
+    ``due_ms`` is in ms since 1970; before it is published, or committed, it is `FROM_COMMIT` and a delay. ``everywhere``: in all
+    its queues; else in those that take delays. ``delay_ms`` is known to the primary that has taken it, and 0 elsewhere.
+    """
+
+    __slots__ = ("delay_ms", "due_ms", "everywhere")
+
+    def __init__(self, exchange: str, routing_key: str, properties: bytes, body: bytes, persistent: bool) -> None:
+        super().__init__(exchange, routing_key, properties, body, persistent)
+        self.due_ms = self.delay_ms = 0
+        self.everywhere = False
+
+
 class MovedMessage(Message):
     """A message that left a queue for others. It may share the body of the message that left (``log/move_record.py``).
 

@@ -45,7 +45,7 @@ from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.log import journal_form
 from understudy.broker.log.position import ID_EPOCH_SHIFT
-from understudy.broker.message import Message
+from understudy.broker.message import DelayedMessage, Message
 from understudy.broker.plugin import Stability
 from understudy.broker.transactions.tx_buffer import TxBuffer, groups_of
 
@@ -470,9 +470,9 @@ class Broker:
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    def deadline(self, queue: Queue, expiration_ms: int | None) -> int:
-        """``expiry_ms`` at which a message published now has expired in ``queue``; 0 for never."""
-        ttl = queue.time_to_live(expiration_ms)
+    def deadline(self, queue: Queue, expiration_ms: int | None, message: Message | None = None) -> int:
+        """``expiry_ms`` at which ``message``, published now, has expired in ``queue``; 0 for never."""
+        ttl = queue.time_to_live(expiration_ms, message)
         return 0 if ttl is None else max(1, self.expiry_now() + ttl)
 
     def publish(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> int:
@@ -482,6 +482,8 @@ class Broker:
         if self._dequeues:
             self.close_dequeues()
         self._eager = True
+        if message.__class__ is DelayedMessage:
+            message.due_ms = record.deadline_at(message.due_ms, self.expiry_now())
         targets = []
         local: list[Queue] = []
         durable = noted = False
@@ -491,7 +493,7 @@ class Broker:
                 queue.newest_id = entry_id = queue.newest_id + 1
                 deadline = 0
                 if queue.ttl_ms is not None or expiration_ms is not None:
-                    deadline = self.deadline(queue, expiration_ms)
+                    deadline = self.deadline(queue, expiration_ms, message)
                     noted = True
                 targets.append((queue.id, entry_id, deadline))
                 durable = durable or queue.durable
@@ -518,7 +520,7 @@ class Broker:
     def publish_local(self, queue: Queue, message: Message, expiration_ms: int | None) -> None:
         """Enqueue in a queue that is not in the log, behind what has been appended."""
         log = self.log
-        entry = (queue, message, self.deadline(queue, expiration_ms), self.expiry.messages.subscriptions)
+        entry = (queue, message, self.deadline(queue, expiration_ms, message), self.expiry.messages.subscriptions)
         if queue.limits is not None:
             queue.limits.published(message.size)
         if log.pending:

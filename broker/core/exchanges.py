@@ -38,6 +38,7 @@ class Exchange:
     """Base of the four types. Subclasses keep whatever index makes ``route`` fast.
 
     Attributes:
+        delays: what is published to it may be delayed (``core/delayed_publish.py``).
         alternate: name of the exchange that takes what this one has no queue for; it need not be there.
         deduplication: which messages it drops that were published before, None for none.
         had_binding: the log says so; kept of auto-delete exchanges only.
@@ -46,6 +47,7 @@ class Exchange:
     kind: ClassVar[str] = ""
     needs_headers: ClassVar[bool] = False
     uses_key: ClassVar[bool] = True
+    delays: ClassVar[bool] = False
 
     def __init__(
         self, vhost: str, name: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any]
@@ -198,3 +200,18 @@ class HeadersExchange(Exchange):
 EXCHANGE_TYPES: dict[str, type[Exchange]] = {
     cls.kind: cls for cls in (DirectExchange, FanoutExchange, TopicExchange, HeadersExchange)
 }
+DELAYED_MESSAGE = "x-delayed-message"
+"""The type of an exchange that may delay what is published to it. It routes as the type does that `DELAYED_TYPE` names."""
+DELAYED_TYPE = "x-delayed-type"
+_DELAYED: dict[object, type[Exchange]] = {
+    kind: type(f"Delayed{cls.__name__}", (cls,), {"kind": DELAYED_MESSAGE, "delays": True})
+    for kind, cls in EXCHANGE_TYPES.items()
+}
+
+
+def exchange_class(kind: str, arguments: Mapping[str, Any]) -> type[Exchange] | None:
+    """The class of an exchange of type ``kind`` with these arguments; None if there is no such type."""
+    if kind != DELAYED_MESSAGE:
+        return EXCHANGE_TYPES.get(kind)
+    routes_as = arguments.get(DELAYED_TYPE)
+    return _DELAYED.get(routes_as) if isinstance(routes_as, str) else None

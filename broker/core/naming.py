@@ -28,7 +28,15 @@ from understudy.broker.amqp.methods import (
 from understudy.broker.core import deduplication
 from understudy.broker.core.argument_values import binding_octets, same_value
 from understudy.broker.core.dead_letters import EXCHANGE as DEAD_LETTER_EXCHANGE
-from understudy.broker.core.exchanges import ALTERNATE, EXCHANGE_TYPES, Binding, BindingKey, Exchange
+from understudy.broker.core.exchanges import (
+    ALTERNATE,
+    DELAYED_MESSAGE,
+    DELAYED_TYPE,
+    EXCHANGE_TYPES,
+    Binding,
+    BindingKey,
+    Exchange,
+)
 from understudy.broker.core.queue_arguments import COMPARED, FROM_FORMAT_5, check_arguments, check_exchange, check_type
 from understudy.broker.core.replication_level import REPLICATE, level_asked_for, level_of
 from understudy.broker.errors import (
@@ -146,7 +154,7 @@ class Naming:
             self._answer(no_wait, EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK)
             return
         self._require("configure", "exchange", name)
-        if kind not in EXCHANGE_TYPES:
+        if kind not in (*EXCHANGE_TYPES, DELAYED_MESSAGE):
             raise CommandInvalidError(f"exchange '{name}' in vhost '{vhost}': unknown exchange type '{kind}'")
         if existing is not None:
             for what, received, current in (
@@ -156,14 +164,14 @@ class Naming:
                 ("internal", internal, existing.internal),
                 *(
                     (each, arguments.get(each), existing.arguments.get(each))
-                    for each in (ALTERNATE, *deduplication.ARGUMENTS)
+                    for each in (ALTERNATE, DELAYED_TYPE, *deduplication.ARGUMENTS)
                 ),
             ):
                 if not same_value(received, current):
                     raise PreconditionFailedError.inequivalent_arg("exchange", name, vhost, what, received, current)
         else:
             self._check_name("exchange", name)
-            check_exchange(name, vhost, arguments)
+            check_exchange(name, vhost, kind, arguments)
             self._check_format("exchange", name, arguments)
             self._check_alternate(name, arguments)
             flags = (
@@ -325,7 +333,7 @@ class Naming:
             raise AccessRefusedError("operation not permitted on the default exchange")
         found = self._exchange(exchange)
         self._require("read", "exchange", exchange)
-        if found.kind == "headers":
+        if found.needs_headers:
             match = arguments.get("x-match", "all")
             if match not in ("all", "any", "all-with-x", "any-with-x"):
                 raise PreconditionFailedError(f"invalid x-match field value {match!r}; expected all or any")

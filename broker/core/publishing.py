@@ -11,6 +11,7 @@ from understudy.broker.amqp.methods import BASIC_PUBLISH, CONFIRM_SELECT, CONFIR
 from understudy.broker.amqp.properties import expiration, headers, is_checked_persistent, user_id
 from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.copies import MARK, copy_keys, route_all, without_bcc
+from understudy.broker.core.delayed_publish import delayed
 from understudy.broker.core.exchanges import with_alternates
 from understudy.broker.core.queue_arguments import MAX_MS
 from understudy.broker.core.reply import Reply
@@ -100,6 +101,8 @@ class Publishing:
         message.size = size = len(body)
         message.persistent = persistent
         message.offset = 0
+        if self._registry.delaying:
+            message = delayed(self._registry.vhost(connection.vhost), queues, message)
         if self._registry.judging and broker.judged.done(
             self._channel, queues, message, expiration_ms, mandatory, immediate
         ):

@@ -30,7 +30,7 @@ from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.core.return_rule import ReturnRule
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.return_record import Returned
-from understudy.broker.message import Message
+from understudy.broker.message import DelayedMessage, Message
 
 if TYPE_CHECKING:
     from understudy.broker.core.consumer import Consumer
@@ -39,6 +39,8 @@ SINGLE_ACTIVE_CONSUMER: Final = "x-single-active-consumer"
 CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
 
 _new = object.__new__
+DELAYED_PUBLISH: Final = "x-delayed-publish"
+"""The argument of a queue in which a publish may be delayed (``core/delayed_publish.py``)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -72,8 +74,9 @@ class Queue:
     kept of auto-delete queues only. ``order`` is that of consumers, None if they are served in turn. ``consumer_timeout_ms``: None
     means that of the broker. ``dead_letters`` says where messages go that die here, None for nowhere; ``limits`` how many
     there may be, None for any number. ``return_rule`` says what becomes of messages that come back, None if nothing is counted;
-    ``returns`` what is known of them, None if nothing is. ``policy`` names the policy that has changed what ``arguments`` say, None
-    for none. ``window`` has the ids of messages that came, None if the queue drops no duplicates.
+    ``returns`` what is known of them, None if nothing is; ``takes_delays``: the header ``x-delay`` of a message counts here.
+    ``policy`` names the policy that has changed what ``arguments`` say, None for none. ``window`` has the ids of messages that
+    came, None if the queue drops no duplicates.
     """
 
     __slots__ = (
@@ -112,6 +115,7 @@ class Queue:
         "returned",
         "returns",
         "scheduled",
+        "takes_delays",
         "ttl_ms",
         "uncommitted",
         "unsorted",
@@ -153,6 +157,7 @@ class Queue:
         self.overfull = overfull
         self.policy: str | None = None
         self.returns: QueueReturns | None = None
+        self.takes_delays = arguments.get(DELAYED_PUBLISH) is True
         self.withholds = withholds
         rule = DeduplicationRule.of(arguments)
         self.window = None if rule is None else IdWindow(rule)
@@ -212,6 +217,8 @@ class Queue:
         entry.state = READY
         entries.count += 1
         self.live.add(message.offset)
+        if message.__class__ is DelayedMessage and self._comes_late(entry):
+            return
         if self.active:
             if late:
                 heappush(self.returned, (entry_id, entry))
@@ -250,6 +257,10 @@ class Queue:
         self.dequeued, self.cleared = place.dequeued, place.cleared
         self.uncommitted = place.uncommitted
         self.returns = place.returns
+        if self.takes_delays:
+            for entry in self.entries.values():
+                if isinstance(entry.message, DelayedMessage):
+                    self._comes_late(entry)  # nobody knew that this queue delays messages
 
     def continue_from(self, ended: Queue) -> None:
         """Take what ``ended`` holds, of another core; its consumers have nothing of it here. This queue is new."""
@@ -357,10 +368,16 @@ class Queue:
         """True if a message is refused when the queue is full."""
         return self.limits is not None and not self.limits.drops
 
-    def time_to_live(self, expiration_ms: int | None) -> int | None:
-        """How long a message lives here whose own time to live is ``expiration_ms``: the shorter of both, None for no end."""
-        if expiration_ms is None or (self.ttl_ms is not None and self.ttl_ms < expiration_ms):
-            return self.ttl_ms
+    def time_to_live(self, expiration_ms: int | None, message: Message | None = None) -> int | None:
+        """How long a message lives here whose own time to live is ``expiration_ms``: the shorter of both, None for no end.
+
+        That of the queue counts from when ``message`` is due.
+        """
+        ttl_ms = self.ttl_ms
+        if ttl_ms is not None and isinstance(message, DelayedMessage) and (message.everywhere or self.takes_delays):
+            ttl_ms += message.delay_ms
+        if expiration_ms is None or (ttl_ms is not None and ttl_ms < expiration_ms):
+            return ttl_ms
         return expiration_ms
 
     def priority_of(self, message: Message) -> int:
@@ -467,7 +484,21 @@ class Queue:
         self.sort()
         return [entry for entry in self.entries.values() if entry.state in (READY, WITHHELD)]
 
-    # -- coming back ----------------------------------------------------------------------------------------------
+    # -- coming late, and coming back ----------------------------------------------------------------------------------------------
+
+    def _comes_late(self, entry: Entry) -> bool:
+        """Note when ``entry``, which is new, is due. True if it is withheld: this broker is the primary."""
+        message = entry.message
+        assert isinstance(message, DelayedMessage), f"{message} is not delayed"
+        if not (message.everywhere or self.takes_delays):
+            return False
+        self.know(entry.id, Returned(due_ms=message.due_ms))
+        if not self.active:
+            return False
+        self._withhold(entry)
+        if self.limits is not None:
+            self.limits.entered(self, entry)
+        return True
 
     def forget_counts(self) -> None:
         """A catch-up begins, which brings what is known of messages that came back."""

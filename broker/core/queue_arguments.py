@@ -16,8 +16,9 @@ from decimal import Decimal
 from typing import Any, Final
 
 from understudy.broker.core import dead_letters, deduplication, queue_limits, return_rule
+from understudy.broker.core.exchanges import DELAYED_MESSAGE, DELAYED_TYPE, EXCHANGE_TYPES, exchange_class
 from understudy.broker.core.priority_queue import MAX_PRIORITY, MOST
-from understudy.broker.core.queue import CONSUMER_TIMEOUT, SINGLE_ACTIVE_CONSUMER
+from understudy.broker.core.queue import CONSUMER_TIMEOUT, DELAYED_PUBLISH, SINGLE_ACTIVE_CONSUMER
 from understudy.broker.core.replication_level import REPLICATE
 from understudy.broker.errors import PreconditionFailedError
 
@@ -34,9 +35,9 @@ MOVES: Final = (
     *return_rule.ARGUMENTS,
 )
 """Of queues whose records older programs cannot read (``record.MOVES_VERSION``)."""
-SERVING: Final = (MAX_PRIORITY, SINGLE_ACTIVE_CONSUMER, CONSUMER_TIMEOUT)
+SERVING: Final = (MAX_PRIORITY, SINGLE_ACTIVE_CONSUMER, CONSUMER_TIMEOUT, DELAYED_PUBLISH)
 """How messages are handed out. Programs that do not read that format would not heed them when they lead."""
-FROM_FORMAT_5: Final = frozenset((*MOVES, *SERVING, *deduplication.ARGUMENTS))
+FROM_FORMAT_5: Final = frozenset((*MOVES, *SERVING, *deduplication.ARGUMENTS, DELAYED_TYPE))
 COMPARED: Final = (MESSAGE_TTL, EXPIRES, *MOVES, *SERVING, *deduplication.ARGUMENTS, STRATEGY)
 QUEUE_TYPE: Final = "x-queue-type"
 QUEUE_TYPES: Final = ("classic", "quorum")
@@ -108,6 +109,7 @@ CHECKS: Final[dict[str, Callable[[Any], str]]] = {
     return_rule.RETRY_JITTER: _share(0, 1),
     SINGLE_ACTIVE_CONSUMER: _is_truth,
     CONSUMER_TIMEOUT: _number(0, MAX_COUNT, "milliseconds"),
+    DELAYED_PUBLISH: _is_truth,
     deduplication.ENABLED: _is_truth,
     deduplication.SIZE: _number(1, deduplication.MAX_SIZE, "message ids"),
     deduplication.TTL: _number(1, MAX_MS, "milliseconds"),
@@ -147,14 +149,16 @@ def check_arguments(name: str, vhost: str, arguments: dict[str, Any]) -> None:
         )
 
 
-def check_exchange(name: str, vhost: str, arguments: dict[str, Any]) -> None:
-    """Check the arguments of an exchange that is to be declared, but for its alternate.
+def check_exchange(name: str, vhost: str, kind: str, arguments: dict[str, Any]) -> None:
+    """Check the arguments of an exchange of type ``kind`` that is to be declared, but for its alternate.
 
     Raises:
         PreconditionFailedError: as of a queue.
     """
     for argument, value in arguments.items():
         if not argument.startswith("x-"):
+            continue
+        if argument == DELAYED_TYPE and kind == DELAYED_MESSAGE:
             continue
         if argument not in deduplication.ARGUMENTS:
             raise PreconditionFailedError(
@@ -166,6 +170,11 @@ def check_exchange(name: str, vhost: str, arguments: dict[str, Any]) -> None:
                 f"invalid arg '{argument}' for exchange '{name}' in vhost '{vhost}': {value!r} {wrong}"
             )
     check_deduplication("exchange", name, vhost, arguments)
+    if kind == DELAYED_MESSAGE and exchange_class(kind, arguments) is None:
+        raise PreconditionFailedError(
+            f"invalid arg '{DELAYED_TYPE}' for exchange '{name}' in vhost '{vhost}': {arguments.get(DELAYED_TYPE)!r} is none of "
+            f"{', '.join(EXCHANGE_TYPES)}, as which one of type '{kind}' may route"
+        )
 
 
 def check_deduplication(kind: str, name: str, vhost: str, arguments: dict[str, Any]) -> None:

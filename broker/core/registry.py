@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding, BindingKey, DirectExchange, Exchange
+from understudy.broker.core.exchanges import (
+    EXCHANGE_TYPES,
+    Binding,
+    BindingKey,
+    DirectExchange,
+    Exchange,
+    exchange_class,
+)
 from understudy.broker.core.grouped import Grouped
 from understudy.broker.core.policies import Policies
 from understudy.broker.core.queue import Queue
@@ -48,7 +55,8 @@ class Registry:
     """Everything that has a name, by virtual host. Virtual hosts appear when first used; access is checked elsewhere.
 
     ``version`` changes with every change, so that routing caches know when they are stale. ``refusing`` counts the queues
-    that refuse a message when they are full; ``judging`` counts these, and queues and exchanges that drop duplicates.
+    that refuse a message when they are full; ``judging`` counts these, and queues and exchanges that drop duplicates;
+    ``delaying`` those that may delay a message.
     ``policies`` configure what comes.
     """
 
@@ -56,7 +64,7 @@ class Registry:
         self.policies = Policies() if policies is None else policies
         self.vhosts: dict[str, VirtualHost] = {}
         self.version = 0
-        self.refusing = self.judging = 0
+        self.refusing = self.judging = self.delaying = 0
 
     def vhost(self, name: str) -> VirtualHost:
         found = self.vhosts.get(name)
@@ -85,6 +93,7 @@ class Registry:
         before = queues.get(queue.name)
         self.refusing += queue.refuses - (before is not None and before.refuses)
         self.judging += queue.judges - (before is not None and before.judges)
+        self.delaying += queue.takes_delays - (before is not None and before.takes_delays)
         queues[queue.name] = queue
 
     def remove_queue(self, queue: Queue) -> None:
@@ -95,6 +104,7 @@ class Registry:
             del vhost.queues[queue.name]
             self.refusing -= queue.refuses
             self.judging -= queue.judges
+            self.delaying -= queue.takes_delays
         for exchange, binding in vhost.bound.pop(queue.id):
             exchange.unbind(binding.key)
 
@@ -108,11 +118,12 @@ class Registry:
         Raises:
             UnknownExchangeTypeError
         """
-        if kind not in EXCHANGE_TYPES:
+        make = exchange_class(kind, arguments)
+        if make is None:
             raise record.UnknownExchangeTypeError(vhost, name, kind)
         self.version += 1
         exchanges = self.vhost(vhost).exchanges
-        declared = EXCHANGE_TYPES[kind](
+        declared = make(
             vhost,
             name,
             durable=bool(flags & record.DURABLE),
@@ -127,6 +138,7 @@ class Registry:
             self._let_go(vhost, found)
             found = exchanges[name] = declared
             self.judging += declared.deduplication is not None
+            self.delaying += declared.delays
         found.had_binding = used
         return found
 
@@ -138,6 +150,7 @@ class Registry:
         """Nothing is bound to this one any more."""
         if exchange is not None:
             self.judging -= exchange.deduplication is not None
+            self.delaying -= exchange.delays
             bound = self.vhost(vhost).bound
             for binding in exchange.bindings.values():
                 bound.remove(binding.queue.id, (exchange, binding))

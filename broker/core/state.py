@@ -20,7 +20,7 @@ from understudy.broker.amqp.field_table import FieldTable, decode_table
 from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.deduplication import DeduplicationRule
 from understudy.broker.core.entry import Entry
-from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding
+from understudy.broker.core.exchanges import Binding, exchange_class
 from understudy.broker.core.id_windows import IdWindows
 from understudy.broker.core.message_expiry import ANY_CONSUMER, Arrival
 from understudy.broker.core.policies import Policies
@@ -37,7 +37,7 @@ from understudy.broker.log.move_record import Move, decode_move
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.log.record import Group, Prepare, Target, deadline_at
 from understudy.broker.log.return_record import ReturnGroup, decode_return
-from understudy.broker.message import Message, Spill
+from understudy.broker.message import DelayedMessage, Message, Spill
 from understudy.broker.transactions.dtx_branch import BranchName, Completion, DtxBranch
 from understudy.broker.transactions.outcomes import Outcomes
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
@@ -560,7 +560,7 @@ class BrokerState:
                 self.completions[tx.prepare.completes] = completion
         return None
 
-    def _commit(self, tx: TxBuffer) -> None:
+    def _commit(self, tx: TxBuffer) -> None:  # noqa: C901  # hot: no call to save a line
         """commit_ordered: all queues change in this one step (P-04 to P-19, K-01)."""
         prepare = tx.prepare
         assert prepare is not None
@@ -571,6 +571,8 @@ class BrokerState:
             if message is None:
                 self._take_out(content)
                 continue
+            if message.__class__ is DelayedMessage:
+                message.due_ms = deadline_at(message.due_ms, prepare.time_ms)
             if self.deduplicates:
                 self.id_windows.note(queues, offset and tx.prepare_offset, content, message, prepare.time_ms)
             for queue_id, place, limit_ms in content:
@@ -889,11 +891,16 @@ class BrokerState:
         """The format of the log in which what is held here can be told to others.
 
         A branch, or that one was completed, takes 2; a message in a transaction that lives from its commit on takes 3; a body in
-        parts takes 4; a queue that was declared with dead letters, a limit or priorities takes 5, and so does a message that
-        has moved, or came back and was counted. A policy alone takes nothing: what it asks for waits until all brokers of the group
-        read it.
+        parts takes 4; a queue that was declared with dead letters, a limit or priorities takes 5, and so does an exchange that
+        delays, and a message that has moved, comes late, or came back and was counted. A policy alone takes nothing: what it asks
+        for waits until all brokers of the group read it.
         """
-        if self.has_moved or self.id_windows.exchanges or any(map(_takes_format_5, self.queues.values())):
+        if (
+            self.has_moved
+            or self.registry.delaying
+            or self.id_windows.exchanges
+            or any(map(_takes_format_5, self.queues.values()))
+        ):
             return record.MOVES_VERSION
         if any(tx.parts is not None for tx in self.transactions.values()):
             return record.PARTS_VERSION
@@ -951,9 +958,8 @@ def _check_readable(raw: bytes) -> None:
         _table(record.decode_queue_declare(raw, 5, end)[-1])
     elif kind == record.EXCHANGE_DECLARE:
         vhost, name, exchange_type, _, arguments = record.decode_exchange_declare(raw, 5, end)
-        if exchange_type not in EXCHANGE_TYPES:
+        if exchange_class(exchange_type, _table(arguments)) is None:
             raise record.UnknownExchangeTypeError(vhost, name, exchange_type)
-        _table(arguments)
     elif kind == record.BIND:
         _table(record.decode_bind(raw, 5, end)[-1])
 

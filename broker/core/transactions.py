@@ -46,9 +46,9 @@ QUEUES: Final = "queues"
 """All queues of a broker are one participant: they share one log."""
 
 
-def _from_commit(queue: Queue, expiration_ms: int | None) -> int:
+def _from_commit(queue: Queue, expiration_ms: int | None, message: Message) -> int:
     """The deadline of a message in a transaction: its time to live counts from the commit, whenever that is; 0 for never."""
-    ttl = queue.time_to_live(expiration_ms)
+    ttl = queue.time_to_live(expiration_ms, message)
     return 0 if ttl is None else record.FROM_COMMIT | ttl
 
 
@@ -146,13 +146,13 @@ class Transactions:
         logged = [queue for queue in queues if queue.logged]
         if logged:
             if broker.log.may_hold(record.TX_ENQUEUE_TIMED):
-                deadlines = [_from_commit(queue, expiration_ms) for queue in logged]
+                deadlines = [_from_commit(queue, expiration_ms, message) for queue in logged]
                 tx.timed = tx.timed or any(deadlines)
             else:  # a broker of the group reads only deadlines that are fixed by now
-                deadlines = [broker.deadline(queue, expiration_ms) for queue in logged]
+                deadlines = [broker.deadline(queue, expiration_ms, message) for queue in logged]
             self._observer(tx).publish(tx, logged, deadlines, message)
         if len(logged) < len(queues):
-            local = [(q.id, 0, _from_commit(q, expiration_ms)) for q in queues if not q.logged]
+            local = [(q.id, 0, _from_commit(q, expiration_ms, message)) for q in queues if not q.logged]
             for queue_id, _, _ in local:
                 self._state.queues[queue_id].uncommitted += 1
             tx.add_unlogged(message, local)

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from understudy.broker.chunks import named_bytes
 from understudy.broker.errors import UnderstudyError
-from understudy.broker.message import Message, MovedMessage
+from understudy.broker.message import DelayedMessage, Message, MovedMessage
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
 from understudy.broker.transactions.xid import Xid
 
@@ -161,6 +161,10 @@ TARGET: Final = Struct(">QQQ")
 _TARGETS: Final = [Struct(">BIH" + "QQQ" * n) for n in range(9)]
 MOVED: Final = 2
 """Added to the flags of a message that the broker has moved (`MovedMessage`). The flag 1: it is persistent."""
+DELAYED: Final = 4
+"""Likewise, of a message that nobody gets before it is due (`DelayedMessage`): when that is stands behind its head."""
+EVERYWHERE: Final = 8
+"""Added to `DELAYED`: it is delayed in all its queues."""
 _MESSAGE_HEADS: dict[tuple[str, str, bool, int], bytes] = {}
 _MESSAGE_HEADS_LIMIT: Final = 4096
 
@@ -205,9 +209,8 @@ def read_short(buf: bytes, at: int) -> tuple[str, int]:
 def message_head(message: Message) -> bytes:
     """Flags, names, and the length of the properties, which follow."""
     size = len(message.properties)
-    if message.__class__ is MovedMessage:
-        names = short(message.exchange) + short(message.routing_key)
-        return bytes((message.persistent | MOVED,)) + names + _U32.pack(size)
+    if message.__class__ is not Message:
+        return _marked_head(message)
     key = (message.exchange, message.routing_key, message.persistent, size)
     head = _MESSAGE_HEADS.get(key)
     if head is None:
@@ -216,6 +219,15 @@ def message_head(message: Message) -> bytes:
         names = short(message.exchange) + short(message.routing_key)
         head = _MESSAGE_HEADS[key] = bytes((message.persistent,)) + names + _U32.pack(size)
     return head
+
+
+def _marked_head(message: Message) -> bytes:
+    names = short(message.exchange) + short(message.routing_key) + _U32.pack(len(message.properties))
+    if isinstance(message, DelayedMessage):
+        flags = message.persistent | DELAYED | (EVERYWHERE if message.everywhere else 0)
+        return bytes((flags,)) + names + _U64.pack(message.due_ms)
+    assert isinstance(message, MovedMessage), f"{message.__class__} has no form in the log"
+    return bytes((message.persistent | MOVED,)) + names
 
 
 def encode_enqueue(targets: Sequence[Target], message: Message, transient: bool) -> bytes:
@@ -339,7 +351,7 @@ def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
     exchange_end = at + 2 + buf[at + 1]
     key_end = exchange_end + 1 + buf[exchange_end]
     exchange, routing_key = _names(buf[at + 1 : key_end])
-    head_end = key_end + 4
+    head_end = key_end + 4 if flags < DELAYED else key_end + 12
     properties_end = head_end + _U32.unpack_from(buf, key_end)[0]
     if properties_end > end:
         raise RecordError(f"message at byte {at}: properties end at {properties_end}, the record at {end}")
@@ -350,7 +362,13 @@ def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
         properties = bytes(buf.whole[head_end:properties_end])
         body = named_bytes(buf.whole[properties_end:end])
     # Message(...), without the call of the class: see Queue.enqueue.
-    message = _new(Message if flags < MOVED else MovedMessage)
+    if flags < DELAYED:
+        message = _new(Message if flags < MOVED else MovedMessage)
+    else:
+        message = _new(DelayedMessage)
+        message.due_ms = _U64.unpack_from(buf, key_end + 4)[0]
+        message.delay_ms = 0
+        message.everywhere = flags & EVERYWHERE > 0
     message.exchange = exchange
     message.routing_key = routing_key
     message.properties = properties
@@ -366,7 +384,8 @@ def decode_message_head(buf: bytes, at: int) -> tuple[bool, str, str, int]:
     exchange_end = at + 2 + buf[at + 1]
     key_end = exchange_end + 1 + buf[exchange_end]
     exchange, routing_key = _names(buf[at + 1 : key_end])
-    return buf[at] & 1 == 1, exchange, routing_key, key_end + 4 + _U32.unpack_from(buf, key_end)[0]
+    body = key_end + (4 if buf[at] < DELAYED else 12) + _U32.unpack_from(buf, key_end)[0]
+    return buf[at] & 1 == 1, exchange, routing_key, body
 
 
 class LargeRecord(bytes):

@@ -66,6 +66,7 @@ class Ledger:
     Attributes:
         confirmed: stamps of persistent messages in durable queues whose confirm has come.
         refused: stamps that were nacked or returned: they never entered the log.
+        delayed: by stamp of a message that was published to come late: true time of the publish, and the delay in ms.
         taken: stamps that a client has acknowledged, rejected or got without acknowledgement, outside transactions.
         decided: transactions whose client knows what became of them.
     """
@@ -75,6 +76,7 @@ class Ledger:
         self.confirmed: set[str] = set()
         self.refused: set[str] = set()
         self.taken: set[str] = set()
+        self.delayed: dict[str, tuple[int, int]] = {}
         self.decided = 0
         self.counts: Counter[str] = Counter()
         self.heard: dict[str, Told] = {}

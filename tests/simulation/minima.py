@@ -117,7 +117,7 @@ DEEDS = {
     },
     "ranked": {"ranked messages": 0.6, "ranked-alone messages": 0.6, "consumers timed out": 0.2},
     "mortal": {"mortal messages rejected": 0.6, "mortal messages buried": 0.6},
-    "retried": {"retried messages": 0.6, "retried messages buried": 0.3},
+    "retried": {"retried messages": 0.6, "retried messages buried": 0.3, "late messages": 0.6},
     "repeater": {"messages that came once": 0.6, "repeated messages": 0.4},
     "wild": {"wild transactions": 0.6, "wild messages got": 0.6},
 }

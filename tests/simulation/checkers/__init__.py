@@ -69,7 +69,7 @@ class Checkers:
         self.chosen = ChosenLog(store, self.reference)
         self.replicas = Replicas(store, self.reference)
         self.order, self.served = Order(self.reference), Served()
-        self.returns = Returns(self.reference)
+        self.returns = Returns(self.reference, ledger)
         self.statements = Statements(store, self.reference)
         self.in_sync = InSync(store, self.chosen, self.replicas)
         self.hand_overs = HandOvers(store)

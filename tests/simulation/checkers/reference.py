@@ -30,7 +30,7 @@ from understudy.broker.log import record
 from understudy.broker.log.move_record import Move, decode_move
 from understudy.broker.log.record import Prepare
 from understudy.broker.log.return_record import NEVER, Returned, ReturnGroup, decode_return
-from understudy.broker.message import Message
+from understudy.broker.message import DelayedMessage, Message
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
 
 
@@ -51,6 +51,13 @@ def number_of_return(queue_id: int, entry_id: int, returned: Returned) -> int:
 def doubt_of(name: BranchName, committed: bool | None = None) -> int:
     """What a branch in doubt adds to a digest; or one that an operator has committed, or rolled back."""
     return hash((name[0], name[1].encode(), committed))
+
+
+def _delay_of(message: Message) -> int:
+    """The delay that a message asks for, which it says with another sign; 0 if it is not delayed."""
+    delay_ms = header(message.properties, "x-delay") if isinstance(message, DelayedMessage) else 0
+    assert isinstance(delay_ms, int), f"a message is delayed, and its header says {delay_ms!r}"
+    return -delay_ms
 
 
 class Fate(Enum):
@@ -311,17 +318,33 @@ class Reference:
                 self.ever.setdefault(stamp, offset)
             else:
                 self.ever[stamp] = offset
-        number = number_of(queue_id, entry_id, message, deadline_ms)
-        held = Held(message, number, message.persistent and queue.durable, stamp, offset, deadline_ms)
+        returned = self._due(offset, queue, message)
+        number = number_of(queue_id, entry_id, message, deadline_ms, returned)
+        held = Held(message, number, message.persistent and queue.durable, stamp, offset, deadline_ms, returned)
         queue.entries[entry_id] = held
         self._flip(held)
+
+    def _due(self, offset: int, queue: ReferenceQueue, message: Message) -> Returned:
+        """What ``queue`` knows of a message that comes: when it is due, which is its delay after a time that has been."""
+        if not isinstance(message, DelayedMessage):
+            return NEVER
+        if not (message.everywhere or queue.arguments.get("x-delayed-publish") is True):
+            return NEVER
+        latest_ms = max(self.times.values()) + _delay_of(message)
+        if not 0 < message.due_ms <= latest_ms:
+            raise Violation(
+                "due",
+                f"record {offset} delays a message to {queue.name} until {message.due_ms}, later than {latest_ms}",
+            )
+        return Returned(due_ms=message.due_ms)
 
     def _has_its_deadline(self, offset: int, queue: ReferenceQueue, message: Message, deadline_ms: int) -> None:
         """There is one if its queue or the message asks for it; it is as early as both ask for."""
         own = expiration(message.properties)
         if own is None and queue.ttl_ms is None and not deadline_ms:
             return
-        spans = [span for span in (queue.ttl_ms, None if own is None else int(own)) if span is not None]
+        ttl_ms = None if queue.ttl_ms is None else queue.ttl_ms + _delay_of(message)
+        spans = [span for span in (ttl_ms, None if own is None else int(own)) if span is not None]
         latest_ms = max(self.times.values())  # a branch may have been prepared under an earlier primary
         if not spans or not 0 < deadline_ms <= latest_ms + min(spans):
             raise Violation(
@@ -570,6 +593,8 @@ class Reference:
                     for entry_id in ids:  # type: ignore[attr-defined]  # the two kinds of content, told apart by message
                         self._take(offset, queue_id, entry_id, BY_TRANSACTION)
                 continue
+            if isinstance(message, DelayedMessage) and message.due_ms >> 63:
+                message.due_ms += prepare.time_ms - (1 << 63)
             for queue_id, place, limit_ms in parts:
                 first = prepare.first_ids.get(queue_id)
                 if first is not None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.checkers.reference import Reference
-from tests.simulation.ledger import Violation
+from tests.simulation.ledger import Ledger, Violation, stamp_of
 from understudy.broker.core.entry import WITHHELD
+from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.log.return_record import NEVER, Returned
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ LATE_MS = 1_000
 class Returns:
     """Watches the counts of what is handed out, whoever does it."""
 
-    def __init__(self, reference: Reference) -> None:
+    def __init__(self, reference: Reference, ledger: Ledger) -> None:
         self._reference = reference
+        self._ledger = ledger
         self._told: dict[tuple[int, int], Returned] = {}
         self._handed: dict[tuple[int, int], tuple[str, int, int]] = {}
 
@@ -43,6 +45,8 @@ class Returns:
         told = self._told.get(key, NEVER)
         if returned.failures < told.failures or returned.hand_outs < told.hand_outs:
             raise Violation("returns", f"{what}; a client was told {told} before")
+        if not returned.hand_outs and entry.id >> ID_EPOCH_SHIFT == node.node.broker.epoch:
+            self._was_away(node, what, entry)
         if returned.hand_outs == told.hand_outs + 1:
             self._took_its_time(node, queue, entry, told, returned)
         self._told[key] = returned
@@ -51,6 +55,14 @@ class Returns:
         held = known.entries.get(entry.id) if known is not None else None
         if held is not None and held.returned != returned:
             raise Violation("returns", f"{what}; the log says {held.returned}")
+
+    def _was_away(self, node: SimNode, what: str, entry: Entry) -> None:
+        """It has been delayed by this very process, which had it for half its delay: see :meth:`_took_its_time`."""
+        published_ms, delay_ms = self._ledger.delayed.get(stamp_of(entry.message.content()), (0, 0))
+        if 2 * (node.world.now_ms - published_ms + 1) < delay_ms:
+            raise Violation(
+                "due", f"{what}; it was published at {published_ms}, {delay_ms} ms late, and it is {node.world.now_ms}"
+            )
 
     def _took_its_time(self, node: SimNode, queue: Queue, entry: Entry, told: Returned, returned: Returned) -> None:
         """What came back to the same process was away for half its delay: no clock there runs more than twice too fast."""

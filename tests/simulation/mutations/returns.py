@@ -6,14 +6,19 @@ from heapq import heappush
 from typing import Any
 
 from tests.simulation.mutations.mutation import Bug, mutation
+from understudy.broker.core import delayed_publish, publishing
 from understudy.broker.core.broker import Broker
-from understudy.broker.core.entry import RETURNING, Entry
+from understudy.broker.core.entry import RETURNING, WITHHELD, Entry
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.queue_returns import QueueReturns
+from understudy.broker.core.registry import VirtualHost
 from understudy.broker.core.return_rule import ReturnRule
 from understudy.broker.core.returning import Returning
 from understudy.broker.core.state import BrokerState
+from understudy.broker.log.record import FROM_COMMIT
 from understudy.broker.log.return_record import Returned, ReturnGroup
+from understudy.broker.message import DelayedMessage, Message
+from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.replicator import snapshot
 from understudy.replicator.replicating_subscription import ReplicatingSubscription
 
@@ -164,3 +169,55 @@ def a_count_begins_anew(bug: Bug) -> None:
         return real(self, queue, entry, rule, failed)
 
     bug.replace(Returning, "come_back", come_back)
+
+
+@mutation("G1", "due")
+def a_backup_takes_a_late_message_for_any(bug: Bug) -> None:
+    """Only a primary knows that a message comes late."""
+    real = Queue._comes_late
+
+    def comes_late(self: Queue, entry: Entry) -> bool:
+        if self.active:
+            return real(self, entry)
+        bug.strike()
+        return False
+
+    bug.replace(Queue, "_comes_late", comes_late)
+
+
+@mutation("due")
+def a_late_message_is_due_at_once(bug: Bug) -> None:
+    """The delay of a publish is read, and is over."""
+    real = delayed_publish.delayed
+
+    def delayed(vhost: VirtualHost, queues: list[Queue], message: Message) -> Message:
+        late = real(vhost, queues, message)
+        if isinstance(late, DelayedMessage):
+            bug.strike()
+            late.due_ms = FROM_COMMIT | 1
+        return late
+
+    bug.replace(publishing, "delayed", delayed)
+
+
+@mutation("G1", "due")
+def a_commit_forgets_that_a_message_comes_late(bug: Bug) -> None:
+    """A delayed message of a transaction is ready when that commits."""
+    real = BrokerState._commit
+
+    def commit(self: BrokerState, tx: TxBuffer) -> None:
+        real(self, tx)
+        for _, message, content in tx.events:
+            if not isinstance(message, DelayedMessage):
+                continue
+            for queue_id, place, _ in content:
+                queue = self.queues.get(queue_id)
+                first = tx.prepare.first_ids.get(queue_id) if tx.prepare is not None else None
+                if queue is None or first is None or queue.returns is None:
+                    continue
+                entry = queue.entries.get(first[0] + place)
+                if entry is not None and entry.state == WITHHELD:
+                    bug.strike()
+                    queue.release(entry)
+
+    bug.replace(BrokerState, "_commit", commit)

@@ -11,9 +11,11 @@ from tests.simulation.scenario import Hand, Scenario
 from tests.simulation.tampering.reference import choose
 from tests.simulation.tampering.tampering import tampering
 from tests.simulation.workloads import retried
+from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.queue import Queue
 from understudy.broker.log import record
 from understudy.broker.log.return_record import Returned, encode_return
+from understudy.broker.message import DelayedMessage
 
 complaint = partial(tampering, "checkers/reference")
 handed = partial(tampering, "checkers/returns")
@@ -136,3 +138,19 @@ def a_header_counts_more_than_may_be(group: Scenario) -> None:
     group.run_ms(200)
     event = hand.client.deliveries[0]
     consumer._look((0, 0, (retried.WORK, 1), event[3], event[4]))
+
+
+@complaint("due", "delays a message to {} until {}, later than {}")
+def a_message_comes_later_than_it_says(group: Scenario) -> None:
+    _, queue, only = filled(group, {"x-delayed-publish": True})
+    message = DelayedMessage("", "q", encode_properties(delivery_mode=2, headers={"x-delay": -100}), b"#2", True)
+    message.due_ms = group.primary.node.broker.expiry_ms + 5_000
+    head = record.encode_enqueue([(queue.id, only + 1, 0)], message, False)
+    choose(group, head + message.properties + message.content())
+
+
+@handed("due", "; it was published at {}, {} ms late, and it is {}")
+def a_message_comes_before_its_delay(group: Scenario) -> None:
+    hand, _, _ = filled(group, {})
+    group.cluster.ledger.delayed["#1"] = (group.world.now_ms, 60_000)
+    hand(calls.get, "q")

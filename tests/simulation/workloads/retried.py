@@ -1,4 +1,4 @@
-"""Retried: messages that fail again and again, in transactions and outside, with and without delays, until they are dead.
+"""Retried: messages that fail again and again, and some that come late, in transactions and outside, until they are dead.
 
     retried          --failed twice more-->     retried-dead; what comes back is withheld for a while
     retried-counted  --failed three times more-->  retried-dead
@@ -13,9 +13,10 @@ from typing import Any, Final
 from tests.simulation import calls
 from tests.simulation.ledger import Violation, stamp_of
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
-from tests.simulation.workloads.run import Run
+from tests.simulation.workloads.plain import Producer
+from tests.simulation.workloads.run import Run, padded
 from understudy.broker.amqp.methods import BASIC_DELIVER
-from understudy.broker.amqp.properties import header
+from understudy.broker.amqp.properties import encode_properties, header
 
 WORK: Final = "retried"
 COUNTED: Final = "retried-counted"
@@ -24,13 +25,14 @@ LIMITS: Final = {WORK: 2, COUNTED: 3}
 _TO_DEAD: Final = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
 QUEUES: Final[dict[str, dict[str, Any]]] = {
     DEAD: {},
-    COUNTED: {"x-delivery-limit": LIMITS[COUNTED], **_TO_DEAD},
+    COUNTED: {"x-delivery-limit": LIMITS[COUNTED], "x-delayed-publish": True, **_TO_DEAD},
     WORK: {
         "x-delivery-limit": LIMITS[WORK],
         "x-delayed-retry-type": "all",
         "x-delayed-retry-min": 60,
         "x-delayed-retry-max": 100,
         "x-delayed-retry-jitter": 0.25,
+        "x-delayed-publish": True,
         **_TO_DEAD,
     },
 }
@@ -43,6 +45,22 @@ def _count(event: Any, name: str) -> int:
     return found if isinstance(found, int) else 0
 
 
+def _late(run: Run, client: SimClient, stamp: str) -> bytes:
+    """Properties of a message that comes late."""
+    delay_ms = client.rng.randrange(50, 600)
+    run.ledger.delayed[stamp] = (run.world.now_ms, delay_ms)
+    return encode_properties(delivery_mode=2, headers={"x-delay": delay_ms})
+
+
+class LateProducer(Producer):
+    """Publishes messages of which some come late."""
+
+    def _properties(self, persistent: bool) -> bytes:
+        if self.client.rng.random() < 0.3:
+            return _late(self.run, self.client, f"#{self.client.name}:{self._number:06}")
+        return super()._properties(persistent)
+
+
 class RetryingConsumer:
     """Rejects, returns, acknowledges and forgets what comes to it, sometimes in transactions."""
 
@@ -52,6 +70,7 @@ class RetryingConsumer:
         self._told: dict[tuple[str, str], Counts] = {}
         self._open: list[str] = []
         self._nacked: set[tuple[str, str]] = set()
+        self._number = 0
 
     def program(self) -> Program:
         client = self.client
@@ -87,6 +106,10 @@ class RetryingConsumer:
             self._look(event)
             self._open += self._settle(event)
         taken = self._open
+        if transactional and client.rng.random() < 0.3:
+            self._number += 1
+            stamp = f"#{client.name}:{self._number:06}"
+            client.publish("", WORK, _late(self.run, client, stamp), padded(stamp, 5))
         if transactional and client.rng.random() < 0.8:
             self._open = []
             if client.rng.random() < 0.7:
@@ -117,6 +140,8 @@ class RetryingConsumer:
         self._told[queue, stamp] = failures, hand_outs
         if hand_outs:
             self.run.did("retried messages")
+        if stamp in self.run.ledger.delayed:
+            self.run.did("late messages")
 
     def _settle(self, event: Any) -> list[str]:
         """Settle one message. Returns its stamp if it is taken for good."""

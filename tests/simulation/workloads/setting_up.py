@@ -142,7 +142,7 @@ def _let_fail(run: Run, programs: dict[str, PROGRAM], watchers: dict[str, PROGRA
     """Publishers of messages that fail, and who makes them fail, if the seed has them."""
     if "retried" in run.knobs.workloads:
         for i, queue in enumerate((retried.WORK, retried.COUNTED)):
-            programs[f"retried{i}"] = lambda client, queue=queue: Producer(  # type: ignore[misc]
+            programs[f"retried{i}"] = lambda client, queue=queue: retried.LateProducer(  # type: ignore[misc]
                 client, run, queue, declares=retried.QUEUES
             ).program()
         watchers["retrier"] = lambda client: retried.RetryingConsumer(client, run).program()
