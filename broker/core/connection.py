@@ -487,6 +487,11 @@ class Connection:
         self.check_bounds()
 
     @property
+    def blocked(self) -> bool:
+        """Whether the broker does not read it because of a bound of its own, not because the client does not read either."""
+        return bool(self._blocked)
+
+    @property
     def held_bytes(self) -> int:
         """What this connection has brought and what is not stable, in this turn and before."""
         return self.unstable_bytes + self._turn_bytes + self.unfinished_bytes

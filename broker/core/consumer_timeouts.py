@@ -8,8 +8,8 @@ what that publishes would else be committed though its input was not taken.
 
 No delivery has a timer, or a time. Once a second each channel that holds something notes how many deliveries it has made: a *mark*.
 What stands before a mark was delivered before it. So a time-out comes a second or two late, or by a sixtieth of the time, and never
-early. No time passes while the process of the broker stands still. Nor does any while the broker does not read the client, or
-keeps what it has read for later (the log stands still, say): the acknowledgement may be there.
+early. No time passes while the process of the broker stands still. Nor does any while the broker blocks the client, or keeps what
+it has read for later (the log stands still, say): the acknowledgement may be there. A client that does not read is no such case.
 
 What a transaction has acknowledged, or rejected, is settled for its client: no time-out looks at it. It stays locked until the
 transaction is decided, which has a time-out of its own (``tx.idle_timeout_s``). If the transaction is rolled back, its deliveries
@@ -96,7 +96,7 @@ class HeldMessages:
     def look(self, now_ms: int, passed_ms: int) -> None:
         """Time passes, ``passed_ms`` since the last look. It does not count while the broker leaves unread what the client says."""
         channel = self._channel
-        if channel.connection.paused or channel.inbox:
+        if channel.connection.blocked or (channel.inbox and not channel.waits_for_client):
             self.unread_ms += passed_ms
         else:
             self._take_back_overdue(now_ms - self.unread_ms)
