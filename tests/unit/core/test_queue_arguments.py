@@ -88,6 +88,7 @@ TABLE: dict[str, tuple[dict[str, Any], Any, tuple[list[Any], list[Any]]]] = {
     "x-max-priority": ({}, 7, NUMBER),
     "x-single-active-consumer": ({}, True, ([True], [False, 1, "true"])),
     "x-consumer-timeout": ({}, 7, NUMBER),
+    "x-delayed-publish": ({}, True, ([True], [False, 1, "true"])),
     "x-message-deduplication": ({}, True, ([True], [False, 1, "true"])),
     "x-cache-size": (ONCE, 7, NUMBER),
     "x-cache-ttl": (ONCE, 7, NUMBER),
