@@ -28,6 +28,8 @@ from tests.integration.rabbitmq_peer import PEERS, address_of, connect
 pytestmark = pytest.mark.integration
 
 TTL_MS: Final = 60
+HELD_MS: Final = 1_000
+"""So soon after the publish at the latest a message is in the hands of its consumer."""
 LONG_MS: Final = 600_000
 QUIET_S: Final = 0.25
 """What would come although it must not has come by then."""
@@ -378,15 +380,15 @@ TIMES = [
     ),
     Case(
         name="no-expiry-in-the-hands-of-a-consumer",
-        queues=work(x_message_ttl=TTL_MS * 5),
-        steps=[publish("w", "a"), hold("w"), sleep(TTL_MS * 7 / 1_000), acknowledge()],
+        queues=work(x_message_ttl=HELD_MS),
+        steps=[publish("w", "a"), hold("w"), sleep(1.3 * HELD_MS / 1_000), acknowledge()],
         finds={},
         quiet=True,
     ),
     Case(
         name="expired-when-given-back",
-        queues=work(x_message_ttl=TTL_MS * 5),
-        steps=[publish("w", "a"), hold("w"), sleep(TTL_MS * 7 / 1_000), reject(requeue=True)],
+        queues=work(x_message_ttl=HELD_MS),
+        steps=[publish("w", "a"), hold("w"), sleep(1.3 * HELD_MS / 1_000), reject(requeue=True)],
         finds={"d": ["a [expired w 1]"]},
     ),
     Case(
@@ -714,9 +716,10 @@ HEADERS = [
     ),
     Case(
         name="each-reason-has-its-count",
-        queues={"w": {DLX: "", RK: "e"}, "e": {DLX: "", RK: "w"}, **D},
-        steps=[publish("w", "a", expiration=str(TTL_MS)), reject("e"), reject("w")],
-        finds={"e": ["a [rejected w 1, rejected e 1, expired w 1]"]},
+        queues={"w": {LENGTH: 1, **TO_D}, "d": {DLX: "", RK: "w"}},
+        steps=[publish("w", "a"), reject("w"), wait("d", 1), reject("d"), wait("w", 1), publish("w", "b")],
+        finds={"w": ["b []"], "d": ["a [maxlen w 1, rejected d 1, rejected w 1]"]},
+        older={"w": ["b []"], "d": ["a [maxlen w 1, rejected w 1, rejected d 1]"]},
     ),
     Case(
         name="properties-stay",
