@@ -38,6 +38,7 @@ from understudy.pipeline.message_table import (
     whole_logs,
     with_names,
 )
+from understudy.pipeline.moves import moves
 from understudy.pipeline.names_table import answers, bars
 from understudy.pipeline.requeues import overtakers
 from understudy.pipeline.session import is_small_session
@@ -122,6 +123,9 @@ class Tables:
         if ranges := doubtful(known, holders, chosen, again, look.evidence.altered):
             found = differing(known, holders, chosen, again, ranges)
             others += [rule(found) for rule in invariants.OF_PLACES]
+        if "move" in names:
+            moved = moves(feed)
+            others += [rule(moved) for rule in invariants.OF_MOVES]
         if "confirm" in names:
             named = unpublished(known, places, of, holes="hole" in names)
             others += [rule(named) for rule in invariants.OF_CONFIRMS]

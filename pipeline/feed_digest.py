@@ -34,7 +34,7 @@ def row_digests(feed: DataFrame) -> dict[tuple[str, str], int]:
     of_all = numbered.groupBy(*_STREAM).agg(*_sums(GROUPS[:OF_ALL], compiled=compiled))
     of_rare = rare.groupBy(*_STREAM).agg(*_sums(GROUPS[OF_ALL:], compiled=compiled))
     found: dict[tuple[str, str], int] = defaultdict(int)
-    for row in of_all.unionAll(of_rare).collect():
+    for row in of_all.unionByName(of_rare, allowMissingColumns=True).collect():
         found[row["broker"], row["incarnation"]] += sum(row[name] or 0 for name in row.asDict() if name not in _STREAM)
     return {place: total % P for place, total in found.items()}
 

@@ -18,6 +18,7 @@ the whole feed:
 ``OF_LISTS``            `branch_denials.lists`: how many branches a manager was told to be in doubt
 ``OF_REQUEUES``         `requeues.overtakers`: messages that were put back, with what was delivered next of their queues
 ``OF_UNREPLICATED``     `unreplicated.records`: what logs have of queues that are not replicated
+``OF_MOVES``            `moves.moves`: places of logs at which a message moves, with what comes and leaves there
 ``OF_GROUPS``           `batch_groups.early_groups`: batches that state as stable what was fsynced with them
 ``OF_BARS``             `names_table.bars`: names that were barred, and used behind that
 ``OF_REFUSALS``         `statements.refusals`: transactions of which a client was told, and that a member had refused
@@ -43,6 +44,7 @@ from understudy.pipeline.invariants import (
     caught_up,
     durable,
     isolated,
+    moved,
     order,
     outcomes,
     ready,
@@ -116,12 +118,13 @@ OF_ANSWERS: Final[tuple[Rule, ...]] = (
 OF_DENIALS: Final[tuple[Rule, ...]] = (recoverable.branch_denied,)
 OF_LISTS: Final[tuple[Rule, ...]] = (recoverable.branches_miscounted,)
 OF_UNREPLICATED: Final[tuple[Rule, ...]] = (agreed.logged_unreplicated,)
+OF_MOVES: Final[tuple[Rule, ...]] = (moved.half_moved,)
 OF_REQUEUES: Final[tuple[Rule, ...]] = (order.overtaken,)
 OF_BARS: Final[tuple[Rule, ...]] = (outcomes.barred,)
 OF_FACTS: Final[tuple[Rule, ...]] = (ready.ready_too_early, ready.ready_and_blocked)
 ABSENCES: Final = frozenset(
     {
-        *("partial", "absent", "unapplied", "uneven", "short", "left_out", "brought_back"),
+        *("partial", "absent", "unapplied", "uneven", "short", "left_out", "brought_back", "half_moved"),
         *reigns.ABSENCES,
         *("record_differing", "answered_committed", "answered_expired", "branch_denied", "branches_miscounted"),
         *(
@@ -227,6 +230,7 @@ __all__ = [
     "OF_JOINERS",
     "OF_LISTS",
     "OF_MESSAGES",
+    "OF_MOVES",
     "OF_PLACES",
     "OF_REFUSALS",
     "OF_REQUEUES",

@@ -794,6 +794,13 @@ def logged_unreplicated(rows: Rows, size: Size) -> Rows:
     return changed(rows, at(size, "applied_before", k=k + 1), tx="", csn=None, stable=None, **message)
 
 
+@plant("G1", "half_moved")
+def half_moved(rows: Rows, size: Size) -> Rows:
+    """A message moves to two queues, and comes to none of them, nor leaves its own."""
+    move = {"event": "move", "queue_id": 97, "queue": "old", "vhost": "/", "id": 5, "reason": "expired", "targets": 2}
+    return changed(rows, at(size, "applied_before"), tx=None, csn=None, stable=None, **move)
+
+
 @plant("G2", "record_differing")
 def plain_differing(rows: Rows, size: Size) -> Rows:
     """A message of no transaction comes to a queue of its own, and has another size on b3."""

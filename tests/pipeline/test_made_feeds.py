@@ -23,7 +23,7 @@ from understudy.pipeline.story import story
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SIZE = Size(segment=100, segments=4)
+SIZE = Size(segment=110, segments=4)
 SMALL = Size(segment=5, segments=4)
 APART = (
     "lost",
