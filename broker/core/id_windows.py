@@ -204,22 +204,22 @@ class IdWindows:
 
     def install(self, queues: Mapping[int, Queue], encoded: bytes) -> None:
         """Hold what ``encoded`` says, and nothing else."""
-        self.time_ms = self.time_at = 0
         for _, window in self._all(queues):
             window.noted.clear()
         self.merge(queues, encoded)
+        self.time_ms, self.time_at, _ = _HEAD.unpack_from(encoded, 0) if encoded else (0, 0, 0)
 
     def merge(self, queues: Mapping[int, Queue], encoded: bytes) -> None:
         """Note what ``encoded`` says, of the same log; what has no window here is passed over.
+
+        The time stays: records that are still to be applied came before the time that ``encoded`` states.
 
         Raises:
             struct.error, IndexError, UnicodeDecodeError: it cannot be read.
         """
         if not encoded:
             return
-        time_ms, time_at, count = _HEAD.unpack_from(encoded, 0)
-        if time_at >= self.time_at:
-            self.time_ms, self.time_at = time_ms, time_at
+        _, _, count = _HEAD.unpack_from(encoded, 0)
         at = _HEAD.size
         for _ in range(count):
             window, at = self._window_at(queues, encoded, at)

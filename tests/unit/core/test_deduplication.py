@@ -615,6 +615,23 @@ def test_a_refill_brings_ids_of_transient_messages() -> None:
     assert noted(after) == noted(state)
 
 
+def test_a_refill_does_not_change_when_older_messages_came() -> None:
+    """The refill states what the primary has applied, and this broker has records before that to apply."""
+    core = KeptCore()
+    publisher = Publisher(core)
+    publisher.declare("q", {**ONCE, "x-cache-ttl": 60_000})
+    for message_id in ("a", "b"):
+        publisher.put(message_id)
+        core.pass_ms(5_000)
+    state, backup = core.node.state, BrokerNode("b2", Limits(), bytes).state
+    for batch in state.log.kept.since(state.log.kept.cursor(0)):
+        backup.receive_batch(batch.frame)
+    backup.log.apply_up_to(1 + kinds(core).index(record.ID_TIME))
+    backup.id_windows.merge(backup.queues, Meta.of(state).message_ids)
+    backup.log.apply_up_to(state.log.applied)
+    assert noted(backup) == noted(state)
+
+
 def test_a_meta_without_ids_is_of_an_older_format() -> None:
     core = Core()
     assert Meta.of(core.node.state).encode()[0] == 1
