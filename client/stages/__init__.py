@@ -14,11 +14,13 @@ nothing is acknowledged before its work is committed. The manual is ``docs/stage
     codec         messages as JSON
     context       what a stage is told, and how it sends
     core/         the decisions, without I/O: see there
+    commands, processes  ``understudy stages run``, in one process or several
     worker        runs all stages of a process
     slot          one delivery at a time: does the steps that the core asks for
     connection    channels to a group of brokers, opened again after a loss
     channel       one transaction of the broker
-    database      what a business database must do; `sqlite` is one
+    database      what a business database must do
+    databases     ``sqlite(path)``: sqlite_database
     marker, relay what takes sent messages out of the outbox, and sends what a killed worker left in it
     begin         initiations: messages that are sent outside of stages
     points        named moments at which tests kill a worker
@@ -30,16 +32,18 @@ The worker needs aio-pika (extra ``stages``); the declarations need nothing.
 from understudy.client.stages.application import Stages
 from understudy.client.stages.context import Context
 from understudy.client.stages.core.retry import Retry
+from understudy.client.stages.databases import sqlite
 from understudy.client.stages.errors import (
     AlreadyBegunError,
     ConfigurationError,
     DemarcationError,
     NotCommittedError,
     NotSentError,
+    OutcomeUnknownError,
     Refuse,
     StagesError,
 )
-from understudy.client.stages.sqlite import AsyncConnection, sqlite
+from understudy.client.stages.sqlite_database import AsyncConnection, Rows
 from understudy.client.stages.stage import Flow, Stage
 
 __all__ = [
@@ -51,8 +55,10 @@ __all__ = [
     "Flow",
     "NotCommittedError",
     "NotSentError",
+    "OutcomeUnknownError",
     "Refuse",
     "Retry",
+    "Rows",
     "Stage",
     "Stages",
     "StagesError",

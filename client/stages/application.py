@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import pairwise
@@ -127,8 +128,10 @@ class Stages:
             AlreadyBegunError: an initiation of this name was committed before.
             NotCommittedError: nothing was committed.
             NotSentError: without an outbox: the database was committed, and the messages were not sent.
+            OutcomeUnknownError: the database was lost while it committed; or, without a database, the broker cannot tell any
+                more if the messages were sent.
         """
-        if self._initiator is None:
+        if self._initiator is None or self._initiator.loop is not asyncio.get_running_loop():
             from understudy.client.stages.begin import Initiator  # noqa: PLC0415  # declarations need no aio-pika
 
             self._initiator = Initiator(self)

@@ -6,21 +6,32 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from understudy.client.stages.channel import TxChannel
+from understudy.client.stages.channel import TxChannel, ask_outcome
 from understudy.client.stages.clock import now_ms
 from understudy.client.stages.connection import Connection, LostError
 from understudy.client.stages.context import current_sends
 from understudy.client.stages.core.sends import Origin, Sends, derived_id
 from understudy.client.stages.database import Database, DatabaseSession, in_thread
-from understudy.client.stages.errors import AlreadyBegunError, DemarcationError, NotCommittedError, NotSentError
+from understudy.client.stages.errors import (
+    AlreadyBegunError,
+    DemarcationError,
+    NotCommittedError,
+    NotSentError,
+    OutcomeUnknownError,
+)
 
 if TYPE_CHECKING:  # it imports this module
     from understudy.client.stages.application import Stages
 
 SEND_TIMEOUT_S: Final = 10.0
+COMMITTED: Final = "committed"
+ROLLED_BACK: Final = "rolled back"
+
+Unstash = Callable[[Sends, bytes, object, timedelta | float | None], str]
 
 _log = logging.getLogger("understudy.stages")
 
@@ -33,10 +44,21 @@ class Initiation:
         sends: the messages so far.
     """
 
-    def __init__(self, sends: Sends, database: object | None) -> None:
+    def __init__(self, sends: Sends, database: object | None, unstash: Unstash) -> None:
         self.id = sends.origin.id
         self.sends = sends
         self._database = database
+        self._unstash = unstash
+
+    def unstash(self, stash: bytes, message: object, *, after: timedelta | float | None = None) -> str:
+        """Go on with a flow that a stage has put aside by `Context.stash`: send the message of the next stage.
+
+        A stash that is used twice sends one id twice: a stage with an inbox takes the message once.
+
+        Raises:
+            DemarcationError: the octets are no stash of this application.
+        """
+        return self._unstash(self.sends, stash, message, after)
 
     @property
     def db(self) -> Any:
@@ -51,9 +73,14 @@ class Initiation:
 
 
 class Initiator:
-    """The connection and the database sessions of an application's initiations, in one event loop."""
+    """The connection and the database sessions of an application's initiations.
+
+    Attributes:
+        loop: the event loop that they belong to.
+    """
 
     def __init__(self, stages: Stages) -> None:
+        self.loop = asyncio.get_running_loop()
         self._stages = stages
         self._scope = f"begin:{stages.name}"
         self._connection = Connection(stages.addresses, f"{stages.name}, initiations")
@@ -67,32 +94,56 @@ class Initiator:
         database = self._stages.database
         if name is not None and (database is None or not outbox):
             raise DemarcationError(f"begin(name={name!r}) remembers the name in the database's inbox: it needs both")
+        if current_sends.get() is not None and database is not None and database.one_writer:
+            raise DemarcationError(
+                f"begin() inside of a stage or an initiation would wait for the transaction around it ({database.address} has "
+                f"one at a time): what is sent there joins it without begin()"
+            )
         made = derived_id(name, self._scope, 0) if name is not None else uuid.uuid4().hex
         sends = Sends(origin=Origin(id=made, scope=self._scope))
         if database is None:
-            async with self._here(Initiation(sends, None)) as begun:
+            async with self._here(Initiation(sends, None, self._unstash)) as begun:
                 yield begun
-            await self._send(sends, NotCommittedError)
+            await self._send(sends, outbox=False, database=False)
             return
         turn = self._writer if database.one_writer else contextlib.nullcontext()
         async with self._session(database) as session:
             async with turn:
                 await self._open(session, name)
                 try:
-                    async with self._here(Initiation(sends, session.argument(blocking=False))) as begun:
+                    async with self._here(Initiation(sends, session.argument(), self._unstash)) as begun:
                         yield begun
                     await self._commit(session, sends, outbox=outbox)
+                except Exception as error:
+                    if ended := session.ended_by_stage():
+                        raise DemarcationError(
+                            f"the initiation ends the transaction of its database ({ended}): "
+                            f"the library commits at the end of the `async with`, or rolls back if it raises"
+                        ) from error
+                    raise
                 finally:
-                    await in_thread(session.rollback)
-            sent = await self._send(sends, None if outbox else NotSentError)
-            if outbox and sent:
+                    await session.rollback()
+            if await self._send(sends, outbox=outbox, database=True) and outbox:
                 await self._mark(session, [each.id for each in sends.envelopes])
+
+    def _unstash(self, sends: Sends, stash: bytes, message: object, after: timedelta | float | None) -> str:
+        origin = Origin.of_stash(stash)
+        flow = self._stages.flows.get(origin.flow)
+        stage = self._stages.stages.get(origin.scope)
+        if flow is None or stage is None or origin.flow not in stage.flows:
+            raise DemarcationError(
+                f"a stash of stage {origin.scope!r} in flow {origin.flow!r}: the application has no such flow"
+            )
+        target = stage.flows[origin.flow]
+        if target is None:
+            raise DemarcationError(f"a stash of stage {origin.scope!r}: no stage follows it in flow {origin.flow!r}")
+        return sends.go_on(origin, target, message, after)
 
     async def close(self) -> None:
         await self._connection.close()
         self._channels.clear()
         for session in self._sessions:
-            session.close()
+            await session.close()
         self._sessions.clear()
 
     @contextlib.asynccontextmanager
@@ -110,7 +161,7 @@ class Initiator:
         if not self._prepared:
             await in_thread(database.prepare)
             self._prepared = True
-        session = self._sessions.pop() if self._sessions else database.session()
+        session = self._sessions.pop() if self._sessions else database.session(blocking=False)
         try:
             yield session
         finally:
@@ -118,54 +169,85 @@ class Initiator:
 
     async def _open(self, session: DatabaseSession, name: str | None) -> None:
         try:
-            await in_thread(session.begin)
-            new = name is None or await in_thread(session.claim, self._scope, name, now_ms())
+            await session.begin()
+            new = name is None or await session.claim(self._scope, name, now_ms())
         except Exception as error:
-            await in_thread(session.rollback)
+            await session.rollback()
             raise NotCommittedError(f"the database cannot begin: {error}") from error
         if not new:
-            await in_thread(session.rollback)
+            await session.rollback()
             raise AlreadyBegunError(f"initiation {name!r} was committed before; nothing was done this time")
 
     async def _commit(self, session: DatabaseSession, sends: Sends, *, outbox: bool) -> None:
-        if ended := session.ended_by_stage():
-            raise DemarcationError(f"the initiation ends the transaction of its database itself ({ended})")
         try:
             if outbox and sends.envelopes:
-                await in_thread(session.store, self._scope, sends.origin.id, sends.envelopes, now_ms())
-            await in_thread(session.commit)
+                await session.store(self._scope, sends.origin.id, sends.envelopes, now_ms())
+            await session.commit()
         except Exception as error:
+            if session.commit_is_unknown():
+                raise OutcomeUnknownError(
+                    f"the database was lost while it committed initiation {sends.origin.id}: {error}; an initiation with a "
+                    f"name can be begun again, and is told"
+                ) from error
             raise NotCommittedError(f"the database did not commit: {error}") from error
 
-    async def _send(self, sends: Sends, failure: type[Exception] | None) -> bool:
+    async def _send(self, sends: Sends, *, outbox: bool, database: bool) -> bool:
         """Send what there is.
 
-        ``failure`` is raised if the broker does not say that it has the messages; None: the relay sends them later.
-
         Returns:
-            True if there were messages and the broker has them.
+            True if there were messages and the broker has them; False: the relay sends them later.
         """
         if not sends.envelopes:
             return False
-        channel: TxChannel | None = None
+        asked = _Asked()
+        what = f"{len(sends.envelopes)} messages of initiation {sends.origin.id}"
         try:
             async with asyncio.timeout(SEND_TIMEOUT_S):
-                channel = self._channels.pop() if self._channels else None
-                if channel is None or not channel.lives:
-                    channel = await TxChannel.open(self._connection)
-                await channel.settle(sends.envelopes)
+                await self._settle(sends, asked, "" if outbox else sends.origin.id)
         except (LostError, TimeoutError) as error:
-            if channel is not None:
-                await channel.close()
-            if failure is not None:
-                raise failure(f"{len(sends.envelopes)} messages were not sent: {error}") from error
-            _log.warning("stages: %d messages stay in the outbox: %s", len(sends.envelopes), error)
-            return False
-        self._channels.append(channel)
+            if outbox:
+                _log.warning("stages: %s stay in the outbox: %s", what, error)
+                return False
+            outcome = await self._outcome(sends.origin.id) if asked.commit else ROLLED_BACK
+            if outcome == COMMITTED:
+                return True
+            if database:
+                raise NotSentError(f"the database is committed; {what}: {outcome}: {error}") from error
+            if outcome == ROLLED_BACK:
+                raise NotCommittedError(f"{what} were not sent: {error}") from error
+            raise OutcomeUnknownError(f"{what}: {outcome}: {error}") from error
         return True
+
+    async def _settle(self, sends: Sends, asked: _Asked, name: str) -> None:
+        channel = self._channels.pop() if self._channels else None
+        if channel is None or not channel.lives:
+            channel = await TxChannel.open(self._connection)
+        try:
+            await channel.settle(sends.envelopes, name=name, before_commit=asked.note)
+        except BaseException:
+            await channel.close()
+            raise
+        self._channels.append(channel)
+
+    async def _outcome(self, name: str) -> str:
+        try:
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                return await ask_outcome(self._connection, name)
+        except (LostError, TimeoutError) as error:
+            return f"no broker answers what became of them ({error})"
 
     async def _mark(self, session: DatabaseSession, ids: list[str]) -> None:
         try:
-            await in_thread(session.mark, ids)
+            await session.mark(ids)
         except Exception as error:  # noqa: BLE001  # the relay sends them again, under the same ids
             _log.warning("stages: %d messages cannot be marked as sent: %s", len(ids), error)
+
+
+class _Asked:
+    """Whether the commit of the broker was asked for."""
+
+    def __init__(self) -> None:
+        self.commit = False
+
+    def note(self) -> None:
+        self.commit = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Self
 
 import attrs
@@ -12,8 +12,12 @@ from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.commands import Basic
 
 from understudy.client.stages.connection import Connection, LostError, close_channel, errors_as_ours
-from understudy.client.stages.core.envelope import Delivery, Envelope
+from understudy.client.stages.core.envelope import TO, TRANSACTION, Delivery, Envelope
 
+OUTCOMES: Final = "understudy.tx"
+"""The exchange that answers for transactions."""
+PENDING: Final = "pending"
+PENDING_PAUSE_S: Final = 0.05
 WAITING: Final = ".wait."
 """A queue in which messages wait is called as the queue they return to, this, and the milliseconds."""
 WAITING_KEPT_MS: Final = 3600 * 1000
@@ -65,11 +69,28 @@ class TxChannel:
             raise LostError("the consumer is gone")
         return arrival
 
-    async def settle(self, envelopes: Sequence[Envelope], tag: int | None = None) -> None:
-        """One transaction: send, and acknowledge. Known to be done when it returns."""
+    async def settle(
+        self,
+        envelopes: Sequence[Envelope],
+        tag: int | None = None,
+        *,
+        name: str = "",
+        before_commit: Callable[[], None] = lambda: None,
+    ) -> None:
+        """One transaction: send, and acknowledge. Known to be done when it returns.
+
+        Args:
+            envelopes: sent in this order.
+            tag: of the delivery to acknowledge.
+            name: of the transaction, 1 to 64 octets, by which `ask_outcome` asks; "": it has none.
+            before_commit: called when all is on its way but the commit.
+        """
+        if name and envelopes:
+            first = attrs.evolve(envelopes[0], headers=envelopes[0].headers | {TRANSACTION: name})
+            envelopes = (first, *envelopes[1:])
         for each in envelopes:
             await self._connection.ensure(each.queue)
-        await self._commit(envelopes, tag)
+        await self._commit(envelopes, tag, before_commit)
         while self._returned:
             # A queue was deleted since it was declared. The rest is committed; these follow.
             returned = set(self._returned)
@@ -77,7 +98,7 @@ class TxChannel:
             for each in again:
                 self._connection.forget_queue(each.queue)
                 await self._connection.ensure(each.queue)
-            await self._commit(again, None)
+            await self._commit(again, None, before_commit)
 
     async def give_back(self, tag: int) -> None:
         """Return a delivery to its queue."""
@@ -93,13 +114,14 @@ class TxChannel:
     async def close(self) -> None:
         await close_channel(self._channel)
 
-    async def _commit(self, envelopes: Sequence[Envelope], tag: int | None) -> None:
+    async def _commit(self, envelopes: Sequence[Envelope], tag: int | None, before_commit: Callable[[], None]) -> None:
         self._returned.clear()
         async with errors_as_ours():
             for each in envelopes:
                 await self._publish(each)
             if tag is not None:
                 await self._channel.basic_ack(tag)
+            before_commit()
             await self._channel.tx_commit()
 
     async def _publish(self, envelope: Envelope) -> None:
@@ -114,8 +136,7 @@ class TxChannel:
                 content_type="application/json",
                 delivery_mode=2,
                 message_id=envelope.id,
-                message_type=envelope.stage,
-                headers=envelope.headers,
+                headers=envelope.headers | {TO: envelope.stage},
             ),
         )
 
@@ -141,18 +162,46 @@ class TxChannel:
         self._returned.append(message.header.properties.message_id or "")
 
 
+async def ask_outcome(connection: Connection, name: str) -> str:
+    """What became of a named transaction: ``committed``, ``rolled back`` or ``expired``.
+
+    Raises:
+        LostError: the broker has no such exchange, or is gone.
+    """
+    channel = await connection.channel()
+    answers: asyncio.Queue[str] = asyncio.Queue()
+
+    async def take(message: DeliveredMessage) -> None:
+        if message.header.properties.correlation_id == name:
+            answers.put_nowait(bytes(message.body).decode())
+
+    try:
+        async with errors_as_ours():
+            queue = (await channel.queue_declare("", exclusive=True, auto_delete=True)).queue or ""
+            await channel.basic_consume(queue, take, no_ack=True)
+            properties = Basic.Properties(reply_to=queue, correlation_id=name)
+            while True:
+                await channel.basic_publish(f"outcome {name}".encode(), exchange=OUTCOMES, properties=properties)
+                if (answer := await answers.get()) != PENDING:
+                    return answer
+                await asyncio.sleep(PENDING_PAUSE_S)
+    finally:
+        await close_channel(channel)
+
+
 def arrival_of(message: DeliveredMessage) -> Arrival:
     """A delivery as the decisions see it."""
     deliver: Any = message.delivery
     properties = message.header.properties
+    headers: dict[str, Any] = dict(properties.headers or {})
     return Arrival(
         tag=deliver.delivery_tag,
         delivery=Delivery(
             id=properties.message_id or uuid.uuid4().hex,
             anonymous=not properties.message_id,
-            stage=properties.message_type or "",
+            stage=str(headers.get(TO, "")),
             body=bytes(message.body),
-            headers=dict(properties.headers or {}),
+            headers=headers,
             redelivered=bool(deliver.redelivered),
         ),
     )

@@ -15,6 +15,7 @@ import typer
 
 from understudy.client.stages.application import Stages
 from understudy.client.stages.errors import ConfigurationError
+from understudy.client.stages.processes import Processes
 
 _Name = Annotated[str, typer.Argument(metavar="MODULE:NAME", help="Where the application is, for example shop:stages.")]
 
@@ -24,6 +25,7 @@ def run(
     only: Annotated[
         list[str] | None, typer.Option("--stage", help="Run this stage alone; may be given several times.")
     ] = None,
+    processes: Annotated[int, typer.Option(min=1, max=200, help="So many workers, each a process.")] = 1,
 ) -> None:
     """Run the stages of an application until SIGTERM or SIGINT; then each finishes what it has in hand.
 
@@ -45,6 +47,10 @@ def run(
         worker = Worker(stages, only=tuple(only or ()))
     except ConfigurationError as error:
         _fail(str(error), 2)
+    if processes > 1:
+        options = [word for name in only or () for word in ("--stage", name)]
+        command = [sys.argv[0], "stages", "run", application, *options]
+        raise typer.Exit(Processes(command, processes).run())
     try:
         asyncio.run(_run(worker, sum(each.concurrency for each in stages.stages.values())))
     except* ConfigurationError as group:

@@ -12,11 +12,18 @@ import logging
 import random
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aio_pika
 from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
-from aiormq.exceptions import AMQPError, AuthenticationError, ChannelNotFoundEntity, ProbableAuthenticationError
+from aiormq.exceptions import (
+    AMQPError,
+    AuthenticationError,
+    ChannelNotFoundEntity,
+    ChannelPreconditionFailed,
+    ProbableAuthenticationError,
+)
 
 from understudy.client.stages.errors import ConfigurationError, StagesError
 
@@ -26,6 +33,7 @@ CLOSE_TIMEOUT_S: Final = 1.0
 HEARTBEAT_S: Final = 10
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
+COUNTS: Final = {"x-delivery-limit": -1}
 
 _log = logging.getLogger("understudy.stages")
 
@@ -87,23 +95,35 @@ class Connection:
     async def ensure(self, queue: str) -> None:
         """Declare a durable queue, unless it is there, with whatever arguments.
 
+        The broker is asked to count what comes back to it, without a limit. A broker that cannot (RabbitMQ, for a queue of the
+        type classic) makes a queue without arguments.
+
         Raises:
             LostError: the connection is gone, or the broker refuses the queue.
         """
         if queue in self._queues:
             return
-        for passive in (True, False):
-            channel = await self.channel()
-            try:
-                async with errors_as_ours():
-                    await channel.queue_declare(queue, passive=passive, durable=True)
-            except LostError as error:
-                if not (passive and isinstance(error.__cause__, ChannelNotFoundEntity)):
-                    raise
-            else:
-                self._queues.add(queue)
-                await close_channel(channel)
-                return
+        if not (
+            await self._declared(queue, ChannelNotFoundEntity, passive=True)
+            or await self._declared(queue, ChannelPreconditionFailed, arguments=COUNTS)
+        ):
+            await self._declared(queue, ())
+        self._queues.add(queue)
+
+    async def _declared(
+        self, queue: str, refusal: type[Exception] | tuple[()], *, passive: bool = False, arguments: Any = None
+    ) -> bool:
+        """Declare a queue; False if the broker refuses with an error of a type."""
+        channel = await self.channel()
+        try:
+            async with errors_as_ours():
+                await channel.queue_declare(queue, passive=passive, durable=True, arguments=arguments)
+        except LostError as error:
+            if not isinstance(error.__cause__, refusal):
+                raise
+            return False
+        await close_channel(channel)
+        return True
 
     def forget_queue(self, queue: str) -> None:
         """The queue may be gone: `ensure` asks again."""
@@ -138,6 +158,8 @@ class Connection:
             except LostError as error:
                 reason = error
             else:
+                parts = urlsplit(address)
+                _log.info("stages: %s is connected to %s:%s", self._name, parts.hostname, parts.port or "default port")
                 return self._opened
         assert reason is not None, "there is an address"
         raise reason

@@ -52,6 +52,13 @@ class Context:
         """Send a message to the next stage of the flow, as the return value of the stage is."""
         return self._sends.next(message, after)
 
+    def stash(self) -> bytes:
+        """Octets with which an initiation goes on with this flow later, by ``tx.unstash(stash, message)``.
+
+        A stage that stashes returns nothing: the flow rests until then.
+        """
+        return self._sends.origin.stash()
+
     def after_commit(self, hook: Callable[[], Any]) -> None:
         """Call ``hook`` after both commits, and not at all if the stage fails; its own error is logged.
 

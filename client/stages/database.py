@@ -1,15 +1,11 @@
-"""Database and DatabaseSession: what the library needs of a business database.
-
-Sessions are blocking and used by one thread at a time; the asyncio edge calls them in threads.
-"""
+"""Database and its sessions: what the library needs of a business database."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
-
-import attrs
 
 from understudy.client.stages.core.envelope import Envelope
 
@@ -18,23 +14,17 @@ OUTBOX: Final = "understudy_outbox"
 INBOX_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 
 
-@attrs.frozen
-class Lease:
-    """Rows of the outbox that one relay may send until the lease ends."""
+class BlockingSession(Protocol):
+    """One connection, and at most one open transaction; used by one thread at a time."""
 
-    token: str
-    envelopes: tuple[Envelope, ...]
-
-
-class DatabaseSession(Protocol):
-    """One connection, and at most one open transaction."""
-
-    def begin(self) -> None: ...
+    def begin(self) -> None:
+        """Begin a transaction, on a new connection if there is none."""
+        ...
 
     def commit(self) -> None: ...
 
     def rollback(self) -> None:
-        """Never fails; a connection that cannot roll back is closed, and opened again by `begin`."""
+        """Never fails; a connection that cannot roll back is closed."""
         ...
 
     def claim(self, stage: str, message_id: str, now_ms: int) -> bool:
@@ -53,23 +43,101 @@ class DatabaseSession(Protocol):
         """Take out of the outbox, in a transaction of its own."""
         ...
 
-    def lease(self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int) -> Lease:
+    def lease(self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int) -> list[Envelope]:
         """Take what was stored before a time and is leased to no other relay, in a transaction of its own."""
         ...
 
     def prune(self, before_ms: int) -> int:
-        """Forget what the inbox took before a time; how many rows."""
+        """Forget what the inbox took before a time, in a transaction of its own; how many rows."""
+        ...
+
+    def commit_is_unknown(self) -> bool:
+        """True if a `commit` that raised may have committed."""
         ...
 
     def ended_by_stage(self) -> str:
         """The statement with which the stage tried to end its transaction; "" if it did not."""
         ...
 
-    def argument(self, *, blocking: bool) -> object:
+    def argument(self) -> object:
         """What the stage's function is given."""
         ...
 
     def close(self) -> None: ...
+
+
+class DatabaseSession(Protocol):
+    """As `BlockingSession`, for asyncio."""
+
+    async def begin(self) -> None: ...
+    async def commit(self) -> None: ...
+    async def rollback(self) -> None: ...
+    async def claim(self, stage: str, message_id: str, now_ms: int) -> bool: ...
+    async def store(self, stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> None: ...
+    async def unsent(self, stage: str, message_id: str) -> list[Envelope]: ...
+    async def mark(self, ids: Sequence[str]) -> None: ...
+    async def lease(
+        self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int
+    ) -> list[Envelope]: ...
+    async def prune(self, before_ms: int) -> int: ...
+    def commit_is_unknown(self) -> bool: ...
+    def ended_by_stage(self) -> str: ...
+    def argument(self) -> object: ...
+    async def close(self) -> None: ...
+
+
+class ThreadedSession:
+    """A blocking session for asyncio: each call runs in a thread."""
+
+    def __init__(self, blocking: BlockingSession) -> None:
+        self._blocking = blocking
+
+    async def begin(self) -> None:
+        await in_thread(self._blocking.begin)
+
+    async def commit(self) -> None:
+        await in_thread(self._blocking.commit)
+
+    async def rollback(self) -> None:
+        await in_thread(self._blocking.rollback)
+
+    async def claim(self, stage: str, message_id: str, now_ms: int) -> bool:
+        claimed: bool = await in_thread(self._blocking.claim, stage, message_id, now_ms)
+        return claimed
+
+    async def store(self, stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> None:
+        await in_thread(self._blocking.store, stage, message_id, envelopes, now_ms)
+
+    async def unsent(self, stage: str, message_id: str) -> list[Envelope]:
+        found: list[Envelope] = await in_thread(self._blocking.unsent, stage, message_id)
+        return found
+
+    async def mark(self, ids: Sequence[str]) -> None:
+        await in_thread(self._blocking.mark, ids)
+
+    async def lease(
+        self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int
+    ) -> list[Envelope]:
+        leased: list[Envelope] = await in_thread(
+            self._blocking.lease, token, now_ms=now_ms, until_ms=until_ms, stored_before_ms=stored_before_ms, most=most
+        )
+        return leased
+
+    async def prune(self, before_ms: int) -> int:
+        gone: int = await in_thread(self._blocking.prune, before_ms)
+        return gone
+
+    def commit_is_unknown(self) -> bool:
+        return self._blocking.commit_is_unknown()
+
+    def ended_by_stage(self) -> str:
+        return self._blocking.ended_by_stage()
+
+    def argument(self) -> object:
+        return self._blocking.argument()
+
+    async def close(self) -> None:
+        await in_thread(self._blocking.close)
 
 
 class Database(Protocol):
@@ -89,7 +157,9 @@ class Database(Protocol):
         """The type of parameter that a function, ``def`` or ``async def``, may have for it."""
         ...
 
-    def session(self) -> DatabaseSession: ...
+    def session(self, *, blocking: bool) -> DatabaseSession:
+        """A session for functions of one kind, ``def`` or ``async def``; it opens its connection when it begins."""
+        ...
 
     def tables(self) -> str:
         """SQL that makes inbox and outbox, and changes nothing if they are there."""
@@ -110,5 +180,7 @@ async def in_thread(function: Any, *arguments: Any, **named: Any) -> Any:
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        await asyncio.wait([future])
+        while not future.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([future])
         raise

@@ -26,6 +26,13 @@ class NotSentError(StagesError):
     """
 
 
+class OutcomeUnknownError(StagesError):
+    """An initiation was committed or not, as far as is known: the database was lost while it committed.
+
+    Without a database: the broker was lost, and cannot tell any more.
+    """
+
+
 class AlreadyBegunError(StagesError):
     """An initiation of this name was committed before; nothing was done this time."""
 

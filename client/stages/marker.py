@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from understudy.client.stages.database import DatabaseSession, in_thread
+from understudy.client.stages.database import DatabaseSession
 from understudy.client.stages.points import AtPoint, Point
 
 PAUSE_S: Final = 0.2
@@ -46,10 +46,10 @@ class Marker:
             self._at_point(Point.BEFORE_MARK, "")
             try:
                 if self._writer is None:
-                    await in_thread(self._session.mark, ids)
+                    await self._session.mark(ids)
                 else:
                     async with self._writer:
-                        await in_thread(self._session.mark, ids)
+                        await self._session.mark(ids)
             except Exception as error:  # noqa: BLE001  # a database that is away; the rows wait
                 _log.warning("stages: %d messages cannot be marked as sent: %s", len(ids), error)
                 return

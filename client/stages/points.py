@@ -11,10 +11,11 @@ class Point(enum.Enum):
 
     BEFORE_DATABASE_COMMIT = "before database commit"
     AFTER_DATABASE_COMMIT = "after database commit"
+    BEFORE_BROKER_COMMIT = "before broker commit"
+    """Messages and acknowledgement are on their way, the commit is not."""
     AFTER_BROKER_COMMIT = "after broker commit"
     BEFORE_MARK = "before mark"
     AFTER_MARK = "after mark"
-    BEFORE_DIVERT = "before divert"
     RELAY_SENT = "relay sent"
 
 

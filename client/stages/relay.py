@@ -15,13 +15,13 @@ from typing import Final
 from understudy.client.stages.channel import TxChannel
 from understudy.client.stages.clock import now_ms
 from understudy.client.stages.connection import Connection, LostError
-from understudy.client.stages.database import INBOX_RETENTION_MS, DatabaseSession, Lease, in_thread
+from understudy.client.stages.database import INBOX_RETENTION_MS, DatabaseSession
 from understudy.client.stages.points import AtPoint, Point
 
-EVERY_S: Final = 2.0
-GRACE_MS: Final = 10_000
+EVERY_S: Final = 1.0
+GRACE_S: Final = 10.0
 """Younger rows are left to the worker that has stored them."""
-LEASE_MS: Final = 60_000
+LEASE_S: Final = 60.0
 MOST: Final = 200
 PRUNE_EVERY_S: Final = 600.0
 
@@ -42,14 +42,16 @@ class Relay:
         writer: asyncio.Lock | None,
         at_point: AtPoint,
         *,
-        grace_ms: int = GRACE_MS,
+        grace_s: float = GRACE_S,
+        lease_s: float = LEASE_S,
     ) -> None:
         self.sent = 0
         self._connection = connection
         self._session = session
         self._writer = writer if writer is not None else asyncio.Lock()
         self._at_point = at_point
-        self._grace_ms = grace_ms
+        self._lease_ms = round(lease_s * 1000)
+        self._grace_ms = round(grace_s * 1000)
         self._channel: TxChannel | None = None
 
     async def run(self) -> None:
@@ -63,7 +65,7 @@ class Relay:
                 if time.monotonic() - pruned_s > PRUNE_EVERY_S:
                     pruned_s = time.monotonic()
                     async with self._writer:
-                        await in_thread(self._session.prune, now_ms() - INBOX_RETENTION_MS)
+                        await self._session.prune(now_ms() - INBOX_RETENTION_MS)
             except LostError as error:
                 _log.warning("stages: the relay lost its channel: %s", error)
                 self._channel = None
@@ -75,22 +77,21 @@ class Relay:
         at_ms = now_ms()
         token = uuid.uuid4().hex
         async with self._writer:
-            lease: Lease = await in_thread(
-                self._session.lease,
+            leased = await self._session.lease(
                 token,
                 now_ms=at_ms,
-                until_ms=at_ms + LEASE_MS,
+                until_ms=at_ms + self._lease_ms,
                 stored_before_ms=at_ms - self._grace_ms,
                 most=MOST,
             )
-        if not lease.envelopes:
+        if not leased:
             return False
         if self._channel is None or not self._channel.lives:
             self._channel = await TxChannel.open(self._connection)
-        await self._channel.settle(lease.envelopes)
-        self.sent += len(lease.envelopes)
+        await self._channel.settle(leased)
+        self.sent += len(leased)
         self._at_point(Point.RELAY_SENT, "")
-        _log.info("stages: the relay sent %d messages that a worker had left", len(lease.envelopes))
+        _log.info("stages: the relay sent %d messages that a worker had left", len(leased))
         async with self._writer:
-            await in_thread(self._session.mark, [each.id for each in lease.envelopes])
+            await self._session.mark([each.id for each in leased])
         return True

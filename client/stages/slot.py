@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import logging
 from collections.abc import Callable
@@ -47,8 +46,12 @@ class Slot:
         self._writer = writer
         self._marker = marker
         self._at_point = at_point
+        self._task: asyncio.Task[Any] | None = None
+        self._stopping = False
+        self._busy = False
+        self._open = False
+        self._committed = False
         self._holds = False
-        self._stopping = asyncio.Event()
         self._performers: Final[dict[type, Callable[[Any, TxChannel, Arrival], Any]]] = {
             do.BeginDatabase: self._begin,
             do.Claim: self._claim,
@@ -68,47 +71,53 @@ class Slot:
 
     def stop(self) -> None:
         """Finish the delivery in hand and take no other."""
-        self._stopping.set()
+        self._stopping = True
+        if not self._busy and self._task is not None:
+            self._task.cancel()
 
     async def run(self) -> None:
         """Until `stop`. Losses of the connection end in another channel."""
+        self._task = asyncio.current_task()
         pause = Pause()
-        while not self._stopping.is_set():
-            channel: TxChannel | None = None
-            try:
-                channel = await TxChannel.open(self._connection)
-                await self._connection.ensure(self._stage.queue)
-                await channel.consume(self._stage.queue)
-                pause.done()
-                while (arrival := await self._next(channel)) is not None:
-                    await self._handle(channel, arrival)
-            except LostError as error:
-                _log.warning("stages: %s lost its channel: %s", self._stage.name, error)
-                await pause.wait()
-            finally:
-                if channel is not None:
-                    await channel.close()
-
-    async def _next(self, channel: TxChannel) -> Arrival | None:
-        """The next delivery; None when told to stop."""
-        stopped = asyncio.ensure_future(self._stopping.wait())
-        arrived = asyncio.ensure_future(channel.next())
         try:
-            await asyncio.wait([stopped, arrived], return_when=asyncio.FIRST_COMPLETED)
-            return None if self._stopping.is_set() else arrived.result()
+            while not self._stopping:
+                try:
+                    await self._serve(pause)
+                except LostError as error:
+                    _log.warning("stages: %s lost its channel: %s", self._stage.name, error)
+                    await pause.wait()
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+
+    async def _serve(self, pause: Pause) -> None:
+        """Deliveries of one channel, until it is lost or `stop` is called."""
+        channel = await TxChannel.open(self._connection)
+        try:
+            await self._connection.ensure(self._stage.queue)
+            await channel.consume(self._stage.queue)
+            while not self._stopping:
+                arrival = await channel.next()
+                self._busy = True
+                try:
+                    await self._handle(channel, arrival)
+                finally:
+                    self._busy = False
+                pause.done()
         finally:
-            stopped.cancel()
-            arrived.cancel()
+            await channel.close()
 
     async def _handle(self, channel: TxChannel, arrival: Arrival) -> None:
         """One delivery. A loss of the broker rolls the database back and goes to the caller."""
         steps: Steps = handle(self._stage.rules, arrival.delivery)
+        self._committed = False
         try:
             step = next(steps)
             while True:
                 try:
                     answer = await self._performers[type(step)](step, channel, arrival)
                 except LostError:
+                    self._tell_window(step, arrival)
                     raise
                 except Exception as error:  # noqa: BLE001  # the decisions know what it means
                     step = steps.throw(error)
@@ -120,6 +129,16 @@ class Slot:
             steps.close()
             await self._let_go()
 
+    def _tell_window(self, step: do.Step, arrival: Arrival) -> None:
+        """Name the one case in which work of the database is done twice."""
+        if self._committed and isinstance(step, do.Settle) and not self._stage.once:
+            _log.error(
+                "stages: %s: the database is committed, and the broker's commit is lost; message %s may be processed again "
+                "(once=True prevents it)",
+                self._stage.name,
+                arrival.delivery.id,
+            )
+
     # -- the steps ------------------------------------------------------------------------------------------------------
 
     async def _begin(self, _: do.BeginDatabase, channel: TxChannel, arrival: Arrival) -> None:
@@ -127,16 +146,17 @@ class Slot:
         if self._writer is not None:
             await self._writer.acquire()
             self._holds = True
-        await in_thread(self._session.begin)
+        self._open = True
+        await self._session.begin()
 
     async def _claim(self, step: do.Claim, channel: TxChannel, arrival: Arrival) -> bool:
         assert self._session is not None
-        claimed: bool = await in_thread(self._session.claim, step.stage, step.id, now_ms())
+        claimed: bool = await self._session.claim(step.stage, step.id, now_ms())
         return claimed
 
     async def _read_unsent(self, step: do.ReadUnsent, channel: TxChannel, arrival: Arrival) -> Any:
         assert self._session is not None
-        return await in_thread(self._session.unsent, step.stage, step.id)
+        return await self._session.unsent(step.stage, step.id)
 
     async def _call(self, step: do.Call, channel: TxChannel, arrival: Arrival) -> object:
         stage, signature, session = self._stage, self._stage.signature, self._session
@@ -146,14 +166,18 @@ class Slot:
                 step.sends, attempt=step.attempt, redelivered=arrival.delivery.redelivered
             )
         if signature.database is not None and session is not None:
-            named[signature.database] = session.argument(blocking=stage.blocking)
+            named[signature.database] = session.argument()
         token = current_sends.set(step.sends)
         try:
             if stage.blocking:
-                # A copy of the context: the function finds in its thread what it would find here.
-                result = await in_thread(contextvars.copy_context().run, stage.function, step.message, **named)
+                result = await in_thread(_called, stage.function, step.message, named)
             else:
                 result = await stage.function(step.message, **named)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise RuntimeError(f"stage {stage.name!r} was cancelled by itself") from error
         except Exception as error:
             self._check_open(error)
             raise
@@ -171,7 +195,7 @@ class Slot:
 
     async def _store(self, step: do.Store, channel: TxChannel, arrival: Arrival) -> None:
         assert self._session is not None
-        await in_thread(self._session.store, step.stage, step.id, step.envelopes, now_ms())
+        await self._session.store(step.stage, step.id, step.envelopes, now_ms())
 
     async def _probe(self, _: do.Probe, channel: TxChannel, arrival: Arrival) -> None:
         await channel.probe()
@@ -181,7 +205,9 @@ class Slot:
         if not channel.lives:
             raise LostError("the channel closed while the stage ran")
         self._at_point(Point.BEFORE_DATABASE_COMMIT, self._stage.name)
-        await in_thread(self._session.commit)
+        await self._session.commit()
+        self._open = False
+        self._committed = True
         self._release()
         self._at_point(Point.AFTER_DATABASE_COMMIT, self._stage.name)
 
@@ -189,7 +215,11 @@ class Slot:
         await self._let_go()
 
     async def _settle(self, step: do.Settle, channel: TxChannel, arrival: Arrival) -> None:
-        await channel.settle(step.envelopes, arrival.tag)
+        await channel.settle(
+            step.envelopes,
+            arrival.tag,
+            before_commit=lambda: self._at_point(Point.BEFORE_BROKER_COMMIT, self._stage.name),
+        )
         self._at_point(Point.AFTER_BROKER_COMMIT, self._stage.name)
 
     async def _give_back(self, step: do.GiveBack, channel: TxChannel, arrival: Arrival) -> None:
@@ -212,18 +242,29 @@ class Slot:
                 _log.exception("stages: a hook after the commit of %s failed", self._stage.name)
 
     async def _wait(self, step: do.Wait, channel: TxChannel, arrival: Arrival) -> None:
+        self._busy = False  # a stop need not wait for it
         await asyncio.sleep(step.ms / 1000)
+        self._busy = True
 
     async def _now(self, _: do.Now, channel: TxChannel, arrival: Arrival) -> int:
         return now_ms()
 
     async def _let_go(self) -> None:
         """Roll back what is open; nothing if the database was committed."""
-        if self._session is not None:
-            await in_thread(self._session.rollback)
+        if self._session is not None and self._open:
+            await self._session.rollback()
+            self._open = False
         self._release()
 
     def _release(self) -> None:
         if self._writer is not None and self._holds:
             self._holds = False
             self._writer.release()
+
+
+def _called(function: Callable[..., Any], message: object, named: dict[str, Any]) -> object:
+    """Call a stage's function in a thread. No future can carry a StopIteration: the caller would wait for ever."""
+    try:
+        return function(message, **named)
+    except StopIteration as error:
+        raise RuntimeError(f"{function.__qualname__} raised StopIteration") from error

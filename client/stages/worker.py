@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from typing import Any
+from typing import Final
 
 from understudy.client.stages.application import Stages
 from understudy.client.stages.connection import Connection
-from understudy.client.stages.database import in_thread
+from understudy.client.stages.database import Database, DatabaseSession, in_thread
 from understudy.client.stages.marker import Marker
 from understudy.client.stages.points import AtPoint, pass_by
-from understudy.client.stages.relay import Relay
+from understudy.client.stages.relay import GRACE_S, LEASE_S, Relay
 from understudy.client.stages.slot import Slot
-from understudy.client.stages.stage import Stage
+
+STOP_S: Final = 30.0
+"""So long a stage may go on with the delivery in hand after a stop."""
 
 
 class Worker:
@@ -22,21 +23,43 @@ class Worker:
     Args:
         stages: the application.
         only: the names of the stages to run; empty: all.
+        relay_grace_s: the relay leaves younger rows of the outbox to the worker that has stored them.
+        relay_lease_s: so long a relay has rows for itself; those of a killed one are free afterwards.
         at_point: called at each named point; tests kill the process there.
     """
 
-    def __init__(self, stages: Stages, *, only: tuple[str, ...] = (), at_point: AtPoint = pass_by) -> None:
+    def __init__(
+        self,
+        stages: Stages,
+        *,
+        only: tuple[str, ...] = (),
+        relay_grace_s: float = GRACE_S,
+        relay_lease_s: float = LEASE_S,
+        at_point: AtPoint = pass_by,
+    ) -> None:
         self._stages = stages
+        self._relay_grace_s = relay_grace_s
+        self._relay_lease_s = relay_lease_s
         self._at_point = at_point
         self._chosen = [each for name, each in stages.stages.items() if not only or name in only]
         self._slots: list[Slot] = []
+        self._sessions: list[DatabaseSession] = []
+        self._task: asyncio.Task[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
         self._stopping = False
+        self._cancelled = False
 
     def stop(self) -> None:
-        """Let each slot finish what it has in hand; `run` returns then."""
+        """Let each slot finish what it has in hand; `run` returns then. After `STOP_S`, or at a second call, it rolls back."""
+        if self._stopping:
+            self._cancel()
+            return
         self._stopping = True
+        if not self._slots:
+            self._cancel()
         for slot in self._slots:
             slot.stop()
+        self._deadline = asyncio.get_running_loop().call_later(STOP_S, self._cancel)
 
     async def run(self) -> None:
         """Until `stop`; a cancellation rolls back what is in hand.
@@ -44,65 +67,65 @@ class Worker:
         Raises:
             ConfigurationError: the application cannot run; nothing was consumed.
         """
-        stages, database = self._stages, self._stages.database
-        stages.check()
-        if database is not None:
-            await in_thread(database.prepare)
-        connection = Connection(stages.addresses, stages.name)
-        writer = asyncio.Lock() if database is not None and database.one_writer else None
-        sessions = contextlib.ExitStack()
-        marker: Marker | None = None
-        relay: Relay | None = None
-        others: list[asyncio.Task[None]] = []
+        self._stages.check()
+        self._task = asyncio.current_task()
+        database = self._stages.database
+        connection = Connection(self._stages.addresses, self._stages.name)
         try:
-            for queue in stages.queues():
-                await connection.ensure(queue)
             if database is not None:
-                session = database.session()
-                sessions.callback(session.close)
-                marker = Marker(session, writer, self._at_point)
-                relay_session = database.session()
-                sessions.callback(relay_session.close)
-                relay = Relay(connection, relay_session, writer, self._at_point)
-            async with asyncio.TaskGroup() as tasks:
-                if marker is not None and relay is not None:
-                    others = [tasks.create_task(marker.run()), tasks.create_task(relay.run())]
-                await self._run_slots(connection, sessions, writer, marker)
-                for task in others:
-                    task.cancel()
-            if marker is not None:
-                await marker.flush()
+                await in_thread(database.prepare)
+            for queue in self._stages.queues():
+                await connection.ensure(queue)
+            if database is None:
+                await self._run_slots(connection, None, None)
+            else:
+                await self._run_with(database, connection)
+        except asyncio.CancelledError:
+            if not self._cancelled or self._task is None or self._task.uncancel():
+                raise
         finally:
+            self._task = None
+            if self._deadline is not None:
+                self._deadline.cancel()
             await connection.close()
-            sessions.close()
+            for session in self._sessions:
+                await session.close()
 
-    async def _run_slots(
-        self,
-        connection: Connection,
-        sessions: contextlib.ExitStack,
-        writer: asyncio.Lock | None,
-        marker: Marker | None,
-    ) -> None:
+    async def _run_with(self, database: Database, connection: Connection) -> None:
+        """Slots, and beside them what keeps the outbox empty."""
+        writer = asyncio.Lock() if database.one_writer else None
+        marker = Marker(self._session(database, blocking=False), writer, self._at_point)
+        relay = Relay(
+            connection, self._session(database, blocking=False), writer, self._at_point,
+            grace_s=self._relay_grace_s, lease_s=self._relay_lease_s,
+        )  # fmt: skip
+        async with asyncio.TaskGroup() as tasks:
+            others = [tasks.create_task(marker.run()), tasks.create_task(relay.run())]
+            await self._run_slots(connection, writer, marker)
+            for task in others:
+                task.cancel()
+        await marker.flush()
+
+    async def _run_slots(self, connection: Connection, writer: asyncio.Lock | None, marker: Marker | None) -> None:
+        database = self._stages.database
         for stage in self._chosen:
             for _ in range(stage.concurrency):
-                self._slots.append(self._slot(stage, connection, sessions, writer, marker))
-        if self._stopping:
-            return
+                session = (
+                    self._session(database, blocking=stage.blocking)
+                    if database is not None and stage.rules.database
+                    else None
+                )
+                self._slots.append(Slot(stage, connection, session, writer, marker, self._at_point))
         async with asyncio.TaskGroup() as tasks:
             for slot in self._slots:
                 tasks.create_task(slot.run())
 
-    def _slot(
-        self,
-        stage: Stage[..., Any],
-        connection: Connection,
-        sessions: contextlib.ExitStack,
-        writer: asyncio.Lock | None,
-        marker: Marker | None,
-    ) -> Slot:
-        database = self._stages.database
-        session = None
-        if database is not None and stage.rules.database:
-            session = database.session()
-            sessions.callback(session.close)
-        return Slot(stage, connection, session, writer, marker, self._at_point)
+    def _session(self, database: Database, *, blocking: bool) -> DatabaseSession:
+        session = database.session(blocking=blocking)
+        self._sessions.append(session)
+        return session
+
+    def _cancel(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._cancelled = True
+            self._task.cancel()

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import attrs
 
+TO: Final = "x-stages-to"
+"""The name of the stage that the message is for."""
 FLOW: Final = "x-stages-flow"
 FLOW_ID: Final = "x-stages-flow-id"
 TRACE_ID: Final = "x-stages-trace-id"
@@ -25,7 +27,13 @@ LAST_FAILED: Final = "x-stages-last-failed-ms"
 DEAD_LETTERS: Final = ".dead"
 """A stage's dead-letter queue is called as its queue, with this behind it."""
 
-_OF_THE_BROKER: Final = ("x-death", "x-first-death-", "x-last-death-")
+TRANSACTION: Final = "x-understudy-tx"
+"""Names the transaction of the broker in which the message was sent."""
+
+BROKER_FAILURES: Final = "x-delivery-count"
+"""How often the consumer of the message ended before it was acknowledged, as the broker counts."""
+
+_NOT_KEPT: Final = (BROKER_FAILURES, "x-acquired-count", "x-death", "x-first-death-", "x-last-death-", TRANSACTION)
 
 
 @attrs.frozen(kw_only=True)
@@ -54,7 +62,7 @@ class Delivery:
     Attributes:
         id: the property ``message_id``, or one that the edge has drawn by chance.
         anonymous: the message had no id.
-        stage: the property ``type``; "" if there is none.
+        stage: the header ``x-stages-to``; "" if there is none.
         redelivered: a consumer held it before and did not acknowledge it.
     """
 
@@ -68,14 +76,22 @@ class Delivery:
     @property
     def failures(self) -> int:
         """How many attempts have failed before this one."""
-        value = self.headers.get(FAILURES, 0)
-        return value if isinstance(value, int) and value > 0 else 0
+        return self._count(FAILURES)
+
+    @property
+    def lost(self) -> int:
+        """How often a worker, or its connection, ended with this message in hand; 0 if the broker does not count."""
+        return self._count(BROKER_FAILURES)
 
     def text(self, header: str) -> str:
         """The value of a header; "" if there is none, or it is no text."""
         value = self.headers.get(header)
         return value if isinstance(value, str) else ""
 
+    def _count(self, header: str) -> int:
+        value = self.headers.get(header, 0)
+        return value if isinstance(value, int) and value > 0 else 0
+
     def own_headers(self) -> dict[str, Any]:
-        """All headers but those that a broker writes when a message dies or waits."""
-        return {name: value for name, value in self.headers.items() if not name.startswith(_OF_THE_BROKER)}
+        """All headers but those of one transaction, and those that a broker writes when a message dies or waits."""
+        return {name: value for name, value in self.headers.items() if not name.startswith(_NOT_KEPT)}

@@ -8,7 +8,7 @@ processed again: what its outbox still holds is sent, and the delivery is acknow
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -35,6 +35,9 @@ from understudy.client.stages.core.steps import (
     Wait,
 )
 from understudy.client.stages.errors import DemarcationError, Refuse
+
+MOST_LOST: Final = 20
+"""A message that kills its worker so often is a dead letter, and no function is called with it."""
 
 Steps = Generator[Step, Any, None]
 
@@ -83,14 +86,18 @@ def _attempt(rules: Rules, delivery: Delivery, failures: int) -> Generator[Step,
         message, sends = _opened(rules, delivery)
     except Refuse as error:
         return Fault.of(error, refused=True)
+    new = True
     if rules.database:
         try:
             yield BeginDatabase()
+            if rules.once:
+                new = yield Claim(rules.stage, delivery.id)
         except Exception as error:  # noqa: BLE001  # a database that is away is no fault of the message
+            yield RollbackDatabase()
             yield GiveBack(error)
             return None
     try:
-        if rules.once and not (yield Claim(rules.stage, delivery.id)):
+        if not new:
             yield from _again(rules, delivery)
             return None
         result = yield Call(message, sends, failures + 1)
@@ -137,6 +144,8 @@ def _opened(rules: Rules, delivery: Delivery) -> tuple[object, Sends]:
     """
     if delivery.stage and delivery.stage != rules.stage:
         raise Refuse(f"the message is for stage {delivery.stage!r}; this one is {rules.stage!r}")
+    if delivery.lost >= MOST_LOST:
+        raise Refuse(f"{delivery.lost} workers, or their connections, ended with this message in hand")
     if rules.once and delivery.anonymous:
         raise Refuse(f"stage {rules.stage!r} has once=True, and the message has no message_id")
     flow = delivery.text(headers.FLOW)

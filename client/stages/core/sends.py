@@ -7,16 +7,18 @@ number. A second run of the stage gives the same ids again, so a receiver with a
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, Self
 
 import attrs
 
 from understudy.client.stages.core.envelope import FLOW, FLOW_ID, TRACE_ID, Envelope
 from understudy.client.stages.errors import DemarcationError
 
-LONGEST_DELAY_MS = 30 * 24 * 3600 * 1000
+STASH: Final = b"understudy-stash-1:"
+LONGEST_DELAY_MS: Final = 30 * 24 * 3600 * 1000
 """30 days."""
 
 
@@ -51,6 +53,25 @@ class Origin:
     flow: str = ""
     flow_id: str = ""
     trace_id: str = ""
+
+    def stash(self) -> bytes:
+        """What a flow needs to be gone on with, in octets that begin with a magic and a version."""
+        return STASH + json.dumps(attrs.asdict(self)).encode()
+
+    @classmethod
+    def of_stash(cls, stash: bytes) -> Self:
+        """The reverse of `stash`.
+
+        Raises:
+            DemarcationError: the octets are no stash, or one of a newer version.
+        """
+        try:
+            if not stash.startswith(STASH):
+                raise ValueError(f"they begin with {stash[: len(STASH)]!r}, not with {STASH!r}")
+            found = cls(**json.loads(stash[len(STASH) :]))
+        except (TypeError, ValueError) as error:
+            raise DemarcationError(f"{len(stash)} octets are no stash: {error}") from error
+        return found
 
 
 @attrs.define(kw_only=True)
@@ -96,15 +117,39 @@ class Sends:
         """Send the first message of a new passage through a flow; its id is that of the passage."""
         return self._add(target, message, after, flow=flow, flow_id=None)
 
+    def go_on(self, stashed: Origin, target: Target, message: object, after: timedelta | float | None = None) -> str:
+        """Send the message of the next stage for a flow that was put aside; its id follows from the stash alone."""
+        return self._add(
+            target,
+            message,
+            after,
+            flow=stashed.flow,
+            flow_id=stashed.flow_id,
+            stashed=stashed,
+            trace_id=stashed.trace_id,
+        )
+
     def _add(
-        self, target: Target, message: object, after: timedelta | float | None, *, flow: str, flow_id: str | None
+        self,
+        target: Target,
+        message: object,
+        after: timedelta | float | None,
+        *,
+        flow: str,
+        flow_id: str | None,
+        trace_id: str = "",
+        stashed: Origin | None = None,
     ) -> str:
         if self.closed:
             raise DemarcationError(
                 f"a message for stage {target.name!r}: the demarcation of {self.origin.id!r} has ended"
             )
-        made = derived_id(self.origin.id, self.origin.scope, len(self.envelopes))
-        headers = {FLOW: flow, FLOW_ID: made if flow_id is None else flow_id, TRACE_ID: self.origin.trace_id or made}
+        if stashed is not None:
+            made = derived_id(stashed.id, f"unstash:{stashed.scope}", 0)
+        else:
+            made = derived_id(self.origin.id, self.origin.scope, len(self.envelopes))
+        trace_id = trace_id or self.origin.trace_id or made
+        headers = {FLOW: flow, FLOW_ID: made if flow_id is None else flow_id, TRACE_ID: trace_id}
         self.envelopes.append(
             Envelope(
                 id=made,

@@ -14,7 +14,7 @@ from understudy.client.stages.core.sends import Sends
 
 @attrs.frozen
 class BeginDatabase:
-    """Begin the transaction of the business database. An error gives the delivery back, and costs no attempt."""
+    """Begin the transaction of the business database. An error, here or in `Claim`, gives the delivery back: no attempt."""
 
 
 @attrs.frozen

@@ -42,7 +42,29 @@ def test_a_stage_is_called_as_the_function_that_it_was() -> None:
     assert reserve.__doc__ == "Take it."
 
 
-@pytest.mark.parametrize("message", [Order(3), Reserved(3), Charged(3)], ids=["msgspec", "attrs", "dataclass"])
+class Model:
+    """A model of pydantic, as far as it is asked."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Model) and other.number == self.number
+
+    __hash__ = None  # type: ignore[assignment]  # equality alone is looked at
+
+    def model_dump_json(self) -> str:
+        return str(self.number)
+
+    @classmethod
+    def model_validate_json(cls, body: bytes) -> Model:
+        return cls(int(body))
+
+
+KINDS = ["msgspec", "attrs", "dataclass", "pydantic"]
+
+
+@pytest.mark.parametrize("message", [Order(3), Reserved(3), Charged(3), Model(3)], ids=KINDS)
 def test_messages_of_each_kind_come_back_as_they_were(message: Any) -> None:
     def reserve(message: Any) -> None: ...
 

@@ -56,7 +56,7 @@ def test_a_delivery_that_was_processed_is_not_called_again_and_its_rest_is_sent(
     assert edge.last(do.Settle).envelopes == (left,)
 
 
-@pytest.mark.parametrize("step", ["Claim", "Call", "Store", "CommitDatabase"])
+@pytest.mark.parametrize("step", ["Call", "Store", "CommitDatabase"])
 def test_a_failure_rolls_back_and_the_message_comes_again_later(step: str) -> None:
     edge = Edge(**({"Call": Order(8)} | {step: ValueError("no")}))
     names = edge.run(rules(), delivery())
@@ -76,18 +76,22 @@ def test_a_stage_that_sends_and_fails_sends_nothing() -> None:
     assert [each.queue for each in edge.last(do.Settle).envelopes] == ["reserve"]
 
 
-def test_a_database_that_cannot_begin_costs_no_attempt() -> None:
-    edge = Edge(BeginDatabase=OSError("away"))
-    assert edge.run(rules(), delivery()) == ["BeginDatabase", "GiveBack"]
+@pytest.mark.parametrize("step", ["BeginDatabase", "Claim"])
+def test_a_database_that_cannot_begin_costs_no_attempt(step: str) -> None:
+    edge = Edge(**{step: OSError("away")})
+    assert edge.run(rules(), delivery()) == [*ONCE[: ONCE.index(step) + 1], "RollbackDatabase", "GiveBack"]
 
 
 def test_the_seventh_failure_makes_a_dead_letter_that_says_why() -> None:
-    kept = {
+    kept: dict[str, Any] = {
         headers.FAILURES: 6,
         headers.FIRST_FAILED: 5,
         headers.FLOW: "checkout",
         headers.TRACE_ID: "t",
         "x-death": [],
+        "x-delivery-count": 19,
+        "x-acquired-count": 30,
+        headers.TRANSACTION: "i1",
     }
     edge = Edge(Call=fails(ValueError("the bank is away")))
     edge.run(rules(), delivery(headers=kept))
@@ -129,6 +133,7 @@ def test_a_blocking_stage_waits_and_calls_again_with_the_message_in_hand() -> No
         ({"body": b"\xff"}, "does not decode"),
         ({"stage": "ship"}, "is for stage 'ship'"),
         ({"headers": {headers.FLOW: "other"}}, "flow 'other' has no stage 'reserve'"),
+        ({"headers": {"x-delivery-count": 20}}, "20 workers, or their connections, ended"),
         ({"anonymous": True}, "has no message_id"),
     ],
 )

@@ -1,4 +1,4 @@
-"""SQLite as a business database: ``sqlite(path)``, and its inbox and outbox."""
+"""SQLite as a business database, with its inbox and outbox."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import Any, Final, NoReturn
 import attrs
 
 from understudy.client.stages.core.envelope import Envelope
-from understudy.client.stages.database import INBOX, OUTBOX, Lease, in_thread
+from understudy.client.stages.database import INBOX, OUTBOX, ThreadedSession, in_thread
 from understudy.client.stages.errors import ConfigurationError, DemarcationError
 
 BUSY_S: Final = 20.0
 """How long a transaction waits for that of another process."""
+MOST_ROWS: Final = 3000
+"""Rows in one INSERT: SQLite takes 32,766 values in a statement."""
 
 _TABLES: Final = f"""\
 CREATE TABLE IF NOT EXISTS {INBOX} (
@@ -26,7 +28,7 @@ CREATE TABLE IF NOT EXISTS {INBOX} (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS {INBOX}_by_time ON {INBOX} (at_ms);
 CREATE TABLE IF NOT EXISTS {OUTBOX} (
-    row INTEGER PRIMARY KEY AUTOINCREMENT,
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
     from_stage TEXT NOT NULL,
     from_message TEXT NOT NULL,
@@ -41,19 +43,17 @@ CREATE TABLE IF NOT EXISTS {OUTBOX} (
 );
 CREATE INDEX IF NOT EXISTS {OUTBOX}_by_message ON {OUTBOX} (from_stage, from_message);
 """
+_NAMES: Final = {
+    INBOX: {"stage", "message_id", "at_ms"},
+    OUTBOX: {
+        "seq", "id", "from_stage", "from_message", "queue", "stage", "headers", "body", "due_ms", "stored_ms", "lease",
+        "leased_until_ms",
+    },
+}  # fmt: skip
 _COMMIT: Final = "COMMIT /* understudy */"
 _ROLLBACK: Final = "ROLLBACK /* understudy */"
 _BEGIN: Final = "BEGIN IMMEDIATE /* understudy */"
 _COLUMNS: Final = "id, queue, stage, headers, body, due_ms, stored_ms"
-
-
-def sqlite(path: str | Path) -> Sqlite:
-    """The business database in a file; the file is made when it is first needed.
-
-    A stage of kind ``def`` has a parameter of type ``sqlite3.Connection``, one of kind ``async def`` one of type
-    `AsyncConnection`.
-    """
-    return Sqlite(Path(path))
 
 
 @attrs.frozen
@@ -122,7 +122,7 @@ class _Connection(sqlite3.Connection):
 
 
 class Sqlite:
-    """See `sqlite`."""
+    """The business database in a file; made by ``sqlite(path)``."""
 
     one_writer = True
 
@@ -133,8 +133,8 @@ class Sqlite:
     def parameter(self, *, blocking: bool) -> Any:
         return sqlite3.Connection if blocking else AsyncConnection
 
-    def session(self) -> SqliteSession:
-        return SqliteSession(self.path)
+    def session(self, *, blocking: bool) -> ThreadedSession:
+        return ThreadedSession(SqliteSession(self.path, blocking=blocking))
 
     def tables(self) -> str:
         return _TABLES
@@ -145,6 +145,13 @@ class Sqlite:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.executescript(_TABLES)
+                for table, columns in _NAMES.items():
+                    found = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+                    if found != columns:
+                        raise ConfigurationError(
+                            f"{self.address}: table {table} has the columns {sorted(found)}; this version of the library "
+                            f"knows {sorted(columns)}"
+                        )
             finally:
                 connection.close()
         except sqlite3.Error as error:
@@ -154,8 +161,9 @@ class Sqlite:
 class SqliteSession:
     """One connection to the file, opened by the first `begin`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, blocking: bool) -> None:
         self._path = path
+        self._for_blocking = blocking
         self._opened: _Connection | None = None
         self._ours = False
         self._denied = ""
@@ -192,6 +200,10 @@ class SqliteSession:
         return self._connection.execute(sql, (stage, message_id, now_ms)).rowcount == 1
 
     def store(self, stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> None:
+        for first in range(0, len(envelopes), MOST_ROWS):
+            self._store(stage, message_id, envelopes[first : first + MOST_ROWS], now_ms)
+
+    def _store(self, stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> None:
         row = "(?, ?, ?, ?, ?, ?, ?, ?, ?)"
         sql = f"INSERT INTO {OUTBOX} (from_stage, from_message, {_COLUMNS}) VALUES {', '.join([row] * len(envelopes))}"  # noqa: S608
         values: list[Any] = []
@@ -201,31 +213,34 @@ class SqliteSession:
         self._connection.execute(sql, values)
 
     def unsent(self, stage: str, message_id: str) -> list[Envelope]:
-        sql = f"SELECT {_COLUMNS} FROM {OUTBOX} WHERE from_stage = ? AND from_message = ? ORDER BY row"  # noqa: S608
+        sql = f"SELECT {_COLUMNS} FROM {OUTBOX} WHERE from_stage = ? AND from_message = ? ORDER BY seq"  # noqa: S608
         return [_envelope(row) for row in self._connection.execute(sql, (stage, message_id))]
 
     def mark(self, ids: Sequence[str]) -> None:
         marks = ", ".join("?" * len(ids))
         self._alone(f"DELETE FROM {OUTBOX} WHERE id IN ({marks})", list(ids))  # noqa: S608
 
-    def lease(self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int) -> Lease:
-        free = f"SELECT row FROM {OUTBOX} WHERE stored_ms < ? AND leased_until_ms < ? ORDER BY row LIMIT ?"  # noqa: S608
+    def lease(self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int) -> list[Envelope]:
+        free = f"SELECT seq FROM {OUTBOX} WHERE stored_ms < ? AND leased_until_ms < ? ORDER BY seq LIMIT ?"  # noqa: S608
         taken = self._alone(
-            f"UPDATE {OUTBOX} SET lease = ?, leased_until_ms = ? WHERE row IN ({free}) RETURNING row, {_COLUMNS}",  # noqa: S608
+            f"UPDATE {OUTBOX} SET lease = ?, leased_until_ms = ? WHERE seq IN ({free}) RETURNING seq, {_COLUMNS}",  # noqa: S608
             [token, until_ms, stored_before_ms, now_ms, most],
         )
-        return Lease(token, tuple(_envelope(row[1:], now_ms) for row in sorted(taken)))
+        return [_envelope(row[1:], now_ms) for row in sorted(taken)]
 
     def prune(self, before_ms: int) -> int:
         return len(self._alone(f"DELETE FROM {INBOX} WHERE at_ms < ? RETURNING 1", [before_ms]))  # noqa: S608
+
+    def commit_is_unknown(self) -> bool:
+        return False  # the file is here: a COMMIT that raises leaves the transaction open
 
     def ended_by_stage(self) -> str:
         if self._denied or self._connection.in_transaction:
             return self._denied
         return "a statement"
 
-    def argument(self, *, blocking: bool) -> object:
-        return self._connection if blocking else AsyncConnection(self._connection)
+    def argument(self) -> object:
+        return self._connection if self._for_blocking else AsyncConnection(self._connection)
 
     def close(self) -> None:
         if self._opened is not None:

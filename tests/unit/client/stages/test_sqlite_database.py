@@ -1,0 +1,106 @@
+"""Inbox and outbox in an SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.client.stages.place import CHARGE, Order
+from understudy.client.stages import ConfigurationError, sqlite
+from understudy.client.stages.core.envelope import Envelope
+from understudy.client.stages.core.sends import Origin, Sends
+from understudy.client.stages.sqlite_database import MOST_ROWS, SqliteSession
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "shop.db"
+    sqlite(made).prepare()
+    return made
+
+
+@pytest.fixture
+def session(path: Path) -> Iterator[SqliteSession]:
+    opened = SqliteSession(path, blocking=True)
+    yield opened
+    opened.close()
+
+
+def stored(session: SqliteSession, count: int, *, after: float = 0) -> list[Envelope]:
+    """Rows of message m1, at 1,000 ms."""
+    sends = Sends(origin=Origin(id="m1", scope="reserve"))
+    for number in range(count):
+        sends.send(CHARGE, Order(number), after=after)
+    session.begin()
+    session.store("reserve", "m1", sends.envelopes, 1_000)
+    session.commit()
+    return sends.envelopes
+
+
+def unsent(session: SqliteSession) -> list[Envelope]:
+    session.begin()
+    found = session.unsent("reserve", "m1")
+    session.rollback()
+    return found
+
+
+def test_what_is_stored_comes_back_in_its_order_until_it_is_marked(session: SqliteSession) -> None:
+    envelopes = stored(session, MOST_ROWS + 5)
+    assert unsent(session) == envelopes
+    session.mark([each.id for each in envelopes[:-1]])
+    assert unsent(session) == envelopes[-1:]
+
+
+def test_a_row_is_leased_to_one_relay_until_the_lease_ends(path: Path, session: SqliteSession) -> None:
+    other = SqliteSession(path, blocking=False)
+    envelopes = stored(session, 3, after=1)
+    taken = session.lease("t1", now_ms=1_500, until_ms=3_000, stored_before_ms=1_400, most=2)
+    assert [(each.id, each.after_ms) for each in taken] == [(each.id, 500) for each in envelopes[:2]]
+    rest = other.lease("t2", now_ms=1_500, until_ms=3_000, stored_before_ms=1_400, most=9)
+    assert [each.id for each in rest] == [envelopes[2].id]
+    again = other.lease("t3", now_ms=3_001, until_ms=5_000, stored_before_ms=1_400, most=9)
+    assert [(each.id, each.after_ms) for each in again] == [(each.id, 0) for each in envelopes]
+    other.close()
+
+
+def test_a_young_row_is_left_to_the_worker_that_has_stored_it(session: SqliteSession) -> None:
+    stored(session, 1)
+    assert session.lease("t1", now_ms=1_500, until_ms=3_000, stored_before_ms=1_000, most=9) == []
+
+
+def test_a_claim_that_is_rolled_back_is_none(session: SqliteSession) -> None:
+    for committed, expected in ((False, True), (True, True), (False, False)):
+        session.begin()
+        assert session.claim("reserve", "m1", 5) is expected
+        assert session.claim("charge", "m1", 5) is expected
+        if committed:
+            session.commit()
+        else:
+            session.rollback()
+
+
+def test_an_inbox_forgets_what_is_old(session: SqliteSession) -> None:
+    session.begin()
+    for number in range(3):
+        session.claim("reserve", f"m{number}", number)
+    session.commit()
+    assert session.prune(2) == 2
+    session.begin()
+    assert [session.claim("reserve", f"m{number}", 9) for number in range(3)] == [True, True, False]
+    session.rollback()
+
+
+def test_tables_of_another_version_are_named_at_the_start(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("ALTER TABLE understudy_inbox ADD COLUMN newer")
+    db.close()
+    with pytest.raises(ConfigurationError, match=r"understudy_inbox has the columns .*'newer'"):
+        sqlite(path).prepare()
+
+
+def test_a_file_that_cannot_be_used_is_named_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="inbox and outbox cannot be made"):
+        sqlite(tmp_path).prepare()
