@@ -86,7 +86,7 @@ def test_facts_that_are_no_record_are_in_the_feed() -> None:
     """Of every kind that there is, by the code of the real broker; and they change nothing."""
     kinds = "role status in_sync readiness blocker tracker_add tracker_clear vote expel admit promote step_down"
     kinds += " link_up link_down work_refused work_taken applied confirm told deliver requeue"
-    names = watched(2).told.names + watched(106).told.names
+    names = watched(2).told.names + watched(360).told.names
     assert not set(kinds.split()) - names.keys()
     assert not names["dropped"]
     assert watched(2).result.report.trace_hash == run_cluster(SimCluster(2)).report.trace_hash
