@@ -46,7 +46,7 @@ class ConsumerOrder:
             self.add(consumer)
 
     def add(self, consumer: Consumer) -> None:
-        """It has subscribed."""
+        """``consumer`` has subscribed."""
         level = self._levels.get(consumer.priority)
         if level is None:
             level = self._levels[consumer.priority] = deque()
@@ -54,7 +54,7 @@ class ConsumerOrder:
         level.append(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """It is cancelled."""
+        """``consumer`` is cancelled."""
         level = self._levels[consumer.priority]
         level.remove(consumer)
         if not level:
@@ -67,7 +67,7 @@ class ConsumerOrder:
         self._lines = tuple(self._levels[priority] for priority in sorted(self._levels, reverse=True))
 
     def lines(self) -> tuple[deque[Consumer], ...]:
-        """The consumers that may be served now, in lines: a later line only when nobody of those before it can take a message."""
+        """The consumers that may be served now, in lines. A line is served only when no consumer of those before it can take."""
         if not self.single:
             return self._lines
         active = self.active

@@ -459,7 +459,7 @@ class Queue:
             self.hold(entry)
 
     def hold(self, entry: Entry) -> None:
-        """Nobody may have ``entry`` from now on, which was READY or WITHHELD."""
+        """Take ``entry``, which was READY or WITHHELD, out of what may be handed out."""
         was = entry.state
         entry.state = ACQUIRED
         self.acquired += 1

@@ -1,7 +1,7 @@
 """QueueReturns: what one queue knows of messages that came back, and which messages it withholds until they are due.
 
 ``known`` is kept on every broker, by the log. ``withheld`` is the primary's: a message that is *withheld* is in its queue, and
-nobody gets or counts it. A limit counts it (``queue_limits.py``), a purge takes it, and it expires in its time.
+no client gets or counts it. A limit counts it (``queue_limits.py``), a purge takes it, and it expires in its time.
 
 A message that is withheld wakes when it is due, or when it expires, if that is earlier. The heap has one place a message, so that
 a million of them take no look at each: only the first is looked at (``core/delays.py``).
@@ -46,7 +46,7 @@ class QueueReturns:
         return self._heap[0][0] if self._heap else None
 
     def withhold(self, entry: Entry) -> None:
-        """Nobody gets ``entry`` until it is due."""
+        """Keep ``entry`` from being handed out until it is due."""
         entry.state = WITHHELD
         self.withheld += 1
         heappush(self._heap, (self._wakes_at(entry), entry.id, entry))

@@ -29,7 +29,7 @@ class Returned(NamedTuple):
     Attributes:
         failures: how often its processing has failed, in this queue.
         hand_outs: how often it was handed out and came back; never less than ``failures``.
-        due_ms: nobody gets it before, in ms since 1970; 0 if it is not withheld.
+        due_ms: no client gets it before, in ms since 1970; 0 if it is not withheld.
     """
 
     failures: int = 0
