@@ -192,9 +192,10 @@ def _watched_take_over(self: Queue, place: Queue) -> None:
             live.flip(place, entry_id, entry.message, entry.deadline_ms)
             live.flip(self, entry_id, entry.message, entry.deadline_ms)
             live.flip_return(place, entry_id)
+    known = list(place.returns.known) if place.returns is not None else []
     _take_over(self, place)
     if isinstance(live, WatchedLive):
-        for entry_id in self.entries:
+        for entry_id in known:  # what becomes known now has been counted
             live.flip_return(self, entry_id)
 
 
