@@ -24,8 +24,8 @@ BY_EXCHANGE: Final = "once-behind"
 EXCHANGE: Final = "once-exchange"
 QUEUES: Final = (BY_QUEUE, BY_EXCHANGE)
 PUBLISHERS: Final = ("repeater0", "repeater1", "repeated0", "repeated1")
-REMEMBERED: Final = {ENABLED: True, SIZE: 20_000, TTL: 3_600_000}
-"""More than a run brings: nothing is forgotten in it."""
+REMEMBERED: Final = {ENABLED: True, SIZE: 20_000, TTL: 4_000_000_000}
+"""More than a run brings, and for longer than a clock jumps: nothing is forgotten in a run."""
 
 Known = list[tuple[str, str]]
 """(queue, stamp) of what all repeaters have published, newest last."""
