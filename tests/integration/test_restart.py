@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.integration.broker_process import BrokerProcess, running_broker, wait_until
+from tests.integration.broker_process import PROGRAM, BrokerProcess, running_broker, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -191,3 +192,47 @@ def test_old_segments_are_dropped(tmp_path: Path) -> None:
         broker.kill()
         broker.start()
         assert all_of(broker, "q") == [(b"kept", True)]
+
+
+def test_a_policy_holds_from_the_next_start_and_ids_are_remembered(tmp_path: Path) -> None:
+    """Of a queue that is there: what is too much leaves it, its page names the policy, and a repetition is dropped."""
+    once = {"x-message-deduplication": True}
+    with running_broker(tmp_path) as broker:
+        connection = connect(broker)
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("work", durable=True, arguments=once)
+        named = [pika.BasicProperties(delivery_mode=2, headers={"x-deduplication-header": each}) for each in range(5)]
+        for number, properties in enumerate(named):
+            channel.basic_publish("", "work", b"%d" % number, properties)
+        connection.close()
+        assert broker.stop() == 0
+        text = broker.config.read_text(encoding="utf-8")
+        policy = '\n[[policy]]\nname = "bounded"\npattern = "^work$"\ndefinition = { max-length = 2 }\n'
+        broker.config.write_text(text + policy, encoding="utf-8")
+        broker.start()
+        connection = connect(broker)
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("work", durable=True, arguments=once)
+        channel.basic_publish("", "work", b"again", named[4])
+        connection.close()
+        (row,) = broker.status()["queues"]
+        assert (row["name"], row["ready"], row["policy"]) == ("work", 2, "bounded")
+        assert broker.status()["policies"].keys() == {"bounded"}
+        assert [body for body, _ in all_of(broker, "work")] == [b"3", b"4"]
+
+
+def test_a_policy_that_will_not_do_is_named_and_nothing_is_lost(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker:
+        assert broker.stop() == 0
+        text = broker.config.read_text(encoding="utf-8")
+        bad = '\n[[policy]]\nname = "bounded"\npattern = "["\ndefinition = { max-length = 2 }\n'
+        broker.config.write_text(text + bad, encoding="utf-8")
+        ended = subprocess.run(  # our own program
+            [PROGRAM, "serve", "--config", broker.config], capture_output=True, text=True, check=False, timeout=90
+        )
+        assert ended.returncode != 0
+        assert f"{broker.config}: policy[0].pattern: policy 'bounded': '[' is not valid" in ended.stderr
+        broker.config.write_text(text, encoding="utf-8")
+        broker.start()
