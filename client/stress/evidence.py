@@ -104,8 +104,8 @@ async def _gather_once(session: Session, workload: Workload, watch: Watch) -> Ev
     return Evidence(
         content=content,
         brokers=[digests_of(broker, page) for broker, page in pages.items()],
-        unread="".join(
-            f"{queue} still holds {count} messages, which are due elsewhere; " for queue, count in left.items()
+        unread="; ".join(
+            f"{queue} still holds {count} messages, which are due elsewhere" for queue, count in left.items()
         ),
     )
 
