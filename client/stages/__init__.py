@@ -20,7 +20,7 @@ nothing is acknowledged before its work is committed. The manual is ``docs/stage
     connection    channels to a group of brokers, opened again after a loss
     channel       one transaction of the broker
     database      what a business database must do
-    databases     ``sqlite(path)``: sqlite_database
+    databases     ``sqlite(path)`` and ``postgresql(conninfo)``: sqlite_database, psycopg_database
     marker, relay what takes sent messages out of the outbox, and sends what a killed worker left in it
     begin         initiations: messages that are sent outside of stages
     points        named moments at which tests kill a worker
@@ -32,7 +32,7 @@ The worker needs aio-pika (extra ``stages``); the declarations need nothing.
 from understudy.client.stages.application import Stages
 from understudy.client.stages.context import Context
 from understudy.client.stages.core.retry import Retry
-from understudy.client.stages.databases import sqlite
+from understudy.client.stages.databases import postgresql, sqlite
 from understudy.client.stages.errors import (
     AlreadyBegunError,
     ConfigurationError,
@@ -62,5 +62,6 @@ __all__ = [
     "Stage",
     "Stages",
     "StagesError",
+    "postgresql",
     "sqlite",
 ]

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from understudy.client.stages.errors import ConfigurationError
 from understudy.client.stages.sqlite_database import Sqlite
+
+if TYPE_CHECKING:  # psycopg need not be installed
+    from understudy.client.stages.psycopg_database import Postgresql
 
 
 def sqlite(path: str | Path) -> Sqlite:
@@ -14,3 +19,19 @@ def sqlite(path: str | Path) -> Sqlite:
     `AsyncConnection`.
     """
     return Sqlite(Path(path))
+
+
+def postgresql(conninfo: str) -> Postgresql:
+    """The database at a connection string or URL of libpq. Nothing is connected to.
+
+    A stage of kind ``def`` has a parameter of type ``psycopg.Connection``, one of kind ``async def`` one of type
+    ``psycopg.AsyncConnection``.
+
+    Raises:
+        ConfigurationError: psycopg is missing, or the connection string cannot be read.
+    """
+    try:
+        from understudy.client.stages.psycopg_database import Postgresql  # noqa: PLC0415  # the extra of this database alone
+    except ImportError as error:
+        raise ConfigurationError(f"postgresql: {error}: pip install 'understudy[stages-postgresql]'") from error
+    return Postgresql(conninfo)

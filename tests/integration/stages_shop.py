@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import psycopg
 
-from understudy.client.stages import AsyncConnection, Context, Refuse, Retry, Stage, Stages, sqlite
+from understudy.client.stages import AsyncConnection, Context, Refuse, Retry, Stage, Stages, postgresql, sqlite
 from understudy.client.stages.points import Point
 from understudy.client.stages.worker import Worker
 
@@ -32,10 +33,15 @@ def application(broker: str, database: str, prefix: str) -> Stages:
     """The tables have no unique keys: an effect that is done twice shows.
 
     Args:
-        database: the path of an SQLite file.
+        database: the path of an SQLite file, or ``postgresql:`` with a connection string of libpq.
     """
-    kinds: tuple[Any, Any] = (AsyncConnection, sqlite3.Connection)
-    stages, mark = Stages(prefix, broker=broker, database=sqlite(database)), "?"
+    name, colon, conninfo = database.partition(":")
+    if colon and name == "postgresql":
+        kinds: tuple[Any, Any] = (psycopg.AsyncConnection, psycopg.Connection)
+        stages, mark = Stages(prefix, broker=broker, database=postgresql(conninfo)), "%s"
+    else:
+        kinds = (AsyncConnection, sqlite3.Connection)
+        stages, mark = Stages(prefix, broker=broker, database=sqlite(database)), "?"
     retry = Retry(3, first=0.05, most=0.1)
 
     async def reserve(order: Order, db: Any) -> Order:

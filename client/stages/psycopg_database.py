@@ -1,0 +1,354 @@
+"""PostgreSQL as a business database, by psycopg, with its inbox and outbox."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict
+
+from understudy.client.stages.core.envelope import Envelope
+from understudy.client.stages.database import INBOX, OUTBOX, DatabaseSession, ThreadedSession
+from understudy.client.stages.errors import ConfigurationError, DemarcationError
+
+CONNECT_TIMEOUT_S: Final = 5
+
+_TABLES: Final = f"""\
+CREATE TABLE IF NOT EXISTS {INBOX} (
+    stage text NOT NULL,
+    message_id text NOT NULL,
+    at_ms bigint NOT NULL,
+    PRIMARY KEY (stage, message_id)
+);
+CREATE INDEX IF NOT EXISTS {INBOX}_by_time ON {INBOX} (at_ms);
+CREATE TABLE IF NOT EXISTS {OUTBOX} (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id text NOT NULL UNIQUE,
+    from_stage text NOT NULL,
+    from_message text NOT NULL,
+    queue text NOT NULL,
+    stage text NOT NULL,
+    headers text NOT NULL,
+    body bytea NOT NULL,
+    due_ms bigint NOT NULL,
+    stored_ms bigint NOT NULL,
+    lease text,
+    leased_until_ms bigint NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS {OUTBOX}_by_message ON {OUTBOX} (from_stage, from_message);
+"""
+_NAMES: Final = {
+    INBOX: {"stage", "message_id", "at_ms"},
+    OUTBOX: {
+        "seq", "id", "from_stage", "from_message", "queue", "stage", "headers", "body", "due_ms", "stored_ms", "lease",
+        "leased_until_ms",
+    },
+}  # fmt: skip
+_LOCK: Final = 0x5354_4147_4553
+"""Workers that start at once make the tables one after the other."""
+_COLUMNS: Final = "id, queue, stage, headers, body, due_ms, stored_ms"
+_CLAIM: Final = f"INSERT INTO {INBOX} (stage, message_id, at_ms) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"  # noqa: S608
+_STORE: Final = f"""\
+INSERT INTO {OUTBOX} (from_stage, from_message, {_COLUMNS})
+SELECT %s, %s, {_COLUMNS} FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[], %s::bigint[], %s::bigint[])
+    WITH ORDINALITY AS one (id, queue, stage, headers, body, due_ms, stored_ms, number) ORDER BY one.number
+"""  # noqa: S608
+_UNSENT: Final = f"SELECT {_COLUMNS} FROM {OUTBOX} WHERE from_stage = %s AND from_message = %s ORDER BY seq"  # noqa: S608
+_MARK: Final = f"DELETE FROM {OUTBOX} WHERE id = ANY(%s)"  # noqa: S608
+_LEASE: Final = f"""\
+UPDATE {OUTBOX} SET lease = %s, leased_until_ms = %s WHERE seq IN (
+    SELECT seq FROM {OUTBOX} WHERE stored_ms < %s AND leased_until_ms < %s ORDER BY seq LIMIT %s FOR UPDATE SKIP LOCKED
+) RETURNING seq, {_COLUMNS}
+"""  # noqa: S608
+_PRUNE: Final = f"DELETE FROM {INBOX} WHERE at_ms < %s"  # noqa: S608
+_ENDS: Final = re.compile(
+    r"(?:^|;)\s*(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b",
+    re.IGNORECASE,
+)
+
+
+class Postgresql:
+    """The business database at a connection string; made by ``postgresql(conninfo)``."""
+
+    one_writer = False
+
+    def __init__(self, conninfo: str) -> None:
+        try:
+            known = conninfo_to_dict(conninfo)
+        except psycopg.ProgrammingError as error:
+            raise ConfigurationError(f"postgresql: the connection string cannot be read: {error}") from error
+        self.conninfo = conninfo
+        self.address = f"postgresql:{known.get('host', '')}/{known.get('dbname', '')}"
+
+    def parameter(self, *, blocking: bool) -> Any:
+        return psycopg.Connection if blocking else psycopg.AsyncConnection
+
+    def session(self, *, blocking: bool) -> DatabaseSession:
+        return ThreadedSession(PostgresqlSession(self.conninfo)) if blocking else AsyncPostgresqlSession(self.conninfo)
+
+    def tables(self) -> str:
+        return _TABLES
+
+    def prepare(self) -> None:
+        try:
+            with psycopg.connect(self.conninfo, connect_timeout=CONNECT_TIMEOUT_S) as connection:
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+                for statement in filter(str.strip, _TABLES.split(";")):
+                    connection.execute(statement.encode())
+                for table, columns in _NAMES.items():
+                    cursor = connection.execute(f"SELECT * FROM {table} LIMIT 0".encode())  # noqa: S608
+                    found = {column.name for column in cursor.description or ()}
+                    if found != columns:
+                        raise ConfigurationError(
+                            f"{self.address}: table {table} has the columns {sorted(found)}; this version of the library "
+                            f"knows {sorted(columns)}"
+                        )
+        except psycopg.Error as error:
+            raise ConfigurationError(f"{self.address}: inbox and outbox cannot be made: {error}") from error
+
+
+class _Cursor(psycopg.Cursor[Any]):
+    def execute(self, query: Any, *args: Any, **named: Any) -> Any:
+        _look_at(query)
+        return super().execute(query, *args, **named)
+
+
+class _AsyncCursor(psycopg.AsyncCursor[Any]):
+    async def execute(self, query: Any, *args: Any, **named: Any) -> Any:
+        _look_at(query)
+        return await super().execute(query, *args, **named)
+
+
+class _Connection(psycopg.Connection[Any]):
+    """The database of a ``def`` stage, in the stage's transaction."""
+
+    def commit(self) -> NoReturn:
+        _refuse("commit()")
+
+    def rollback(self) -> NoReturn:
+        _refuse("rollback()")
+
+
+class _AsyncConnection(psycopg.AsyncConnection[Any]):
+    """The database of an ``async def`` stage, in the stage's transaction."""
+
+    async def commit(self) -> NoReturn:
+        _refuse("commit()")
+
+    async def rollback(self) -> NoReturn:
+        _refuse("rollback()")
+
+
+class PostgresqlSession:
+    """One connection for functions of kind ``def``, opened by `begin`."""
+
+    def __init__(self, conninfo: str) -> None:
+        self._conninfo = conninfo
+        self._opened: _Connection | None = None
+        self._claimed = False
+
+    @property
+    def _connection(self) -> _Connection:
+        assert self._opened is not None, "begin first"
+        return self._opened
+
+    def begin(self) -> None:
+        if self._opened is None or self._opened.closed:
+            self._opened = _Connection.connect(
+                self._conninfo, cursor_factory=_Cursor, connect_timeout=CONNECT_TIMEOUT_S
+            )
+        self._claimed = False
+
+    def commit(self) -> None:
+        _check(self._connection)
+        psycopg.Connection.commit(self._connection)
+
+    def rollback(self) -> None:
+        if self._opened is not None:
+            try:
+                psycopg.Connection.rollback(self._opened)
+            except psycopg.Error:
+                self.close()
+
+    def claim(self, stage: str, message_id: str, now_ms: int) -> bool:
+        claimed = self._connection.execute(_CLAIM.encode(), (stage, message_id, now_ms)).rowcount == 1
+        self._claimed = True
+        return claimed
+
+    def store(self, stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> None:
+        self._connection.execute(_STORE.encode(), _stored(stage, message_id, envelopes, now_ms))
+
+    def unsent(self, stage: str, message_id: str) -> list[Envelope]:
+        return [_envelope(row) for row in self._connection.execute(_UNSENT.encode(), (stage, message_id))]
+
+    def mark(self, ids: Sequence[str]) -> None:
+        self._alone(_MARK, [list(ids)])
+
+    def lease(self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int) -> list[Envelope]:
+        cursor = self._alone(_LEASE, [token, until_ms, stored_before_ms, now_ms, most])
+        return [_envelope(row[1:], now_ms) for row in sorted(cursor.fetchall())]
+
+    def prune(self, before_ms: int) -> int:
+        return int(self._alone(_PRUNE, [before_ms]).rowcount)
+
+    def commit_is_unknown(self) -> bool:
+        return self._opened is None or self._opened.closed or self._opened.broken
+
+    def ended_by_stage(self) -> str:
+        return _ended(self._connection, claimed=self._claimed)
+
+    def argument(self) -> object:
+        return self._connection
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def _alone(self, sql: str, values: list[Any]) -> psycopg.Cursor[Any]:
+        self.begin()
+        try:
+            cursor = self._connection.execute(sql.encode(), values)
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+        return cursor
+
+
+class AsyncPostgresqlSession:
+    """One connection for functions of kind ``async def``, opened by `begin`."""
+
+    def __init__(self, conninfo: str) -> None:
+        self._conninfo = conninfo
+        self._opened: _AsyncConnection | None = None
+        self._claimed = False
+
+    @property
+    def _connection(self) -> _AsyncConnection:
+        assert self._opened is not None, "begin first"
+        return self._opened
+
+    async def begin(self) -> None:
+        if self._opened is None or self._opened.closed:
+            self._opened = await _AsyncConnection.connect(
+                self._conninfo, cursor_factory=_AsyncCursor, connect_timeout=CONNECT_TIMEOUT_S
+            )
+        self._claimed = False
+
+    async def commit(self) -> None:
+        _check(self._connection)
+        await psycopg.AsyncConnection.commit(self._connection)
+
+    async def rollback(self) -> None:
+        if self._opened is not None:
+            try:
+                await psycopg.AsyncConnection.rollback(self._opened)
+            except psycopg.Error:
+                await self.close()
+
+    async def claim(self, stage: str, message_id: str, now_ms: int) -> bool:
+        cursor = await self._connection.execute(_CLAIM.encode(), (stage, message_id, now_ms))
+        self._claimed = True
+        return cursor.rowcount == 1
+
+    async def store(self, stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> None:
+        await self._connection.execute(_STORE.encode(), _stored(stage, message_id, envelopes, now_ms))
+
+    async def unsent(self, stage: str, message_id: str) -> list[Envelope]:
+        cursor = await self._connection.execute(_UNSENT.encode(), (stage, message_id))
+        return [_envelope(row) for row in await cursor.fetchall()]
+
+    async def mark(self, ids: Sequence[str]) -> None:
+        await self._alone(_MARK, [list(ids)])
+
+    async def lease(
+        self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int
+    ) -> list[Envelope]:
+        cursor = await self._alone(_LEASE, [token, until_ms, stored_before_ms, now_ms, most])
+        return [_envelope(row[1:], now_ms) for row in sorted(await cursor.fetchall())]
+
+    async def prune(self, before_ms: int) -> int:
+        return int((await self._alone(_PRUNE, [before_ms])).rowcount)
+
+    def commit_is_unknown(self) -> bool:
+        return self._opened is None or self._opened.closed or self._opened.broken
+
+    def ended_by_stage(self) -> str:
+        return _ended(self._connection, claimed=self._claimed)
+
+    def argument(self) -> object:
+        return self._connection
+
+    async def close(self) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+            self._opened = None
+
+    async def _alone(self, sql: str, values: list[Any]) -> psycopg.AsyncCursor[Any]:
+        await self.begin()
+        try:
+            cursor = await self._connection.execute(sql.encode(), values)
+            await self.commit()
+        except BaseException:
+            await self.rollback()
+            raise
+        return cursor
+
+
+def _stored(stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> list[Any]:
+    return [
+        stage,
+        message_id,
+        [each.id for each in envelopes],
+        [each.queue for each in envelopes],
+        [each.stage for each in envelopes],
+        [json.dumps(each.headers) for each in envelopes],
+        [each.body for each in envelopes],
+        [now_ms + each.after_ms for each in envelopes],
+        [now_ms] * len(envelopes),
+    ]
+
+
+def _envelope(row: Sequence[Any], now_ms: int | None = None) -> Envelope:
+    """A row of the outbox; what is left of its delay at ``now_ms``, or all of it."""
+    id_, queue, stage, headers, body, due_ms, stored_ms = row
+    after_ms = due_ms - (stored_ms if now_ms is None else now_ms)
+    return Envelope(
+        id=id_, queue=queue, stage=stage, headers=json.loads(headers), body=bytes(body), after_ms=max(0, after_ms)
+    )
+
+
+def _look_at(query: Any) -> None:
+    """Refuse a statement of a stage that ends its transaction."""
+    text = query.decode() if isinstance(query, bytes) else query
+    if isinstance(text, str) and (found := _ENDS.search(text)) is not None:
+        _refuse(found.group().strip("; \n\t"))
+
+
+def _ended(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], *, claimed: bool) -> str:
+    """Without a claim the transaction begins with the stage's first statement, which it need not have."""
+    idle = connection.info.transaction_status == pq.TransactionStatus.IDLE
+    return "a statement" if idle and (claimed or connection.autocommit) else ""
+
+
+def _check(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """A COMMIT of a transaction that has failed is answered as if it were one, and rolls back.
+
+    Raises:
+        InFailedSqlTransaction: the stage has gone on after an error of the database.
+    """
+    if connection.info.transaction_status == pq.TransactionStatus.INERROR:
+        raise psycopg.errors.InFailedSqlTransaction(
+            "a statement failed, and the stage went on: nothing can be committed"
+        )
+
+
+def _refuse(what: str) -> NoReturn:
+    raise DemarcationError(
+        f"{what} inside of a stage: the library commits when the stage returns, or rolls back if it raises"
+    )

@@ -1,0 +1,231 @@
+"""Stages over PostgreSQL: workers and the server are killed; inbox and outbox behave as on SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from tests.integration import stages_shop
+from tests.integration.broker_process import BrokerProcess, running_broker
+from tests.integration.stages_shop import STAGES, Order
+from tests.integration.xa_place import running_postgresql
+from understudy.client.stages import ConfigurationError, DemarcationError, NotCommittedError, Stages, postgresql
+from understudy.client.stages.core.sends import Origin, Sends
+from understudy.client.stages.database import DatabaseSession
+from understudy.client.stages.points import Point
+from understudy.client.stages.worker import Worker
+from understudy.xa.postgresql_server import PostgresServer
+
+pytestmark = [pytest.mark.integration]
+
+ORDERS = 4
+TIMEOUT_S = 60.0
+
+
+def place(server: PostgresServer) -> dict[str, Any]:
+    """What libpq needs to connect."""
+    options = dict(server.options)
+    return {"dbname": options.pop("database"), **options}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with running_postgresql() as running:
+        with psycopg.connect(**place(running)) as db:
+            for table in (*STAGES, "effects"):
+                db.execute(f"CREATE TABLE {table} (number INTEGER)".encode())
+        postgresql(make_conninfo(**place(running))).prepare()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with running_broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+def rows(server: PostgresServer, sql: str) -> list[Any]:
+    with psycopg.connect(**place(server)) as db:
+        return db.execute(sql.encode()).fetchall()
+
+
+async def until(what: str, probe: Callable[[], bool]) -> None:
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not await asyncio.to_thread(probe):  # noqa: ASYNC110  # the other process sets no event
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"not within {TIMEOUT_S} s: {what}") from None
+
+
+async def begin(stages: Stages, first: int, last: int) -> None:
+    """Begin orders, each again if its connection has not survived the server."""
+    for number in range(first, last + 1):
+        for _ in range(2):
+            try:
+                async with stages.begin(name=f"order-{number}"):
+                    stages.flows["checkout"].send(Order(number))
+            except NotCommittedError:
+                continue
+            break
+
+
+async def _killed(broker: BrokerProcess, server: PostgresServer) -> None:
+    address, prefix = f"amqp://guest:guest@127.0.0.1:{broker.port}/", "shop"
+    database = "postgresql:" + make_conninfo(**place(server))
+    stages = stages_shop.application(address, database, prefix)
+    await begin(stages, 1, ORDERS)
+    for point, stage in (
+        (Point.AFTER_DATABASE_COMMIT, "reserve"),
+        (Point.AFTER_BROKER_COMMIT, "reserve"),
+        (Point.BEFORE_BROKER_COMMIT, "charge"),
+    ):
+        command: list[Any] = [sys.executable, stages_shop.__file__, address, database, prefix, point.value, stage]
+        worker = await asyncio.create_subprocess_exec(*command)
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await worker.wait() == -signal.SIGKILL
+    worker_here = Worker(stages, relay_grace_s=0.5, relay_lease_s=1)
+    through = "SELECT DISTINCT number FROM ship"
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(worker_here.run())
+        await until("the first orders are through", lambda: len(rows(server, through)) == ORDERS)
+        server.kill()  # here, not in a thread: the server ends with the thread that has started it
+        server.start()
+        await begin(stages, ORDERS + 1, 2 * ORDERS)
+        await until("all orders are through", lambda: len(rows(server, through)) == 2 * ORDERS)
+        await until("the outbox is empty", lambda: not rows(server, "SELECT * FROM understudy_outbox"))
+        worker_here.stop()
+    await stages.close()
+    for table in STAGES:
+        found = rows(server, f"SELECT number FROM {table} ORDER BY number")
+        assert found == [(each,) for each in range(1, 2 * ORDERS + 1)], table
+
+
+def test_killed_workers_and_a_killed_server_lose_and_double_nothing(
+    broker: BrokerProcess, server: PostgresServer
+) -> None:
+    asyncio.run(_killed(broker, server))
+
+
+@asynccontextmanager
+async def sessions(server: PostgresServer, count: int, *, blocking: bool) -> AsyncIterator[list[DatabaseSession]]:
+    database = postgresql(make_conninfo(**place(server)))
+    made = [database.session(blocking=blocking) for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for each in made:
+            await each.rollback()
+            await each.close()
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_two_claims_of_one_message_race_and_one_is_told_so(server: PostgresServer, blocking: bool) -> None:
+    async def race() -> None:
+        async with sessions(server, 2, blocking=blocking) as (one, two):
+            await one.begin()
+            await two.begin()
+            assert await one.claim("race", f"m{blocking}", 1)
+            second = asyncio.create_task(two.claim("race", f"m{blocking}", 1))
+            await asyncio.sleep(0.05)
+            assert not second.done()
+            await one.commit()
+            assert not await second
+
+    asyncio.run(race())
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_row_of_the_outbox_is_leased_to_one_relay_until_the_lease_ends(
+    server: PostgresServer, blocking: bool
+) -> None:
+    class Target:
+        name = queue = "nowhere"
+
+        def encode(self, message: object) -> bytes:
+            return b"{}"
+
+    async def lease() -> None:
+        sends = Sends(origin=Origin(id=f"i{blocking}", scope="lease"))
+        for _ in range(3):
+            sends.send(Target(), None, after=1)
+        async with sessions(server, 2, blocking=blocking) as (one, two):
+            await one.begin()
+            await one.store("lease", f"i{blocking}", sends.envelopes, 1_000)
+            await one.commit()
+            await one.begin()
+            assert await one.unsent("lease", f"i{blocking}") == sends.envelopes
+            await one.rollback()
+            taken = await one.lease("t1", now_ms=1_500, until_ms=3_000, stored_before_ms=1_400, most=2)
+            assert [each.id for each in taken] == [each.id for each in sends.envelopes[:2]]
+            assert [each.after_ms for each in taken] == [500, 500]
+            rest = await two.lease("t2", now_ms=1_500, until_ms=3_000, stored_before_ms=1_400, most=9)
+            assert [each.id for each in rest] == [sends.envelopes[2].id]
+            again = await two.lease("t3", now_ms=3_001, until_ms=5_000, stored_before_ms=1_400, most=9)
+            assert [each.id for each in again] == [each.id for each in sends.envelopes]
+            await two.mark([each.id for each in again])
+            assert await one.lease("t4", now_ms=9_000, until_ms=9_001, stored_before_ms=9_000, most=9) == []
+
+    asyncio.run(lease())
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+@pytest.mark.parametrize(
+    "statement", ["COMMIT", "  rollback", "END", "INSERT INTO effects VALUES (1); COMMIT", "START TRANSACTION"]
+)
+def test_a_stage_may_not_end_its_transaction(server: PostgresServer, blocking: bool, statement: str) -> None:
+    async def end() -> None:
+        async with sessions(server, 1, blocking=blocking) as (session,):
+            await session.begin()
+            db: Any = session.argument()
+            with pytest.raises(DemarcationError, match="inside of a stage"):
+                await db.execute(statement) if not blocking else db.execute(statement)
+            with pytest.raises(DemarcationError, match=r"commit\(\) inside of a stage"):
+                await db.commit() if not blocking else db.commit()
+            for allowed in ("SAVEPOINT s", "ROLLBACK TO SAVEPOINT s", "SELECT 'commit'"):
+                await db.execute(allowed) if not blocking else db.execute(allowed)
+            assert session.ended_by_stage() == ""
+
+    asyncio.run(end())
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_stage_that_goes_on_after_an_error_of_the_database_is_not_committed(
+    server: PostgresServer, blocking: bool
+) -> None:
+    """PostgreSQL answers COMMIT, and rolls back."""
+
+    async def swallow() -> None:
+        async with sessions(server, 1, blocking=blocking) as (session,):
+            await session.begin()
+            db: Any = session.argument()
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                await db.execute("SELECT * FROM nowhere") if not blocking else db.execute("SELECT * FROM nowhere")
+            with pytest.raises(psycopg.errors.InFailedSqlTransaction, match="the stage went on"):
+                await session.commit()
+
+    asyncio.run(swallow())
+
+
+def test_a_database_that_cannot_be_used_is_named_at_the_start(server: PostgresServer, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="the connection string cannot be read"):
+        postgresql("no such = thing")
+    with pytest.raises(ConfigurationError, match="inbox and outbox cannot be made"):
+        postgresql(make_conninfo(**(place(server) | {"dbname": "nowhere"}))).prepare()
+    with psycopg.connect(**place(server)) as db:
+        db.execute("ALTER TABLE understudy_inbox ADD COLUMN newer integer")
+    try:
+        with pytest.raises(ConfigurationError, match=r"understudy_inbox has the columns .*'newer'"):
+            postgresql(make_conninfo(**place(server))).prepare()
+    finally:
+        with psycopg.connect(**place(server)) as db:
+            db.execute("ALTER TABLE understudy_inbox DROP COLUMN newer")
