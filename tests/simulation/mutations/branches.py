@@ -106,7 +106,7 @@ def a_new_primary_decides_for_the_manager(bug: Bug) -> None:
 def a_branch_that_is_rolled_back_keeps_its_locks(bug: Bug) -> None:
     """What a branch had acknowledged stays locked when it is rolled back: nobody has it, and nobody can get it."""
 
-    def unlock(self: DtxManager, tx: TxBuffer) -> None:
+    def unlock(self: DtxManager, tx: TxBuffer, died: bool = False) -> None:
         bug.strikes += len(tx.dequeues())
 
     bug.replace(DtxManager, "_unlock", unlock)

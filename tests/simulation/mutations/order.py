@@ -9,6 +9,7 @@ from understudy.broker.core.entry import ACQUIRED, READY, Entry
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.message_expiry import MessageExpiry
 from understudy.broker.core.queue import Queue
+from understudy.broker.message import Message
 
 
 @mutation("G9")
@@ -113,10 +114,10 @@ def the_longer_time_to_live_counts(bug: Bug) -> None:
     """Of a message's own expiration and its queue's TTL the longer one counts."""
     real = Broker.deadline
 
-    def deadline(self: Broker, queue: Queue, expiration_ms: int | None) -> int:
+    def deadline(self: Broker, queue: Queue, expiration_ms: int | None, message: Message | None = None) -> int:
         ttl = queue.ttl_ms
         if expiration_ms is None or ttl is None:
-            return real(self, queue, expiration_ms)
+            return real(self, queue, expiration_ms, message)
         bug.strikes += expiration_ms != ttl
         return max(1, self.expiry_ms + max(expiration_ms, ttl))
 
