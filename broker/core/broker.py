@@ -662,6 +662,8 @@ class Broker:
             self.moving.drop_head(queue)
 
     def _serve_in_order(self, queue: Queue, order: ConsumerOrder) -> None:
+        if queue.waits_for_order:
+            return
         for line in order.lines():
             self._serve(queue, line)
 

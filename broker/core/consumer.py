@@ -73,7 +73,9 @@ class Consumer:
         if self.no_ack or (self.limit and self.unacked >= self.limit):
             return False
         queue = self.queue
-        return queue.peek() is not None and (queue.order is None or queue.order.may_take(self))
+        if queue.waits_for_order or queue.peek() is None:
+            return False
+        return queue.order is None or queue.order.may_take(self)
 
     @property
     def description(self) -> str:

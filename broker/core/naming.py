@@ -437,7 +437,7 @@ class Naming:
         if if_empty and (
             queue.depth
             or queue.withheld
-            or queue.awaits_return
+            or queue.returning
             or self._broker.comes(queue)
             or self._broker.state.takes_in_doubt(queue)
             or queue in self._broker.moving.waiting

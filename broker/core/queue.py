@@ -113,6 +113,7 @@ class Queue:
         "redelivered_below",
         "return_rule",
         "returned",
+        "returning",
         "returns",
         "scheduled",
         "takes_delays",
@@ -165,7 +166,7 @@ class Queue:
         self.entries = EntryIndex()
         self.ready: deque[Entry] = deque()
         self.returned: list[tuple[int, Entry]] = []
-        self.acquired = 0
+        self.acquired = self.returning = 0
         self.uncommitted = 0
         self.dequeued = 0
         self.cleared = 0
@@ -242,6 +243,8 @@ class Queue:
             self._forget_return(entry)
         if entry.state in HELD:
             self.acquired -= 1
+            if entry.state == RETURNING:
+                self.returning -= 1
         elif self.limits is not None:
             self.limits.left(entry)
         entry.state = GONE
@@ -282,7 +285,7 @@ class Queue:
         self.entries.clear()
         self.ready.clear()
         self.returned.clear()
-        self.acquired = 0
+        self.acquired = self.returning = 0
         if self.returns is not None:
             self._tell_withheld()  # nothing is any more
             self.returns.clear()
@@ -308,7 +311,7 @@ class Queue:
         self.newest_id = max(self.last_id, first_new_id)
         self.ready = deque(self.entries.values())
         self.returned.clear()
-        self.acquired = 0
+        self.acquired = self.returning = 0
         for entry in self.ready:
             entry.state = READY
         if self.returns is not None and self.returns.known:
@@ -409,10 +412,9 @@ class Queue:
                 return entry
 
     @property
-    def awaits_return(self) -> bool:
-        """True if a message comes back whose RETURN is not stable. This looks at messages that are held, one by one."""
-        held = self.return_rule is not None and self.acquired > 0
-        return held and any(entry.state == RETURNING for entry in self.entries.values())
+    def waits_for_order(self) -> bool:
+        """True if no consumer is served until what comes back is at its place: one consumer at a time has them in order."""
+        return self.returning > 0 and self.order is not None and self.order.single
 
     def take_withheld(self) -> Entry | None:
         """The message that is due first of those that are withheld, marked ACQUIRED; None if there is none."""
@@ -534,6 +536,7 @@ class Queue:
             entry.redelivered = True
             entry.state = READY
             self.acquired -= 1
+            self.returning -= 1
             if not returned.due_ms:
                 heappush(self.returned, (entry.id, entry))
             if self.limits is not None:

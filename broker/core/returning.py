@@ -67,6 +67,7 @@ class Returning:
             due_ms = broker.expiry_now() + rule.delay_ms(failures, self._chance(rule))
         returned = Returned(failures, min(known.hand_outs + 1, MOST_COUNTED), due_ms)
         entry.state = RETURNING
+        queue.returning += 1
         if queue.logged:
             self.gathered.setdefault(queue, []).append((entry.id, returned))
         else:

@@ -225,6 +225,29 @@ def test_consumers_of_one_channel_with_a_shared_prefetch_do_not_wait_for_each_ot
         core.sync()
 
 
+def test_the_next_active_consumer_has_what_comes_back_before_what_is_newer(core: Core) -> None:
+    """Counts of what comes back are in the log: it may be handed out a round trip later. Others of the channel do not wait."""
+    core.queue(declare(core, {**SINGLE, "x-delivery-limit": 5}), "other")
+    fill(core, b"0", b"1", b"2", b"3")
+    active = consume(core, "active", limit=2)
+    following = core.client()
+    following.send(encode_method(1, BASIC_QOS, 0, 3, True), encode_method(1, BASIC_QOS, 0, 1, False))
+    following.method(BASIC_CONSUME, "other", "other", False, False, False, False, {})
+    consume(core, "following", client=following, limit=2)
+    core.client().send(publish("other", b"a"), publish("other", b"b"))
+    core.sync()
+    assert (given(active), given(following)) == ([b"0", b"1"], [b"a"])
+    active.connection.lost("gone")
+    following.method(BASIC_ACK, 1, False)
+    core.turn()
+    assert given(following) == [b"b"]
+    core.sync()
+    assert given(following) == [b"0", b"1"]
+    following.method(BASIC_ACK, 0, True)
+    core.sync()
+    assert given(following) == [b"2", b"3"]
+
+
 def test_an_exclusive_consumer_is_refused(core: Core) -> None:
     declare(core, SINGLE)
     assert closed(consume(core, "c", exclusive=True)) == (
