@@ -46,16 +46,18 @@ class IdWindow:
 
     Attributes:
         of_exchange: the window is an exchange's; else a queue's.
+        since: offset of the record that began the window; 0 if it is not known. An older id is of another exchange of that name.
         noted: id to where and when it came, the oldest first.
         coming: id to the offset of the record that brings it, which is not applied yet (primary).
         claims: id to the transaction that brings it (primary).
     """
 
-    __slots__ = ("claims", "coming", "noted", "of_exchange", "rule")
+    __slots__ = ("claims", "coming", "noted", "of_exchange", "rule", "since")
 
     def __init__(self, rule: DeduplicationRule, *, of_exchange: bool = False) -> None:
         self.rule = rule
         self.of_exchange = of_exchange
+        self.since = 0
         self.noted: OrderedDict[bytes, Noted] = OrderedDict()
         self.coming: dict[bytes, int] = {}
         self.claims: dict[bytes, Claim] = {}
@@ -84,7 +86,7 @@ class IdWindow:
         """Note what another broker has noted of the same log. Of one id the newer place counts."""
         found = dict(self.noted)
         for message_id, noted in others:
-            if message_id not in found or found[message_id][0] < noted[0]:
+            if noted[0] > max(self.since, found[message_id][0] if message_id in found else 0):
                 found[message_id] = noted
         newest = sorted(found.items(), key=lambda item: item[1][0])[-self.rule.size :]
         self.noted = OrderedDict(newest)

@@ -66,13 +66,18 @@ class IdWindows:
             self.exchanges.setdefault((exchange.vhost, exchange.name), IdWindow(rule, of_exchange=True))
         return rule is not None
 
-    def declared(self, name: ExchangeName, rule: DeduplicationRule | None, *, anew: bool) -> None:
-        """The declaration of an exchange is applied; ``anew``: another one of that name is gone."""
+    def declared(self, name: ExchangeName, rule: DeduplicationRule | None, *, anew: bool, since: int) -> None:
+        """The declaration of an exchange is applied; ``anew``: another one of that name is gone.
+
+        ``since``: the place of the declaration, 0 if the exchange was there.
+        """
         window = self.exchanges.get(name)
         if rule is None:
             self.exchanges.pop(name, None)
-        elif window is None or anew or window.rule != rule:
-            self._replace(name, rule)
+            return
+        if window is None or anew or window.rule != rule:
+            window = self._replace(name, rule)
+        window.since = max(window.since, since)
 
     def deleted(self, name: ExchangeName, newest: Exchange | None) -> None:
         """An exchange is gone; ``newest`` is the one of that name that the newest records have."""
@@ -83,12 +88,13 @@ class IdWindows:
         else:
             del self.exchanges[name]
 
-    def _replace(self, name: ExchangeName, rule: DeduplicationRule) -> None:
+    def _replace(self, name: ExchangeName, rule: DeduplicationRule) -> IdWindow:
         """An empty window. What is on its way comes to it."""
         before = self.exchanges.get(name)
         self.exchanges[name] = window = IdWindow(rule, of_exchange=True)
         if before is not None:
             window.coming, window.claims = before.coming, before.claims
+        return window
 
     def keep_only(self, names: set[ExchangeName]) -> None:
         """No other exchange is there any more."""

@@ -722,7 +722,7 @@ class BrokerState:
         raw, epoch = argument
         if raw[0] == record.EXCHANGE_DECLARE:
             self.refilled_exchanges[record.decode_exchange_declare(raw, 5, len(raw))[:2]] = epoch
-        self._apply_topology(raw)
+        self._apply_topology(raw, in_log=False)
 
     def _apply_id_time(self, argument: tuple[int, int]) -> None:
         self.id_windows.time(*argument)
@@ -731,11 +731,12 @@ class BrokerState:
         """What this broker has forgotten with its restart, and the primary has not."""
         self.id_windows.merge(self.queues, message_ids)
 
-    def _apply_topology(self, raw: bytes) -> None:
+    def _apply_topology(self, raw: bytes, *, in_log: bool = True) -> None:
+        """Change the image by a record of this log, which is the next that is pending, or by what the log lacks."""
         raw = _plain(raw)
         kind = raw[0]
         if self.deduplicates:
-            self._apply_windows(kind, raw)
+            self._apply_windows(kind, raw, self.log.pending[0][0] if in_log else 0)
         if kind == record.BIND and not self.image.holds_what_is_bound(raw):
             return  # they were forgotten for a refill, which brings this with them, or never comes; or come themselves with the log
         self.image.apply(kind, raw)
@@ -744,12 +745,14 @@ class BrokerState:
             if queue is not None:
                 queue.clear()
 
-    def _apply_windows(self, kind: int, raw: bytes) -> None:
-        """Begin or end the window of an exchange; that of a queue is its own."""
+    def _apply_windows(self, kind: int, raw: bytes, place: int) -> None:
+        """Begin or end the window of an exchange; that of a queue is its own. ``place``: of the record; 0 if this log lacks it."""
         if kind == record.EXCHANGE_DECLARE:
             vhost, name, _, _, arguments = record.decode_exchange_declare(raw, 5, len(raw))
-            anew = is_another_exchange(self.image.exchanges.get((vhost, name), raw), raw)
-            self.id_windows.declared((vhost, name), DeduplicationRule.of(_table(arguments)), anew=anew)
+            known = self.image.exchanges.get((vhost, name))
+            anew = known is not None and is_another_exchange(known, raw)
+            since = place if known is None or anew else 0
+            self.id_windows.declared((vhost, name), DeduplicationRule.of(_table(arguments)), anew=anew, since=since)
         elif kind == record.EXCHANGE_DELETE:
             vhost, name = record.decode_exchange_delete(raw, 5)
             self.id_windows.deleted((vhost, name), self.registry.vhost(vhost).exchanges.get(name))

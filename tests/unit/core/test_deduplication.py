@@ -604,6 +604,28 @@ def test_ids_that_came_behind_a_gap_are_noted() -> None:
     assert not recovered([core.node.checkpoint()]).state.id_windows.exchanges.keys() - {("/", "x")}
 
 
+@pytest.mark.parametrize("deletes", [True, False])
+def test_a_checkpoint_brings_no_ids_to_an_exchange_that_was_declared_later(deletes: bool) -> None:
+    """A recovery may have applied more than a checkpoint states that it meets: batches say how far the log was stable."""
+    core = KeptCore()
+    publisher = Publisher(core)
+    publisher.declare("q")
+    publisher.exchange("x", ONCE)
+    publisher.call(QUEUE_BIND, "q", "x", "q", False, {}, channel=2)
+    publisher.put("a", exchange="x")
+    checkpoint = core.node.checkpoint()
+    if deletes:
+        publisher.call(EXCHANGE_DELETE, "x", False, False, channel=2)
+        publisher.exchange("x", ONCE)
+        publisher.call(QUEUE_BIND, "q", "x", "q", False, {}, channel=2)
+    publisher.put("b", exchange="x")
+    for _ in range(2):
+        publisher.put(None)
+    found = recovered([*core.journal.frames, checkpoint]).state
+    assert noted(found) == noted(core.node.state)
+    assert set(noted(found)["/", "x"]) == ({b"tb"} if deletes else {b"ta", b"tb"})
+
+
 def test_a_refill_brings_ids_of_transient_messages() -> None:
     core = KeptCore()
     busy(core)
