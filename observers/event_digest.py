@@ -10,9 +10,9 @@ order, so an audit that folds rows in parallel, as Spark does, gets the same num
 bits, and ``2**31`` is 1 modulo P, so a wide number may be taken as the sum of its two parts.
 
 A value is a number; a truth value as 0 or 1; of a text the CRC-32 of its UTF-8. The default of a field counts as nothing, so a row
-that has a column for each field of all events has the digest of its event. Fields that stand in no group are not covered: digests
-themselves, names of streams, and those of `gap`, which has no number. Groups keep the method that Spark makes of each small enough
-for Java's compiler.
+that has a column for each field of all events has the digest of its event. Fields that stand in no group are not covered: names of
+streams, the digest of the stream before a segment, and the fields of `gap`, which has no number. What a batch states of the events
+before it is covered. Groups keep the method that Spark makes of each small enough for Java's compiler.
 
 A change of the rows that happens by itself is missed once in ``2**31``. Whoever knows this file can make a feed that agrees with
 itself.

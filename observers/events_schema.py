@@ -888,7 +888,7 @@ GROUPS: Final[tuple[tuple[str, ...], ...]] = (
     (
         *("stable", "applied_before", "decided_at", "first_offset", "sync", "content_crc", "events", "digest"),
         *("durable_events", "durable_digest", "name", "owner", "queues", "primary_ms", "prepare_offset", "reason"),
-        *("last_offset", "answer", "outcome", "client", "channel", "tag", "known_at", "branches"),
+        *("last_offset", "answer", "outcome", "client", "channel", "tag", "known_at", "branches", "event_digest"),
     ),
     (
         *("what", "type", "durable", "auto_delete", "messages_logged", "primary", "transients_lost", "xid", "upto"),

@@ -25,12 +25,11 @@ from understudy.pipeline.feed_reigns import short_logs
 from understudy.pipeline.feed_schema import columns
 from understudy.pipeline.feed_source import literal_path
 from understudy.pipeline.feed_tables import Overview, chosen_log, overview, with_lives
-from understudy.pipeline.invariants.durable import ENDS, NO_EPOCH, NO_SET, unproved
-from understudy.pipeline.invariants.isolated import is_unseen
+from understudy.pipeline.invariants.durable import BEGINS, ENDS, NO_EPOCH, NO_SET, unproved
 from understudy.pipeline.literal_table import values_table
-from understudy.pipeline.packed import epoch_of, place_of
+from understudy.pipeline.silences import unanswered, unseen_messages
 from understudy.pipeline.tx_table import names
-from understudy.pipeline.untold import facts_end, untold
+from understudy.pipeline.untold import tails, untold
 
 PROVED: Final = "PROVED"
 VIOLATED: Final = "VIOLATED"
@@ -96,7 +95,8 @@ class Audit:
             sizes = tables.sizes()
             found = tables.found(transactions=counts.pop("suspect"), **sizes) + self._of_clients(tables, kept)
             unproved = _unproved(tables.statements) if sizes["statements"] else []
-            unseen = _unseen(tables.messages, look) if sizes["messages"] else []
+            ends = tails(look.tallies)
+            unseen = unseen_messages(tables.messages, ends) if sizes["messages"] else []
             problems = [
                 *look.evidence.problems,
                 *chosen.problems,
@@ -104,6 +104,7 @@ class Audit:
                 *unproved,
                 *unseen,
                 *untold(look.tallies),
+                *unanswered(tables.transactions, ends),
             ]
             problems += self.clients.problems if self.clients is not None else ()
             table = self._written(found, kept)
@@ -166,31 +167,11 @@ def _verdict(table: DataFrame | None, counts: Mapping[str, int], problems: Seque
 
 _UNPROVED: Final = {
     ENDS: "{broker}: its feed ends before offset {place}, and {n} answers to clients rest on what comes there",
+    BEGINS: "{broker}: its journals from before a catch-up are missing; {n} answers to clients, up to offset {place}, rest on them",
     NO_SET: "{broker}: its facts tell no in-sync set before {n} answers to clients, up to offset {place}",
     NO_EPOCH: "{broker}: no feed has a record of epoch {epoch}, in which it told {n} answers to clients",
 }
 """What keeps statements from being judged (`durable.unproved`), in words."""
-
-
-def _unseen(messages: DataFrame, look: Overview) -> list[str]:
-    """Messages that clients have taken, and of which no delivery is told.
-
-    Those behind a primary's last fact are left out: a broker that is killed has not written the facts of its last turn.
-    """
-    ends = [(*reign, end) for reign, end in facts_end(look.tallies).items()]
-    types = {"founding": "string", "at_epoch": "long", "primary": "string", "facts_end": "long"}
-    reigns_of = F.broadcast(values_table(messages.sparkSession, ends, types))
-    rows = (
-        messages.filter(is_unseen())
-        .withColumn("at_epoch", epoch_of(F.col("taken")))
-        .join(reigns_of, ["founding", "at_epoch"])
-    )
-    known = rows.filter(place_of(F.col("taken")) <= F.col("facts_end"))
-    found = known.groupBy("primary", "at_epoch").agg(F.count(F.lit(1)).alias("n")).collect()
-    return sorted(
-        f"{row['primary']}: clients have taken {row['n']} messages in epoch {row['at_epoch']}, and no delivery of them is told"
-        for row in found
-    )
 
 
 def _unproved(said: DataFrame) -> list[str]:

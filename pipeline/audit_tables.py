@@ -29,7 +29,7 @@ from understudy.pipeline.feed_tables import Overview, brokers, numbers, position
 from understudy.pipeline.invariants.atomic import with_ended
 from understudy.pipeline.invariants.durable import suspect
 from understudy.pipeline.literal_table import values_table
-from understudy.pipeline.log_records import differing, doubtful
+from understudy.pipeline.log_records import agreed, differing, doubtful
 from understudy.pipeline.message_table import (
     beside_joiners,
     messages,
@@ -104,7 +104,7 @@ class Tables:
             kept: as long as the tables are needed.
         """
         places = positions(spark, chosen)
-        known = placed(feed, None if is_whole(look.tallies, chosen) else places)
+        known = placed(feed, {} if is_whole(look.tallies, chosen) else chosen.kept)
         holders, again = brokers(spark, chosen, look.tallies), told_again(look.tallies, look.evidence.lives)
         stands = standing(known, taken_back(look.tallies, look.evidence.lives))
         table = transactions(stands, holders, numbers(spark, chosen), again)
@@ -120,7 +120,9 @@ class Tables:
         others = [rule(table) for rule in invariants.OF_COMMITS]
         others += [rule(arrivals(known, of)) for rule in invariants.OF_ARRIVALS]
         names = {each.event for each in look.tallies}
-        if ranges := doubtful(known, holders, chosen, again, look.evidence.altered):
+        evidence = look.evidence
+        same = not evidence.altered and agreed(look.digests, look.tallies, chosen, again, evidence.lives)
+        if not same and (ranges := doubtful(known, holders, chosen, again, evidence.altered)):
             found = differing(known, holders, chosen, again, ranges)
             others += [rule(found) for rule in invariants.OF_PLACES]
         if "move" in names:

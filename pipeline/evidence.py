@@ -7,7 +7,8 @@ A feed proves something only if nothing is missing in it. Its events are numbere
 * a `gap` says what the reader itself could not read; `dropped` says which facts had no room;
 * each incarnation has as many events as the segment behind it says, or the last `end` of it, and they have the digest stated there;
 * every broker that an event names has a feed of its own;
-* a primary in whose epoch clients have worked has facts of the process that led it.
+* a primary in whose epoch clients have worked has facts of the process that led it;
+* the facts of a process tell one first role, and before all others.
 
 What is missing at the very end of a broker's feed shows by other means: by what the other feeds say of that broker.
 
@@ -42,6 +43,7 @@ class Incarnation:
         segment, previous, previous_events: as its event `segment` says; 0 and "" of a process.
         begun_ms, ended_ms: clocks of the first and of the last event that has one.
         dropped: facts that had no room.
+        begins: events `role` that are the first of a process; roles: events `role` and `status`.
         digest: of these rows (`observers.event_digest`).
         previous_digest: as its event `segment` says of the segment before it; -1 if that is not said.
         end: how many events it has, and their digest (-1: not said), by the last `end`; None: no event says so.
@@ -60,6 +62,8 @@ class Incarnation:
     begun_ms: int = 0
     ended_ms: int = 0
     dropped: int = 0
+    begins: int = 0
+    roles: int = 0
     digest: int = 0
     previous_digest: int = -1
     end: tuple[int, int] | None = None
@@ -176,6 +180,10 @@ def _problems_of(broker: str, found: list[Incarnation]) -> Iterator[str]:
             yield f"{broker}, {each.name}: {each.dropped} facts had no room and were dropped"
         if each.is_journal:
             yield from _chain_problem(broker, each, names)
+        elif each.begins > 1:
+            yield f"{broker}, {each.name}: the facts of {each.begins} processes stand under this name"
+        elif each.roles and not each.begins and each.first == 1:
+            yield f"{broker}, {each.name}: the first facts of this process are missing"
     if not any(each.is_journal for each in found):
         yield f"{broker}: the feed has facts, and nothing of the journal"
     if all(each.is_journal for each in found):

@@ -54,6 +54,8 @@ LISTED: Final = "listed"
 """`said` of answers that there is no such branch, and of those that list all that are in doubt."""
 UNLOGGED: Final = "unlogged"
 """`said` of declarations of queues whose messages are in no log."""
+FIRST: Final = "first"
+"""`said` of the first role of a process."""
 UNLISTED: Final = "ready unlisted"
 """`said` of a broker that is ready, and not in the in-sync set."""
 
@@ -72,8 +74,8 @@ class Tally:
             of `in_sync` its number, the members, and how many there must be; of `epoch` its offset, `LOST` if transient
             messages ended, and the primary; of `vote` and `status` which, `UNLISTED` if it should not be ready; of
             `expel` its number, its data, and the broker; of `admit` `EARLY` if it came too early, and the broker; of
-            `bar` its number, the broker, and "lifted" if it is; of `step_down` the successor; of `declare` `UNLOGGED`
-            if messages of that queue are in no log.
+            `bar` its number, the broker, and "lifted" if it is; of `step_down` the successor; of `role` `FIRST` if its process had
+            none before; of `declare` `UNLOGGED` if messages of that queue are in no log.
         events: how many.
         broken: rows among them that are no events.
         newest: the highest schema.
@@ -123,10 +125,15 @@ class Tally:
 
 def look_at(feed: DataFrame) -> list[Tally]:
     """The tallies of ``feed``: one aggregation, whose result comes to the driver."""
+    return [Tally(**row.asDict()) for row in look_rows(feed).collect()]
+
+
+def look_rows(feed: DataFrame) -> DataFrame:
+    """The plan of `look_at`."""
     append = F.col("event") == "append"
     low = F.col("seq").bitwiseAND(F.lit(MASK))
     at = F.when(F.col("at_ms") > 0, F.col("at_ms"))
-    rows = (
+    return (
         feed.withColumn("said", _said())
         .groupBy(*_KEY)
         .agg(
@@ -154,7 +161,6 @@ def look_at(feed: DataFrame) -> list[Tally]:
             F.max(F.when(F.col("event") == _END, packed_end())).alias("ended"),
         )
     )
-    return [Tally(**row.asDict()) for row in rows.collect()]
 
 
 def is_ready_too_much() -> Column:
@@ -177,21 +183,26 @@ def _is_admitted_early() -> Column:
     return F.col("catches_up") | lacks
 
 
-_SILENT: Final = ("assign", "open", "close", "prepare", "hole", "requeue")
+_SILENT: Final = ("assign", "open", "close", "prepare")
 """Frequent events that say nothing more than their names."""
 
 
 def _said() -> Column:
-    """Of rare events what they say. Few: a segment, an epoch, a change of the in-sync set, a gap, a cut."""
+    """Of rare events what they say. Few: a segment, an epoch, a change of the in-sync set, a gap, a cut.
+
+    Each event more makes the code longer that Java must compile (`tests.pipeline.test_compiled`).
+    """
     parted = F.when(is_parted(), PARTED).otherwise("")
     number, space = F.col("seq").cast("string"), F.lit(" ")
-    texts = {  # the frequent ones first: each row is compared with those before its own
+    texts: dict[
+        str | tuple[str, ...], Column
+    ] = {  # the frequent ones first: each row is compared with those before its own
         "enqueue": F.when(F.col("tx") == "", PLAIN).otherwise(parted),
         "dequeue": F.when(F.col("tx") == "", F.concat(F.lit(f"{PLAIN} "), F.col("reason"))).otherwise(""),
         "deliver": F.lit(""),
         "apply": F.when(F.col("tx") == "", "").otherwise("tx"),
-        **dict.fromkeys(("append", "commit"), F.floor(F.col("at_ms") / PAUSE_MS).cast("string")),
-        **dict.fromkeys(_SILENT, F.lit("")),
+        ("append", "commit"): F.floor(F.col("at_ms") / PAUSE_MS).cast("string"),
+        _SILENT: F.lit(""),
         "told": F.when(F.col("tx") != "", F.col("outcome"))
         .when(F.col("answer") == "outcome", NAMED)
         .when(F.col("outcome").isin(UNKNOWN, LISTED), F.col("outcome"))
@@ -200,8 +211,7 @@ def _said() -> Column:
         "readiness": F.when(is_ready_too_much(), "blocked").otherwise(""),
         "piece": F.when(F.col("what").isin(BASE, CAUGHT_UP), F.concat("what", space, number)).otherwise(F.col("what")),
         "segment": F.col("previous"),
-        "gap": F.col("reason"),
-        "cut": F.col("reason"),
+        ("gap", "cut"): F.col("reason"),
         "in_sync": F.concat_ws(" ", number, F.col("members"), F.col("min_insync").cast("string")),
         "epoch": F.concat(
             F.col("offset").cast("string"), F.when(F.col("transients_lost"), LOST).otherwise(""), space, "primary"
@@ -212,14 +222,18 @@ def _said() -> Column:
         "admit": F.concat_ws(" ", F.when(_is_admitted_early(), EARLY).otherwise(""), F.col("backup")),
         "bar": F.concat_ws(" ", number, "backup", F.when(F.col("lifted"), "lifted").otherwise("")),
         "step_down": F.col("successor"),
+        "role": F.when(F.col("was") == "", FIRST).otherwise(""),
         "declare": F.when(is_unlogged(), UNLOGGED).otherwise(""),
     }
-    names = iter(texts)
-    first = next(names)
-    found = F.when(F.col("event") == first, texts[first])
-    for name in names:
-        found = found.when(F.col("event") == name, texts[name])
+    (first, text), *others = texts.items()
+    found = F.when(_is(first), text)
+    for name, text in others:
+        found = found.when(_is(name), text)
     return found.otherwise("")
+
+
+def _is(names: str | tuple[str, ...]) -> Column:
+    return F.col("event") == names if isinstance(names, str) else F.col("event").isin(*names)
 
 
 # -- what follows: pure -----------------------------------------------------------------------------------------------
@@ -230,7 +244,7 @@ def incarnations(tallies: Iterable[Tally], digests: Mapping[tuple[str, str], int
 
     Args:
         tallies: of all events.
-        digests: `feed_digest.row_digests`.
+        digests: `feed_digest.digests_of`.
     """
     by_name: dict[tuple[str, str], list[Tally]] = defaultdict(list)
     ends: dict[tuple[str, str], int] = {}
@@ -266,6 +280,8 @@ def _incarnation(place: tuple[str, str], found: Sequence[Tally], ended: int | No
         begun_ms=min((each.begun_ms for each in found if each.begun_ms), default=0),
         ended_ms=max((each.ended_ms for each in found if each.ended_ms), default=0),
         dropped=sum(each.count or 0 for each in found),
+        begins=sum(each.events for each in found if (each.event, each.said) == ("role", FIRST)),
+        roles=sum(each.events for each in found if each.event in ("role", "status")),
         digest=(rows + sum(map(_head_digest, found))) % P,
         previous_digest=max((each.previous_event_digest or 0 for each in segments), default=-1),
         end=None if ended is None else (ended >> P.bit_length(), (ended & P) - 1),

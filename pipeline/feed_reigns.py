@@ -283,6 +283,7 @@ class SetInForce:
 
     Attributes:
         lowest: (end, broker, clock): the member that holds least of the log, and when its feed ends.
+        bare: (offset, broker): the member of which the feed has nothing before the highest offset.
         held: of each member, its name and its spans, as JSON: as a tree of literals they take Spark long to plan.
         few: it has fewer members than there must be.
     """
@@ -296,6 +297,18 @@ class SetInForce:
     lowest: tuple[int, str, int]
     held: str
     few: bool
+    bare: tuple[int, str]
+
+
+def begins_of(tallies: Iterable[Tally]) -> dict[tuple[str, str], int]:
+    """By (founding, broker): the offset before which its feed has nothing of the log, by no batch and no base of any life."""
+    found: dict[tuple[str, str], int] = {}
+    for each in tallies:
+        if each.event == "append" or is_piece(each, BASE):
+            place = each.founding or "", each.broker or ""
+            first = (each.first_offset or 0) - 1 if each.event == "append" else each.low or 0
+            found[place] = min(found.get(place, NEVER), first)
+    return found
 
 
 def sets_in_force(
@@ -311,7 +324,7 @@ def sets_in_force(
     for each in tallies:
         if each.event == "in_sync":
             told[each.broker or "", each.incarnation or ""].append(each)
-    spans = spans_of(tallies, chosen, lives)
+    spans, begins = spans_of(tallies, chosen, lives), begins_of(tallies)
     found = []
     for (broker, incarnation), some in told.items():
         some.sort(key=lambda each: each.first or 0)
@@ -328,7 +341,9 @@ def sets_in_force(
                 ]
             )
             few = len(names) < int(each.said.split(" ")[2])
-            found.append(SetInForce(founding, broker, incarnation, each.first or 0, after, members, least, held, few))
+            bare = max((begins.get((founding, name), 0), name) for name in names)
+            in_force = founding, broker, incarnation, each.first or 0, after
+            found.append(SetInForce(*in_force, members, least, held, few, bare))
     return found
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentat
 from understudy.pipeline.chosen_log import Before, ChosenLog, choose, starts_of
 from understudy.pipeline.evidence import SEQ_BITS, Evidence, weigh
 from understudy.pipeline.feed_check import broken_columns, feed_errors, raise_if_unreadable
-from understudy.pipeline.feed_digest import row_digests
+from understudy.pipeline.feed_digest import StreamDigest, digests_of, row_digests
 from understudy.pipeline.feed_look import Tally, epoch_logs, gaps, incarnations, look_at, named
 from understudy.pipeline.feed_reigns import reigns, takeovers
 from understudy.pipeline.feed_schema import EVENT_NAMES
@@ -38,6 +38,7 @@ class Overview:
         evidence: see there.
         repeats: some events are there twice, as after a reader that was killed.
         tallies: of `feed_look`.
+        digests: of `feed_digest`.
     """
 
     group: str
@@ -46,6 +47,7 @@ class Overview:
     evidence: Evidence
     repeats: bool
     tallies: Sequence[Tally] = ()
+    digests: Sequence[StreamDigest] = ()
 
 
 def overview(feed: DataFrame, where: str) -> Overview:
@@ -55,9 +57,9 @@ def overview(feed: DataFrame, where: str) -> Overview:
         FeedError: it is no feed, or none that can be read (`feed_check`).
     """
     with feed_errors(where):
-        tallies = look_at(feed)
+        tallies, digests = look_at(feed), row_digests(feed)
         raise_if_unreadable(_summary(feed, tallies), where)
-        found = incarnations(tallies, row_digests(feed))
+        found = incarnations(tallies, digests_of(digests))
     return Overview(
         group=tallies[0].group or "",
         events=sum(each.events for each in tallies),
@@ -65,6 +67,7 @@ def overview(feed: DataFrame, where: str) -> Overview:
         evidence=weigh(found, gaps(tallies), named(tallies), _unled(tallies)),
         repeats=any(each.repeats for each in found),
         tallies=tallies,
+        digests=digests,
     )
 
 

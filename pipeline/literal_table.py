@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the name that Spark's own documentation gives it
@@ -21,20 +22,67 @@ def literal_table(spark: SparkSession, rows: Iterable[Iterable[Any]], types: Map
         rows: some thousands at most; each has its values in the order of ``types``.
         types: Spark's type of each column, as ``long`` or ``string``.
     """
-    text = json.dumps([dict(zip(types, row, strict=True)) for row in rows])
-    struct = ",".join(f"`{name}`:{kind}" for name, kind in types.items())
-    return spark.range(1).select(F.inline(F.from_json(F.lit(text), f"array<struct<{struct}>>")))
+    struct = f"struct<{','.join(f'`{name}`:{kind}' for name, kind in types.items())}>"
+    text = json.dumps([_named(tuple(row), _parsed(f"struct<{_fields(types)}>")) for row in rows])
+    return spark.range(1).select(F.inline(F.from_json(F.lit(text), f"array<{struct}>")))
+
+
+def _fields(types: Mapping[str, str]) -> str:
+    return ",".join(f"{name}:{kind}" for name, kind in types.items())
+
+
+_Kind = str | list[Any] | dict[str, Any]
+"""A type: its name; of an array a list with the type of its elements; of a struct its fields."""
+
+
+@cache
+def _parsed(kind: str) -> _Kind:
+    found, rest = _kind_of(kind)
+    assert not rest, kind
+    return found
+
+
+def _kind_of(text: str) -> tuple[_Kind, str]:
+    """The type with which ``text`` begins, and what is behind it."""
+    if text.startswith("array<"):
+        of, rest = _kind_of(text[len("array<") :])
+        return [of], rest[1:]
+    if not text.startswith("struct<"):
+        end = next((at for at, each in enumerate(text) if each in ",>"), len(text))
+        return text[:end], text[end:]
+    fields: dict[str, Any] = {}
+    rest = "," + text[len("struct<") :]
+    while rest[0] == ",":
+        name, _, rest = rest[1:].partition(":")
+        fields[name], rest = _kind_of(rest)
+    return fields, rest[1:]
+
+
+def _named(value: Any, kind: _Kind) -> Any:
+    """A value as JSON has it: a struct with the names of its fields."""
+    if isinstance(kind, str) or value is None:
+        return value
+    if isinstance(kind, list):
+        return [_named(each, kind[0]) for each in value]
+    return {name: _named(each, of) for (name, of), each in zip(kind.items(), value, strict=True)}
+
+
+_IN_PLAN: Final = 64
+"""Spark looks at each value of a plan many times: behind so many rows a job is cheaper."""
 
 
 def values_table(spark: SparkSession, rows: Iterable[Sequence[Any]], types: Mapping[str, str]) -> DataFrame:
-    """The same for a side of a join: its rows are in the plan itself, so that it is broadcast without a job.
+    """The same for a side of a join: few rows are in the plan itself, so that it is broadcast without a job.
 
     Args:
         spark: the session.
-        rows: some hundreds; each has its values in the order of ``types``: None, truth values, numbers, texts, lists (arrays) and
+        rows: each has its values in the order of ``types``: None, truth values, numbers, texts, lists (arrays) and
             tuples (structs, with fields in the order of the type).
         types: Spark's type of each column.
     """
+    rows = list(rows)
+    if len(rows) > _IN_PLAN:
+        return literal_table(spark, rows, types)
     names = ",".join(f"`{name}`" for name in types)
     lines = [
         ",".join(f"CAST({_literal(value)} AS {kind})" for value, kind in zip(row, types.values(), strict=True))

@@ -3,8 +3,9 @@
 Every kind of record is compared, with every field that a record has. Names of queues are the exception: a record has the
 number of a queue, and each reader finds the name by itself. Declarations have the name in the record.
 
-**Batches.** A batch has the same bytes in all journals, and each feed states their CRC-32. So batches are compared first. Records
-are compared only where batches differ, or if a feed does not have the rows that it states (`evidence`).
+**Batches.** A batch has the same bytes in all journals, and each feed states their CRC-32. So batches are compared first: all of an
+epoch by one fold, which the look at all events has (`agreed`), and else block by block. Records are compared only where batches
+differ, or if a feed does not have the rows that it states (`evidence`).
 
 **Blocks.** Records are compared in blocks of the log: each broker's part of a block is folded to a count and an exclusive or
 of 64-bit hashes, as the effects of a transaction are. A block ends wherever some broker begins or ends to hold the log, so a
@@ -24,6 +25,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline.chosen_log import NEVER_ENDS, ChosenLog
+from understudy.pipeline.feed_digest import StreamDigest
+from understudy.pipeline.feed_look import Lives, Tally, is_whole
 from understudy.pipeline.feed_schema import fields_of
 from understudy.pipeline.literal_table import literal_table, values_table
 from understudy.pipeline.tx_table import once
@@ -56,6 +59,36 @@ def _content() -> dict[str, Column]:
     named = {"vhost": F.col("event").isin(*_NAMED), "queue": F.col("event") == "declare"}
     names = dict.fromkeys(name for event in EVENTS for name in fields_of(event))
     return {name: F.when(named[name], F.col(name)) if name in named else F.col(name) for name in names}
+
+
+def agreed(
+    digests: Sequence[StreamDigest], tallies: Sequence[Tally], chosen: ChosenLog, again: Mapping[str, int], lives: Lives
+) -> bool:
+    """True if all brokers are known to have the same batches, by one fold of each: then `doubtful` finds nothing. Pure.
+
+    Args:
+        digests: of `feed_digest`.
+        tallies: of `feed_look`.
+        chosen: the group's log.
+        again: `feed_look.told_again`.
+        lives: of `Evidence`.
+    """
+    batches_of_log = is_whole([each for each in tallies if each.event == "append"], chosen)
+    if again or not batches_of_log or any(each.began for each in chosen.reaches):
+        return False
+    batches: dict[tuple[str, str, int], dict[int, list[int]]] = {
+        (each.founding, each.broker, each.life): defaultdict(lambda: [0, 0]) for each in chosen.reaches
+    }
+    for each in digests:
+        if each.unknown:
+            return False
+        if each.batches:
+            life = lives.get((each.broker, each.incarnation), 0)
+            of = batches[each.founding, each.broker, life][each.epoch]
+            of[0] += each.batches
+            of[1] ^= each.contents
+    found: dict[str, dict[int, list[int]]] = {}
+    return all(found.setdefault(founding, epochs) == epochs for (founding, _, _), epochs in batches.items())
 
 
 def doubtful(

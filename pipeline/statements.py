@@ -4,8 +4,9 @@ A statement has ``place``, the offset up to which it speaks; ``stable``, how far
 then, -1 if that is not said; ``kept_to``, the last offset that its epoch's log shares
 with the group's, null if no feed has anything of that epoch; ``next_ms``, the clock at which the epoch began that cut
 what is behind. One that was said to a client has ``members``, the in-sync set that its primary had told last, null if
-it had told none; ``lowest``, the member that holds least of the log; ``held``, how far each member held it, when; and
-``few``, true of a set with fewer members than its minimum. ``undecided`` is true of an answer "committed" that names no COMMIT;
+it had told none; ``lowest``, the member that holds least of the log; ``held``, how far each member held it, when; ``bare``, the
+member whose feed begins last; and ``few``, true of a set with fewer members than its minimum. ``undecided`` is true of an answer
+"committed" that names no COMMIT;
 ``miscounted`` of a confirm that counts other messages than the places that it names.
 
 A body that stands in the log in parts is safe with its PREPARE, which stands behind what `confirm` names. ``body`` is
@@ -53,7 +54,7 @@ def statements(
     return placed.join(F.broadcast(began), ["founding", "cut_at"], "left")
 
 
-_SAID: Final = ("founding", "event", "broker", "incarnation", "seq", "epoch", "at_ms", "tx", "stable")
+_SAID: Final = ("founding", "event", "broker", "incarnation", "seq", "epoch", "offset", "at_ms", "tx", "stable")
 
 
 def _told(feed: DataFrame) -> DataFrame:
@@ -133,6 +134,7 @@ def _with_set(said: DataFrame, sets: Sequence[SetInForce]) -> DataFrame:
         "lowest": "struct<end:long,broker:string,ended_ms:long>",
         "held": "string",
         "few": "boolean",
+        "bare": "struct<upto:long,broker:string>",
     }
     rows = [attrs.astuple(each, recurse=False)[1:] for each in sets]
     table = values_table(said.sparkSession, rows, types).withColumn("held", F.from_json("held", _HELD))

@@ -21,7 +21,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 from pyspark.sql.window import Window
 
+from understudy.pipeline.chosen_log import NEVER_ENDS
 from understudy.pipeline.feed_look import is_parted
+from understudy.pipeline.literal_table import values_table
 from understudy.pipeline.packed import packed
 
 OWNERS: Final = ("local", "manager", "operator")
@@ -56,7 +58,6 @@ _USED: Final = (
     "primary_ms",
     "outcome",
     "prepare_offset",
-    "stable",
     "at_ms",
     "parted",
     "queues",
@@ -69,18 +70,27 @@ _ASSIGNS_AT: Final = 40
 """`effects` of a part counts operations below these bits, bodies in parts behind the first, and `assign` behind the second."""
 
 
-def placed(feed: DataFrame, positions: DataFrame | None) -> DataFrame:
+_ENDS_IN_PLACE: Final = 8
+"""So many ends of epochs are compared with each row; more are joined, which costs four times as much for a row."""
+
+
+def placed(feed: DataFrame, kept: Mapping[tuple[str, int], int]) -> DataFrame:
     """``feed`` with ``kept``: whether the position is of the group's log.
 
     Args:
         feed: events, `feed_tables.with_lives`.
-        positions: of `feed_tables`; None: all records are of it (`feed_look.is_whole`).
+        kept: of `ChosenLog`; empty: all records are of it (`feed_look.is_whole`).
     """
-    if positions is None:
-        return feed.withColumn("kept", F.lit(True))
-    ends = F.broadcast(positions.select("founding", "epoch", F.col("kept").alias("kept_to")))
-    joined = feed.join(ends, ["founding", "epoch"], "left")
-    return joined.withColumn("kept", F.coalesce(F.col("offset") <= F.col("kept_to"), F.lit(True)))
+    ends = [(founding, epoch, end) for (founding, epoch), end in sorted(kept.items()) if end < NEVER_ENDS]
+    if len(ends) > _ENDS_IN_PLACE:
+        types = {"founding": "string", "epoch": "long", "kept_to": "long"}
+        found = feed.join(F.broadcast(values_table(feed.sparkSession, ends, types)), ["founding", "epoch"], "left")
+        return found.withColumn("kept", F.coalesce(F.col("offset") <= F.col("kept_to"), F.lit(True)))
+    cut = [
+        (F.col("epoch") == epoch) & (F.col("founding") == founding) & (F.col("offset") > end)
+        for founding, epoch, end in ends
+    ]
+    return feed.withColumn("kept", ~reduce(or_, cut) if cut else F.lit(True))
 
 
 def transactions(known: DataFrame, brokers: DataFrame, numbers: DataFrame, again: Mapping[str, int]) -> DataFrame:
@@ -98,11 +108,10 @@ def transactions(known: DataFrame, brokers: DataFrame, numbers: DataFrame, again
         group's log, and a COMMIT there, or a broker has applied it. ``rolled_back``: its end without effect is applied.
         ``alike``: all brokers of its founding hold the same of it (`_hash`).
     """
-    of_tx = known.filter(F.col("event").isin(*EFFECTS, *OTHERS) & (F.col("tx") != "")).select(*_USED)
-    rows = once(of_tx, again).unionByName(_commit_batches(known), allowMissingColumns=True)
-    parts = rows.withColumn("kind", _kind()).groupBy(*_KEY).agg(*_part())
-    parts = parts.join(F.broadcast(numbers), ["broker", "life"], "left").withColumn("hash", _hash())
-    whole = parts.groupBy("founding", "tx").agg(*_whole())
+    parts = part_rows(known, again).join(F.broadcast(numbers), ["broker", "life"], "left").withColumn("hash", _hash())
+    # Beside rows of the feed, Spark would copy each row of the feed before it is folded.
+    rows = parts.unionByName(_commit_batches(known), allowMissingColumns=True)
+    whole = rows.groupBy("founding", "tx").agg(*_whole())
     committed = F.col("prepare").isNotNull() & (F.col("commit").isNotNull() | (F.col("applied") > 0))
     rolled_back = F.col("rollback").isNotNull() & (F.col("rollback") <= F.col("all_applied"))
     alike = (F.col("hash_first") == F.col("hash_last")) & (F.col("hashed") == F.col("all_bits"))
@@ -111,6 +120,12 @@ def transactions(known: DataFrame, brokers: DataFrame, numbers: DataFrame, again
         .withColumns({"committed": committed, "rolled_back": rolled_back, "alike": F.coalesce(alike, F.lit(False))})
         .drop("hash_first", "hash_last", "hashed", "all_bits")
     )
+
+
+def part_rows(known: DataFrame, again: Mapping[str, int]) -> DataFrame:
+    """A row for each transaction, broker and life; arguments as of `transactions`."""
+    of_tx = known.filter(F.col("event").isin(*EFFECTS, *OTHERS) & (F.col("tx") != "")).select(*_USED)
+    return once(of_tx, again).withColumn("kind", _kind()).groupBy(*_KEY).agg(*_part())
 
 
 def judged_once(transactions: DataFrame, suspicious: Column) -> DataFrame:
@@ -151,22 +166,20 @@ def names(known: DataFrame) -> DataFrame:
 
 
 def _commit_batches(known: DataFrame) -> DataFrame:
-    """A row ``committed_at`` for each `commit`: ``stable`` is what the batch that holds it states.
+    """A row for each `commit`: founding, tx, ``commit_stable``: what the batch that holds it states as stable.
 
     The `append` of a batch follows its records, within the same segment.
     """
     after = Window.partitionBy("broker", "incarnation").orderBy(F.col("seq").desc())
     batch = F.last(F.when(F.col("event") == "append", F.col("stable")), ignorenulls=True).over(after)
     rows = known.filter(F.col("event").isin("commit", "append")).select(
-        "founding", "broker", "life", "incarnation", "seq", "event", "tx", "kept", "stable"
+        "founding", "broker", "incarnation", "seq", "event", "tx", "kept", "stable"
     )
-    found = rows.withColumn("stable", batch).filter((F.col("event") == "commit") & F.col("kept"))
-    return found.filter("stable is not null").select(
-        "founding", "broker", "life", "tx", "kept", "stable", F.lit("committed_at").alias("event")
-    )
+    found = rows.withColumn("commit_stable", batch).filter((F.col("event") == "commit") & F.col("kept"))
+    return found.filter("commit_stable is not null").select("founding", "tx", "commit_stable")
 
 
-_KINDS: Final = (*EFFECTS, *OTHERS, "committed_at")
+_KINDS: Final = (*EFFECTS, *OTHERS)
 
 
 def _kind() -> Column:
@@ -214,7 +227,6 @@ def _part() -> list[Column]:
         F.max(F.when(_is("dtx_prepare") & kept, offset)).alias("branch"),
         F.max(F.when(_is("told") & (F.col("outcome") == "prepared"), F.col("prepare_offset"))).alias("told_branch"),
         F.min(F.when(_is("commit") & kept, packed(F.col("epoch"), offset))).alias("commit"),
-        F.min(F.when(_is("committed_at"), F.col("stable"))).alias("commit_stable"),
         F.max(F.when(_is("rollback", "dtx_rollback") & kept, offset)).alias("rollback"),
         F.max(F.when(_is("rollback") & kept & (F.col("primary_ms") == 0), offset)).alias("ended_by_epoch"),
         F.count_if(_is("apply")).alias("applies"),
@@ -227,9 +239,8 @@ def _part() -> list[Column]:
         F.max(F.when(told & (F.col("decided_at") > 0), packed(F.col("epoch"), F.col("decided_at")))).alias(
             "told_decided"
         ),
-        F.min(F.when(told, _called())).alias("told_called_first"),
-        F.max(F.when(told, _called())).alias("told_called"),
-        F.max(F.when(prepare, F.xxhash64("csn", "name"))).alias("called"),
+        F.min(F.when(prepare | told, _called())).alias("called_first"),
+        F.max(F.when(prepare | told, _called())).alias("called_last"),
         F.max(F.when(prepare, F.col("queues"))).alias("queues"),
         F.coalesce(
             F.sum(F.when(came | _is("dequeue"), _operation()).when(_is("assign") & kept, 1 << _ASSIGNS_AT)), zero
@@ -243,7 +254,7 @@ def _operation() -> Column:
 
 
 def _called() -> Column:
-    """Commit number and name of an answer, as `called` of a PREPARE. The answer to a manager has the branch's xid for a name."""
+    """Commit number and name of a PREPARE, or of an answer. The answer to a manager has the branch's xid for a name."""
     of_branch = F.col("answer").startswith("dtx.")
     return F.xxhash64("csn", F.when(of_branch, F.lit("")).otherwise(F.col("name")))
 
@@ -302,7 +313,7 @@ def _whole() -> list[Column]:
         "commit_stable",
         "first",
         "told_committed_first",
-        "told_called_first",
+        "called_first",
     )
     highest: tuple[str, ...] = (
         "prepare",
@@ -315,7 +326,7 @@ def _whole() -> list[Column]:
     )
     highest += ("applied_cut",)
     highest += ("told_branch", "told_committed", "told_rolled_back", "applied")
-    highest += ("told_ended", "told_decided", "told_called", "called", "queues", "effects", "digest")
+    highest += ("told_ended", "told_decided", "called_last", "queues", "effects", "digest")
     fields: tuple[str, ...] = (
         "number",
         "first",
@@ -330,7 +341,7 @@ def _whole() -> list[Column]:
     )
     fields += ("branch", "applies", "applied", "applied_cut")
     return [
-        F.collect_list(F.struct(*fields)).alias("parts"),
+        F.collect_list(F.when(F.col("number").isNotNull(), F.struct(*fields))).alias("parts"),
         F.min("hash").alias("hash_first"),
         F.max("hash").alias("hash_last"),
         F.bit_or(F.when(F.col("hash").isNotNull(), F.expr("shiftleft(1L, number)"))).alias("hashed"),

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import attrs
+
 from understudy.pipeline.feed_look import NAMED, PARTED, PLAIN, Tally, primaries
 from understudy.pipeline.feed_reigns import reigns
 
@@ -56,12 +58,59 @@ def _of_founding(founding: str, tallies: Sequence[Tally]) -> Iterator[str]:
         yield f"{of}no message was delivered, and clients have taken some {_DETAIL}: of G3 and G9 there is no evidence"
 
 
-def facts_end(tallies: Sequence[Tally]) -> dict[tuple[str, int, str], int]:
-    """By (founding, epoch, primary): the end of the log that the primary's last fact of its epoch states."""
+@attrs.frozen(kw_only=True)
+class Tail:
+    """The end of a primary's facts of its epoch, beside what others know of that epoch.
+
+    Attributes:
+        facts_end: the end of the log that the primary's last fact states.
+        known: the log up to here was stable before the primary sent its last batch that another broker has. So in an earlier
+            turn, and with the facts of that turn, it answered what rests on this part.
+        commits: COMMIT records behind ``facts_end``, at most.
+    """
+
+    founding: str
+    epoch: int
+    primary: str
+    facts_end: int
+    known: int
+    commits: int
+
+
+def tails(tallies: Sequence[Tally]) -> list[Tail]:
+    """Of each primary that has facts in its epoch."""
     ends: dict[tuple[str, int, str], int] = {}
+    others: dict[tuple[str, int], list[Tally]] = defaultdict(list)
     for each in tallies:
+        epoch = each.founding or "", each.epoch or 0
         if (each.incarnation or "").startswith("p"):
-            reign = each.founding or "", each.epoch or 0, each.broker or ""
+            reign = *epoch, each.broker or ""
             ends[reign] = max(ends.get(reign, 0), each.high or 0)
-    led = {(founding, epoch, primary) for founding, epoch, primary, _ in primaries(tallies)}
-    return {reign: end for reign, end in ends.items() if reign in led}
+        elif each.event in ("append", "commit"):
+            others[epoch].append(each)
+    found = []
+    for founding, epoch_number, primary, _ in primaries(tallies):
+        end = ends.get((founding, epoch_number, primary))
+        if end is not None:
+            of_others = [each for each in others[founding, epoch_number] if each.broker != primary]
+            known, commits = _known(of_others), _commits(of_others, end)
+            tail = Tail(
+                founding=founding, epoch=epoch_number, primary=primary, facts_end=end, known=known, commits=commits
+            )
+            found.append(tail)
+    return found
+
+
+def _known(others: Sequence[Tally]) -> int:
+    return max((each.stable or 0 for each in others if each.event == "append"), default=0)
+
+
+def _commits(others: Sequence[Tally], end: int) -> int:
+    """Of the broker that has most of them; none if nothing behind ``end`` is known to be stable."""
+    if _known(others) <= end:
+        return 0
+    behind: dict[str, int] = defaultdict(int)
+    for each in others:
+        if each.event == "commit" and (each.high or 0) > end:
+            behind[each.broker or ""] += each.events
+    return max(behind.values(), default=0)

@@ -21,7 +21,7 @@ from understudy.pipeline.invariants.violation import violations
 def suspect(statements: DataFrame) -> DataFrame:
     """Statements of which some rule here has something to say, or that cannot be judged: few."""
     conditions = [F.col("place") > F.col("kept_to"), _lacks(), _is_late(), _is_unprepared(), _is_of_few()]
-    conditions += [_is_unplaced(), _has_no_set(), _is_early(), F.col("miscounted")]
+    conditions += [_is_unplaced(), _has_no_set(), _is_early(), F.col("miscounted"), _has_no_journal()]
     return statements.filter(reduce(or_, (F.coalesce(each, F.lit(False)) for each in conditions)))
 
 
@@ -179,17 +179,20 @@ def unproved(statements: DataFrame) -> DataFrame:
     """Statements that cannot be judged. No violations, and no proof.
 
     Returns:
-        broker, why (`ENDS`, `NO_SET` or `NO_EPOCH`), place, epoch. With `ENDS` the feed of ``broker``, a member, ends before
-        what was said; else ``broker`` is the one that has said it.
+        broker, why (`ENDS`, `BEGINS`, `NO_SET` or `NO_EPOCH`), place, epoch. With `ENDS` the feed of ``broker``, a member, ends
+        before what was said, with `BEGINS` it begins behind that; else ``broker`` is the one that has said it.
     """
     ends = F.coalesce(_lacks() & _ends_early(), F.lit(False))
-    why = F.when(_is_unplaced(), NO_EPOCH).when(_has_no_set(), NO_SET).when(ends, ENDS)
+    begins = F.coalesce(_has_no_journal(), F.lit(False))
+    why = F.when(_is_unplaced(), NO_EPOCH).when(_has_no_set(), NO_SET).when(ends, ENDS).when(begins, BEGINS)
     found = statements.withColumn("why", why).filter("why is not null")
-    broker = F.when(F.col("why") == ENDS, F.col("lowest.broker")).otherwise(F.col("broker"))
+    broker = F.when(F.col("why") == ENDS, F.col("lowest.broker")).when(F.col("why") == BEGINS, F.col("bare.broker"))
+    broker = broker.otherwise(F.col("broker"))
     return found.select(broker.alias("broker"), "why", "place", "epoch")
 
 
 ENDS: Final = "ends"
+BEGINS: Final = "begins"
 NO_SET: Final = "no set"
 NO_EPOCH: Final = "no epoch"
 
@@ -233,6 +236,15 @@ def _is_unplaced() -> Column:
 def _has_no_set() -> Column:
     """Whether its primary has told no in-sync set before. A broker that is in no group has none."""
     return _to_client() & F.col("members").isNull() & (F.col("founding") != "")
+
+
+def _has_no_journal() -> Column:
+    """Whether a member's feed has nothing of the log up to where its primary's log ended then: what it held then is missing.
+
+    A catch-up that began later brought the broker what it holds: before that it had another journal, as in a directory that was
+    replaced.
+    """
+    return _to_client() & (F.col("offset") < F.col("bare.upto"))
 
 
 def _ends_early() -> Column:

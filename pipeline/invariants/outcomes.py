@@ -96,7 +96,8 @@ def told_prepared(transactions: DataFrame) -> DataFrame:
 
 def is_told_otherwise() -> Column:
     """See `told_otherwise`."""
-    other = (F.col("told_called") != F.col("called")) | (F.col("told_called_first") != F.col("called"))
+    told = F.col("told_committed").isNotNull() & F.col("prepare").isNotNull()
+    other = told & (F.col("called_first") != F.col("called_last"))
     return F.coalesce(other, F.lit(False)) | F.coalesce(_is_decided_elsewhere(), F.lit(False))
 
 

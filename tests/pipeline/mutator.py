@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 BASES: Final = {"killed": (1, False), "power": (2, True)}
 """Seed, and how brokers die."""
 BATCH: Final = 150
+"""Alterations that are audited as one feed: an audit has a fixed cost, and needs memory for each."""
 
 
 @attrs.frozen
@@ -83,6 +84,7 @@ def main() -> int:
     parser.add_argument("--kind", action="append", metavar="WORDS", help="kinds of events that begin so")
     parser.add_argument("--named", action="store_true", help="those of named_alterations alone")
     parser.add_argument("--nth", type=float, default=0.5, metavar="X", help="which event of a kind: 0 first, 1 last")
+    parser.add_argument("--batch", type=int, default=BATCH, metavar="N")
     options = parser.parse_args()
     began_s = time.monotonic()
     spark = open_audits()
@@ -95,8 +97,10 @@ def main() -> int:
             for each in (NAMED if options.named else [*NAMED, *all_alterations(base, options.nth)])
             if not options.kind or each.kind.startswith(tuple(options.kind))
         ]
-        for first in range(0, len(wanted), BATCH):
-            some = list(judged_together(spark, base, wanted[first : first + BATCH], options.work / f"{name}-{first}"))
+        for first in range(0, len(wanted), options.batch):
+            some = list(
+                judged_together(spark, base, wanted[first : first + options.batch], options.work / f"{name}-{first}")
+            )
             print("\n".join(as_line(name, each) for each in some), flush=True)
             found += some
     spark.stop()

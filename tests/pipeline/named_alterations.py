@@ -255,6 +255,11 @@ def two_contents_stand_behind_one_number(feed: Feed) -> None:
     behind(feed, one, {**one, "size": one["size"] + 1})
 
 
+@named(closes=False)
+def a_batch_states_another_digest_of_the_events_before_it(feed: Feed) -> None:
+    backup(feed, middle(events(feed, "append")))["event_digest"] ^= 1
+
+
 # -- one broker's journal differs ---------------------------------------------------------------------------------------
 
 

@@ -557,7 +557,7 @@ def unlisted_primary(rows: Rows, size: Size) -> Rows:
 
 
 def caught_up(rows: Rows, size: Size) -> Rows:
-    """b3 has a new directory, and gets the first epoch by a catch-up. The new primary puts it into the set only then."""
+    """b3 is new, and gets the first epoch by a catch-up. It is in no set before the new primary puts it into one."""
     journals = [journal_of("b3", segment) for segment in range(size.segments // 2, size.segments)]
     mine = (col("broker") == "b3") & col("incarnation").startswith("j")
     rows = some(rows, ~mine | col("incarnation").isin(*journals))
@@ -572,7 +572,7 @@ def caught_up(rows: Rows, size: Size) -> Rows:
         piece = {"event": "piece", "step": "piece", "offset": offset, "epoch": 2, "tx": "", **each}
         rows = changed(rows, first & (col("seq") == seq), **piece)
     head = (col("broker") == "b2") & (col("k") < 0)
-    rows = changed(rows, head & (col("step") == "in_sync"), members="b1,b2")
+    rows = changed(rows, col("broker").isin("b1", "b2") & (col("step") == "in_sync"), members="b1,b2")
     again = {"event": "in_sync", "min_insync": 2, "members": ",".join(BROKERS)}
     rows = changed(rows, head & (col("step") == "status"), **again)
     return _put_back_before(rows, size)

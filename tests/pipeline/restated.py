@@ -52,11 +52,16 @@ def restated(
         rows: of a feed.
         beside: digests of rows that are in the feed as well, by (broker, incarnation).
     """
-    rows = list(rows)
+    rows = [_without_digest(row) for row in rows]
     found = digests(rows)
     for stream, digest in (beside or {}).items():
         found[stream] = (found.get(stream, 0) + digest) % P
     return stated(rows, found)
+
+
+def _without_digest(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A batch that states no digest of the events before it."""
+    return {name: value for name, value in row.items() if name != "event_digest"} if row["event"] == "append" else row
 
 
 def stated(rows: Iterable[Mapping[str, Any]], found: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
@@ -69,8 +74,6 @@ def stated(rows: Iterable[Mapping[str, Any]], found: Mapping[tuple[str, str], in
             row["previous_event_digest"] = found.get((row["broker"], row["previous"]), 0)
         elif row["event"] == "end":
             row["event_digest"] = found.get((row["broker"], row["incarnation"]), 0)
-        elif row["event"] == "append":
-            row.pop("event_digest", None)
         changed.append(row)
     return changed
 

@@ -112,10 +112,11 @@ def renamed_feed(rows: list[dict[str, Any]], run: str) -> list[dict[str, Any]]:
     if not any(row["event"] == "end" for row in rows):
         return found
     before = digests(rows)
+    for new in found:
+        if new["event"] == "append":
+            new.pop("event_digest", None)
     after = digests(found)
     for old, new in zip(rows, found, strict=True):
-        if old["event"] == "append":
-            new.pop("event_digest", None)
         for name, stream in (("event_digest", "incarnation"), ("previous_event_digest", "previous")):
             if new.get(name, -1) >= 0:
                 place = old["broker"], old[stream]

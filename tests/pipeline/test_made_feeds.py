@@ -138,7 +138,7 @@ def test_what_is_lost_said_twice_or_missing_is_found(spark: SparkSession, tmp_pa
         said = [each for each in verdict.problems if each.startswith((f"{name}.", f"founding {name}:"))]
         assert any(PLANTS[name].text in each for each in said), (name, verdict.problems)
         assert {kind for _, kind in found[name]} <= ABSENCES, (name, found)
-    assert len(verdict.problems) < 2 * len(EVIDENCE)
+    assert len(verdict.problems) < 3 * len(EVIDENCE)
 
 
 # -- the generator of large feeds ---------------------------------------------------------------------------------------

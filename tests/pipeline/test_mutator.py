@@ -12,6 +12,7 @@ import pytest
 
 from tests.pipeline.alterations import all_alterations, altered, close_up, copied
 from tests.pipeline.base_feeds import Feed, base_feed
+from tests.pipeline.hostile_alterations import FORGED, UNSEEN, forged
 from tests.pipeline.mutator import BASES, judged_together, write_feed
 from tests.pipeline.named_alterations import NAMED
 from tests.pipeline.sim_feeds import judge
@@ -38,6 +39,16 @@ def test_a_base_feed_is_proved_and_an_altered_one_is_not(
     assert len(sample) == len(SAMPLE)
     found = {each.alteration.name: each.judged for each in judged_together(spark, base, [*NAMED, *sample], tmp_path)}
     assert not [name for name, each in found.items() if each.word == PROVED], found
+
+
+def test_a_forged_feed_that_agrees_with_itself_is_not_proved(
+    bases: dict[str, Feed], spark: SparkSession, tmp_path: Path
+) -> None:
+    some = {f"m{number}": each for number, each in enumerate([*FORGED, *UNSEEN])}
+    folders = [write_feed(forged(bases["killed"], each), tmp_path / name) for name, each in some.items()]
+    found = judge(spark, folders, tmp_path / "together")
+    proved = [some[name].name for name, each in found.items() if each.word == PROVED]
+    assert proved == [each.name for each in UNSEEN], found
 
 
 def test_a_feed_whose_numbers_are_closed_up_shows_no_hole(bases: dict[str, Feed]) -> None:

@@ -76,6 +76,11 @@ def test_a_whole_feed_has_no_problems() -> None:
         ([journal(1, 4)], "the feed has no facts"),
         ([FACTS], "nothing of the journal"),
         ([journal(1, 4), numbered("p5-1", [1, 2], dropped=9)], "9 facts had no room"),
+        ([journal(1, 4), numbered("p5-1", [1, 2], roles=2)], "b1, p5-1: the first facts of this process are missing"),
+        (
+            [journal(1, 4), numbered("p5-1", [1, 2], begins=2, roles=2)],
+            "b1, p5-1: the facts of 2 processes stand under this name",
+        ),
     ],
 )
 def test_what_is_missing_is_said(feed: list[Incarnation], text: str) -> None:

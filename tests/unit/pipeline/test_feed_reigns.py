@@ -55,6 +55,16 @@ def test_a_set_is_in_force_until_the_next_one_and_as_good_as_its_shortest_member
     assert named(rows) == {"b1", "b2", "b9"}
 
 
+def test_of_a_set_the_member_is_known_whose_feed_begins_last() -> None:
+    """By what it has of the log in any life: by a batch, or by a base that a catch-up begins with."""
+    base = tally("piece", "b3", said="base 4", low=120, high=120)
+    rows = [tally("append", first_offset=1), tally("append", "b2", first_offset=7), base, told("2 b1,b2 1")]
+    (found,) = sets_in_force(rows, CHOSEN, {}, {})
+    assert found.bare == (6, "b2")
+    (found,) = sets_in_force([*rows[:-1], told("2 b1,b2,b3 1")], CHOSEN, {}, {})
+    assert found.bare == (120, "b3")
+
+
 def test_a_journal_has_a_known_end_in_pauses_if_clocks_agree() -> None:
     rest = 3 * PAUSE_MS
     rows = [

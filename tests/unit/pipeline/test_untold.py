@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.pipeline.test_feed_reigns import epoch, tally
 from understudy.pipeline.feed_look import NAMED, PARTED, PLAIN, Tally
-from understudy.pipeline.untold import facts_end, untold
+from understudy.pipeline.untold import tails, untold
 
 WORK = [tally("prepare"), tally("commit"), tally("enqueue", said=PLAIN)]
 TAKEN = tally("dequeue", said=f"{PLAIN} acknowledged")
@@ -42,7 +42,13 @@ def test_each_founding_is_judged_by_itself() -> None:
     assert found.startswith("founding g: ")
 
 
-def test_the_facts_of_a_primary_end_with_the_last_one_of_its_epoch() -> None:
+def test_the_tail_of_a_primary_is_what_others_know_of_its_epoch_behind_its_last_fact() -> None:
     facts = [tally("told", incarnation="p1-1", high=7), tally("role", incarnation="p1-1", high=9)]
-    others = [tally("status", "b2", incarnation="p1-2", high=11), tally("append", high=12)]
-    assert facts_end([epoch(1, "b1", 1), *facts, *others]) == {("f", 1, "b1"): 9}
+    others = [tally("status", "b2", incarnation="p1-2", high=11), tally("append", high=12, stable=12)]
+    (tail,) = tails([epoch(1, "b1", 1), *facts, *others])
+    assert (tail.primary, tail.epoch, tail.facts_end, tail.known, tail.commits) == ("b1", 1, 9, 0, 0)
+    of_b2 = [tally("append", "b2", high=30, stable=20), tally("commit", "b2", high=30, events=4)]
+    (tail,) = tails([epoch(1, "b1", 1), *facts, *others, *of_b2])
+    assert (tail.facts_end, tail.known, tail.commits) == (9, 20, 4)
+    (tail,) = tails([epoch(1, "b1", 1), *facts, *of_b2, tally("told", incarnation="p1-1", high=30)])
+    assert tail.commits == 0
