@@ -164,7 +164,7 @@ def _messages(row: Mapping[str, Any]) -> int | None:
     if not row.get("log"):
         return None
     sums = [row["queue_totals"]] if "queue_totals" in row else row.get("queues") or []
-    messages: int = sum(each["ready"] + each["acquired"] for each in sums)
+    messages: int = sum(each["ready"] + each["acquired"] + each.get("withheld", 0) for each in sums)
     return messages
 
 
@@ -177,7 +177,7 @@ def _queue_lines(queues: Sequence[Mapping[str, Any]], left_out: int) -> list[str
     # Columns that most groups do not need: shown if a queue has something there.
     optional = [
         (key, title)
-        for key, title in (("active_consumer", "ACTIVE CONSUMER"), ("policy", "POLICY"))
+        for key, title in (("withheld", "WITHHELD"), ("active_consumer", "ACTIVE CONSUMER"), ("policy", "POLICY"))
         if any(queue.get(key) for queue in deepest[:MAX_QUEUES])
     ]
     shown = [
@@ -188,7 +188,7 @@ def _queue_lines(queues: Sequence[Mapping[str, Any]], left_out: int) -> list[str
             str(queue["acquired"]),
             str(queue["uncommitted"]),
             str(queue["consumers"]),
-            *(queue.get(key) or "-" for key, _ in optional),
+            *(str(queue.get(key) or "-") for key, _ in optional),
         ]
         for queue in deepest[:MAX_QUEUES]
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.amqp.field_table import encode_table
@@ -23,7 +23,7 @@ from understudy.broker.core.consumer_timeouts import ConsumerTimeouts
 from understudy.broker.core.deduplicating import Deduplicating
 from understudy.broker.core.delays import Delays
 from understudy.broker.core.dtx_manager import DtxManager
-from understudy.broker.core.entry import ACQUIRED, GONE, READY, Entry
+from understudy.broker.core.entry import GONE, READY, Entry
 from understudy.broker.core.expiry import Expiry
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.facts import UNTOLD
@@ -782,10 +782,3 @@ class Broker:
         self.leaving = True
         for connection in list(self.connections):
             connection.force_close(name, text)
-
-    def settle_back(self, deliveries: Iterable[tuple[Queue, Entry]]) -> None:
-        """Deliveries of a channel that is gone return to their queues."""
-        for queue, entry in deliveries:
-            if entry.state == ACQUIRED:
-                self.requeue(queue, entry)
-            assert entry.state != READY or entry.id in queue.entries

@@ -47,6 +47,7 @@ DELAYED_PUBLISH: Final = "x-delayed-publish"
 class QueueStatistics:
     """A view for status, metrics and tests. ``ready`` + ``acquired`` = messages that are visible to clients.
 
+    ``withheld``: messages whose delay is not over yet; nobody gets them.
     ``active_consumer``: of a queue with a single active consumer; "" if none is, None of other queues.
     """
 
@@ -54,6 +55,7 @@ class QueueStatistics:
     name: str
     ready: int
     acquired: int
+    withheld: int
     uncommitted: int
     consumers: int
     enqueued: int
@@ -598,6 +600,7 @@ class Queue:
             name=self.name,
             ready=self.depth,
             acquired=self.acquired,
+            withheld=self.withheld,
             uncommitted=self.uncommitted,
             consumers=len(self.consumers),
             enqueued=self.enqueued,

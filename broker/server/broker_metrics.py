@@ -36,6 +36,7 @@ _QUEUE_LABELS: Final = ("vhost", "queue")
 _QUEUE_GAUGES: Final = (
     ("messages_ready", "ready", "Messages that wait for a consumer."),
     ("messages_unacked", "acquired", "Messages that are delivered and not acknowledged."),
+    ("messages_withheld", "withheld", "Messages whose delay is not over yet."),
     ("messages_uncommitted", "uncommitted", "Messages of transactions that are not decided."),
     ("consumers", "consumers", "Consumers of the queue."),
 )

@@ -83,15 +83,22 @@ class QueueSurvey:
                 names += [(vhost.name, name) for name in in_vhost[at : at + _CHUNK]]
                 yield
         ordered = yield from sorted_in_steps(names, itemgetter(0, 1))
-        ready = acquired = uncommitted = consumers = 0
+        ready = acquired = withheld = uncommitted = consumers = 0
         for number, (vhost_name, name) in enumerate(ordered):
             queue = state.registry.find_queue(vhost_name, name)
             if queue is not None:
                 ready += queue.depth
                 acquired += queue.acquired
+                withheld += queue.withheld
                 uncommitted += queue.uncommitted
                 consumers += len(queue.consumers)
             if number % _CHUNK == 0:
                 yield
-        totals = {"ready": ready, "acquired": acquired, "uncommitted": uncommitted, "consumers": consumers}
+        totals = {
+            "ready": ready,
+            "acquired": acquired,
+            "withheld": withheld,
+            "uncommitted": uncommitted,
+            "consumers": consumers,
+        }
         return Survey(names=ordered, totals=totals, made_at=time.monotonic())

@@ -160,6 +160,21 @@ def test_no_name_of_a_client_moves_the_cursor() -> None:
     assert "  b1: queue 'a\\x1b[31m\\u202e' to come" in lines
 
 
+def test_messages_that_are_not_due_have_a_column_where_there_are_any() -> None:
+    counts = {"vhost": "/", "acquired": 0, "uncommitted": 0, "consumers": 0}
+    queues = [{**counts, "name": "a", "ready": 2, "withheld": 0}, {**counts, "name": "b", "ready": 1, "withheld": 7}]
+    totals = {"ready": 3, "acquired": 0, "withheld": 7}
+    rows = [row("b1", role="primary", queues=queues, queue_totals=totals)]
+    group = {"group": "g", "epoch": 3, "primary": "b1", "in_sync": ["b1"], "min_insync": 1, "brokers": rows}
+    lines = status_text(group).splitlines()
+    first = lines.index("queues on b1:") + 1
+    assert [line.split() for line in lines[first : first + 3]] == [
+        ["VHOST", "QUEUE", "READY", "UNACKED", "UNCOMMITTED", "CONSUMERS", "WITHHELD"],
+        ["/", "a", "2", "0", "0", "0", "-"],
+        ["/", "b", "1", "0", "0", "0", "7"],
+    ]
+
+
 def test_a_long_name_is_whole_and_moves_its_own_line_alone() -> None:
     """The names of queues and vhosts may have 255 octets: with one of these all other lines were as wide."""
     counts = {"acquired": 0, "uncommitted": 0, "consumers": 0}

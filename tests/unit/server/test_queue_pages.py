@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from tests.unit.core.core_kit import Core
+from tests.unit.core.test_dead_letters import Speaker
 from tests.unit.server.fakes import FakeTransport
 from tests.unit.server.test_status_report import report_of
 from understudy.broker.amqp.methods import QUEUE_DELETE
@@ -70,7 +71,8 @@ async def test_the_pages_have_every_queue_once_and_in_order() -> None:
     first = [row["name"] for row in status["queues"]]
     assert len(first) == STATUS_QUEUES
     assert status["queues_left_out"] == 32
-    assert status["queue_totals"] == {"queues": 132, "ready": 1, "acquired": 0, "uncommitted": 0, "consumers": 0}
+    totals = {"ready": 1, "acquired": 0, "withheld": 0, "uncommitted": 0, "consumers": 0}
+    assert status["queue_totals"] == {"queues": 132, **totals}
     everything = sorted([f"q{number:05}" for number in range(130)] + odd)
     assert first + await follow(report, status["queues_next"]) == everything
     assert await follow(report, "/queues?limit=7") == everything
@@ -82,9 +84,31 @@ async def test_a_small_broker_has_all_on_one_page() -> None:
     assert [row["name"] for row in status["queues"]] == ["q00000", "q00001", "q00002"]
     assert (status["queues_left_out"], status["queues_next"]) == (0, None)
     assert set(status["queues"][0]) == {
-        *("vhost", "name", "ready", "acquired", "uncommitted", "consumers", "enqueued", "dequeued", "durable"),
+        *(
+            "vhost",
+            "name",
+            "ready",
+            "acquired",
+            "withheld",
+            "uncommitted",
+            "consumers",
+            "enqueued",
+            "dequeued",
+            "durable",
+        ),
         *("replicate", "policy", "active_consumer"),
     }
+
+
+async def test_a_message_that_is_withheld_is_told_of() -> None:
+    core = core_with(1)
+    speaker = Speaker(core)
+    speaker.declare("late", {"x-delayed-publish": True})
+    speaker.publish("late", headers={"x-delay": 60_000})
+    status = await body_of(report_of(core).status({}))
+    (late,) = (row for row in status["queues"] if row["name"] == "late")
+    assert (late["ready"], late["withheld"]) == (0, 1)
+    assert status["queue_totals"]["withheld"] == 1
 
 
 async def test_queues_that_come_and_go_between_two_pages() -> None:
@@ -129,6 +153,7 @@ async def test_the_sums_over_many_queues_are_made_once_a_second(monkeypatch: pyt
         "queues": 11,
         "ready": 1,
         "acquired": 0,
+        "withheld": 0,
         "uncommitted": 0,
         "consumers": 0,
     }
