@@ -341,18 +341,22 @@ class DirectFabric:
             self._dial_failed(broker, f"broker {broker} at {address}: {error}", gone=silence_is_gone and no_route)
 
     async def _start(self, link: _Connection, sock: socket.socket, host: str, timeout_s: float) -> None:
-        """Give the connected ``sock`` to ``link``."""
+        """Give the connected ``sock`` to ``link``.
+
+        uvloop's transport closes the descriptor, and does not tell ``sock`` if that happens before ``create_connection`` returns. So
+        ``sock`` gives the descriptor away: it would close whatever file has the number by then.
+        """
         tls = self.settings.client_tls
         server_hostname = None if tls is None else host
         tls_timeout_s = None if tls is None else timeout_s
-        if sock.family in _TCP:
-            await self._loop.create_connection(
+        connect = self._loop.create_connection if sock.family in _TCP else self._loop.create_unix_connection
+        try:
+            await connect(
                 lambda: link, sock=sock, ssl=tls, server_hostname=server_hostname, ssl_handshake_timeout=tls_timeout_s
             )
-        else:
-            await self._loop.create_unix_connection(
-                lambda: link, sock=sock, ssl=tls, server_hostname=server_hostname, ssl_handshake_timeout=tls_timeout_s
-            )
+        finally:
+            if not isinstance(self._loop, asyncio.BaseEventLoop):  # asyncio's transports close ``sock`` itself
+                sock.detach()
 
     async def _connect(self, host: str, port: int) -> socket.socket:
         """A connected socket.

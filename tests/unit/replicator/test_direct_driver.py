@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
+import os
 import socket
 import ssl
 import struct
@@ -44,6 +46,7 @@ class Owner:
         self.turns = 0
         self.late_ms = 0
         self.inside = False
+        self.when_told: Callable[[], None] = lambda: None
         self.on_message: Callable[[Link, bytes], None] = lambda link, message: None
         self.fabric = DirectFabric(
             LinkSettings(**chosen), self, self.turn, tasks, lambda: monotonic_ms() + self.late_ms
@@ -58,6 +61,7 @@ class Owner:
     def told(self, *event: Any) -> None:
         assert not self.inside, "told from inside a call of the listener"
         self.events.append(event)
+        self.when_told()
 
     def link_accepted(self, link: Link) -> None:
         self.links.append(link)
@@ -856,3 +860,29 @@ def test_all_that_a_turn_says_on_a_link_is_one_write_and_a_peer_that_will_not_go
             assert one.kinds() == ["dialed"]
 
     asyncio.run(main())
+
+
+def test_a_dial_that_is_lost_at_its_first_write_closes_one_descriptor(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvloop closes it, and does not tell the socket. The socket's end closed whatever had the number by then."""
+
+    async def main() -> None:
+        async with owners("b1", "b2") as (one, other):
+
+            async def connect(*_: object) -> socket.socket:
+                mine, theirs = socket.socketpair()
+                theirs.close()
+                return mine
+
+            monkeypatch.setattr(one.fabric, "_connect", connect)
+            opened: list[int] = []
+            one.when_told = lambda: opened.append(os.open(os.devnull, os.O_RDONLY))
+            one.fabric.dial("b2", address(other))
+            await one.until_told("failed")
+            for _ in range(10):
+                await asyncio.sleep(0)
+            gc.collect()
+            assert opened
+            for descriptor in opened:
+                os.close(descriptor)  # raises if it was closed
+
+    run(main)
