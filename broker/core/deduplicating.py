@@ -123,19 +123,19 @@ class Deduplicating:
 
     def within(self, tx: TxBuffer, queues: list[Queue], message: Message) -> list[Queue]:
         """Judge a publish within ``tx``, which :meth:`check` has passed: the queues that take it, as is known before the commit."""
-        known = tx.ids = set() if tx.ids is None else tx.ids
+        known = tx.ids = {} if tx.ids is None else tx.ids
         of_exchange = _checked_id(self._exchange_window(message.exchange, queues[0].vhost), message)
         if of_exchange is not None:
             if of_exchange in known or self._known(of_exchange):
                 return self._dropped([])
-            known.add(of_exchange)
+            known[of_exchange] = None
         fresh = []
         for queue in queues:
             of_queue = _checked_id(queue.window, message)
             if of_queue is not None:
                 if of_queue in known or self._known(of_queue):
                     continue
-                known.add(of_queue)
+                known[of_queue] = None
             fresh.append(queue)
         return fresh if len(fresh) == len(queues) else self._dropped(fresh)
 
@@ -176,7 +176,7 @@ class Deduplicating:
     def adopt(self, tx: TxBuffer) -> None:
         """Claim the ids of ``tx``, a branch in doubt that an earlier primary has prepared."""
         queues = self._broker.state.queues
-        tx.ids = set()
+        tx.ids = {}
         for _, message, targets in tx.events:
             if message is None or message.moved:
                 continue
@@ -184,7 +184,7 @@ class Deduplicating:
                 for window in (queue.window, self._exchange_window(message.exchange, queue.vhost)):
                     message_id = _checked_id(window, message)
                     if message_id is not None:
-                        tx.ids.add(message_id)
+                        tx.ids[message_id] = None
         self.claim(tx)
 
     # -- ids --------------------------------------------------------------------------------------------------------------

@@ -187,7 +187,7 @@ class Publishing:
         broker = self._broker
         tx = TxBuffer(broker.transactions.next_id())
         tx.own = True
-        tx.ids = set(ids)
+        tx.ids = dict.fromkeys(ids)
         broker.deduplicating.claim(tx)
         limited = [queue.limits for queue in queues if queue.limits is not None]
         for limits in limited:

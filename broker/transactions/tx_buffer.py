@@ -108,7 +108,7 @@ class TxBuffer:
         self.timed = False
         self.own = False
         self.parts: BodyParts | None = None
-        self.ids: set[tuple[Any, bytes]] | None = None
+        self.ids: dict[tuple[Any, bytes], None] | None = None
         self._counts: dict[int, int] = {}
         self._marks: list[tuple[int, int, int, int, int]] | None = [] if may_be_cut else None
 

@@ -35,9 +35,9 @@ class Violation(Exception):  # noqa: N818  # the field's word for a broken promi
         self.text = text
 
 
-def stamp_of(body: bytes) -> str:
+def stamp_of(body: bytes | memoryview) -> str:
     """The stamp with which ``body`` begins, "" if it has none."""
-    return body.split(b" ", 1)[0].decode() if body.startswith(b"#") else ""
+    return bytes(body).split(b" ", 1)[0].decode() if body[:1] == b"#" else ""
 
 
 @attrs.define(kw_only=True)
