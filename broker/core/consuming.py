@@ -204,6 +204,7 @@ class Consuming:
             if self.shared_limit:
                 self.consumers[consumer.tag] = self.consumers.pop(consumer.tag)
         connection = self._connection
+        properties = message.properties if queue.returns is None else with_counts(queue, entry)
         large = message.size >= LARGE_BYTES
         frames = deliver_frames(
             self._channel.number,
@@ -212,21 +213,20 @@ class Consuming:
             entry.redelivered,
             message.exchange,
             message.routing_key,
-            message.properties if queue.returns is None else with_counts(queue, entry),
+            properties,
             b"" if large else message.content(),
             connection.frame_max,
         )
-        connection.write(self._with_body(frames, message) if large else frames)
+        connection.write(self._with_body(frames, properties, message) if large else frames)
         broker = self._broker
         if broker.on_delivered:
             broker.tell_delivered(queue, entry)
         if consumer.no_ack:
             broker.dequeue(queue, entry, record.ACKNOWLEDGED)
 
-    def _with_body(self, frames: bytes, message: Message) -> bytes:
-        """``frames``, which are those of ``message`` without its large body, with it."""
-        frame_max = self._connection.frame_max
-        return with_large_body(frames, self._channel.number, message.properties, message.content(), frame_max)
+    def _with_body(self, frames: bytes, properties: bytes, message: Message) -> bytes:
+        """``frames``, which are those of ``message`` with ``properties`` and without its large body, with it."""
+        return with_large_body(frames, self._channel.number, properties, message.content(), self._connection.frame_max)
 
     def _get(self, args: tuple[Any, ...]) -> None:
         self._channel.after_own_publishes(BASIC_GET, self._get_from, *args)
@@ -253,6 +253,7 @@ class Consuming:
             self.held.timeout_ms(queue)
         broker.expiry.messages.drop(queue)
         message = entry.message
+        properties = message.properties if queue.returns is None else with_counts(queue, entry)
         large = message.size >= LARGE_BYTES
         frames = get_ok_frames(
             self._channel.number,
@@ -261,11 +262,11 @@ class Consuming:
             message.exchange,
             message.routing_key,
             queue.depth,
-            message.properties if queue.returns is None else with_counts(queue, entry),
+            properties,
             b"" if large else message.content(),
             self._connection.frame_max,
         )
-        self._connection.write(self._with_body(frames, message) if large else frames)
+        self._connection.write(self._with_body(frames, properties, message) if large else frames)
         if broker.on_delivered:
             broker.tell_delivered(queue, entry)
         if no_ack:

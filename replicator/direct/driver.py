@@ -343,8 +343,8 @@ class DirectFabric:
     async def _start(self, link: _Connection, sock: socket.socket, host: str, timeout_s: float) -> None:
         """Give the connected ``sock`` to ``link``.
 
-        uvloop's transport closes the descriptor, and does not tell ``sock`` if that happens before ``create_connection`` returns. So
-        ``sock`` gives the descriptor away: it would close whatever file has the number by then.
+        uvloop's transport closes the descriptor, and does not tell ``sock`` if that happens before ``create_connection``
+        returns. So ``sock`` gives the descriptor away: it would close whatever file has the number by then.
         """
         tls = self.settings.client_tls
         server_hostname = None if tls is None else host

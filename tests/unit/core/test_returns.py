@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core.core_kit import Core
+from tests.unit.core.core_kit import FRAME_MAX, Core
 from tests.unit.core.test_dead_letters import TO_DEAD, Speaker
 from tests.unit.core.test_recovery import KeptCore, recovered
 from understudy.broker.amqp.methods import (
@@ -30,6 +30,7 @@ from understudy.broker.amqp.methods import (
     method_name,
 )
 from understudy.broker.amqp.properties import decode_properties
+from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.continuing import continue_state
 from understudy.broker.core.digest import queue_digests
 from understudy.broker.core.queue import Queue
@@ -86,14 +87,20 @@ def test_a_rejected_message_has_failed_and_a_nacked_one_has_not(speaker: Speaker
     assert counts(taken(speaker)) == (2, 3)
 
 
-def test_a_consumer_is_handed_the_counts_too(speaker: Speaker) -> None:
+@pytest.mark.parametrize("size", [1, LARGE_BYTES, 3 * FRAME_MAX])
+def test_counts_are_told_of_messages_of_any_size(speaker: Speaker, size: int) -> None:
+    """The body of a large one is put behind the frames, whose properties are longer than those of the message."""
     speaker.declare("q", COUNTED)
-    speaker.publish("q")
-    speaker.call(BASIC_REJECT, taken(speaker)["tag"], True)
+    speaker.publish("q", b"b" * size)
+    for count in (None, 1):
+        found = taken(speaker)
+        assert (counts(found), found["body"]) == ((count, count), b"b" * size)
+        speaker.call(BASIC_REJECT, found["tag"], True)
     speaker.client.method(BASIC_CONSUME, "q", "tag", False, True, False, False, {})
-    events: list[Any] = [event for event in speaker.client.events() if method_name(event[1]) == "basic.deliver"]
-    properties = [event[3] for event in events]
-    assert [decode_properties(raw)["headers"] for raw in properties] == [{"x-acquired-count": 1, "x-delivery-count": 1}]
+    (event,) = (event for event in speaker.client.events() if method_name(event[1]) == "basic.deliver")
+    _, _, _, properties, body = event  # type: ignore[misc]
+    assert decode_properties(properties)["headers"] == {"x-acquired-count": 2, "x-delivery-count": 2}
+    assert body == b"b" * size
 
 
 WAYS: dict[str, tuple[int, Callable[[Speaker, int], Any]]] = {

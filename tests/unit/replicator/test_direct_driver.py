@@ -862,7 +862,9 @@ def test_all_that_a_turn_says_on_a_link_is_one_write_and_a_peer_that_will_not_go
     asyncio.run(main())
 
 
-def test_a_dial_that_is_lost_at_its_first_write_closes_one_descriptor(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dial_that_is_lost_at_its_first_write_closes_one_descriptor(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """uvloop closes it, and does not tell the socket. The socket's end closed whatever had the number by then."""
 
     async def main() -> None:
