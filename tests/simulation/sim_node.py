@@ -592,7 +592,7 @@ class SimNode:
 
     def _look_at_clock(self) -> int:
         """The core looks at the monotonic clock to judge a time to live."""
-        self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
+        self.fair_time.go_on_to(self.world.now_ms)
         return self.world.now_ms
 
     def _look_at_disk(self) -> None:

@@ -20,6 +20,7 @@ class FairTime:
     def __init__(self, now_ms: int, wall_ms: int) -> None:
         self.ms = wall_ms
         self._now_ms = now_ms
+        self._wall_ms = wall_ms
 
     def pass_to(self, now_ms: int, wall_ms: int) -> None:
         """The process looks at its clocks.
@@ -30,4 +31,13 @@ class FairTime:
         """
         passed_ms = now_ms - self._now_ms
         self._now_ms = now_ms
+        self._wall_ms = wall_ms
         self.ms = max(self.ms + passed_ms, min(wall_ms, self.ms + FASTEST * passed_ms))
+
+    def go_on_to(self, now_ms: int) -> None:
+        """The process looks at its monotonic clock alone: of a jump of its wall clock it does not know yet.
+
+        Args:
+            now_ms: true time.
+        """
+        self.pass_to(now_ms, self._wall_ms + now_ms - self._now_ms)
