@@ -29,6 +29,7 @@ class SimStore:
         lost: the store does not show that, but what `lose_group` has put in its place.
         lost_promotion: what is to happen as soon as the next promotion has been written; it is told who led before.
         highest_recorded: the highest epoch that the history of the store knows.
+        restoring: how many writes are on their way that make a lost group anew.
         lag_ms: broker to how far its view may be behind; requests are slow too then.
         lose_answers: brokers whose next answer to a change is lost.
         unheard_adds: brokers whose next add to the set is not answered, and what happens then; it is told who was added.
@@ -50,7 +51,7 @@ class SimStore:
         self.on_change: Callable[[GroupState | None, GroupState], None] | None = None
         self.on_lost_answer: Callable[[SimNode], None] | None = None
         self.lost_promotion: Callable[[str], None] | None = None
-        self.highest_recorded = 0
+        self.highest_recorded = self.restoring = 0
         self.lost = False
         self._instead: GroupState | None = None
         self._history: list[tuple[int, GroupState | None]] = []
@@ -171,13 +172,14 @@ class SimCoordination:
         self._store = store
         self._node = node
 
-    def _ask(self, request: int, action: Callable[[], Answer]) -> None:
+    def _ask(self, request: int, action: Callable[[], Answer], *, restores: bool = False) -> None:
         store, node = self._store, self._node
         world, rng = store.world, store.rng
         incarnation = node.incarnation
         slow_us = store.lag_ms.get(node.name, 0) * MS // 4
 
         def arrive() -> None:
+            store.restoring -= restores
             if node.name in store.cut_off:
                 world.at(2_000 * MS, reply, Answer.LOST, None)
                 return
@@ -224,7 +226,8 @@ class SimCoordination:
             self._store.change(wanted)
             return Answer.DONE
 
-        self._ask(request, action)
+        self._store.restoring += 1
+        self._ask(request, action, restores=True)
 
     def read(self, request: int) -> None:
         self._ask(request, lambda: Answer.DONE)

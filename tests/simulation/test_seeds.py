@@ -122,6 +122,7 @@ SEEDS: dict[Drawn, dict[int, str]] = {
     AS_DRAWN: {
         285908298: "a primary noted a pause in a turn with a barrier and a later record that was awaited (test_after_a_pause)",
         700000763: "a checker counted bodies of a catch-up that a step-down had cut off, before the collector of garbage ran",
+        591: "a broker that saw a lost group late refused to run when it was there again, and no supervisor started it",
         922: "a checker knew of a wall clock's jump back before the broker did, and took its expiry clock for too fast",
     },
 }

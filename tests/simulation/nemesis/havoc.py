@@ -68,7 +68,7 @@ class Havoc:
         self.store = cluster.store
         self.stopped = False
         self.left_us = 0
-        self.has_operator = False
+        self.has_operator = self._supervised = False
         self.clogged: list[str] = []
         self.holds = Holds()
         self._store_lost: Counter[str] = Counter()
@@ -168,20 +168,26 @@ class Havoc:
         self.store.watch(node)
 
     def lose_group(self, instead: GroupState | None, *, with_history: bool, for_ms: int) -> None:
-        """The store holds ``instead`` of the group, for so long at most; the end of an earlier loss ends it, too."""
+        """The store holds ``instead`` of the group, for so long at most; the end of an earlier loss ends it, too.
+
+        Nothing happens while a write that makes the group anew is on its way: absence is all that it compares (decision 0050).
+        """
+        if self.store.restoring:
+            return
         self.store.lose_group(instead, with_history=with_history)
         self.world.at(for_ms * MS, self.store.find_group)
-        self.world.at(RESTART_EVERY_MS * MS, self._restart_refusers)
+        if not self._supervised:
+            self._supervised = True
+            self.world.at(RESTART_EVERY_MS * MS, self._restart_refusers)
 
     def _restart_refusers(self) -> None:
-        """The supervisor starts brokers again that have refused to run with such a store."""
+        """The supervisor starts brokers again that have refused to run with such a store, as one may that sees it late."""
         for node in self.cluster.nodes.values():
             if node.fatal and node.up and not node.paused and not self.store.lost:
                 node.fatal = ""
                 node.crash(False)
                 node.start()
-        if self.store.lost or any(node.fatal for node in self.cluster.nodes.values()):
-            self.world.at(RESTART_EVERY_MS * MS, self._restart_refusers)
+        self.world.at(RESTART_EVERY_MS * MS, self._restart_refusers)
 
     # -- the end --------------------------------------------------------------------------------------------------
 
