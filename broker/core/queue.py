@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 SINGLE_ACTIVE_CONSUMER: Final = "x-single-active-consumer"
 CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
-
-_new = object.__new__
 DELAYED_PUBLISH: Final = "x-delayed-publish"
 """The argument of a queue in which a publish may be delayed (``core/delayed_publish.py``)."""
+
+_new = object.__new__
 
 
 @attrs.frozen(kw_only=True)
@@ -484,11 +484,11 @@ class Queue:
         return [entry for entry in self.entries.values() if entry.state == READY]
 
     def unheld_entries(self) -> list[Entry]:
-        """All messages that nobody holds, in order: those that may be handed out now, and those that are withheld."""
+        """The messages that may be handed out, now or when they are due, in order."""
         self.sort()
         return [entry for entry in self.entries.values() if entry.state in (READY, WITHHELD)]
 
-    # -- coming late, and coming back ----------------------------------------------------------------------------------------------
+    # -- coming late, and coming back -----------------------------------------------------------------------------
 
     def _comes_late(self, entry: Entry) -> bool:
         """Note when ``entry``, which is new, is due. True if it is withheld: this broker is the primary."""
