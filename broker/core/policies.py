@@ -24,9 +24,9 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.broker.core import dead_letters, queue_limits
+from understudy.broker.core import dead_letters, queue_limits, return_rule
 from understudy.broker.core.exchanges import ALTERNATE, Exchange
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queue import CONSUMER_TIMEOUT, Queue
 from understudy.broker.core.queue_arguments import CHECKS, EXPIRES, MESSAGE_TTL, STRATEGY, is_name
 
 QUEUES: Final = "queues"
@@ -70,24 +70,23 @@ class Setting:
         return CHECKS[self.argument] if self.of == QUEUES else is_name
 
 
-_SETTINGS: Final = (
-    ("message-ttl", Setting(MESSAGE_TTL, min)),
-    ("expires", Setting(EXPIRES, min)),
-    ("max-length", Setting(queue_limits.MAX_LENGTH, min)),
-    ("max-length-bytes", Setting(queue_limits.MAX_LENGTH_BYTES, min)),
-    ("overflow", Setting(queue_limits.OVERFLOW, _of_argument)),
-    ("dead-letter-exchange", Setting(dead_letters.EXCHANGE, _of_argument)),
-    ("dead-letter-routing-key", Setting(dead_letters.ROUTING_KEY, _of_argument)),
-    ("dead-letter-strategy", Setting(STRATEGY, _of_argument)),
-    ("delivery-limit", Setting("x-delivery-limit", lower_limit)),
-    ("delayed-retry-type", Setting("x-delayed-retry-type", _of_policy)),
-    ("delayed-retry-min", Setting("x-delayed-retry-min", min)),
-    ("delayed-retry-max", Setting("x-delayed-retry-max", min)),
-    ("consumer-timeout", Setting("x-consumer-timeout", min)),
-    ("alternate-exchange", Setting(ALTERNATE, _of_argument, EXCHANGES)),
-)
-KEYS: Final = {key: setting for key, setting in _SETTINGS if setting.of == EXCHANGES or setting.argument in CHECKS}
-"""Keys of definitions. A key whose argument no queue may have is not one: what is not built must not seem to be in force."""
+KEYS: Final = {
+    "message-ttl": Setting(MESSAGE_TTL, min),
+    "expires": Setting(EXPIRES, min),
+    "max-length": Setting(queue_limits.MAX_LENGTH, min),
+    "max-length-bytes": Setting(queue_limits.MAX_LENGTH_BYTES, min),
+    "overflow": Setting(queue_limits.OVERFLOW, _of_argument),
+    "dead-letter-exchange": Setting(dead_letters.EXCHANGE, _of_argument),
+    "dead-letter-routing-key": Setting(dead_letters.ROUTING_KEY, _of_argument),
+    "dead-letter-strategy": Setting(STRATEGY, _of_argument),
+    "delivery-limit": Setting(return_rule.LIMIT, lower_limit),
+    "delayed-retry-type": Setting(return_rule.RETRY_TYPE, _of_policy),
+    "delayed-retry-min": Setting(return_rule.RETRY_MIN, min),
+    "delayed-retry-max": Setting(return_rule.RETRY_MAX, min),
+    "consumer-timeout": Setting(CONSUMER_TIMEOUT, min),
+    "alternate-exchange": Setting(ALTERNATE, _of_argument, EXCHANGES),
+}
+"""Keys of definitions."""
 
 
 @attrs.frozen(kw_only=True)
