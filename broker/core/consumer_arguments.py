@@ -11,28 +11,22 @@ Source: RabbitMQ 4.3, ``rabbit_amqqueue:consume_args``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queue import CONSUMER_TIMEOUT, Queue
+from understudy.broker.core.queue_arguments import CHECKS as OF_QUEUE
+from understudy.broker.core.queue_arguments import MAX_COUNT, is_truth, number
 from understudy.broker.errors import PreconditionFailedError
 
 PRIORITY: Final = "x-priority"
-TIMEOUT: Final = "x-consumer-timeout"
-CANCEL_ON_FAILOVER: Final = "x-cancel-on-ha-failover"
-MOST: Final = (1 << 63) - 1
-
-
-def _integer(least: int, value: Any) -> str:
-    good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST
-    return "" if good else f"is not a whole number from {least} to {MOST}"
-
-
-def _fault(argument: str, value: Any) -> str:
-    if argument == PRIORITY:
-        return _integer(-MOST - 1, value)
-    if argument == TIMEOUT:
-        return _integer(0, value)
-    return "" if isinstance(value, bool) else "is neither true nor false"
+TIMEOUT: Final = CONSUMER_TIMEOUT
+CHECKS: Final[dict[str, Callable[[Any], str]]] = {
+    PRIORITY: number(-MAX_COUNT - 1, MAX_COUNT),
+    TIMEOUT: OF_QUEUE[CONSUMER_TIMEOUT],
+    "x-cancel-on-ha-failover": is_truth,
+}
+"""Argument to a check of its value: the fault, "" if there is none."""
 
 
 def check_consumer_arguments(queue: Queue, arguments: dict[str, Any]) -> None:
@@ -44,9 +38,9 @@ def check_consumer_arguments(queue: Queue, arguments: dict[str, Any]) -> None:
     for argument, value in arguments.items():
         if not argument.startswith("x-"):
             continue
-        if argument not in (PRIORITY, TIMEOUT, CANCEL_ON_FAILOVER):
+        if argument not in CHECKS:
             raise PreconditionFailedError(f"consumer argument '{argument}' is not supported")
-        wrong = _fault(argument, value)
+        wrong = CHECKS[argument](value)
         if wrong:
             raise PreconditionFailedError(
                 f"invalid arg '{argument}' of a consumer for queue '{queue.name}' in vhost '{queue.vhost}': {value!r} {wrong}"

@@ -50,12 +50,13 @@ MAX_FAILURES: Final = (1 << 31) - 1
 NAME_BYTES: Final = 255
 
 
-def _number(least: int, most: int, what: str) -> Callable[[Any], str]:
-    """A check for numbers from ``least`` to ``most``, which are ``what``."""
+def number(least: int, most: int, what: str = "") -> Callable[[Any], str]:
+    """A check for whole numbers from ``least`` to ``most``; ``what`` they count, "" for nothing."""
+    named = f"number of {what}" if what else "whole number"
 
     def check(value: Any) -> str:
         good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-        return "" if good else f"is not a number of {what} from {least} to {most}"
+        return "" if good else f"is not a {named} from {least} to {most}"
 
     return check
 
@@ -83,7 +84,7 @@ def is_name(value: Any) -> str:
     return "" if good and octets.decode() == value else f"is not a name of at most {NAME_BYTES} bytes"
 
 
-def _is_truth(value: Any) -> str:
+def is_truth(value: Any) -> str:
     return "" if isinstance(value, bool) else "is neither true nor false"
 
 
@@ -92,27 +93,27 @@ def _is_header(value: Any) -> str:
 
 
 CHECKS: Final[dict[str, Callable[[Any], str]]] = {
-    MESSAGE_TTL: _number(0, MAX_MS, "milliseconds"),
-    EXPIRES: _number(1, MAX_MS, "milliseconds"),
+    MESSAGE_TTL: number(0, MAX_MS, "milliseconds"),
+    EXPIRES: number(1, MAX_MS, "milliseconds"),
     dead_letters.EXCHANGE: is_name,
     dead_letters.ROUTING_KEY: is_name,
     STRATEGY: _one_of(STRATEGIES),
-    queue_limits.MAX_LENGTH: _number(0, MAX_COUNT, "messages"),
-    queue_limits.MAX_LENGTH_BYTES: _number(0, MAX_COUNT, "bytes"),
+    queue_limits.MAX_LENGTH: number(0, MAX_COUNT, "messages"),
+    queue_limits.MAX_LENGTH_BYTES: number(0, MAX_COUNT, "bytes"),
     queue_limits.OVERFLOW: _one_of(queue_limits.OVERFLOWS),
-    MAX_PRIORITY: _number(1, MOST, "priorities"),
-    return_rule.LIMIT: _number(-1, MAX_FAILURES, "failures (-1: any number)"),
+    MAX_PRIORITY: number(1, MOST, "priorities"),
+    return_rule.LIMIT: number(-1, MAX_FAILURES, "failures (-1: any number)"),
     return_rule.RETRY_TYPE: _one_of(return_rule.RETRY_TYPES),
-    return_rule.RETRY_MIN: _number(1, return_rule.MOST_DELAY_MS, "milliseconds"),
-    return_rule.RETRY_MAX: _number(1, return_rule.MOST_DELAY_MS, "milliseconds"),
+    return_rule.RETRY_MIN: number(1, return_rule.MOST_DELAY_MS, "milliseconds"),
+    return_rule.RETRY_MAX: number(1, return_rule.MOST_DELAY_MS, "milliseconds"),
     return_rule.RETRY_FACTOR: _share(1, 100),
     return_rule.RETRY_JITTER: _share(0, 1),
-    SINGLE_ACTIVE_CONSUMER: _is_truth,
-    CONSUMER_TIMEOUT: _number(0, MAX_COUNT, "milliseconds"),
-    DELAYED_PUBLISH: _is_truth,
-    deduplication.ENABLED: _is_truth,
-    deduplication.SIZE: _number(1, deduplication.MAX_SIZE, "message ids"),
-    deduplication.TTL: _number(1, MAX_MS, "milliseconds"),
+    SINGLE_ACTIVE_CONSUMER: is_truth,
+    CONSUMER_TIMEOUT: number(0, MAX_COUNT, "milliseconds"),
+    DELAYED_PUBLISH: is_truth,
+    deduplication.ENABLED: is_truth,
+    deduplication.SIZE: number(1, deduplication.MAX_SIZE, "message ids"),
+    deduplication.TTL: number(1, MAX_MS, "milliseconds"),
     deduplication.HEADER: _is_header,
 }
 """Argument to a check of its value: the fault, "" if there is none."""
