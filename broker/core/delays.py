@@ -63,11 +63,12 @@ class Delays:
             self._place(self._withhold.pop())
 
     def _place(self, queue: Queue) -> None:
-        entry = queue.returns.first() if queue.returns is not None else None
-        wakes_ms = queue.returns.wakes_ms if queue.returns is not None and entry is not None else None
-        if wakes_ms is None or queue.deleted:
+        first = queue.returns.first() if queue.returns is not None else None
+        if first is None or queue.deleted:
             self._noted.pop(queue, None)
-        elif self._noted.get(queue, wakes_ms + 1) > wakes_ms:
+            return
+        wakes_ms, _ = first
+        if self._noted.get(queue, wakes_ms + 1) > wakes_ms:
             self._noted[queue] = wakes_ms
             self._places += 1  # so that no two queues are compared
             heappush(self._heap, (wakes_ms, self._places, queue))
@@ -81,9 +82,10 @@ class Delays:
         returns = queue.returns
         now_ms = broker.expiry_ms
         while returns is not None and most and not queue.deleted:
-            entry = returns.first()
-            if entry is None or (returns.wakes_ms or 0) > now_ms:
+            first = returns.first()
+            if first is None or first[0] > now_ms:
                 break
+            entry = first[1]
             most -= 1
             if 0 < entry.deadline_ms <= now_ms:
                 queue.hold(entry)

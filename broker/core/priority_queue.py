@@ -15,7 +15,7 @@ queues are strict, as this one is, but hand out returned messages before all oth
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
@@ -84,7 +84,7 @@ class PriorityQueue(Queue):
         """Make an empty queue; see `Queue`."""
         super().__init__(*args, arguments=arguments, **options)
         self.most: int = arguments[MAX_PRIORITY]
-        self._levels: dict[int, _Level] = {}
+        self._levels: defaultdict[int, _Level] = defaultdict(_Level)
         self._filled = 0
 
     def priority_of(self, message: Message) -> int:
@@ -94,18 +94,15 @@ class PriorityQueue(Queue):
         """Put what has come, or come back, into its level."""
         ready, returned, levels = self.ready, self.returned, self._levels
         filled = self._filled
-        while ready:
-            entry = ready.popleft()
+        for entry in ready:
             number = self.priority_of(entry.message)
-            level = levels.get(number)
-            if level is None:
-                level = levels[number] = _Level()
-            level.ready.append(entry)
+            levels[number].ready.append(entry)
             filled |= 1 << number
         for pair in returned:
             number = self.priority_of(pair[1].message)
-            heappush(levels.setdefault(number, _Level()).returned, pair)
+            heappush(levels[number].returned, pair)
             filled |= 1 << number
+        ready.clear()
         returned.clear()
         self._filled = filled
 

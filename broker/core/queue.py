@@ -420,10 +420,11 @@ class Queue:
 
     def take_withheld(self) -> Entry | None:
         """The message that is due first of those that are withheld, marked ACQUIRED; None if there is none."""
-        entry = self.returns.first() if self.returns is not None else None
-        if entry is not None:
-            self.hold(entry)
-        return entry
+        first = self.returns.first() if self.returns is not None else None
+        if first is None:
+            return None
+        self.hold(first[1])
+        return first[1]
 
     def peek(self) -> Entry | None:
         """The message that :meth:`take` would give."""

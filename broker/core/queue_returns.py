@@ -40,11 +40,6 @@ class QueueReturns:
         """What is known of the message of that id."""
         return self.known.get(entry_id, NEVER)
 
-    @property
-    def wakes_ms(self) -> int | None:
-        """When the first message wakes; None if none is withheld."""
-        return self._heap[0][0] if self._heap else None
-
     def withhold(self, entry: Entry) -> None:
         """Keep ``entry`` from being handed out until it is due."""
         entry.state = WITHHELD
@@ -55,13 +50,13 @@ class QueueReturns:
         due_ms = self.known[entry.id].due_ms
         return min(due_ms, entry.deadline_ms) if entry.deadline_ms else due_ms
 
-    def first(self) -> Entry | None:
-        """The message that wakes first; it stays where it is."""
+    def first(self) -> tuple[int, Entry] | None:
+        """The message that wakes first, behind the time at which it does; None if none is withheld."""
         heap = self._heap
         while heap:
             wakes_ms, _, entry = heap[0]
             if entry.state == WITHHELD and wakes_ms == self._wakes_at(entry):
-                return entry
+                return wakes_ms, entry
             heappop(heap)  # it was taken out, or has another due time by now
         return None
 

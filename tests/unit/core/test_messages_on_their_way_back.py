@@ -130,7 +130,7 @@ def test_nothing_is_left_of_withheld_messages_of_a_dropped_core(speaker: Speaker
     for _ in let_go_in_slices(speaker.core.broker.state):
         assert queue.depth >= 0
     assert queue.returns is not None
-    assert (queue.withheld, queue.depth, queue.returns.known, queue.returns.wakes_ms) == (0, 0, {}, None)
+    assert (queue.withheld, queue.depth, queue.returns.known, queue.returns.first()) == (0, 0, {}, None)
     speaker.client.method(QUEUE_DECLARE, "q", True, True, False, False, False, {})
     assert speaker.client.heard() == ["queue.declare-ok"]
 
