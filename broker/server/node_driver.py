@@ -43,6 +43,7 @@ from understudy.broker.plugin import PluginError
 from understudy.broker.security import UserDirectory
 from understudy.broker.server import fatal
 from understudy.broker.server.client_session import ClientSession
+from understudy.broker.server.client_warnings import ClientWarnings
 from understudy.broker.server.coordinator_choice import HookErrorLog, choice_of, take_over
 from understudy.broker.server.directory_id import directory_id
 from understudy.broker.server.disk_size import reserve_bytes
@@ -56,10 +57,8 @@ from understudy.broker.server.journal_driver import JournalDriver
 from understudy.broker.server.logins import Logins
 from understudy.broker.server.memory_watch import MemoryWatch, ram_bytes
 from understudy.broker.server.plugins import Plugins
-from understudy.broker.server.refused_arguments import RefusedArguments
 from understudy.broker.server.space_watch import SpaceWatch
 from understudy.broker.server.time_text import time_text
-from understudy.broker.server.timed_out_consumers import TimedOutConsumers
 
 TICK_S: Final = 0.05
 _BOOT_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -152,7 +151,7 @@ class NodeDriver:
         self._plugins = plugins
         self._choice = choice_of(config, plugins.extending is not None)
         self._hook_errors = HookErrorLog()
-        self._refused_arguments, self._timed_out_consumers = RefusedArguments(), TimedOutConsumers()
+        self._client_warnings = ClientWarnings()
         self._flushes = [plugins.extending.flush] if plugins.extending is not None else []
         self._loop = asyncio.get_running_loop()
         self._doorkeeper = Broker(BrokerState(0), JournalGate(_NoJournal()), self.limits, os.urandom)
@@ -223,7 +222,7 @@ class NodeDriver:
         node.broker.transactions.coordinator.on_error = self._hook_errors.told
         node.broker.pauses.clock_ms = _awake_ms
         node.broker.clock_ms = _now_ms
-        self._tell_of_clients(node.broker)
+        self._client_warnings.listen(node.broker)
         self._plugins.listen(node.broker)
         node.broker.facts = self._facts
         node.broker.cluster = self._config.broker.group
@@ -246,10 +245,6 @@ class NodeDriver:
         self._look_at_space()  # it may have had no room for the reserve: the first client hears of it
         if ended is not None:
             self._let_go(let_go_in_slices(ended.state))
-
-    def _tell_of_clients(self, broker: Broker) -> None:
-        self._refused_arguments.listen(broker)
-        self._timed_out_consumers.listen(broker)
 
     async def _read_journal(self, node: BrokerNode, port: GatePort) -> None:
         """Fill a core with what the journal says, and open the journal."""

@@ -1,4 +1,4 @@
-"""An argument that a client asks for and is refused leaves a line in the broker's log."""
+"""A refused argument of a client, or a consumer that holds a message for too long, leaves a line in the broker's log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from understudy.broker.amqp.methods import (
     encode_method,
     method_name,
 )
-from understudy.broker.server.refused_arguments import RefusedArguments
+from understudy.broker.server.client_warnings import ClientWarnings
 from understudy.broker.server.stranger_log import LINES
 
 REFUSED: tuple[tuple[int, tuple[Any, ...]], ...] = (
@@ -35,7 +35,7 @@ REFUSED: tuple[tuple[int, tuple[Any, ...]], ...] = (
 @pytest.fixture
 def core() -> Core:
     core = Core()
-    RefusedArguments().listen(core.broker)
+    ClientWarnings().listen(core.broker)
     core.queue(core.client(), "q")
     return core
 
@@ -86,3 +86,23 @@ def test_a_client_that_tries_again_and_again_leaves_ten_lines_a_minute(core: Cor
     with capture_logs() as lines:
         client.send(*(encode_method(number, method, *args) for number in range(1, 3 * LINES + 1)))
     assert len(lines) == LINES
+
+
+def test_a_time_out_names_client_consumer_and_queue(core: Core) -> None:
+    client = core.client()
+    client.method(BASIC_CONSUME, "q", "c", False, False, False, False, {"x-consumer-timeout": 100})
+    client.send(publish("q", b"x"))
+    core.sync()
+    with capture_logs() as lines:
+        core.pass_ms(5_000)
+    assert lines == [
+        {
+            "event": "a consumer has held a message for too long",
+            "log_level": "warning",
+            "client": "test",
+            "user": client.connection.user.name,  # type: ignore[union-attr]
+            "vhost": "/",
+            "reason": "delivery acknowledgement on channel 1 timed out. Timeout value used: 100 ms. consumer 'c' holds delivery 1 "
+            "of queue 'q' in vhost '/'",
+        }
+    ]
