@@ -50,6 +50,11 @@ class Message:
         """True if the broker has moved it to where it is: its ``x-death`` header is the broker's own."""
         return False
 
+    @property
+    def held_bytes(self) -> int:
+        """About what it takes of the memory, body and properties included."""
+        return MESSAGE_BYTES + len(self.routing_key) + self.size + len(self.properties)
+
     def content(self) -> bytes:
         """The body."""
         body = self.body

@@ -8,7 +8,7 @@ A duplicate is dropped before anything else is asked: a full queue refuses no me
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from understudy.broker.amqp.methods import BASIC_PUBLISH
 from understudy.broker.amqp.properties import has_headers
@@ -16,11 +16,28 @@ from understudy.broker.core.deduplicating import MessageId
 from understudy.broker.core.id_window import Claim
 from understudy.broker.core.queue import Queue
 from understudy.broker.errors import PreconditionFailedError
-from understudy.broker.message import MESSAGE_BYTES, Message
+from understudy.broker.message import Message
 
 if TYPE_CHECKING:
     from understudy.broker.core.broker import Broker
     from understudy.broker.core.channel import Channel
+
+
+class Publish(NamedTuple):
+    """One basic.publish.
+
+    Attributes:
+        channel: of the client.
+        message: all of it.
+        expiration_ms: its own time to live; None for none.
+        mandatory, immediate: as its client says.
+    """
+
+    channel: Channel
+    message: Message
+    expiration_ms: int | None
+    mandatory: bool
+    immediate: bool
 
 
 class JudgedPublishes:
@@ -29,23 +46,16 @@ class JudgedPublishes:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def done(
-        self,
-        channel: Channel,
-        queues: list[Queue],
-        message: Message,
-        expiration_ms: int | None,
-        mandatory: bool,
-        immediate: bool,
-    ) -> bool:
+    def done(self, publish: Publish, queues: list[Queue]) -> bool:
         """Judge a publish that was routed to ``queues``; True if it is done then, False if it is to go on as any other.
 
         A transaction is judged as a whole, when it is to commit (``Broker.commit_refused``).
 
         Raises:
-            PreconditionFailedError: its id is none, or a branch in doubt brings that id.
+            PreconditionFailedError: the id of its message is none, or a branch in doubt brings that id.
         """
-        broker, publishing = self._broker, channel.publishing
+        broker, channel, message = self._broker, publish.channel, publish.message
+        publishing = channel.publishing
         fresh, whole = queues, False
         ids: Sequence[MessageId] = ()
         if broker.state.deduplicates and queues and has_headers(message.properties):
@@ -54,7 +64,7 @@ class JudgedPublishes:
                 return False
             fresh, ids, claim, whole = broker.deduplicating.judge(queues, message, channel.connection.vhost)
             if claim is not None:
-                self._wait(channel, claim, (queues, message, expiration_ms, mandatory, immediate))
+                self._wait(publish, queues, claim)
                 return True
             if len(fresh) < len(queues):
                 broker.counters["deduplicated"] += 1
@@ -63,89 +73,63 @@ class JudgedPublishes:
                 return True
         elif publishing.demarcation.active:
             return False
-        if broker.state.registry.refusing and not self._taken(channel, fresh, ids, message, expiration_ms, whole):
+        if broker.state.registry.refusing and not self._taken(publish, fresh, ids, whole):
             return True
         if ids or fresh is not queues:
-            self._publish(channel, fresh, ids, message, expiration_ms, mandatory, immediate)
+            self._publish(publish, fresh, ids)
             return True
         return False
 
-    def _publish(
-        self,
-        channel: Channel,
-        queues: list[Queue],
-        ids: Sequence[MessageId],
-        message: Message,
-        expiration_ms: int | None,
-        mandatory: bool,
-        immediate: bool,
-    ) -> None:
-        publishing = channel.publishing
-        if not queues or immediate:
-            queues = publishing.returned(message, queues, mandatory, immediate)
+    def _publish(self, publish: Publish, queues: list[Queue], ids: Sequence[MessageId]) -> None:
+        publishing, message = publish.channel.publishing, publish.message
+        if not queues or publish.immediate:
+            queues = publishing.returned(message, queues, publish.mandatory, publish.immediate)
         if queues:
-            if publishing.published_own_in_parts(queues, message, expiration_ms, ids):
+            if publishing.published_own_in_parts(queues, message, publish.expiration_ms, ids):
                 return
-            self._enqueue(channel, queues, ids, message, expiration_ms)
+            self._enqueue(publish, queues, ids)
         publishing.confirm(self._broker.log.end, message.offset)
 
-    def _enqueue(
-        self,
-        channel: Channel,
-        queues: list[Queue],
-        ids: Sequence[MessageId],
-        message: Message,
-        expiration_ms: int | None,
-    ) -> None:
-        broker, connection = self._broker, channel.connection
+    def _enqueue(self, publish: Publish, queues: list[Queue], ids: Sequence[MessageId]) -> None:
+        broker, connection = self._broker, publish.channel.connection
         deduplicating = broker.deduplicating
         deduplicating.state_time(ids)
-        connection.published_to = broker.publish(queues, message, expiration_ms)
+        connection.published_to = broker.publish(queues, publish.message, publish.expiration_ms)
         deduplicating.published(ids, queues, broker.log.end)
-        if not channel.publishing.confirming:
+        if not publish.channel.publishing.confirming:
             connection.published_plainly = True
-        connection.published(_size(message))
+        connection.published(publish.message.held_bytes)
 
-    def _taken(
-        self,
-        channel: Channel,
-        queues: list[Queue],
-        ids: Sequence[MessageId],
-        message: Message,
-        expiration_ms: int | None,
-        whole: bool,
-    ) -> bool:
-        """False if one of ``queues`` is full and refuses ``message``; the others have it then, and the publisher is told no.
+    def _taken(self, publish: Publish, queues: list[Queue], ids: Sequence[MessageId], whole: bool) -> bool:
+        """False if one of ``queues`` is full and refuses the message; the others have it then, and the publisher is told no.
 
         With ``whole`` no other has it: its client publishes it again, and the exchange would take it for a duplicate.
         """
+        broker, message = self._broker, publish.message
         full = [
             queue for queue in queues if queue.limits is not None and not queue.limits.takes(queue, 1, message.size)
         ]
         if not full:
             return True
-        broker = self._broker
         others = [] if whole else [queue for queue in queues if queue not in full]
         if others:
-            self._enqueue(channel, others, ids, message, expiration_ms)
+            self._enqueue(publish, others, ids)
         else:
-            channel.connection.published(_size(message))
+            publish.channel.connection.published(message.held_bytes)
         for queue in full:
             if queue.limits is not None and queue.limits.dead_letters:
                 broker.moving.refused(queue, message)
         broker.counters["refused_maxlen"] += 1
-        channel.publishing.refuse()
+        publish.channel.publishing.refuse()
         return False
 
-    def _wait(
-        self, channel: Channel, claim: Claim, publish: tuple[list[Queue], Message, int | None, bool, bool]
-    ) -> None:
-        """A transaction brings that id that is being committed: publish when it is decided; until then the channel waits.
+    def _wait(self, publish: Publish, queues: list[Queue], claim: Claim) -> None:
+        """Publish when the transaction is decided that brings this id and is being committed; until then the channel waits.
 
         Raises:
             PreconditionFailedError: it is a branch in doubt, which may take days.
         """
-        queues, message, *rest = publish
+        channel, message = publish.channel, publish.message
         if claim.tx.branch is not None:
             if channel.publishing.confirming:
                 channel.publishing.refuse()
@@ -156,20 +140,16 @@ class JudgedPublishes:
             )
         connection = channel.connection
         awaited = channel.hold(BASIC_PUBLISH)
-        size = _size(message)
+        size = message.held_bytes
         connection.keeps(size)
 
         def publish_now() -> None:
             living = [queue for queue in queues if not queue.deleted]
-            if not self.done(channel, living, message, *rest):  # type: ignore[arg-type]
-                self._publish(channel, living, (), message, *rest)  # type: ignore[arg-type]
+            if not self.done(publish, living):
+                self._publish(publish, living, ())
 
         def go_on() -> None:
             connection.keeps(-size)
             channel.answered(publish_now, awaited)
 
         claim.waiting.append(go_on)
-
-
-def _size(message: Message) -> int:
-    return MESSAGE_BYTES + len(message.routing_key) + message.size + len(message.properties)

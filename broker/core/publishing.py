@@ -13,6 +13,7 @@ from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.copies import MARK, copy_keys, route_all, without_bcc
 from understudy.broker.core.delayed_publish import delayed
 from understudy.broker.core.exchanges import with_alternates
+from understudy.broker.core.judged_publishes import Publish
 from understudy.broker.core.queue_arguments import MAX_MS
 from understudy.broker.core.reply import Reply
 from understudy.broker.core.reserved_exchanges import RESERVED_EXCHANGES, ReservedExchange
@@ -104,7 +105,7 @@ class Publishing:
         if self._registry.delaying:
             message = delayed(self._registry.vhost(connection.vhost), queues, message)
         if self._registry.judging and broker.judged.done(
-            self._channel, queues, message, expiration_ms, mandatory, immediate
+            Publish(self._channel, message, expiration_ms, mandatory, immediate), queues
         ):
             return
         if not queues or immediate:
@@ -234,7 +235,7 @@ class Publishing:
         Or ``given_up`` is called.
         """
         channel, connection = self._channel, self._connection
-        size = MESSAGE_BYTES + len(message.routing_key) + message.size + len(message.properties)
+        size = message.held_bytes
         awaited = channel.hold(BASIC_PUBLISH)
         connection.keeps(size)
         self._in_parts = (tx, message)

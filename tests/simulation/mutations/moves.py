@@ -7,9 +7,8 @@ from typing import Any
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.amqp import properties
 from understudy.broker.core import dead_letters, moving
-from understudy.broker.core.channel import Channel
 from understudy.broker.core.entry import Entry
-from understudy.broker.core.judged_publishes import JudgedPublishes
+from understudy.broker.core.judged_publishes import JudgedPublishes, Publish
 from understudy.broker.core.moving import Moving
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.state import BrokerState
@@ -126,14 +125,13 @@ def a_refused_message_is_confirmed(bug: Bug) -> None:
     """A full queue refuses a message, and its publisher is told that it is safe."""
     real = JudgedPublishes._taken
 
-    def taken(
-        self: JudgedPublishes, channel: Channel, queues: list[Queue], ids: Any, message: Message, *how: Any
-    ) -> bool:
-        full = any(queue.limits is not None and not queue.limits.takes(queue, 1, message.size) for queue in queues)
-        if not full or not channel.publishing.confirming:
-            return real(self, channel, queues, ids, message, *how)
+    def taken(self: JudgedPublishes, publish: Publish, queues: list[Queue], ids: Any, whole: bool) -> bool:
+        size, publishing = publish.message.size, publish.channel.publishing
+        full = any(queue.limits is not None and not queue.limits.takes(queue, 1, size) for queue in queues)
+        if not full or not publishing.confirming:
+            return real(self, publish, queues, ids, whole)
         bug.strike()
-        channel.publishing.confirm(self._broker.provable(), 0)
+        publishing.confirm(self._broker.provable(), 0)
         return False
 
     bug.replace(JudgedPublishes, "_taken", taken)
