@@ -21,6 +21,7 @@ nothing is acknowledged before its work is committed. The manual is ``docs/stage
     channel       one transaction of the broker
     database      what a business database must do
     databases     ``sqlite(path)`` and ``postgresql(conninfo)``: sqlite_database, psycopg_database
+    tables        inbox and outbox, as both have them
     marker, relay what takes sent messages out of the outbox, and sends what a killed worker left in it
     begin         initiations: messages that are sent outside of stages
     points        named moments at which tests kill a worker

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
@@ -13,7 +12,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.database import INBOX, OUTBOX, DatabaseSession, ThreadedSession
-from understudy.client.stages.errors import ConfigurationError, DemarcationError
+from understudy.client.stages.errors import ConfigurationError
+from understudy.client.stages.tables import ALL_COLUMNS, COLUMNS, check_columns, envelope_of, refuse, row_of
 
 CONNECT_TIMEOUT_S: Final = 5
 
@@ -41,28 +41,20 @@ CREATE TABLE IF NOT EXISTS {OUTBOX} (
 );
 CREATE INDEX IF NOT EXISTS {OUTBOX}_by_message ON {OUTBOX} (from_stage, from_message);
 """
-_NAMES: Final = {
-    INBOX: {"stage", "message_id", "at_ms"},
-    OUTBOX: {
-        "seq", "id", "from_stage", "from_message", "queue", "stage", "headers", "body", "due_ms", "stored_ms", "lease",
-        "leased_until_ms",
-    },
-}  # fmt: skip
 _LOCK: Final = 0x5354_4147_4553
 """Workers that start at once make the tables one after the other."""
-_COLUMNS: Final = "id, queue, stage, headers, body, due_ms, stored_ms"
 _CLAIM: Final = f"INSERT INTO {INBOX} (stage, message_id, at_ms) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"  # noqa: S608
 _STORE: Final = f"""\
-INSERT INTO {OUTBOX} (from_stage, from_message, {_COLUMNS})
-SELECT %s, %s, {_COLUMNS} FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[], %s::bigint[], %s::bigint[])
-    WITH ORDINALITY AS one (id, queue, stage, headers, body, due_ms, stored_ms, number) ORDER BY one.number
+INSERT INTO {OUTBOX} (from_stage, from_message, {COLUMNS})
+SELECT %s, %s, {COLUMNS} FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[], %s::bigint[], %s::bigint[])
+    WITH ORDINALITY AS one ({COLUMNS}, number) ORDER BY one.number
 """  # noqa: S608
-_UNSENT: Final = f"SELECT {_COLUMNS} FROM {OUTBOX} WHERE from_stage = %s AND from_message = %s ORDER BY seq"  # noqa: S608
+_UNSENT: Final = f"SELECT {COLUMNS} FROM {OUTBOX} WHERE from_stage = %s AND from_message = %s ORDER BY seq"  # noqa: S608
 _MARK: Final = f"DELETE FROM {OUTBOX} WHERE id = ANY(%s)"  # noqa: S608
 _LEASE: Final = f"""\
 UPDATE {OUTBOX} SET lease = %s, leased_until_ms = %s WHERE seq IN (
     SELECT seq FROM {OUTBOX} WHERE stored_ms < %s AND leased_until_ms < %s ORDER BY seq LIMIT %s FOR UPDATE SKIP LOCKED
-) RETURNING seq, {_COLUMNS}
+) RETURNING seq, {COLUMNS}
 """  # noqa: S608
 _PRUNE: Final = f"DELETE FROM {INBOX} WHERE at_ms < %s"  # noqa: S608
 _ENDS: Final = re.compile(
@@ -99,14 +91,9 @@ class Postgresql:
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
                 for statement in filter(str.strip, _TABLES.split(";")):
                     connection.execute(statement.encode())
-                for table, columns in _NAMES.items():
+                for table in ALL_COLUMNS:
                     cursor = connection.execute(f"SELECT * FROM {table} LIMIT 0".encode())  # noqa: S608
-                    found = {column.name for column in cursor.description or ()}
-                    if found != columns:
-                        raise ConfigurationError(
-                            f"{self.address}: table {table} has the columns {sorted(found)}; this version of the library "
-                            f"knows {sorted(columns)}"
-                        )
+                    check_columns(self.address, table, {column.name for column in cursor.description or ()})
         except psycopg.Error as error:
             raise ConfigurationError(f"{self.address}: inbox and outbox cannot be made: {error}") from error
 
@@ -127,20 +114,20 @@ class _Connection(psycopg.Connection[Any]):
     """The database of a ``def`` stage, in the stage's transaction."""
 
     def commit(self) -> NoReturn:
-        _refuse("commit()")
+        refuse("commit()")
 
     def rollback(self) -> NoReturn:
-        _refuse("rollback()")
+        refuse("rollback()")
 
 
 class _AsyncConnection(psycopg.AsyncConnection[Any]):
     """The database of an ``async def`` stage, in the stage's transaction."""
 
     async def commit(self) -> NoReturn:
-        _refuse("commit()")
+        refuse("commit()")
 
     async def rollback(self) -> NoReturn:
-        _refuse("rollback()")
+        refuse("rollback()")
 
 
 class PostgresqlSession:
@@ -183,14 +170,14 @@ class PostgresqlSession:
         self._connection.execute(_STORE.encode(), _stored(stage, message_id, envelopes, now_ms))
 
     def unsent(self, stage: str, message_id: str) -> list[Envelope]:
-        return [_envelope(row) for row in self._connection.execute(_UNSENT.encode(), (stage, message_id))]
+        return [envelope_of(row) for row in self._connection.execute(_UNSENT.encode(), (stage, message_id))]
 
     def mark(self, ids: Sequence[str]) -> None:
         self._alone(_MARK, [list(ids)])
 
     def lease(self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int) -> list[Envelope]:
         cursor = self._alone(_LEASE, [token, until_ms, stored_before_ms, now_ms, most])
-        return [_envelope(row[1:], now_ms) for row in sorted(cursor.fetchall())]
+        return [envelope_of(row[1:], now_ms) for row in sorted(cursor.fetchall())]
 
     def prune(self, before_ms: int) -> int:
         return int(self._alone(_PRUNE, [before_ms]).rowcount)
@@ -261,7 +248,7 @@ class AsyncPostgresqlSession:
 
     async def unsent(self, stage: str, message_id: str) -> list[Envelope]:
         cursor = await self._connection.execute(_UNSENT.encode(), (stage, message_id))
-        return [_envelope(row) for row in await cursor.fetchall()]
+        return [envelope_of(row) for row in await cursor.fetchall()]
 
     async def mark(self, ids: Sequence[str]) -> None:
         await self._alone(_MARK, [list(ids)])
@@ -270,7 +257,7 @@ class AsyncPostgresqlSession:
         self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int
     ) -> list[Envelope]:
         cursor = await self._alone(_LEASE, [token, until_ms, stored_before_ms, now_ms, most])
-        return [_envelope(row[1:], now_ms) for row in sorted(await cursor.fetchall())]
+        return [envelope_of(row[1:], now_ms) for row in sorted(await cursor.fetchall())]
 
     async def prune(self, before_ms: int) -> int:
         return int((await self._alone(_PRUNE, [before_ms])).rowcount)
@@ -301,33 +288,16 @@ class AsyncPostgresqlSession:
 
 
 def _stored(stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> list[Any]:
-    return [
-        stage,
-        message_id,
-        [each.id for each in envelopes],
-        [each.queue for each in envelopes],
-        [each.stage for each in envelopes],
-        [json.dumps(each.headers) for each in envelopes],
-        [each.body for each in envelopes],
-        [now_ms + each.after_ms for each in envelopes],
-        [now_ms] * len(envelopes),
-    ]
-
-
-def _envelope(row: Sequence[Any], now_ms: int | None = None) -> Envelope:
-    """A row of the outbox; what is left of its delay at ``now_ms``, or all of it."""
-    id_, queue, stage, headers, body, due_ms, stored_ms = row
-    after_ms = due_ms - (stored_ms if now_ms is None else now_ms)
-    return Envelope(
-        id=id_, queue=queue, stage=stage, headers=json.loads(headers), body=bytes(body), after_ms=max(0, after_ms)
-    )
+    """The parameters of `_STORE`: an array for each column."""
+    rows = [row_of(each, now_ms) for each in envelopes]
+    return [stage, message_id, *map(list, zip(*rows, strict=True))]
 
 
 def _look_at(query: Any) -> None:
     """Refuse a statement of a stage that ends its transaction."""
     text = query.decode() if isinstance(query, bytes) else query
     if isinstance(text, str) and (found := _ENDS.search(text)) is not None:
-        _refuse(found.group().strip("; \n\t"))
+        refuse(found.group().strip("; \n\t"))
 
 
 def _ended(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], *, claimed: bool) -> str:
@@ -346,9 +316,3 @@ def _check(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -
         raise psycopg.errors.InFailedSqlTransaction(
             "a statement failed, and the stage went on: nothing can be committed"
         )
-
-
-def _refuse(what: str) -> NoReturn:
-    raise DemarcationError(
-        f"{what} inside of a stage: the library commits when the stage returns, or rolls back if it raises"
-    )

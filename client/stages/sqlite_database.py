@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,8 @@ import attrs
 
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.database import INBOX, OUTBOX, ThreadedSession, in_thread
-from understudy.client.stages.errors import ConfigurationError, DemarcationError
+from understudy.client.stages.errors import ConfigurationError
+from understudy.client.stages.tables import ALL_COLUMNS, COLUMNS, check_columns, envelope_of, refuse, row_of
 
 BUSY_S: Final = 20.0
 """How long a transaction waits for that of another process."""
@@ -43,17 +43,9 @@ CREATE TABLE IF NOT EXISTS {OUTBOX} (
 );
 CREATE INDEX IF NOT EXISTS {OUTBOX}_by_message ON {OUTBOX} (from_stage, from_message);
 """
-_NAMES: Final = {
-    INBOX: {"stage", "message_id", "at_ms"},
-    OUTBOX: {
-        "seq", "id", "from_stage", "from_message", "queue", "stage", "headers", "body", "due_ms", "stored_ms", "lease",
-        "leased_until_ms",
-    },
-}  # fmt: skip
 _COMMIT: Final = "COMMIT /* understudy */"
 _ROLLBACK: Final = "ROLLBACK /* understudy */"
 _BEGIN: Final = "BEGIN IMMEDIATE /* understudy */"
-_COLUMNS: Final = "id, queue, stage, headers, body, due_ms, stored_ms"
 
 
 @attrs.frozen
@@ -90,7 +82,7 @@ class AsyncConnection:
         Raises:
             DemarcationError: always.
         """
-        _refuse("commit()")
+        refuse("commit()")
 
     async def rollback(self) -> NoReturn:
         """Refused.
@@ -98,7 +90,7 @@ class AsyncConnection:
         Raises:
             DemarcationError: always.
         """
-        _refuse("rollback()")
+        refuse("rollback()")
 
     def _execute(self, sql: str, parameters: Any) -> Rows:
         cursor = self._connection.execute(sql, parameters)
@@ -109,16 +101,16 @@ class _Connection(sqlite3.Connection):
     """The database of a ``def`` stage, in the stage's transaction."""
 
     def commit(self) -> NoReturn:
-        _refuse("commit()")
+        refuse("commit()")
 
     def rollback(self) -> NoReturn:
-        _refuse("rollback()")
+        refuse("rollback()")
 
     def close(self) -> NoReturn:
-        _refuse("close()")
+        refuse("close()")
 
     def __exit__(self, *_: object) -> NoReturn:
-        _refuse("`with` on the connection, which commits,")
+        refuse("`with` on the connection, which commits,")
 
 
 class Sqlite:
@@ -145,13 +137,9 @@ class Sqlite:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.executescript(_TABLES)
-                for table, columns in _NAMES.items():
+                for table in ALL_COLUMNS:
                     found = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-                    if found != columns:
-                        raise ConfigurationError(
-                            f"{self.address}: table {table} has the columns {sorted(found)}; this version of the library "
-                            f"knows {sorted(columns)}"
-                        )
+                    check_columns(self.address, table, found)
             finally:
                 connection.close()
         except sqlite3.Error as error:
@@ -205,16 +193,13 @@ class SqliteSession:
 
     def _store(self, stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> None:
         row = "(?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        sql = f"INSERT INTO {OUTBOX} (from_stage, from_message, {_COLUMNS}) VALUES {', '.join([row] * len(envelopes))}"  # noqa: S608
-        values: list[Any] = []
-        for each in envelopes:
-            values += [stage, message_id, each.id, each.queue, each.stage, json.dumps(each.headers), each.body]
-            values += [now_ms + each.after_ms, now_ms]
+        sql = f"INSERT INTO {OUTBOX} (from_stage, from_message, {COLUMNS}) VALUES {', '.join([row] * len(envelopes))}"  # noqa: S608
+        values = [value for each in envelopes for value in (stage, message_id, *row_of(each, now_ms))]
         self._connection.execute(sql, values)
 
     def unsent(self, stage: str, message_id: str) -> list[Envelope]:
-        sql = f"SELECT {_COLUMNS} FROM {OUTBOX} WHERE from_stage = ? AND from_message = ? ORDER BY seq"  # noqa: S608
-        return [_envelope(row) for row in self._connection.execute(sql, (stage, message_id))]
+        sql = f"SELECT {COLUMNS} FROM {OUTBOX} WHERE from_stage = ? AND from_message = ? ORDER BY seq"  # noqa: S608
+        return [envelope_of(row) for row in self._connection.execute(sql, (stage, message_id))]
 
     def mark(self, ids: Sequence[str]) -> None:
         marks = ", ".join("?" * len(ids))
@@ -223,10 +208,10 @@ class SqliteSession:
     def lease(self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int) -> list[Envelope]:
         free = f"SELECT seq FROM {OUTBOX} WHERE stored_ms < ? AND leased_until_ms < ? ORDER BY seq LIMIT ?"  # noqa: S608
         taken = self._alone(
-            f"UPDATE {OUTBOX} SET lease = ?, leased_until_ms = ? WHERE seq IN ({free}) RETURNING seq, {_COLUMNS}",  # noqa: S608
+            f"UPDATE {OUTBOX} SET lease = ?, leased_until_ms = ? WHERE seq IN ({free}) RETURNING seq, {COLUMNS}",  # noqa: S608
             [token, until_ms, stored_before_ms, now_ms, most],
         )
-        return [_envelope(row[1:], now_ms) for row in sorted(taken)]
+        return [envelope_of(row[1:], now_ms) for row in sorted(taken)]
 
     def prune(self, before_ms: int) -> int:
         return len(self._alone(f"DELETE FROM {INBOX} WHERE at_ms < ? RETURNING 1", [before_ms]))  # noqa: S608
@@ -270,16 +255,3 @@ class SqliteSession:
             self._denied = str(first)
             return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
-
-
-def _envelope(row: Sequence[Any], now_ms: int | None = None) -> Envelope:
-    """A row of the outbox; what is left of its delay at ``now_ms``, or all of it."""
-    id_, queue, stage, headers, body, due_ms, stored_ms = row
-    after_ms = due_ms - (stored_ms if now_ms is None else now_ms)
-    return Envelope(id=id_, queue=queue, stage=stage, headers=json.loads(headers), body=body, after_ms=max(0, after_ms))
-
-
-def _refuse(what: str) -> NoReturn:
-    raise DemarcationError(
-        f"{what} inside of a stage: the library commits when the stage returns, or rolls back if it raises"
-    )

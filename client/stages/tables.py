@@ -1,0 +1,57 @@
+"""Inbox and outbox as each business database has them: columns, rows, and what a stage may not do in their transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any, Final, NoReturn
+
+from understudy.client.stages.core.envelope import Envelope
+from understudy.client.stages.database import INBOX, OUTBOX
+from understudy.client.stages.errors import ConfigurationError, DemarcationError
+
+COLUMNS: Final = "id, queue, stage, headers, body, due_ms, stored_ms"
+"""Of the outbox: those that make an envelope, in the order in which `row_of` and `envelope_of` have them."""
+ALL_COLUMNS: Final = {
+    INBOX: {"stage", "message_id", "at_ms"},
+    OUTBOX: {*COLUMNS.split(", "), "seq", "from_stage", "from_message", "lease", "leased_until_ms"},
+}
+
+
+def check_columns(address: str, table: str, found: Collection[str]) -> None:
+    """Check that a table is of this version.
+
+    Raises:
+        ConfigurationError: it has other columns; names the table.
+    """
+    known = ALL_COLUMNS[table]
+    if set(found) != known:
+        raise ConfigurationError(
+            f"{address}: table {table} has the columns {sorted(found)}; this version of the library knows {sorted(known)}"
+        )
+
+
+def row_of(envelope: Envelope, now_ms: int) -> tuple[Any, ...]:
+    """The values of `COLUMNS` for an envelope that is stored now."""
+    headers = json.dumps(envelope.headers)
+    return envelope.id, envelope.queue, envelope.stage, headers, envelope.body, now_ms + envelope.after_ms, now_ms
+
+
+def envelope_of(row: Sequence[Any], now_ms: int | None = None) -> Envelope:
+    """The envelope of a row; what is left of its delay at ``now_ms``, or all of it."""
+    id_, queue, stage, headers, body, due_ms, stored_ms = row
+    after_ms = due_ms - (stored_ms if now_ms is None else now_ms)
+    return Envelope(
+        id=id_, queue=queue, stage=stage, headers=json.loads(headers), body=bytes(body), after_ms=max(0, after_ms)
+    )
+
+
+def refuse(what: str) -> NoReturn:
+    """Refuse what would end the transaction of a stage.
+
+    Raises:
+        DemarcationError: always.
+    """
+    raise DemarcationError(
+        f"{what} inside of a stage: the library commits when the stage returns, or rolls back if it raises"
+    )
