@@ -9,6 +9,7 @@ Who is who, in the order of one run::
     command           the typer function: options in, exit code out
     demonstration     runs it all: brokers up, accounts filled, load and kills, queues read, report
     broker_group      `understudy cluster` as a child: what it prints, who leads, SIGKILL
+    signalled         runs a coroutine until a signal comes; stress and the demo of stages do, too
     session, mover    one client: its connection over three addresses, its transactions
     killer            when the primary dies
     view              what one sees meanwhile

@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import signal
 import tempfile
 import traceback
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
-
-if TYPE_CHECKING:
-    from understudy.client.demo.demonstration import Demonstration
 
 INTERRUPTED: Final = 130
 MARK: Final = ".understudy-demo"
@@ -63,12 +59,14 @@ def demo(
         _fail("aio-pika is missing: pip install 'understudy[demo]'")
     if audit and find_spec("pyspark") is None:
         _fail("--audit: PySpark is missing: pip install 'understudy[pipeline]'")
+    import uvloop  # noqa: PLC0415  # as above
     from rich.console import Console  # noqa: PLC0415  # as above
 
     from understudy.client.demo.broker_group import GroupError, free_ports  # noqa: PLC0415  # as above
     from understudy.client.demo.demonstration import Demonstration, Wishes  # noqa: PLC0415  # as above
     from understudy.client.demo.report import report_text  # noqa: PLC0415  # as above
     from understudy.client.demo.session import LostError, RefusedError  # noqa: PLC0415  # as above
+    from understudy.client.demo.signalled import run_until_signalled  # noqa: PLC0415  # as above
     from understudy.client.demo.view import make_view  # noqa: PLC0415  # as above
 
     folder = _folder(keep_logs)
@@ -86,7 +84,8 @@ def demo(
             zookeeper=zookeeper,
             audit=audit,
         )
-        report = _run(Demonstration(wishes, folder, make_view(Console(stderr=as_json))))
+        demonstration = Demonstration(wishes, folder, make_view(Console(stderr=as_json)))
+        report = run_until_signalled(demonstration.run, uvloop.new_event_loop)
     except (GroupError, LostError, RefusedError) as error:
         report = {"ok": False, "problems": [f"the demo could not be carried out: {error}"]}
         typer.echo(f"FAILED: {report['problems'][0]}", err=as_json)
@@ -107,21 +106,6 @@ def demo(
     if as_json:
         typer.echo(json.dumps(report))
     raise typer.Exit(0 if report["ok"] else 1)
-
-
-def _run(demonstration: Demonstration) -> dict[str, Any]:
-    """Carry it out; whoever ends us gets the brokers stopped first."""
-    import uvloop  # noqa: PLC0415  # as in demo
-
-    async def carried_out() -> dict[str, Any]:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, task.cancel)
-        return await demonstration.run()
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(carried_out())
 
 
 def _folder(keep: Path | None) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import signal
 import tempfile
 import time
 import traceback
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from understudy.client.stress.run import Stress
     from understudy.client.stress.wishes import Wishes
 
 AS_IT_MUST: Final = 0
@@ -129,13 +127,15 @@ def _carried_out(wishes: Wishes, folder: Path, *, as_json: bool) -> dict[str, An
     from understudy.client.demo.audited import AuditError  # noqa: PLC0415  # as in stress
     from understudy.client.demo.broker_group import GroupError  # noqa: PLC0415  # as in stress
     from understudy.client.demo.session import LostError, RefusedError  # noqa: PLC0415  # as in stress
+    from understudy.client.demo.signalled import run_until_signalled  # noqa: PLC0415  # as in stress
     from understudy.client.stress.place import PlaceError  # noqa: PLC0415  # as in stress
     from understudy.client.stress.report import report_text  # noqa: PLC0415  # as in stress
     from understudy.client.stress.run import Stress  # noqa: PLC0415  # as in stress
     from understudy.client.stress.view import make_view  # noqa: PLC0415  # as in stress
 
     try:
-        report = _run(Stress(wishes, wishes.make_place(folder / "cluster"), folder, make_view(Console(stderr=as_json))))
+        run = Stress(wishes, wishes.make_place(folder / "cluster"), folder, make_view(Console(stderr=as_json)))
+        report = run_until_signalled(run.run)
     except (GroupError, LostError, RefusedError, PlaceError, AuditError) as error:
         report = {"ok": False, "problems": [f"the run could not be carried out: {error}"]}
     except Exception as error:  # noqa: BLE001  # our own mistake, or the disk's: the last line says so whatever it was
@@ -148,19 +148,6 @@ def _carried_out(wishes: Wishes, folder: Path, *, as_json: bool) -> dict[str, An
         return report
     typer.echo(f"FAILED: {report['problems'][0]}", err=as_json)
     return report
-
-
-def _run(run: Stress) -> dict[str, Any]:
-    """Carry it out; whatever ends this process, the brokers are stopped first."""
-
-    async def carried_out() -> dict[str, Any]:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, task.cancel)
-        return await run.run()
-
-    return asyncio.run(carried_out())
 
 
 def _folder(out: Path | None) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import signal
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -35,6 +34,8 @@ def demo(
     """
     try:
         from understudy.client.demo.broker_group import GroupError, free_ports  # noqa: PLC0415  # the extra of this command
+        from understudy.client.demo.session import strays_logged  # noqa: PLC0415  # as above
+        from understudy.client.demo.signalled import run_until_signalled  # noqa: PLC0415  # as above
         from understudy.client.stages.demo.run import Demonstration, Wishes  # noqa: PLC0415  # as above
     except ImportError as error:
         typer.echo(f"understudy stages demo: {error}: pip install 'understudy[stages]'", err=True)
@@ -45,17 +46,24 @@ def demo(
         typer.echo(f"understudy stages demo: --keep-logs {keep_logs} is there already", err=True)
         raise typer.Exit(2)
     folder = (keep_logs or Path(tempfile.mkdtemp(prefix="understudy-stages-demo-"))).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        typer.echo(f"understudy stages demo: --keep-logs {folder}: {error.strerror}", err=True)
+        raise typer.Exit(2) from error
     report: dict[str, Any]
     try:
         wishes = Wishes(
             seconds=seconds, rate=rate, kills=kills, workers=workers, once=once, port=port or free_ports()
         )  # fmt: skip
         demonstration = Demonstration(wishes, folder, lambda line: typer.echo(line, err=True))
-        report = _run(demonstration)
+        with strays_logged(folder / "demo.log"):
+            report = run_until_signalled(demonstration.run)
     except* (GroupError, StagesError, OSError) as group:
         report = {"ok": False, "problems": [f"the demo could not be carried out: {each}" for each in group.exceptions]}
     except* (KeyboardInterrupt, asyncio.CancelledError):
+        if keep_logs is None:
+            shutil.rmtree(folder)
         raise typer.Exit(INTERRUPTED) from None
     for line in report_lines(report):
         typer.echo(line, err=as_json)
@@ -66,22 +74,6 @@ def demo(
     if as_json:
         typer.echo(json.dumps(report))
     raise typer.Exit(0 if report["ok"] else 1)
-
-
-def _run(demonstration: Any) -> dict[str, Any]:
-    """Carry it out; a signal stops brokers and workers first."""
-    from understudy.client.demo.session import strays_logged  # noqa: PLC0415  # as in demo
-
-    async def carried_out() -> dict[str, Any]:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, task.cancel)
-        report: dict[str, Any] = await demonstration.run()
-        return report
-
-    with strays_logged(demonstration.folder / "demo.log"):
-        return asyncio.run(carried_out())
 
 
 def report_lines(report: dict[str, Any]) -> list[str]:
