@@ -194,9 +194,8 @@ def _said() -> Column:
     """
     parted = F.when(is_parted(), PARTED).otherwise("")
     number, space = F.col("seq").cast("string"), F.lit(" ")
-    texts: dict[
-        str | tuple[str, ...], Column
-    ] = {  # the frequent ones first: each row is compared with those before its own
+    # The frequent ones first: each row is compared with those before its own.
+    texts: dict[str | tuple[str, ...], Column] = {
         "enqueue": F.when(F.col("tx") == "", PLAIN).otherwise(parted),
         "dequeue": F.when(F.col("tx") == "", F.concat(F.lit(f"{PLAIN} "), F.col("reason"))).otherwise(""),
         "deliver": F.lit(""),

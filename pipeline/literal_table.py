@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the name that Spark's own documentation gives it
+from pyspark.sql.types import ArrayType, DataType, StructType
 
 
 def literal_table(spark: SparkSession, rows: Iterable[Iterable[Any]], types: Mapping[str, str]) -> DataFrame:
@@ -22,49 +23,27 @@ def literal_table(spark: SparkSession, rows: Iterable[Iterable[Any]], types: Map
         rows: some thousands at most; each has its values in the order of ``types``.
         types: Spark's type of each column, as ``long`` or ``string``.
     """
-    struct = f"struct<{','.join(f'`{name}`:{kind}' for name, kind in types.items())}>"
-    text = json.dumps([_named(tuple(row), _parsed(f"struct<{_fields(types)}>")) for row in rows])
-    return spark.range(1).select(F.inline(F.from_json(F.lit(text), f"array<{struct}>")))
-
-
-def _fields(types: Mapping[str, str]) -> str:
-    return ",".join(f"{name}:{kind}" for name, kind in types.items())
-
-
-_Kind = str | list[Any] | dict[str, Any]
-"""A type: its name; of an array a list with the type of its elements; of a struct its fields."""
+    kind = _type_of(",".join(f"`{name}`:{kind}" for name, kind in types.items()))
+    text = json.dumps([_named(row, kind) for row in rows])
+    return spark.range(1).select(F.inline(F.from_json(F.lit(text), ArrayType(kind))))
 
 
 @cache
-def _parsed(kind: str) -> _Kind:
-    found, rest = _kind_of(kind)
-    assert not rest, kind
+def _type_of(fields: str) -> StructType:
+    found = StructType.fromDDL(fields)
+    assert isinstance(found, StructType), fields
     return found
 
 
-def _kind_of(text: str) -> tuple[_Kind, str]:
-    """The type with which ``text`` begins, and what is behind it."""
-    if text.startswith("array<"):
-        of, rest = _kind_of(text[len("array<") :])
-        return [of], rest[1:]
-    if not text.startswith("struct<"):
-        end = next((at for at, each in enumerate(text) if each in ",>"), len(text))
-        return text[:end], text[end:]
-    fields: dict[str, Any] = {}
-    rest = "," + text[len("struct<") :]
-    while rest[0] == ",":
-        name, _, rest = rest[1:].partition(":")
-        fields[name], rest = _kind_of(rest)
-    return fields, rest[1:]
-
-
-def _named(value: Any, kind: _Kind) -> Any:
+def _named(value: Any, kind: DataType) -> Any:
     """A value as JSON has it: a struct with the names of its fields."""
-    if isinstance(kind, str) or value is None:
+    if value is None:
         return value
-    if isinstance(kind, list):
-        return [_named(each, kind[0]) for each in value]
-    return {name: _named(each, of) for (name, of), each in zip(kind.items(), value, strict=True)}
+    if isinstance(kind, ArrayType):
+        return [_named(each, kind.elementType) for each in value]
+    if isinstance(kind, StructType):
+        return {of.name: _named(each, of.dataType) for of, each in zip(kind.fields, value, strict=True)}
+    return value
 
 
 _IN_PLAN: Final = 64
