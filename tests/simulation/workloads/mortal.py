@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from tests.simulation import calls
 from tests.simulation.ledger import stamp_of
-from tests.simulation.sim_client import Closed, Lost, Program, SimClient
+from tests.simulation.sim_client import Program, SimClient
 from tests.simulation.workloads.run import Run
+from tests.simulation.workloads.sessions import sessions
 from understudy.broker.amqp.methods import BASIC_DELIVER
 
 WORK: Final = "mortal"
@@ -43,27 +44,25 @@ class MortalConsumer:
         self.run = run
 
     def program(self) -> Program:
+        yield from sessions(self.client, lambda: self.run.over, self._session)
+
+    def _session(self) -> Program:
         client = self.client
-        while not self.run.over:
-            try:
-                yield from client.connect()
-                for name, arguments in QUEUES.items():
-                    yield from calls.declare(client, name, arguments=arguments)
-                yield from calls.qos(client, client.rng.randrange(1, 6))
-                for queue in (WORK, FULL):
-                    yield from calls.consume(client, queue, queue)
-                for _ in range(client.rng.randrange(5, 30)):
-                    yield from client.doze(60, BASIC_DELIVER)
-                    while client.deliveries:
-                        self._settle(client.deliveries.popleft())
-                    if client.rng.random() < 0.3:
-                        yield from self._bury()
-                    if self.run.over:
-                        break
-                client.disconnect("enough of it")
-                yield from client.pause(0, 400)
-            except (Lost, Closed):
-                client.disconnect("again")
+        for name, arguments in QUEUES.items():
+            yield from calls.declare(client, name, arguments=arguments)
+        yield from calls.qos(client, client.rng.randrange(1, 6))
+        for queue in (WORK, FULL):
+            yield from calls.consume(client, queue, queue)
+        for _ in range(client.rng.randrange(5, 30)):
+            yield from client.doze(60, BASIC_DELIVER)
+            while client.deliveries:
+                self._settle(client.deliveries.popleft())
+            if client.rng.random() < 0.3:
+                yield from self._bury()
+            if self.run.over:
+                break
+        client.disconnect("enough of it")
+        yield from client.pause(0, 400)
 
     def _settle(self, event: Any) -> None:
         client, tag = self.client, event[2][1]

@@ -9,7 +9,8 @@ from tests.simulation.checkers.answers import Expected
 from tests.simulation.ledger import Violation, stamp_of
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
 from tests.simulation.workloads.run import PERSISTENT, TRANSIENT, Run, padded
-from understudy.broker.amqp.methods import BASIC_ACK, BASIC_DELIVER, BASIC_NACK
+from tests.simulation.workloads.sessions import confirms, sessions
+from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 
 EXPIRING = encode_properties(delivery_mode=2, expiration="300")
@@ -49,22 +50,25 @@ class Producer:
         self._number = 0
 
     def program(self) -> Program:
+        yield from sessions(self.client, self.run.enough, self._session)
+
+    def set_up(self) -> Program:
+        """Declare what each connection declares."""
+        for name, arguments in self._declares.items():
+            yield from calls.declare(self.client, name, arguments=arguments)
+
+    def _session(self) -> Program:
         client = self.client
+        yield from self.set_up()
+        expected = client.expected = Expected()
+        yield from calls.confirm_select(client)
+        tag = 0
         while not self.run.enough():
-            try:
-                yield from client.connect()
-                for name, arguments in self._declares.items():
-                    yield from calls.declare(client, name, arguments=arguments)
-                expected = client.expected = Expected()
-                yield from calls.confirm_select(client)
-                tag = 0
-                while not self.run.enough():
-                    tag = yield from self._window(expected, tag)
-                    yield from client.pause(0, self.run.idle_ms(client.rng))
-            except (Lost, Closed):
-                client.disconnect("again")
+            tag = yield from self._window(expected, tag)
+            yield from client.pause(0, self.run.idle_ms(client.rng))
 
     def _window(self, expected: Expected, tag: int) -> Program:
+        """Publish some, and wait for their confirms. Returns the newest tag; ``tag`` is that of before."""
         client, ledger = self.client, self.run.ledger
         kept: dict[int, str] = {}
         for _ in range(client.rng.choice((1, 1, 2, 8))):
@@ -76,16 +80,14 @@ class Producer:
             if persistent:
                 kept[tag] = stamp
             client.publish("", self._queue, self._properties(persistent), padded(stamp, client.rng.randrange(40)))
-        while expected.confirms:
-            event = yield from client.wait(BASIC_ACK, BASIC_NACK)
-            newest, multiple = event[2][0], event[2][1]
-            done = [t for t in expected.confirms if t == newest or (multiple and t <= newest)]
-            for one in done:
-                stamp = expected.confirms.pop(one)
-                if event[1] == BASIC_NACK:
-                    ledger.refused.add(stamp)
-                elif one in kept:
-                    ledger.confirmed.add(stamp)
+
+        def told(of: int, stamp: str, confirmed: bool) -> None:
+            if not confirmed:
+                ledger.refused.add(stamp)
+            elif of in kept:
+                ledger.confirmed.add(stamp)
+
+        yield from confirms(client, expected, told)
         return tag
 
     def _properties(self, persistent: bool) -> bytes:
@@ -104,20 +106,18 @@ class Consumer:
         self._queue = queue
 
     def program(self) -> Program:
+        yield from sessions(self.client, lambda: self.run.over, self._session)
+
+    def _session(self) -> Program:
         client = self.client
+        if client.rng.random() < 0.7:
+            yield from calls.qos(client, client.rng.randrange(1, 8))
+        yield from calls.consume(client, self._queue, "c")
+        newest: dict[str, int] = {}
         while not self.run.over:
-            try:
-                yield from client.connect()
-                if client.rng.random() < 0.7:
-                    yield from calls.qos(client, client.rng.randrange(1, 8))
-                yield from calls.consume(client, self._queue, "c")
-                newest: dict[str, int] = {}
-                while not self.run.over:
-                    while client.deliveries:
-                        self._take(client.deliveries.popleft(), newest)
-                    yield from client.doze(100, BASIC_DELIVER)
-            except (Lost, Closed):
-                client.disconnect("again")
+            while client.deliveries:
+                self._take(client.deliveries.popleft(), newest)
+            yield from client.doze(100, BASIC_DELIVER)
 
     def _take(self, event: Any, newest: dict[str, int]) -> None:
         stamp = stamp_of(event[4])

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from tests.simulation import calls
 from tests.simulation.ledger import stamp_of
-from tests.simulation.sim_client import Closed, Lost, Program, SimClient
+from tests.simulation.sim_client import Program, SimClient
 from tests.simulation.workloads.plain import Producer
 from tests.simulation.workloads.run import Run
+from tests.simulation.workloads.sessions import sessions
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 
@@ -46,28 +47,26 @@ class RankedConsumer:
         self._queue = queue
 
     def program(self) -> Program:
+        yield from sessions(self.client, lambda: self.run.over, self._session)
+
+    def _session(self) -> Program:
         client = self.client
-        while not self.run.over:
-            try:
-                yield from client.connect()
-                for name, arguments in QUEUES.items():
-                    yield from calls.declare(client, name, arguments=arguments)
-                yield from calls.qos(client, client.rng.randrange(1, 6))
+        for name, arguments in QUEUES.items():
+            yield from calls.declare(client, name, arguments=arguments)
+        yield from calls.qos(client, client.rng.randrange(1, 6))
+        yield from self._subscribe()
+        for _ in range(client.rng.randrange(5, 40)):
+            yield from client.doze(60, BASIC_DELIVER)
+            yield from self._settle()
+            if client.cancelled and not self.run.over:
+                self.run.did("consumers timed out", len(client.cancelled))
                 yield from self._subscribe()
-                for _ in range(client.rng.randrange(5, 40)):
-                    yield from client.doze(60, BASIC_DELIVER)
-                    yield from self._settle()
-                    if client.cancelled and not self.run.over:
-                        self.run.did("consumers timed out", len(client.cancelled))
-                        yield from self._subscribe()
-                    if self.run.over:
-                        break
-                yield from calls.cancel(client, "c")
-                yield from self._settle()
-                client.disconnect("enough of it")
-                yield from client.pause(0, 200)
-            except (Lost, Closed):
-                client.disconnect("again")
+            if self.run.over:
+                break
+        yield from calls.cancel(client, "c")
+        yield from self._settle()
+        client.disconnect("enough of it")
+        yield from client.pause(0, 200)
 
     def _subscribe(self) -> Program:
         client = self.client

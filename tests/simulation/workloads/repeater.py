@@ -12,10 +12,12 @@ from typing import Any, Final
 from tests.simulation import calls
 from tests.simulation.checkers.answers import Expected
 from tests.simulation.ledger import ClientTransaction, Told, stamp_of
-from tests.simulation.sim_client import Closed, Lost, Program, SimClient
+from tests.simulation.sim_client import Program, SimClient
+from tests.simulation.workloads.plain import Producer
 from tests.simulation.workloads.run import Run, padded
+from tests.simulation.workloads.sessions import confirms, sessions
 from tests.simulation.workloads.transactor import NAME_HEADER, Transactor
-from understudy.broker.amqp.methods import BASIC_ACK, BASIC_DELIVER, BASIC_NACK
+from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.deduplication import ENABLED, HEADER, SIZE, TTL
 
@@ -84,28 +86,15 @@ class _Source:
         self._run.ledger.confirmed.add(each[1])
 
 
-class Repeater:
+class Repeater(Producer):
     """Publishes with confirms."""
 
     def __init__(self, client: SimClient, run: Run, known: Known) -> None:
-        self.client = client
-        self.run = run
+        super().__init__(client, run, BY_QUEUE)
         self._source = _Source(client, run, known)
 
-    def program(self) -> Program:
-        client = self.client
-        while not self.run.enough():
-            try:
-                yield from client.connect()
-                yield from declare(client)
-                expected = client.expected = Expected()
-                yield from calls.confirm_select(client)
-                tag = 0
-                while not self.run.enough():
-                    tag = yield from self._window(expected, tag)
-                    yield from client.pause(0, self.run.idle_ms(client.rng))
-            except (Lost, Closed):
-                client.disconnect("again")
+    def set_up(self) -> Program:
+        yield from declare(self.client)
 
     def _window(self, expected: Expected, tag: int) -> Program:
         client = self.client
@@ -116,13 +105,12 @@ class Repeater:
             expected.repeated.add(tag)
             sent[tag] = each
             publish(client, *each)
-        while expected.confirms:
-            event = yield from client.wait(BASIC_ACK, BASIC_NACK)
-            newest, multiple = event[2][0], event[2][1]
-            for one in [t for t in expected.confirms if t == newest or (multiple and t <= newest)]:
-                del expected.confirms[one]
-                if event[1] == BASIC_ACK:
-                    self._source.came(sent[one])
+
+        def told(of: int, _: str, confirmed: bool) -> None:
+            if confirmed:
+                self._source.came(sent[of])
+
+        yield from confirms(client, expected, told)
         return tag
 
 
@@ -165,20 +153,18 @@ class Taker:
         self.run = run
 
     def program(self) -> Program:
+        yield from sessions(self.client, lambda: self.run.over, self._session)
+
+    def _session(self) -> Program:
         client = self.client
+        yield from declare(client)
+        yield from calls.qos(client, client.rng.randrange(1, 6))
+        for queue in QUEUES:
+            yield from calls.consume(client, queue, queue)
         while not self.run.over:
-            try:
-                yield from client.connect()
-                yield from declare(client)
-                yield from calls.qos(client, client.rng.randrange(1, 6))
-                for queue in QUEUES:
-                    yield from calls.consume(client, queue, queue)
-                while not self.run.over:
-                    yield from client.doze(100, BASIC_DELIVER)
-                    while client.deliveries:
-                        event = client.deliveries.popleft()
-                        self.run.ledger.taken.add(stamp_of(event[4]))
-                        self.run.did("messages that came once")
-                        calls.ack(client, event[2][1])
-            except (Lost, Closed):
-                client.disconnect("again")
+            yield from client.doze(100, BASIC_DELIVER)
+            while client.deliveries:
+                event = client.deliveries.popleft()
+                self.run.ledger.taken.add(stamp_of(event[4]))
+                self.run.did("messages that came once")
+                calls.ack(client, event[2][1])

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from tests.simulation import calls
 from tests.simulation.ledger import Violation, stamp_of
-from tests.simulation.sim_client import Closed, Lost, Program, SimClient
+from tests.simulation.sim_client import Lost, Program, SimClient
 from tests.simulation.workloads.plain import Producer
 from tests.simulation.workloads.run import Run, padded
+from tests.simulation.workloads.sessions import sessions
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties, header
 
@@ -73,31 +74,29 @@ class RetryingConsumer:
         self._number = 0
 
     def program(self) -> Program:
+        yield from sessions(self.client, lambda: self.run.over, self._session)
+
+    def _session(self) -> Program:
         client = self.client
-        while not self.run.over:
-            try:
-                self._open = []
-                self._nacked.clear()
-                yield from client.connect()
-                for name, arguments in QUEUES.items():
-                    yield from calls.declare(client, name, arguments=arguments)
-                transactional = client.rng.random() < 0.4
-                if transactional:
-                    yield from calls.tx_select(client)
-                yield from calls.qos(client, client.rng.randrange(1, 6))
-                for queue in (WORK, COUNTED):
-                    yield from calls.consume(client, queue, queue)
-                for _ in range(client.rng.randrange(5, 25)):
-                    yield from client.doze(60, BASIC_DELIVER)
-                    yield from self._work(transactional)
-                    if transactional:
-                        self._nacked.clear()  # it comes back with the commit, or with the end of the channel
-                    if self.run.over:
-                        break
-                client.disconnect("enough of it")
-                yield from client.pause(0, 300)
-            except (Lost, Closed):
-                client.disconnect("again")
+        self._open = []
+        self._nacked.clear()
+        for name, arguments in QUEUES.items():
+            yield from calls.declare(client, name, arguments=arguments)
+        transactional = client.rng.random() < 0.4
+        if transactional:
+            yield from calls.tx_select(client)
+        yield from calls.qos(client, client.rng.randrange(1, 6))
+        for queue in (WORK, COUNTED):
+            yield from calls.consume(client, queue, queue)
+        for _ in range(client.rng.randrange(5, 25)):
+            yield from client.doze(60, BASIC_DELIVER)
+            yield from self._work(transactional)
+            if transactional:
+                self._nacked.clear()  # it comes back with the commit, or with the end of the channel
+            if self.run.over:
+                break
+        client.disconnect("enough of it")
+        yield from client.pause(0, 300)
 
     def _work(self, transactional: bool) -> Program:
         client = self.client
