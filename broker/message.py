@@ -73,7 +73,7 @@ class Message:
 
 
 class DelayedMessage(Message):
-    """A message that nobody gets before it is due (``core/delayed_publish.py``).
+    """A message that no client gets before it is due (``core/delayed_publish.py``).
 
     ``due_ms`` is in ms since 1970; before it is published, or committed, it is `FROM_COMMIT` and a delay. ``everywhere``: in all
     its queues; else in those that take delays. ``delay_ms`` is known to the primary that has taken it, and 0 elsewhere.

@@ -1,4 +1,4 @@
-"""What primaries must have told of their clients, and what no fact of theirs says.
+"""Silences: facts that primaries must have told of their clients, and that are not there.
 
 A primary writes the facts of a turn at its end. What it does in later turns, and another broker's journal has, shows that the
 process lived on. So its facts are missing, even if the feed says that they end there.

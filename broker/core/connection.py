@@ -488,7 +488,7 @@ class Connection:
 
     @property
     def blocked(self) -> bool:
-        """Whether the broker does not read it because of a bound of its own, not because the client does not read either."""
+        """True while a bound of the broker keeps it from reading the connection; a slow client is no such case."""
         return bool(self._blocked)
 
     @property

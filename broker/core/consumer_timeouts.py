@@ -79,7 +79,7 @@ class DeliveryMarks:
 
 
 class HeldMessages:
-    """What one channel holds, and for how long it may.
+    """Messages that one channel holds, and for how long it may.
 
     ``unread_ms`` is the time that did not count; ``_shortest_ms`` the shortest time-out that anything of the channel has had.
     """
@@ -155,7 +155,7 @@ class HeldMessages:
 
 
 def _says(channel: Channel, delivery: Delivery, timeout_ms: int) -> str:
-    """What is said of an overdue delivery. It begins as in RabbitMQ."""
+    """The text about an overdue delivery. Its beginning is that of RabbitMQ."""
     queue, consumer = delivery.queue, delivery.consumer
     holder = "basic.get" if consumer is None else f"consumer '{consumer.tag}'"
     return (

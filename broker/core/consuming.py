@@ -349,7 +349,7 @@ class Consuming:
         return self.ledger.next_tag - 1
 
     def end(self) -> None:
-        """What is still out returns to its queues, at its place, marked redelivered. Its consumer has failed."""
+        """Return outstanding messages to their queues, at their places, marked redelivered. Their consumer has failed."""
         self._broker.delivered_before += self.delivered
         self._cancelled.clear()
         for delivery in self.ledger.take_all():

@@ -1,4 +1,4 @@
-"""Delayed publishes: a message that nobody gets before its header ``x-delay`` says, in milliseconds from the publish or the commit.
+"""Delayed publishes: the header ``x-delay`` of a message says after how many milliseconds clients may have it.
 
 A message is delayed if it is published to an exchange of the type ``x-delayed-message``, in all queues to which that routes it. Or
 it goes to a queue with ``x-delayed-publish``, in that queue, whatever the exchange. Elsewhere the header means nothing.

@@ -193,7 +193,7 @@ class DtxManager:
             worker.branch_failed(died)
 
     def _unlock(self, tx: TxBuffer, died: bool = False) -> None:
-        """What the branch had acknowledged is back in its queues; it has failed if a client ``died`` of it."""
+        """Put back the messages that the branch had acknowledged; they have failed if a client ``died`` of them."""
         broker = self._broker
         for queue_id, entry_id in tx.dequeues():
             queue = broker.state.queues.get(queue_id)

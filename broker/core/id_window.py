@@ -27,7 +27,7 @@ Noted = tuple[int, int, bool]
 
 
 class Claim:
-    """An id that a transaction brings which is being committed: nobody can tell yet whether that message came.
+    """An id of a transaction that is being committed: its message may come, or not.
 
     Attributes:
         tx: the transaction.

@@ -265,7 +265,7 @@ class Queue:
         if self.takes_delays:
             for entry in self.entries.values():
                 if isinstance(entry.message, DelayedMessage):
-                    self._comes_late(entry)  # nobody knew that this queue delays messages
+                    self._comes_late(entry)  # the place did not know that its queue delays messages
 
     def continue_from(self, ended: Queue) -> None:
         """Take what ``ended`` holds, of another core; its consumers have nothing of it here. This queue is new."""
@@ -589,7 +589,7 @@ class Queue:
         return [self.ready, returned, withheld]
 
     def _active_consumer(self) -> str | None:
-        """Which consumer is the single active one, "" for none; None in a queue that serves all."""
+        """The single active consumer, "" for none; None in a queue that serves all."""
         if self.order is None or not self.order.single:
             return None
         active = self.order.active

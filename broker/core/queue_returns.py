@@ -37,7 +37,7 @@ class QueueReturns:
         self._heap: list[tuple[int, int, Entry]] = []
 
     def of(self, entry_id: int) -> Returned:
-        """What is known of the message of that id."""
+        """Counts and due time of the message of that id; `NEVER` if none are known."""
         return self.known.get(entry_id, NEVER)
 
     def withhold(self, entry: Entry) -> None:

@@ -728,7 +728,7 @@ class BrokerState:
         self.id_windows.time(*argument)
 
     def _apply_message_ids(self, message_ids: bytes) -> None:
-        """What this broker has forgotten with its restart, and the primary has not."""
+        """Note ids that this broker has forgotten with its restart, and the primary has not."""
         self.id_windows.merge(self.queues, message_ids)
 
     def _apply_topology(self, raw: bytes, *, in_log: bool = True) -> None:

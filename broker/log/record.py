@@ -162,7 +162,7 @@ _TARGETS: Final = [Struct(">BIH" + "QQQ" * n) for n in range(9)]
 MOVED: Final = 2
 """Added to the flags of a message that the broker has moved (`MovedMessage`). The flag 1: it is persistent."""
 DELAYED: Final = 4
-"""Likewise, of a message that nobody gets before it is due (`DelayedMessage`): when that is stands behind its head."""
+"""Likewise, of a message that is withheld until it is due (`DelayedMessage`): its due time stands behind its head."""
 EVERYWHERE: Final = 8
 """Added to `DELAYED`: it is delayed in all its queues."""
 _MESSAGE_HEADS: dict[tuple[str, str, bool, int], bytes] = {}

@@ -24,7 +24,7 @@ MOST_COUNTED: Final = (1 << 32) - 1
 
 
 class Returned(NamedTuple):
-    """What a queue knows of a message that came back, or that was published to come late.
+    """Counts and due time of a message that came back to its queue, or was published to come late.
 
     Attributes:
         failures: how often its processing has failed, in this queue.

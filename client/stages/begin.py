@@ -37,7 +37,7 @@ _log = logging.getLogger("understudy.stages")
 
 
 class Initiation:
-    """What is sent, and the database, between `begin` and its end.
+    """Messages and database of one initiation, between `begin` and its end.
 
     Attributes:
         id: of the initiation: from its name, or drawn by chance.
@@ -148,7 +148,7 @@ class Initiator:
 
     @contextlib.asynccontextmanager
     async def _here(self, begun: Initiation) -> AsyncIterator[Initiation]:
-        """What is sent by the code within goes into the initiation."""
+        """Collect messages that the code within sends into the initiation."""
         token = current_sends.set(begun.sends)
         try:
             yield begun
@@ -244,7 +244,7 @@ class Initiator:
 
 
 class _Asked:
-    """Whether the commit of the broker was asked for."""
+    """A note that the commit of the broker was asked for."""
 
     def __init__(self) -> None:
         self.commit = False

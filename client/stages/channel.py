@@ -163,7 +163,7 @@ class TxChannel:
 
 
 async def ask_outcome(connection: Connection, name: str) -> str:
-    """What became of a named transaction: ``committed``, ``rolled back`` or ``expired``.
+    """The outcome of a named transaction: ``committed``, ``rolled back`` or ``expired``.
 
     Raises:
         LostError: the broker has no such exchange, or is gone.

@@ -183,7 +183,7 @@ async def close_channel(channel: AbstractChannel) -> None:
 
 @contextlib.asynccontextmanager
 async def errors_as_ours(timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[None]:
-    """What aio-pika raises, as `LostError`; the cause stays with it.
+    """Errors of aio-pika become `LostError`; the cause stays with it.
 
     When a connection closes, the library may cancel a task that waits for it, or raise a bare ``Exception``. A CancelledError
     that nobody asked this task for is a loss, and so is an error of no type.

@@ -11,7 +11,7 @@ from understudy.client.stages.core.sends import Sends, Target
 from understudy.client.stages.errors import DemarcationError
 
 current_sends: Final[ContextVar[Sends | None]] = ContextVar("understudy.stages.sends", default=None)
-"""What the stage or the initiation that runs here sends."""
+"""Messages of the stage or the initiation that runs here."""
 
 
 class Context:

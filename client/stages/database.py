@@ -36,7 +36,7 @@ class BlockingSession(Protocol):
         ...
 
     def unsent(self, stage: str, message_id: str) -> list[Envelope]:
-        """What the outbox holds of one processed message, in the order it was stored."""
+        """Envelopes of one processed message in the outbox, in the order in which they were stored."""
         ...
 
     def mark(self, ids: Sequence[str]) -> None:
@@ -60,7 +60,7 @@ class BlockingSession(Protocol):
         ...
 
     def argument(self) -> object:
-        """What the stage's function is given."""
+        """The value of the parameter of the stage's function."""
         ...
 
     def close(self) -> None: ...

@@ -50,7 +50,7 @@ _BEGIN: Final = "BEGIN IMMEDIATE /* understudy */"
 
 @attrs.frozen
 class Rows:
-    """What one statement gave: all rows, the number of rows that it changed, and the last row id."""
+    """The result of one statement: all rows, the number of rows that it changed, and the last row id."""
 
     rows: list[Any]
     rowcount: int

@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 @attrs.frozen(kw_only=True)
 class Signature:
-    """What a stage's function takes, by its annotations.
+    """Parameters of a stage's function, by its annotations.
 
     Attributes:
         message: the type of its first parameter.

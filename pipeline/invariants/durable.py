@@ -239,7 +239,7 @@ def _has_no_set() -> Column:
 
 
 def _has_no_journal() -> Column:
-    """Whether a member's feed has nothing of the log up to where its primary's log ended then: what it held then is missing.
+    """True where a member's feed has nothing of the log up to where its primary's log ended then: records it held are missing.
 
     A catch-up that began later brought the broker what it holds: before that it had another journal, as in a directory that was
     replaced.

@@ -32,7 +32,7 @@ HELD_MS: Final = 1_000
 """So soon after the publish at the latest a message is in the hands of its consumer."""
 LONG_MS: Final = 600_000
 QUIET_S: Final = 0.25
-"""What would come although it must not has come by then."""
+"""Messages that must not come would have come by then."""
 DLX, RK = "x-dead-letter-exchange", "x-dead-letter-routing-key"
 TTL, LENGTH, BYTES, OVERFLOW = "x-message-ttl", "x-max-length", "x-max-length-bytes", "x-overflow"
 

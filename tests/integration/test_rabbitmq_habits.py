@@ -392,7 +392,7 @@ def put(channel: Any, queue: str, *priorities: int | None) -> None:
 
 
 def rest(channel: Any, queue: str) -> list[str]:
-    """What is left in ``queue``, in order."""
+    """The messages left in ``queue``, in order."""
     bodies = iter(lambda: channel.basic_get(queue, auto_ack=True)[2], None)
     return [body.decode() for body in bodies]
 

@@ -32,7 +32,7 @@ TIMEOUT_S = 60.0
 
 
 def place(server: PostgresServer) -> dict[str, Any]:
-    """What libpq needs to connect."""
+    """Parameters with which libpq connects."""
     options = dict(server.options)
     return {"dbname": options.pop("database"), **options}
 

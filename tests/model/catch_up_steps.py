@@ -79,7 +79,7 @@ def begin(rules: Rules, world: World, primary: Broker, backup: Broker, view: Vie
 
 
 def _kept(rules: Rules, held: int, live: int) -> int:
-    """What a backup that holds ``held`` keeps at BASE and DROP."""
+    """The messages that a backup with ``held`` keeps at BASE and DROP."""
     if rules.bug == "nothing-is-dropped":
         return held
     return held & (live | A) if rules.bug == "moved-is-not-dropped" else held & live

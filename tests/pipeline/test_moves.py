@@ -1,4 +1,4 @@
-"""What must stand at the place of a move: its message leaves, and comes once to each queue that it enters."""
+"""Places of moves: at each the message leaves, and comes once to each queue that it enters."""
 
 from __future__ import annotations
 

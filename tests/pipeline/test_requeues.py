@@ -1,4 +1,4 @@
-"""Which messages that were put back are overtaken, with priorities and without."""
+"""Messages that were put back and are overtaken, with priorities and without."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from understudy.broker.amqp.properties import encode_properties
 
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_new_primary_hands_out_by_priority(hard: bool) -> None:
-    """What an earlier primary had handed out is at its old place."""
+    """Messages that an earlier primary had handed out are at their old places."""
     with scenario() as group:
         hand = group.hand()
         hand(calls.declare, "q", arguments={"x-max-priority": 5})

@@ -44,7 +44,7 @@ Steps = Generator[Step, Any, None]
 
 @attrs.frozen(kw_only=True)
 class Rules:
-    """What a stage wants done with its messages.
+    """The wishes of a stage for its messages.
 
     Attributes:
         once: its database has an inbox and an outbox for it.
@@ -117,7 +117,7 @@ def _attempt(rules: Rules, delivery: Delivery, failures: int) -> Generator[Step,
 
 
 def _close(rules: Rules, delivery: Delivery, sends: Sends, result: object) -> Generator[Step, Any, None]:
-    """What comes between the function and the database's commit."""
+    """Steps between the function and the database's commit."""
     if result is not None:
         sends.next(result)
     sends.closed = True

@@ -38,7 +38,7 @@ class Target(Protocol):
 
 @attrs.frozen(kw_only=True)
 class Origin:
-    """What a sent message descends from.
+    """The message or initiation from which a sent message descends.
 
     Attributes:
         id: of the message that is processed, or of the initiation.
@@ -55,7 +55,7 @@ class Origin:
     trace_id: str = ""
 
     def stash(self) -> bytes:
-        """What a flow needs to be gone on with, in octets that begin with a magic and a version."""
+        """The place of a passage in its flow, in octets that begin with a magic and a version."""
         return STASH + json.dumps(attrs.asdict(self)).encode()
 
     @classmethod

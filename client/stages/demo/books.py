@@ -30,7 +30,7 @@ CREATE TABLE shipments (number INTEGER NOT NULL, item INTEGER NOT NULL);
 
 @attrs.frozen(kw_only=True)
 class Books:
-    """What the database holds.
+    """Contents of the database.
 
     Attributes:
         orders: number to cents.
@@ -57,7 +57,7 @@ def open_books(path: Path) -> None:
 
 
 def read_books(path: Path) -> Books:
-    """What it holds now, in one transaction."""
+    """Read the contents now, in one transaction."""
     db = sqlite3.connect(path, timeout=20)
     try:
         db.execute("BEGIN")
@@ -74,7 +74,7 @@ def read_books(path: Path) -> Books:
 
 
 def problems_of(books: Books, dead: Iterable[int]) -> list[str]:
-    """What is wrong; empty if everything holds.
+    """Faults of the books; empty if everything holds.
 
     ``dead`` are the numbers of the orders in dead-letter queues, as often as they are there.
     """

@@ -42,7 +42,7 @@ GET_EMPTY: Final = "Basic.GetEmpty"
 
 @attrs.frozen(kw_only=True)
 class Wishes:
-    """What is asked for.
+    """Options of a demonstration.
 
     Attributes:
         seconds: how long orders come, at least.

@@ -21,7 +21,7 @@ CONCURRENCY: Final = 4
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What a customer wants: one piece of an item."""
+    """A wish of a customer: one piece of an item."""
 
     number: int
     customer: int

@@ -71,7 +71,7 @@ class WatchedLive(LiveOffsets):
             self.kept ^= number
 
     def flip_return(self, queue: Queue, entry_id: int) -> None:
-        """What ``queue`` knows of a message that is there is known from now on, or no longer."""
+        """Begin or end to count the knowledge of ``queue`` about a message that is there."""
         number = number_of_return(queue.id, entry_id, queue.returns.of(entry_id)) if queue.returns is not None else 0
         if number:
             self.all ^= number

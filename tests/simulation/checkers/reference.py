@@ -37,14 +37,14 @@ from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Own
 def number_of(
     queue_id: int, entry_id: int, message: Message, deadline_ms: int, returned: Returned | None = None
 ) -> int:
-    """What one message at one place adds to a digest, with what its queue knows of it."""
+    """The share of one message at one place in a digest, with the knowledge of its queue."""
     whole = crc32(message.content(), crc32(message.properties))
     number = hash((queue_id, entry_id, deadline_ms, whole, message.exchange, message.routing_key))
     return number if returned is None else number ^ number_of_return(queue_id, entry_id, returned)
 
 
 def number_of_return(queue_id: int, entry_id: int, returned: Returned) -> int:
-    """What a queue adds to a digest that knows this of a message."""
+    """The share of a queue's knowledge of one message in a digest."""
     return hash((queue_id, entry_id, *returned)) if returned != NEVER else 0
 
 
@@ -325,7 +325,7 @@ class Reference:
         self._flip(held)
 
     def _due(self, offset: int, queue: ReferenceQueue, message: Message) -> Returned:
-        """What ``queue`` knows of a message that comes: when it is due, which is its delay after a time that has been."""
+        """The due time of a message that comes to ``queue``: its delay after a time that has been."""
         if not isinstance(message, DelayedMessage):
             return NEVER
         if not (message.everywhere or queue.arguments.get("x-delayed-publish") is True):
@@ -517,7 +517,7 @@ class Reference:
         self._is_due_in_time(said, queue, returned, failed == 1)
 
     def _is_due_in_time(self, said: str, queue: ReferenceQueue, returned: Returned, failed: bool) -> None:
-        """It is due after the delay that its queue asks for, and after no longer one."""
+        """Check that a message is due after the delay that its queue asks for, and after no longer one."""
         arguments = queue.arguments
         kind = arguments.get("x-delayed-retry-type", "disabled")
         if kind not in ("all", "failed" if failed else "returned"):

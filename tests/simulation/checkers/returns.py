@@ -57,7 +57,7 @@ class Returns:
             raise Violation("returns", f"{what}; the log says {held.returned}")
 
     def _was_away(self, node: SimNode, what: str, entry: Entry) -> None:
-        """It has been delayed by this very process, which had it for half its delay: see :meth:`_took_its_time`."""
+        """Check that this very process has kept a delayed message for half its delay: see :meth:`_took_its_time`."""
         published_ms, delay_ms = self._ledger.delayed.get(stamp_of(entry.message.content()), (0, 0))
         if 2 * (node.world.now_ms - published_ms + 1) < delay_ms:
             raise Violation(
@@ -65,7 +65,7 @@ class Returns:
             )
 
     def _took_its_time(self, node: SimNode, queue: Queue, entry: Entry, told: Returned, returned: Returned) -> None:
-        """What came back to the same process was away for half its delay: no clock there runs more than twice too fast."""
+        """Check that a message that came back was away for half its delay: no clock of a process runs more than twice too fast."""
         name, incarnation, handed_ms = self._handed.get((queue.id, entry.id), ("", 0, 0))
         arguments = queue.arguments
         kind, failed = arguments.get("x-delayed-retry-type", "disabled"), returned.failures > told.failures

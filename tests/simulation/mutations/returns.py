@@ -94,7 +94,7 @@ def what_comes_back_is_handed_out_at_once(bug: Bug) -> None:
 
 @mutation("due")
 def a_new_primary_hands_out_what_is_withheld(bug: Bug) -> None:
-    """Who begins to lead takes every message for ready."""
+    """A broker that begins to lead takes every message for ready."""
 
     def activate(self: QueueReturns, queue: Queue) -> None:
         self.withheld = 0

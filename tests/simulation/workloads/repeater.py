@@ -50,7 +50,7 @@ def publish(client: SimClient, queue: str, stamp: str, **fields: Any) -> None:
 
 
 class _Source:
-    """What one client publishes: what it is not sure of first, then what others did, then what is new."""
+    """Messages that one client publishes: unsure ones first, then those of others, then new ones."""
 
     def __init__(self, client: SimClient, run: Run, known: Known) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""Which consumers of a queue are served: those of the highest priority, or one alone; and how long they may hold a message."""
+"""Consumers of a queue: those of the highest priority are served, or one alone, and a message is held for so long."""
 
 from __future__ import annotations
 
@@ -373,7 +373,7 @@ def test_a_client_that_is_not_told_of_cancellations_loses_its_channel(core: Core
 
 
 def test_a_message_of_basic_get_times_out_with_its_channel(core: Core) -> None:
-    """That is no failure: a queue with a limit of 0 keeps the message."""
+    """A time-out is no failure: a queue with a limit of 0 keeps the message."""
     declare(core, {"x-consumer-timeout": 5_000, "x-delivery-limit": 0})
     fill(core, b"0")
     client = core.client()

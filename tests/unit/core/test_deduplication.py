@@ -65,7 +65,7 @@ class Publisher(Speaker):
         header: str = "x-deduplication-header",
         **properties: Any,
     ) -> list[str]:
-        """What is answered when all is on the disk."""
+        """The answers when all is on the disk."""
         self.begin(message_id, body, to=to, exchange=exchange, channel=channel, header=header, **properties)
         self.core.sync()
         return self.client.heard()

@@ -40,7 +40,7 @@ def put(speaker: Speaker, *priorities: int | None, queue: str = "q", **propertie
 
 
 def bodies(speaker: Speaker, queue: str = "q") -> str:
-    """What is got of ``queue`` until it is empty."""
+    """The bodies in ``queue``, in the order in which they are got."""
     found = []
     while (message := speaker.get(queue)) is not None:
         found.append(message["body"].decode())

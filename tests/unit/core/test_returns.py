@@ -54,7 +54,7 @@ def queue_of(speaker: Speaker, name: str = "q") -> Queue:
 
 
 def known(speaker: Speaker) -> Returned:
-    """What queue q knows of its only message."""
+    """Counts and due time that queue q knows of its only message."""
     queue = queue_of(speaker)
     (entry_id,) = queue.entries
     return queue.returns.of(entry_id) if queue.returns is not None else NEVER

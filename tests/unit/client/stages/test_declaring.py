@@ -1,4 +1,4 @@
-"""What an application declares, and what is named before the first message."""
+"""Declarations of an application, and mistakes that are named before the first message."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from understudy.client.stages.sqlite_database import SqliteSession
 
 
 class Channel:
-    """What a slot needs of a channel: it keeps what is settled."""
+    """The part of a channel that a slot needs: it keeps settled messages."""
 
     def __init__(self) -> None:
         self.lives = True
