@@ -7,7 +7,7 @@ import contextlib
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from tests.integration import stages_shop
 from tests.integration.broker_process import BrokerProcess, running_broker
 from tests.integration.stages_shop import STAGES, Order
+from tests.integration.stages_waiting import TIMEOUT_S, until, until_found
 from understudy.client.stages import AlreadyBegunError, Stages
 from understudy.client.stages.channel import TxChannel
 from understudy.client.stages.clock import now_ms
@@ -28,7 +29,6 @@ from understudy.client.stages.worker import Worker
 pytestmark = [pytest.mark.integration]
 
 ORDERS = 4
-TIMEOUT_S = 60.0
 SHOP = Path(stages_shop.__file__)
 
 
@@ -52,15 +52,6 @@ async def working(stages: Stages) -> AsyncIterator[None]:
             yield
         finally:
             worker.stop()
-
-
-async def until(what: str, probe: Callable[[], bool]) -> None:
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            while not await asyncio.to_thread(probe):  # noqa: ASYNC110  # the other process sets no event
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"not within {TIMEOUT_S} s: {what}") from None
 
 
 def rows(database: Path, sql: str) -> list[Any]:
@@ -93,6 +84,21 @@ CRASHES = [
 ]
 
 
+async def through(broker: BrokerProcess, database: Path, prefix: str) -> None:
+    """Until all orders are through; then each has had each effect once."""
+
+    async def none_waits() -> bool:
+        return not any([await waiting(broker, f"{prefix}.{each}") for each in STAGES])
+
+    shipped = "SELECT DISTINCT number FROM ship"
+    await until_found("all orders are through", lambda: len(rows(database, shipped)) == ORDERS)
+    await until_found("the outbox is empty", lambda: not rows(database, "SELECT * FROM understudy_outbox"))
+    await until("no message waits", none_waits)
+    once = [(each,) for each in range(1, ORDERS + 1)]
+    for table in STAGES:
+        assert sorted(rows(database, f"SELECT number FROM {table}")) == once, table
+
+
 async def _crash(broker: BrokerProcess, folder: Path, point: Point, stage: str) -> None:
     database, prefix = folder / "shop.db", f"{point.name}-{stage}".lower()
     stages_shop.make_tables(database)
@@ -108,14 +114,7 @@ async def _crash(broker: BrokerProcess, folder: Path, point: Point, stage: str) 
         assert await killed.wait() == -signal.SIGKILL
 
     async with working(stages):
-        await until("all orders are through", lambda: len(rows(database, "SELECT DISTINCT number FROM ship")) == ORDERS)
-        await until("the outbox is empty", lambda: not rows(database, "SELECT * FROM understudy_outbox"))
-        while any([await waiting(broker, f"{prefix}.{each}") for each in STAGES]):  # noqa: ASYNC110  # as above
-            await asyncio.sleep(0.05)
-    for table in STAGES:
-        assert sorted(rows(database, f"SELECT number FROM {table}")) == [(each,) for each in range(1, ORDERS + 1)], (
-            table
-        )
+        await through(broker, database, prefix)
     assert await waiting(broker, f"{prefix}.reserve.dead") == 1
     for each in ("charge.dead", "ship.dead", *STAGES):
         assert await waiting(broker, f"{prefix}.{each}") == 0, each
@@ -151,14 +150,7 @@ async def _relay_killed(broker: BrokerProcess, folder: Path) -> None:
     left = rows(database, "SELECT lease FROM understudy_outbox WHERE from_stage = 'begin:relay'")
     assert len(left) == ORDERS
     async with working(stages):
-        await until("all orders are through", lambda: len(rows(database, "SELECT DISTINCT number FROM ship")) == ORDERS)
-        await until("the outbox is empty", lambda: not rows(database, "SELECT * FROM understudy_outbox"))
-        while any([await waiting(broker, f"{prefix}.{each}") for each in STAGES]):  # noqa: ASYNC110  # as above
-            await asyncio.sleep(0.05)
-    for table in STAGES:
-        assert sorted(rows(database, f"SELECT number FROM {table}")) == [(each,) for each in range(1, ORDERS + 1)], (
-            table
-        )
+        await through(broker, database, prefix)
 
 
 def test_a_relay_that_is_killed_before_it_marks_is_followed_by_another_with_the_same_ids(
@@ -181,11 +173,10 @@ async def _deadly(broker: BrokerProcess, folder: Path) -> None:
         await channel.close()
     await connection.close()
     async with working(stages):
-        while not await waiting(broker, f"{prefix}.reserve.dead"):  # noqa: ASYNC110  # as above
-            await asyncio.sleep(0.05)
+        await until("it is a dead letter", lambda: waiting(broker, f"{prefix}.reserve.dead"))
     assert rows(database, "SELECT * FROM reserve") == []
     await stages.close()
 
 
 def test_a_message_that_ends_its_worker_twenty_times_is_a_dead_letter(broker: BrokerProcess, tmp_path: Path) -> None:
-    asyncio.run(asyncio.wait_for(_deadly(broker, tmp_path), TIMEOUT_S))
+    asyncio.run(_deadly(broker, tmp_path))

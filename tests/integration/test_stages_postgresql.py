@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from psycopg.conninfo import make_conninfo
 from tests.integration import stages_shop
 from tests.integration.broker_process import BrokerProcess, running_broker
 from tests.integration.stages_shop import STAGES, Order
+from tests.integration.stages_waiting import TIMEOUT_S, until_found
 from tests.integration.xa_place import running_postgresql
 from understudy.client.stages import ConfigurationError, DemarcationError, NotCommittedError, Stages, postgresql
 from understudy.client.stages.core.sends import Origin, Sends
@@ -28,7 +29,6 @@ from understudy.xa.postgresql_server import PostgresServer
 pytestmark = [pytest.mark.integration]
 
 ORDERS = 4
-TIMEOUT_S = 60.0
 
 
 def place(server: PostgresServer) -> dict[str, Any]:
@@ -56,15 +56,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def rows(server: PostgresServer, sql: str) -> list[Any]:
     with psycopg.connect(**place(server)) as db:
         return db.execute(sql.encode()).fetchall()
-
-
-async def until(what: str, probe: Callable[[], bool]) -> None:
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            while not await asyncio.to_thread(probe):  # noqa: ASYNC110  # the other process sets no event
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"not within {TIMEOUT_S} s: {what}") from None
 
 
 async def begin(stages: Stages, first: int, last: int) -> None:
@@ -97,12 +88,12 @@ async def _killed(broker: BrokerProcess, server: PostgresServer) -> None:
     through = "SELECT DISTINCT number FROM ship"
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(worker_here.run())
-        await until("the first orders are through", lambda: len(rows(server, through)) == ORDERS)
+        await until_found("the first orders are through", lambda: len(rows(server, through)) == ORDERS)
         server.kill()  # here, not in a thread: the server ends with the thread that has started it
         server.start()
         await begin(stages, ORDERS + 1, 2 * ORDERS)
-        await until("all orders are through", lambda: len(rows(server, through)) == 2 * ORDERS)
-        await until("the outbox is empty", lambda: not rows(server, "SELECT * FROM understudy_outbox"))
+        await until_found("all orders are through", lambda: len(rows(server, through)) == 2 * ORDERS)
+        await until_found("the outbox is empty", lambda: not rows(server, "SELECT * FROM understudy_outbox"))
         worker_here.stop()
     await stages.close()
     for table in STAGES:
@@ -136,7 +127,8 @@ def test_two_claims_of_one_message_race_and_one_is_told_so(server: PostgresServe
             await two.begin()
             assert await one.claim("race", f"m{blocking}", 1)
             second = asyncio.create_task(two.claim("race", f"m{blocking}", 1))
-            await asyncio.sleep(0.05)
+            waits = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            await until_found("the second claim waits for the first", lambda: rows(server, waits))
             assert not second.done()
             await one.commit()
             assert not await second
