@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from understudy.broker.amqp.properties import priority
 from understudy.broker.core.entry import READY, Entry
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queue import Queue, first_ready
 from understudy.broker.message import Message
 
 MAX_PRIORITY: Final = "x-max-priority"
@@ -57,15 +57,8 @@ class _Level:
         self.returned: list[tuple[int, Entry]] = []
 
     def peek(self) -> Entry | None:
-        """The ready message with the lowest id; None if there is none. Others before it are dropped."""
-        ready, returned = self.ready, self.returned
-        while returned and returned[0][1].state != READY:
-            heappop(returned)
-        while ready and ready[0].state != READY:
-            ready.popleft()
-        if returned and (not ready or returned[0][0] < ready[0].id):
-            return returned[0][1]
-        return ready[0] if ready else None
+        """See `first_ready`."""
+        return first_ready(self.ready, self.returned)
 
     def drop_head(self, entry: Entry) -> None:
         """Drop the places of ``entry``, which :meth:`peek` has shown: it gets another one if it comes back."""

@@ -66,6 +66,22 @@ class QueueStatistics:
     active_consumer: str | None
 
 
+def first_ready(ready: deque[Entry], returned: list[tuple[int, Entry]]) -> Entry | None:
+    """The READY message with the lowest id, None if there is none. Places of others before it are dropped.
+
+    Args:
+        ready: in the order of ids.
+        returned: a heap, by id, of messages that came back.
+    """
+    while returned and returned[0][1].state != READY:
+        heappop(returned)
+    while ready and ready[0].state != READY:
+        ready.popleft()
+    if returned and (not ready or returned[0][0] < ready[0].id):
+        return returned[0][1]
+    return ready[0] if ready else None
+
+
 class Queue:
     """One queue.
 
@@ -428,15 +444,7 @@ class Queue:
 
     def peek(self) -> Entry | None:
         """The message that :meth:`take` would give."""
-        ready = self.ready
-        returned = self.returned
-        while returned and returned[0][1].state != READY:
-            heappop(returned)
-        while ready and ready[0].state != READY:
-            ready.popleft()
-        if returned and (not ready or returned[0][0] < ready[0].id):
-            return returned[0][1]
-        return ready[0] if ready else None
+        return first_ready(self.ready, self.returned)
 
     def take_expired(self, now_ms: Callable[[], int]) -> Iterator[Entry]:
         """The messages at the head whose deadlines have passed, each marked ACQUIRED. ``now_ms`` tells the time."""
