@@ -19,9 +19,7 @@ nothing is acknowledged before its work is committed. The manual is ``docs/stage
     slot          one delivery at a time: does the steps that the core asks for
     connection    channels to a group of brokers, opened again after a loss
     channel       one transaction of the broker
-    database      what a business database must do
-    databases     ``sqlite(path)`` and ``postgresql(conninfo)``: sqlite_database, psycopg_database
-    tables        inbox and outbox, as both have them
+    databases/    business databases: ``sqlite(path)``, ``postgresql(conninfo)``; inbox and outbox
     marker, relay what takes sent messages out of the outbox, and sends what a killed worker left in it
     begin         initiations: messages that are sent outside of stages
     points        named moments at which tests kill a worker
@@ -34,6 +32,7 @@ from understudy.client.stages.application import Stages
 from understudy.client.stages.context import Context
 from understudy.client.stages.core.retry import Retry
 from understudy.client.stages.databases import postgresql, sqlite
+from understudy.client.stages.databases.sqlite_database import AsyncConnection, Rows
 from understudy.client.stages.errors import (
     AlreadyBegunError,
     ConfigurationError,
@@ -44,7 +43,6 @@ from understudy.client.stages.errors import (
     Refuse,
     StagesError,
 )
-from understudy.client.stages.sqlite_database import AsyncConnection, Rows
 from understudy.client.stages.stage import Flow, Stage
 
 __all__ = [

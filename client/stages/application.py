@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 from understudy.client.stages.addresses import addresses_of
 from understudy.client.stages.core.envelope import DEAD_LETTERS
 from understudy.client.stages.core.retry import Retry
-from understudy.client.stages.database import Database
+from understudy.client.stages.databases.port import Database
 from understudy.client.stages.errors import ConfigurationError
 from understudy.client.stages.stage import Flow, Stage
 

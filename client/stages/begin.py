@@ -15,7 +15,7 @@ from understudy.client.stages.clock import now_ms
 from understudy.client.stages.connection import Connection, LostError
 from understudy.client.stages.context import current_sends
 from understudy.client.stages.core.sends import Origin, Sends, derived_id
-from understudy.client.stages.database import Database, DatabaseSession, in_thread
+from understudy.client.stages.databases.port import Database, DatabaseSession, in_thread
 from understudy.client.stages.errors import (
     AlreadyBegunError,
     DemarcationError,

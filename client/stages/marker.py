@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from understudy.client.stages.database import DatabaseSession
+from understudy.client.stages.databases.port import DatabaseSession
 from understudy.client.stages.points import AtPoint, Point
 
 PAUSE_S: Final = 0.2

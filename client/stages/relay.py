@@ -15,7 +15,7 @@ from typing import Final
 from understudy.client.stages.channel import TxChannel
 from understudy.client.stages.clock import now_ms
 from understudy.client.stages.connection import Connection, LostError
-from understudy.client.stages.database import INBOX_RETENTION_MS, DatabaseSession
+from understudy.client.stages.databases.port import INBOX_RETENTION_MS, DatabaseSession
 from understudy.client.stages.points import AtPoint, Point
 
 EVERY_S: Final = 1.0

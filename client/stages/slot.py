@@ -14,7 +14,7 @@ from understudy.client.stages.connection import Connection, LostError, Pause
 from understudy.client.stages.context import Context, current_sends
 from understudy.client.stages.core import steps as do
 from understudy.client.stages.core.handling import Steps, handle
-from understudy.client.stages.database import DatabaseSession, in_thread
+from understudy.client.stages.databases.port import DatabaseSession, in_thread
 from understudy.client.stages.errors import DemarcationError
 from understudy.client.stages.marker import Marker
 from understudy.client.stages.points import AtPoint, Point

@@ -16,7 +16,7 @@ from understudy.client.stages.context import Context, sends_here
 from understudy.client.stages.core.handling import Rules
 from understudy.client.stages.core.retry import Retry
 from understudy.client.stages.core.sends import Target
-from understudy.client.stages.database import Database
+from understudy.client.stages.databases.port import Database
 from understudy.client.stages.errors import ConfigurationError
 
 P = ParamSpec("P")

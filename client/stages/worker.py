@@ -7,7 +7,7 @@ from typing import Final
 
 from understudy.client.stages.application import Stages
 from understudy.client.stages.connection import Connection
-from understudy.client.stages.database import Database, DatabaseSession, in_thread
+from understudy.client.stages.databases.port import Database, DatabaseSession, in_thread
 from understudy.client.stages.marker import Marker
 from understudy.client.stages.points import AtPoint, pass_by
 from understudy.client.stages.relay import GRACE_S, LEASE_S, Relay

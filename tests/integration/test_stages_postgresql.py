@@ -21,7 +21,7 @@ from tests.integration.stages_waiting import TIMEOUT_S, until_found
 from tests.integration.xa_place import running_postgresql
 from understudy.client.stages import ConfigurationError, DemarcationError, NotCommittedError, Stages, postgresql
 from understudy.client.stages.core.sends import Origin, Sends
-from understudy.client.stages.database import DatabaseSession
+from understudy.client.stages.databases.port import DatabaseSession
 from understudy.client.stages.points import Point
 from understudy.client.stages.worker import Worker
 from understudy.xa.postgresql_server import PostgresServer

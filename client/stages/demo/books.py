@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from understudy.client.stages.database import OUTBOX
+from understudy.client.stages.databases.port import OUTBOX
 
 CUSTOMERS: Final = 20
 ITEMS: Final = 10

@@ -22,7 +22,7 @@ from understudy.client.stages import (
     begin,
     sqlite,
 )
-from understudy.client.stages.sqlite_database import SqliteSession
+from understudy.client.stages.databases.sqlite_database import SqliteSession
 
 
 @pytest.fixture

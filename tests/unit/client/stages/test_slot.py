@@ -16,10 +16,10 @@ from understudy.client.stages.channel import Arrival
 from understudy.client.stages.connection import LostError
 from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core.envelope import Delivery, Envelope
-from understudy.client.stages.database import ThreadedSession
+from understudy.client.stages.databases.port import ThreadedSession
+from understudy.client.stages.databases.sqlite_database import SqliteSession
 from understudy.client.stages.points import Point
 from understudy.client.stages.slot import Slot
-from understudy.client.stages.sqlite_database import SqliteSession
 
 
 class Channel:

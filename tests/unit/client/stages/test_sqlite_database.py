@@ -12,7 +12,7 @@ from tests.unit.client.stages.place import CHARGE, Order
 from understudy.client.stages import ConfigurationError, sqlite
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.core.sends import Origin, Sends
-from understudy.client.stages.sqlite_database import MOST_ROWS, SqliteSession
+from understudy.client.stages.databases.sqlite_database import MOST_ROWS, SqliteSession
 
 
 @pytest.fixture

@@ -1,15 +1,20 @@
-"""The business databases that an application may have."""
+"""The business databases that an application may have, each with its inbox and outbox.
+
+sqlite_database, psycopg_database    the databases that `sqlite` and `postgresql` make
+tables       inbox and outbox, as both have them
+port         what the rest of the library asks of a database
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from understudy.client.stages.databases.sqlite_database import Sqlite
 from understudy.client.stages.errors import ConfigurationError
-from understudy.client.stages.sqlite_database import Sqlite
 
 if TYPE_CHECKING:  # psycopg need not be installed
-    from understudy.client.stages.psycopg_database import Postgresql
+    from understudy.client.stages.databases.psycopg_database import Postgresql
 
 
 def sqlite(path: str | Path) -> Sqlite:
@@ -31,7 +36,7 @@ def postgresql(conninfo: str) -> Postgresql:
         ConfigurationError: psycopg is missing, or the connection string cannot be read.
     """
     try:
-        from understudy.client.stages.psycopg_database import Postgresql  # noqa: PLC0415  # the extra of this database alone
+        from understudy.client.stages.databases.psycopg_database import Postgresql  # noqa: PLC0415  # the extra of this database alone
     except ImportError as error:
         raise ConfigurationError(f"postgresql: {error}: pip install 'understudy[stages-postgresql]'") from error
     return Postgresql(conninfo)

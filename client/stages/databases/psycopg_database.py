@@ -11,9 +11,9 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
 
 from understudy.client.stages.core.envelope import Envelope
-from understudy.client.stages.database import INBOX, OUTBOX, DatabaseSession, ThreadedSession
+from understudy.client.stages.databases.port import INBOX, OUTBOX, DatabaseSession, ThreadedSession
+from understudy.client.stages.databases.tables import ALL_COLUMNS, COLUMNS, check_columns, envelope_of, refuse, row_of
 from understudy.client.stages.errors import ConfigurationError
-from understudy.client.stages.tables import ALL_COLUMNS, COLUMNS, check_columns, envelope_of, refuse, row_of
 
 CONNECT_TIMEOUT_S: Final = 5
 

@@ -10,9 +10,9 @@ from typing import Any, Final, NoReturn
 import attrs
 
 from understudy.client.stages.core.envelope import Envelope
-from understudy.client.stages.database import INBOX, OUTBOX, ThreadedSession, in_thread
+from understudy.client.stages.databases.port import INBOX, OUTBOX, ThreadedSession, in_thread
+from understudy.client.stages.databases.tables import ALL_COLUMNS, COLUMNS, check_columns, envelope_of, refuse, row_of
 from understudy.client.stages.errors import ConfigurationError
-from understudy.client.stages.tables import ALL_COLUMNS, COLUMNS, check_columns, envelope_of, refuse, row_of
 
 BUSY_S: Final = 20.0
 """How long a transaction waits for that of another process."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final, NoReturn
 
 from understudy.client.stages.core.envelope import Envelope
-from understudy.client.stages.database import INBOX, OUTBOX
+from understudy.client.stages.databases.port import INBOX, OUTBOX
 from understudy.client.stages.errors import ConfigurationError, DemarcationError
 
 COLUMNS: Final = "id, queue, stage, headers, body, due_ms, stored_ms"
