@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -40,7 +40,7 @@ class Stages:
     def __init__(self, name: str, *, broker: str | Sequence[str], database: Database | None = None) -> None:
         self.name = _named("application", name)
         self.addresses = addresses_of(broker)
-        self.database = database
+        self.database = _one(database)
         self.stages: dict[str, Stage[..., Any]] = {}
         self.flows: dict[str, Flow] = {}
         self._initiator: Initiator | None = None
@@ -146,6 +146,14 @@ class Stages:
     def queues(self) -> list[str]:
         """The queues of all stages, and their dead-letter queues."""
         return [queue for name in self.stages for queue in (name, name + DEAD_LETTERS)]
+
+
+def _one(database: Any) -> Database | None:
+    if isinstance(database, Iterable):
+        named = " and ".join(str(getattr(each, "address", each)) for each in database)
+        raise ConfigurationError(f"Stages: database= takes one; two are given: {named}")
+    made: Database | None = database
+    return made
 
 
 def _named(what: str, name: str) -> str:

@@ -115,7 +115,7 @@ class Initiator:
                         yield begun
                     await self._commit(session, sends, outbox=outbox)
                 except Exception as error:
-                    if ended := session.ended_by_stage():
+                    if ended := session.ended_by_stage(failed=True):
                         raise DemarcationError(
                             f"the initiation ends the transaction of its database ({ended}): "
                             f"the library commits at the end of the `async with`, or rolls back if it raises"

@@ -187,7 +187,9 @@ class Slot:
         return result
 
     def _check_open(self, cause: Exception | None) -> None:
-        if self._stage.rules.database and self._session is not None and (ended := self._session.ended_by_stage()):
+        if not self._stage.rules.database or self._session is None:
+            return
+        if ended := self._session.ended_by_stage(failed=cause is not None):
             raise DemarcationError(
                 f"stage {self._stage.name!r} ends the transaction of its database ({ended}): "
                 f"the library commits when the stage returns, or rolls back if it raises"

@@ -16,7 +16,7 @@ from understudy.client.stages.context import Context, sends_here
 from understudy.client.stages.core.handling import Rules
 from understudy.client.stages.core.retry import Retry
 from understudy.client.stages.core.sends import Target
-from understudy.client.stages.databases.port import Database
+from understudy.client.stages.databases.port import Database, is_database
 from understudy.client.stages.errors import ConfigurationError
 
 P = ParamSpec("P")
@@ -30,6 +30,7 @@ class Signature:
     Attributes:
         message: the type of its first parameter.
         database, context: the names of the parameters for these; None if it has none.
+        database_kind: the type of the parameter for the database; None if it has none.
         returns: the type of what it returns; type(None) if it returns nothing.
     """
 
@@ -37,6 +38,7 @@ class Signature:
     database: str | None
     context: str | None
     returns: Any
+    database_kind: Any = None
 
 
 class Stage(Generic[P, R]):
@@ -119,28 +121,39 @@ class Stage(Generic[P, R]):
         for name in names:
             if name not in hints:
                 raise ConfigurationError(f"{where}: parameter {name!r} has no annotation")
-        wanted = self._database.parameter(blocking=self.blocking) if self._database is not None else None
+        wanted = self._database.parameters(blocking=self.blocking) if self._database is not None else ()
+        kinds = {name: typing.get_origin(hints[name]) or hints[name] for name in names[1:]}
+        self._check_one_database(where, [(name, kind) for name, kind in kinds.items() if is_database(kind)])
         found: dict[str, str] = {}
-        for name in names[1:]:
-            kind = "context" if hints[name] is Context else "database" if hints[name] is wanted else ""
+        for name, hint in kinds.items():
+            kind = "context" if hint is Context else "database" if hint in wanted else ""
             if not kind or kind in found:
-                raise ConfigurationError(f"{where}: {self._unfit(name, hints[name], wanted, found.get(kind))}")
+                raise ConfigurationError(f"{where}: {self._unfit(name, hint, wanted, found.get(kind))}")
             found[kind] = name
         return Signature(
             message=hints[names[0]],
             database=found.get("database"),
             context=found.get("context"),
             returns=hints.get("return", type(None)),
+            database_kind=kinds[found["database"]] if "database" in found else None,
         )
 
-    def _unfit(self, name: str, hint: Any, wanted: Any, other: str | None) -> str:
+    def _check_one_database(self, where: str, asked: list[tuple[str, Any]]) -> None:
+        if len(asked) > 1:
+            named = " and ".join(f"{name!r} ({_full_name(kind)})" for name, kind in asked)
+            of = f", which is {self._database.address}" if self._database is not None else ""
+            raise ConfigurationError(
+                f"{where}: parameters {named} are two databases; a stage has one{of}. "
+                f"What else it reads, it opens itself, outside of its transaction"
+            )
+
+    def _unfit(self, name: str, hint: Any, wanted: tuple[Any, ...], other: str | None) -> str:
         if other is not None:
             return f"parameters {other!r} and {name!r} are for the same thing, {hint!r}"
-        kinds = (
-            "Context" if wanted is None else f"Context or, for the database, {wanted.__module__}.{wanted.__qualname__}"
-        )
+        databases = " or ".join(map(_full_name, wanted))
+        kinds = f"Context or, for the database, {databases}" if wanted else "Context"
         text = f"parameter {name!r} is of type {hint!r}; after the message come {kinds}"
-        return text if wanted is not None else f"{text}; a database is given to Stages(database=...)"
+        return text if wanted else f"{text}; a database is given to Stages(database=...)"
 
     @cached_property
     def rules(self) -> Rules:
@@ -205,6 +218,10 @@ def _fits(returns: Any, message: Any) -> bool:
     if not all(isinstance(each, type) for each in kinds) or not isinstance(message, type):
         return True
     return all(issubclass(each, message) for each in kinds)
+
+
+def _full_name(kind: Any) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _name(kind: Any) -> str:

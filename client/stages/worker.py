@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from understudy.client.stages.application import Stages
 from understudy.client.stages.connection import Connection
@@ -111,7 +111,7 @@ class Worker:
         for stage in self._chosen:
             for _ in range(stage.concurrency):
                 session = (
-                    self._session(database, blocking=stage.blocking)
+                    self._session(database, blocking=stage.blocking, kind=stage.signature.database_kind)
                     if database is not None and stage.rules.database
                     else None
                 )
@@ -120,8 +120,8 @@ class Worker:
             for slot in self._slots:
                 tasks.create_task(slot.run())
 
-    def _session(self, database: Database, *, blocking: bool) -> DatabaseSession:
-        session = database.session(blocking=blocking)
+    def _session(self, database: Database, *, blocking: bool, kind: Any = None) -> DatabaseSession:
+        session = database.session(blocking=blocking, kind=kind)
         self._sessions.append(session)
         return session
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # psycopg need not be installed
 def sqlite(path: str | Path) -> Sqlite:
     """The database in a file, which is made when it is first needed.
 
-    A stage of kind ``def`` has a parameter of type ``sqlite3.Connection``, one of kind ``async def`` one of type
-    `AsyncConnection`.
+    A stage of kind ``def`` has a parameter of type ``sqlite3.Connection`` or SQLAlchemy's ``Session``, one of kind ``async def``
+    one of type `AsyncConnection`, ``aiosqlite.Connection`` or SQLAlchemy's ``AsyncSession``.
     """
     return Sqlite(Path(path))
 
@@ -29,8 +29,8 @@ def sqlite(path: str | Path) -> Sqlite:
 def postgresql(conninfo: str) -> Postgresql:
     """The database at a connection string or URL of libpq. Nothing is connected to.
 
-    A stage of kind ``def`` has a parameter of type ``psycopg.Connection``, one of kind ``async def`` one of type
-    ``psycopg.AsyncConnection``.
+    A stage of kind ``def`` has a parameter of type ``psycopg.Connection`` or SQLAlchemy's ``Session``, one of kind ``async def``
+    one of type ``psycopg.AsyncConnection`` or SQLAlchemy's ``AsyncSession``.
 
     Raises:
         ConfigurationError: psycopg is missing, or the connection string cannot be read.

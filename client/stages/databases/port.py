@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
@@ -13,9 +14,35 @@ INBOX: Final = "understudy_inbox"
 OUTBOX: Final = "understudy_outbox"
 INBOX_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 
+_PARAMETERS: Final = {
+    ("aiosqlite.core", "Connection"),
+    ("psycopg", "AsyncConnection"),
+    ("psycopg", "Connection"),
+    ("sqlalchemy.ext.asyncio.session", "AsyncSession"),
+    ("sqlalchemy.orm.session", "Session"),
+    ("sqlite3", "Connection"),
+    ("understudy.client.stages.databases.sqlite_database", "AsyncConnection"),
+}
+"""Module and name of each type by which a function may ask for a database."""
+
+
+def is_database(hint: Any) -> bool:
+    """True if an annotation asks for a database of any kind."""
+    return (getattr(hint, "__module__", ""), getattr(hint, "__qualname__", "")) in _PARAMETERS
+
+
+def imported(module: str, name: str) -> tuple[Any, ...]:
+    """A type of another library, if the program has imported it: else no annotation names it."""
+    found = getattr(sys.modules.get(module), name, None)
+    return (found,) if found is not None else ()
+
 
 class BlockingSession(Protocol):
     """One connection, and at most one open transaction; used by one thread at a time."""
+
+    def open(self) -> Any:
+        """The connection, opened if it is not open."""
+        ...
 
     def begin(self) -> None:
         """Begin a transaction, on a new connection if there is none."""
@@ -55,12 +82,16 @@ class BlockingSession(Protocol):
         """True if a `commit` that raised may have committed."""
         ...
 
-    def ended_by_stage(self) -> str:
-        """The statement with which the stage tried to end its transaction; "" if it did not."""
+    def ended_by_stage(self, *, failed: bool = False) -> str:
+        """The statement with which the stage tried to end its transaction; "" if it did not.
+
+        Args:
+            failed: the stage has raised an exception.
+        """
         ...
 
     def argument(self) -> object:
-        """The value of the parameter of the stage's function."""
+        """The value of the parameter of the stage's function, from `begin` on."""
         ...
 
     def close(self) -> None: ...
@@ -69,6 +100,7 @@ class BlockingSession(Protocol):
 class DatabaseSession(Protocol):
     """As `BlockingSession`, for asyncio."""
 
+    async def open(self) -> Any: ...
     async def begin(self) -> None: ...
     async def commit(self) -> None: ...
     async def rollback(self) -> None: ...
@@ -81,7 +113,7 @@ class DatabaseSession(Protocol):
     ) -> list[Envelope]: ...
     async def prune(self, before_ms: int) -> int: ...
     def commit_is_unknown(self) -> bool: ...
-    def ended_by_stage(self) -> str: ...
+    def ended_by_stage(self, *, failed: bool = False) -> str: ...
     def argument(self) -> object: ...
     async def close(self) -> None: ...
 
@@ -91,6 +123,9 @@ class ThreadedSession:
 
     def __init__(self, blocking: BlockingSession) -> None:
         self._blocking = blocking
+
+    async def open(self) -> Any:
+        return await in_thread(self._blocking.open)
 
     async def begin(self) -> None:
         await in_thread(self._blocking.begin)
@@ -130,8 +165,8 @@ class ThreadedSession:
     def commit_is_unknown(self) -> bool:
         return self._blocking.commit_is_unknown()
 
-    def ended_by_stage(self) -> str:
-        return self._blocking.ended_by_stage()
+    def ended_by_stage(self, *, failed: bool = False) -> str:
+        return self._blocking.ended_by_stage(failed=failed)
 
     def argument(self) -> object:
         return self._blocking.argument()
@@ -153,12 +188,17 @@ class Database(Protocol):
         """One transaction at a time: the sessions of a process take turns."""
         ...
 
-    def parameter(self, *, blocking: bool) -> Any:
-        """The type of parameter that a function, ``def`` or ``async def``, may have for it."""
+    def parameters(self, *, blocking: bool) -> tuple[Any, ...]:
+        """The types of parameter that a function, ``def`` or ``async def``, may have for it; the first one is the usual one."""
         ...
 
-    def session(self, *, blocking: bool) -> DatabaseSession:
-        """A session for functions of one kind, ``def`` or ``async def``; it opens its connection when it begins."""
+    def session(self, *, blocking: bool, kind: Any = None) -> DatabaseSession:
+        """A session for functions of one kind, ``def`` or ``async def``; it opens its connection when it begins.
+
+        Args:
+            blocking: the function is a ``def``.
+            kind: one of `parameters`, the type of the session's argument; None: the usual one.
+        """
         ...
 
     def tables(self) -> str:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import psycopg
-from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
 
 from understudy.client.stages.core.envelope import Envelope
-from understudy.client.stages.databases.port import INBOX, OUTBOX, DatabaseSession, ThreadedSession
-from understudy.client.stages.databases.tables import ALL_COLUMNS, COLUMNS, check_columns, envelope_of, refuse, row_of
+from understudy.client.stages.databases.port import INBOX, OUTBOX, DatabaseSession, ThreadedSession, imported
+from understudy.client.stages.databases.psycopg_connections import (
+    AsyncStageConnection,
+    StageConnection,
+    connect,
+    connect_async,
+    ended,
+)
+from understudy.client.stages.databases.tables import (
+    ALL_COLUMNS,
+    COLUMNS,
+    check_columns,
+    envelope_of,
+    extra_of,
+    ours,
+    row_of,
+)
 from understudy.client.stages.errors import ConfigurationError
 
 CONNECT_TIMEOUT_S: Final = 5
@@ -57,10 +70,6 @@ UPDATE {OUTBOX} SET lease = %s, leased_until_ms = %s WHERE seq IN (
 ) RETURNING seq, {COLUMNS}
 """  # noqa: S608
 _PRUNE: Final = f"DELETE FROM {INBOX} WHERE at_ms < %s"  # noqa: S608
-_ENDS: Final = re.compile(
-    r"(?:^|;)\s*(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b",
-    re.IGNORECASE,
-)
 
 
 class Postgresql:
@@ -76,11 +85,21 @@ class Postgresql:
         self.conninfo = conninfo
         self.address = f"postgresql:{known.get('host', '')}/{known.get('dbname', '')}"
 
-    def parameter(self, *, blocking: bool) -> Any:
-        return psycopg.Connection if blocking else psycopg.AsyncConnection
+    def parameters(self, *, blocking: bool) -> tuple[Any, ...]:
+        if blocking:
+            return psycopg.Connection, *imported("sqlalchemy.orm", "Session")
+        return psycopg.AsyncConnection, *imported("sqlalchemy.ext.asyncio", "AsyncSession")
 
-    def session(self, *, blocking: bool) -> DatabaseSession:
-        return ThreadedSession(PostgresqlSession(self.conninfo)) if blocking else AsyncPostgresqlSession(self.conninfo)
+    def session(self, *, blocking: bool, kind: Any = None) -> DatabaseSession:
+        if kind in {None, psycopg.Connection, psycopg.AsyncConnection}:
+            if not blocking:
+                return AsyncPostgresqlSession(self.conninfo)
+            return ThreadedSession(PostgresqlSession(self.conninfo))
+        with extra_of(self.address, "stages-sqlalchemy"):
+            from understudy.client.stages.databases import sqlalchemy_sessions as orm  # noqa: PLC0415  # an extra
+        if blocking:
+            return ThreadedSession(orm.OrmSession(PostgresqlSession(self.conninfo), "postgresql+psycopg://"))
+        return orm.AsyncOrmSession(AsyncPostgresqlSession(self.conninfo), "postgresql+psycopg://")
 
     def tables(self) -> str:
         return _TABLES
@@ -98,66 +117,37 @@ class Postgresql:
             raise ConfigurationError(f"{self.address}: inbox and outbox cannot be made: {error}") from error
 
 
-class _Cursor(psycopg.Cursor[Any]):
-    def execute(self, query: Any, *args: Any, **named: Any) -> Any:
-        _look_at(query)
-        return super().execute(query, *args, **named)
-
-
-class _AsyncCursor(psycopg.AsyncCursor[Any]):
-    async def execute(self, query: Any, *args: Any, **named: Any) -> Any:
-        _look_at(query)
-        return await super().execute(query, *args, **named)
-
-
-class _Connection(psycopg.Connection[Any]):
-    """The database of a ``def`` stage, in the stage's transaction."""
-
-    def commit(self) -> NoReturn:
-        refuse("commit()")
-
-    def rollback(self) -> NoReturn:
-        refuse("rollback()")
-
-
-class _AsyncConnection(psycopg.AsyncConnection[Any]):
-    """The database of an ``async def`` stage, in the stage's transaction."""
-
-    async def commit(self) -> NoReturn:
-        refuse("commit()")
-
-    async def rollback(self) -> NoReturn:
-        refuse("rollback()")
-
-
 class PostgresqlSession:
     """One connection for functions of kind ``def``, opened by `begin`."""
 
     def __init__(self, conninfo: str) -> None:
         self._conninfo = conninfo
-        self._opened: _Connection | None = None
+        self._opened: StageConnection | None = None
         self._claimed = False
 
     @property
-    def _connection(self) -> _Connection:
+    def _connection(self) -> StageConnection:
         assert self._opened is not None, "begin first"
         return self._opened
 
-    def begin(self) -> None:
+    def open(self) -> StageConnection:
         if self._opened is None or self._opened.closed:
-            self._opened = _Connection.connect(
-                self._conninfo, cursor_factory=_Cursor, connect_timeout=CONNECT_TIMEOUT_S
-            )
+            self._opened = connect(self._conninfo, CONNECT_TIMEOUT_S)
+        return self._opened
+
+    def begin(self) -> None:
+        self.open().at_work = True
         self._claimed = False
 
     def commit(self) -> None:
-        _check(self._connection)
-        psycopg.Connection.commit(self._connection)
+        with ours(self._connection) as connection:
+            connection.commit()
 
     def rollback(self) -> None:
         if self._opened is not None:
             try:
-                psycopg.Connection.rollback(self._opened)
+                with ours(self._opened) as connection:
+                    connection.rollback()
             except psycopg.Error:
                 self.close()
 
@@ -185,8 +175,8 @@ class PostgresqlSession:
     def commit_is_unknown(self) -> bool:
         return self._opened is None or self._opened.closed or self._opened.broken
 
-    def ended_by_stage(self) -> str:
-        return _ended(self._connection, claimed=self._claimed)
+    def ended_by_stage(self, *, failed: bool = False) -> str:
+        return ended(self._connection, claimed=self._claimed)
 
     def argument(self) -> object:
         return self._connection
@@ -212,29 +202,36 @@ class AsyncPostgresqlSession:
 
     def __init__(self, conninfo: str) -> None:
         self._conninfo = conninfo
-        self._opened: _AsyncConnection | None = None
+        self._opened: AsyncStageConnection | None = None
         self._claimed = False
 
     @property
-    def _connection(self) -> _AsyncConnection:
+    def _connection(self) -> AsyncStageConnection:
         assert self._opened is not None, "begin first"
         return self._opened
 
-    async def begin(self) -> None:
+    async def open(self) -> AsyncStageConnection:
         if self._opened is None or self._opened.closed:
-            self._opened = await _AsyncConnection.connect(
-                self._conninfo, cursor_factory=_AsyncCursor, connect_timeout=CONNECT_TIMEOUT_S
-            )
+            self._opened = await connect_async(self._conninfo, CONNECT_TIMEOUT_S)
+        return self._opened
+
+    def guarded(self) -> AsyncStageConnection:
+        """The connection."""
+        return self._connection
+
+    async def begin(self) -> None:
+        (await self.open()).at_work = True
         self._claimed = False
 
     async def commit(self) -> None:
-        _check(self._connection)
-        await psycopg.AsyncConnection.commit(self._connection)
+        with ours(self._connection) as connection:
+            await connection.commit()
 
     async def rollback(self) -> None:
         if self._opened is not None:
             try:
-                await psycopg.AsyncConnection.rollback(self._opened)
+                with ours(self._opened) as connection:
+                    await connection.rollback()
             except psycopg.Error:
                 await self.close()
 
@@ -265,8 +262,8 @@ class AsyncPostgresqlSession:
     def commit_is_unknown(self) -> bool:
         return self._opened is None or self._opened.closed or self._opened.broken
 
-    def ended_by_stage(self) -> str:
-        return _ended(self._connection, claimed=self._claimed)
+    def ended_by_stage(self, *, failed: bool = False) -> str:
+        return ended(self._connection, claimed=self._claimed)
 
     def argument(self) -> object:
         return self._connection
@@ -291,28 +288,3 @@ def _stored(stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: 
     """The parameters of `_STORE`: an array for each column."""
     rows = [row_of(each, now_ms) for each in envelopes]
     return [stage, message_id, *map(list, zip(*rows, strict=True))]
-
-
-def _look_at(query: Any) -> None:
-    """Refuse a statement of a stage that ends its transaction."""
-    text = query.decode() if isinstance(query, bytes) else query
-    if isinstance(text, str) and (found := _ENDS.search(text)) is not None:
-        refuse(found.group().strip("; \n\t"))
-
-
-def _ended(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], *, claimed: bool) -> str:
-    """Without a claim the transaction begins with the stage's first statement, which it need not have."""
-    idle = connection.info.transaction_status == pq.TransactionStatus.IDLE
-    return "a statement" if idle and (claimed or connection.autocommit) else ""
-
-
-def _check(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """A COMMIT of a transaction that has failed is answered as if it were one, and rolls back.
-
-    Raises:
-        InFailedSqlTransaction: the stage has gone on after an error of the database.
-    """
-    if connection.info.transaction_status == pq.TransactionStatus.INERROR:
-        raise psycopg.errors.InFailedSqlTransaction(
-            "a statement failed, and the stage went on: nothing can be committed"
-        )

@@ -10,8 +10,25 @@ from typing import Any, Final, NoReturn
 import attrs
 
 from understudy.client.stages.core.envelope import Envelope
-from understudy.client.stages.databases.port import INBOX, OUTBOX, ThreadedSession, in_thread
-from understudy.client.stages.databases.tables import ALL_COLUMNS, COLUMNS, check_columns, envelope_of, refuse, row_of
+from understudy.client.stages.databases.port import (
+    INBOX,
+    OUTBOX,
+    DatabaseSession,
+    ThreadedSession,
+    imported,
+    in_thread,
+)
+from understudy.client.stages.databases.tables import (
+    ALL_COLUMNS,
+    COLUMNS,
+    check_columns,
+    envelope_of,
+    extra_of,
+    ours,
+    refuse,
+    refuse_late,
+    row_of,
+)
 from understudy.client.stages.errors import ConfigurationError
 
 BUSY_S: Final = 20.0
@@ -97,20 +114,94 @@ class AsyncConnection:
         return Rows(cursor.fetchall(), cursor.rowcount, cursor.lastrowid)
 
 
-class _Connection(sqlite3.Connection):
-    """The database of a ``def`` stage, in the stage's transaction."""
+class StageConnection(sqlite3.Connection):
+    """The database of a ``def`` stage, in the stage's transaction, which the library ends.
 
-    def commit(self) -> NoReturn:
-        refuse("commit()")
+    Attributes:
+        ours: the library itself calls `commit`, `rollback` or `close`.
+        at_work: a transaction of the library is open.
+        touched: something was done in it.
+    """
 
-    def rollback(self) -> NoReturn:
-        refuse("rollback()")
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.ours = False
+        self.at_work = False
+        self.touched = False
+        self.denied = ""
+        self._changes = 0
+        self._ending = False
+        self.set_authorizer(self._authorize)
 
-    def close(self) -> NoReturn:
-        refuse("close()")
+    def begin(self) -> None:
+        """Begin a transaction of the library."""
+        self.denied = ""
+        self._end(_BEGIN)
+        self.at_work, self.touched, self._changes = True, False, self.total_changes
+
+    def commit(self) -> None:
+        """Refused to stages. A transaction in which nothing was done has nothing to commit."""
+        if not self.ours:
+            refuse("commit()")
+        nothing = self.at_work and not self.touched and self.total_changes == self._changes
+        self._end(_ROLLBACK if nothing else _COMMIT)
+        self.at_work = False
+
+    def rollback(self) -> None:
+        """Refused to stages."""
+        if not self.ours:
+            refuse("rollback()")
+        self.at_work = False
+        if self.in_transaction:
+            self._end(_ROLLBACK)
+
+    def close(self) -> None:
+        """Refused to stages."""
+        if not self.ours:
+            refuse("close()")
+        super().close()
 
     def __exit__(self, *_: object) -> NoReturn:
         refuse("`with` on the connection, which commits,")
+
+    def cursor(self, *arguments: Any, **named: Any) -> Any:
+        self._enter()
+        return super().cursor(*arguments, **named)
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        self._enter()
+        return super().execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
+        self._enter()
+        return super().executemany(*arguments)
+
+    def executescript(self, *arguments: Any) -> sqlite3.Cursor:
+        self._enter()
+        return super().executescript(*arguments)
+
+    def blobopen(self, *arguments: Any, **named: Any) -> sqlite3.Blob:
+        self._enter()
+        return super().blobopen(*arguments, **named)
+
+    def _enter(self) -> None:
+        if not self.at_work and not self.ours:
+            refuse_late()
+        self.touched = True
+
+    def _end(self, sql: str) -> None:
+        self._ending = True
+        try:
+            sqlite3.Connection.execute(self, sql)
+        finally:
+            self._ending = False
+
+    def _authorize(self, action: int, first: str | None, *_: str | None) -> int:
+        """Called when a statement is prepared. Our own BEGIN, COMMIT and ROLLBACK have texts that no stage writes."""
+        if action == sqlite3.SQLITE_TRANSACTION and not self._ending:
+            self.denied = str(first)
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
 
 
 class Sqlite:
@@ -122,11 +213,26 @@ class Sqlite:
         self.path = path
         self.address = f"sqlite:{path}"
 
-    def parameter(self, *, blocking: bool) -> Any:
-        return sqlite3.Connection if blocking else AsyncConnection
+    def parameters(self, *, blocking: bool) -> tuple[Any, ...]:
+        if blocking:
+            return sqlite3.Connection, *imported("sqlalchemy.orm", "Session")
+        others = imported("aiosqlite", "Connection") + imported("sqlalchemy.ext.asyncio", "AsyncSession")
+        return AsyncConnection, *others
 
-    def session(self, *, blocking: bool) -> ThreadedSession:
-        return ThreadedSession(SqliteSession(self.path, blocking=blocking))
+    def session(self, *, blocking: bool, kind: Any = None) -> DatabaseSession:
+        below = SqliteSession(self.path, blocking=blocking)
+        if kind in {None, sqlite3.Connection, AsyncConnection}:
+            return ThreadedSession(below)
+        with extra_of(self.address, "stages-sqlalchemy"):
+            from understudy.client.stages.databases.aiosqlite_session import AiosqliteSession  # noqa: PLC0415  # an extra
+
+            if kind in imported("aiosqlite", "Connection"):
+                return AiosqliteSession(below)
+            from understudy.client.stages.databases import sqlalchemy_sessions as orm  # noqa: PLC0415  # an extra
+
+        if blocking:
+            return ThreadedSession(orm.OrmSession(below, "sqlite://"))
+        return orm.AsyncOrmSession(AiosqliteSession(below), "sqlite+aiosqlite://")
 
     def tables(self) -> str:
         return _TABLES
@@ -152,34 +258,39 @@ class SqliteSession:
     def __init__(self, path: Path, *, blocking: bool) -> None:
         self._path = path
         self._for_blocking = blocking
-        self._opened: _Connection | None = None
-        self._ours = False
-        self._denied = ""
+        self._opened: StageConnection | None = None
 
     @property
-    def _connection(self) -> _Connection:
+    def _connection(self) -> StageConnection:
         assert self._opened is not None, "begin first"
         return self._opened
 
-    def begin(self) -> None:
+    @property
+    def opened(self) -> StageConnection | None:
+        """The connection, if it is open."""
+        return self._opened
+
+    def open(self) -> StageConnection:
         if self._opened is None:
             # synchronous stays FULL: what is committed here is acknowledged to the broker right afterwards.
             self._opened = sqlite3.connect(
-                self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, factory=_Connection
+                self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, factory=StageConnection
             )
-            self._opened.set_authorizer(self._authorize)
-        self._denied = ""
-        self._own(_BEGIN)
+        return self._opened
+
+    def begin(self) -> None:
+        self.open().begin()
 
     def commit(self) -> None:
-        self._own(_COMMIT)
+        with ours(self._connection) as connection:
+            connection.commit()
 
     def rollback(self) -> None:
         if self._opened is None:
             return
         try:
-            if self._opened.in_transaction:
-                self._own(_ROLLBACK)
+            with ours(self._opened) as connection:
+                connection.rollback()
         except sqlite3.Error:
             self.close()
 
@@ -219,10 +330,10 @@ class SqliteSession:
     def commit_is_unknown(self) -> bool:
         return False  # the file is here: a COMMIT that raises leaves the transaction open
 
-    def ended_by_stage(self) -> str:
-        if self._denied or self._connection.in_transaction:
-            return self._denied
-        return "a statement"
+    def ended_by_stage(self, *, failed: bool = False) -> str:
+        connection = self._connection
+        # SQLite rolls back by itself when the disk is full or fails: the stage then has an error, and another attempt.
+        return connection.denied or ("" if connection.in_transaction or failed else "a statement")
 
     def argument(self) -> object:
         return self._connection if self._for_blocking else AsyncConnection(self._connection)
@@ -231,13 +342,6 @@ class SqliteSession:
         if self._opened is not None:
             sqlite3.Connection.close(self._opened)
             self._opened = None
-
-    def _own(self, sql: str) -> None:
-        self._ours = True
-        try:
-            self._connection.execute(sql)
-        finally:
-            self._ours = False
 
     def _alone(self, sql: str, values: list[Any]) -> list[Any]:
         self.begin()
@@ -248,10 +352,3 @@ class SqliteSession:
             self.rollback()
             raise
         return rows
-
-    def _authorize(self, action: int, first: str | None, *_: str | None) -> int:
-        """Called when a statement is prepared. Our own BEGIN, COMMIT and ROLLBACK have texts that no stage writes."""
-        if action == sqlite3.SQLITE_TRANSACTION and not self._ours:
-            self._denied = str(first)
-            return sqlite3.SQLITE_DENY
-        return sqlite3.SQLITE_OK

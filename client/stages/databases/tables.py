@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Collection, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.databases.port import INBOX, OUTBOX
@@ -55,3 +56,44 @@ def refuse(what: str) -> NoReturn:
     raise DemarcationError(
         f"{what} inside of a stage: the library commits when the stage returns, or rolls back if it raises"
     )
+
+
+def refuse_late() -> NoReturn:
+    """Refuse a statement for which no transaction is open.
+
+    Raises:
+        DemarcationError: always.
+    """
+    raise DemarcationError("a statement after the stage has returned: its transaction is over")
+
+
+class Guarded(Protocol):
+    """A connection that a stage is given: `commit`, `rollback` and `close` of it are the library's."""
+
+    ours: bool
+
+
+G = TypeVar("G", bound=Guarded)
+
+
+@contextlib.contextmanager
+def ours(connection: G) -> Iterator[G]:
+    """What is called within is called by the library, and not by a stage."""
+    before, connection.ours = connection.ours, True
+    try:
+        yield connection
+    finally:
+        connection.ours = before
+
+
+@contextlib.contextmanager
+def extra_of(address: str, extra: str) -> Iterator[None]:
+    """Name the extra of this package whose library is missing.
+
+    Raises:
+        ConfigurationError: an import within has failed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigurationError(f"{address}: {error}: pip install 'understudy[{extra}]'") from error

@@ -1,15 +1,17 @@
-"""A stage's rules, a delivery, and an edge that answers steps by a script."""
+"""A stage's rules, a delivery, an edge that answers steps by a script, and what a slot needs of a channel."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import msgspec
 
 from understudy.client.stages import Retry
+from understudy.client.stages.connection import LostError
 from understudy.client.stages.core import steps as do
-from understudy.client.stages.core.envelope import Delivery
+from understudy.client.stages.core.envelope import Delivery, Envelope
 from understudy.client.stages.core.handling import Rules, handle
 
 
@@ -82,3 +84,28 @@ class Edge:
 
     def last(self, kind: type[Any]) -> Any:
         return [each for each in self.steps if isinstance(each, kind)][-1]
+
+
+class Channel:
+    """The part of a channel that a slot needs: it keeps settled messages."""
+
+    def __init__(self) -> None:
+        self.lives = True
+        self.settled: list[Envelope] = []
+        self.tags: list[int] = []
+
+    async def settle(self, envelopes: Sequence[Envelope], tag: int, **_: Any) -> None:
+        if not self.lives:
+            raise LostError("gone")
+        self.settled += envelopes
+        self.tags.append(tag)
+
+    async def probe(self) -> None: ...
+
+
+class Marker:
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    def add(self, ids: Sequence[str]) -> None:
+        self.ids += ids

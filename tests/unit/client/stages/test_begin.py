@@ -87,6 +87,15 @@ def test_without_an_outbox_the_error_says_that_the_database_is_committed(place: 
     assert place.rows("understudy_outbox") == []
 
 
+def test_an_initiation_that_sends_nothing_asks_no_broker(place: Place) -> None:
+    async def nothing() -> None:
+        async with place.stages.begin(outbox=False) as tx:
+            await tx.db.execute("INSERT INTO orders VALUES (1)")
+
+    place.run(nothing)  # no broker is there
+    assert place.rows("orders") == [(1,)]
+
+
 def test_without_a_database_the_error_says_that_nothing_is_committed(tmp_path: Path, nowhere: str) -> None:
     place = Place(tmp_path / "shop.db", nowhere, database=False)
 

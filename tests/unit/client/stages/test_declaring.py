@@ -9,7 +9,9 @@ from typing import Any
 
 import attrs
 import msgspec
+import psycopg
 import pytest
+from sqlalchemy.orm import Session
 
 from understudy.client.stages import AsyncConnection, ConfigurationError, Context, DemarcationError, Stages, sqlite
 
@@ -129,6 +131,39 @@ def test_a_function_that_cannot_be_a_stage_is_named_at_the_start(
     with pytest.raises(ConfigurationError, match=text) as raised:
         stages.check()
     assert "'reserve'" in str(raised.value)
+
+
+def two_kinds(order: Order, db: sqlite3.Connection, other: psycopg.Connection) -> None: ...
+
+
+def two_of_one(order: Order, db: sqlite3.Connection, session: Session) -> None: ...
+
+
+def other_first(order: Order, other: psycopg.Connection[Any], db: sqlite3.Connection) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "texts"),
+    [
+        (two_kinds, ["'db' (sqlite3.Connection)", "'other' (psycopg.Connection)"]),
+        (two_of_one, ["'db' (sqlite3.Connection)", "'session' (sqlalchemy.orm.session.Session)"]),
+        (other_first, ["'other' (psycopg.Connection)", "'db' (sqlite3.Connection)"]),
+    ],
+)
+def test_a_second_database_is_refused_and_both_are_named(function: Any, texts: list[str]) -> None:
+    stages = application(database=sqlite("shop.db"))
+    stages.stage("reserve")(function)
+    with pytest.raises(
+        ConfigurationError, match=r"are two databases; a stage has one, which is sqlite:shop\.db"
+    ) as raised:
+        stages.check()
+    for each in texts:
+        assert each in str(raised.value)
+
+
+def test_an_application_has_one_database() -> None:
+    with pytest.raises(ConfigurationError, match=r"database= takes one; two are given: sqlite:a.db and sqlite:b.db"):
+        application(database=[sqlite("a.db"), sqlite("b.db")])
 
 
 def test_two_stages_of_one_name_are_refused() -> None:

@@ -4,47 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.client.stages.place import Order
+from tests.unit.client.stages.place import Channel, Marker, Order
 from understudy.client.stages import AsyncConnection, Context, Retry, Stage, Stages, sqlite
 from understudy.client.stages.channel import Arrival
 from understudy.client.stages.connection import LostError
 from understudy.client.stages.core import envelope as headers
-from understudy.client.stages.core.envelope import Delivery, Envelope
+from understudy.client.stages.core.envelope import Delivery
 from understudy.client.stages.databases.port import ThreadedSession
 from understudy.client.stages.databases.sqlite_database import SqliteSession
 from understudy.client.stages.points import Point
 from understudy.client.stages.slot import Slot
-
-
-class Channel:
-    """The part of a channel that a slot needs: it keeps settled messages."""
-
-    def __init__(self) -> None:
-        self.lives = True
-        self.settled: list[Envelope] = []
-        self.tags: list[int] = []
-
-    async def settle(self, envelopes: Sequence[Envelope], tag: int, **_: Any) -> None:
-        if not self.lives:
-            raise LostError("gone")
-        self.settled += envelopes
-        self.tags.append(tag)
-
-    async def probe(self) -> None: ...
-
-
-class Marker:
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-
-    def add(self, ids: Sequence[str]) -> None:
-        self.ids += ids
 
 
 class Place:
@@ -239,6 +214,19 @@ def test_a_stage_that_ends_its_transaction_is_told_and_changes_nothing(place: Pl
         "inside of a stage" in dead.headers[headers.EXCEPTION_TEXT]
         or "ends the transaction" in dead.headers[headers.EXCEPTION_TEXT]
     )
+
+
+def test_a_full_disk_is_a_failed_attempt_though_sqlite_rolls_back_by_itself(place: Place) -> None:
+    def fill(order: Order, db: sqlite3.Connection) -> None:
+        db.execute("INSERT INTO effects VALUES (1)")
+        (pages,) = db.execute("PRAGMA page_count").fetchone()
+        db.execute(f"PRAGMA max_page_count = {pages + 1}")
+        db.execute("INSERT OR ROLLBACK INTO effects SELECT value FROM json_each(?)", (str(list(range(9999))),))
+
+    place.handle(place.stage(fill, once=True))
+    (again,) = place.channel.settled
+    assert (again.queue, again.headers[headers.FAILURES]) == ("first", 1)
+    assert place.effects() == []
 
 
 def raise_stop_iteration(order: Order, db: sqlite3.Connection) -> None:

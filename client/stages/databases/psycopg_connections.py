@@ -1,0 +1,143 @@
+"""Connections of psycopg that a stage is given: they refuse what would end the stage's transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
+
+import psycopg
+from psycopg import pq
+
+from understudy.client.stages.databases.tables import refuse, refuse_late
+
+_ENDS: Final = re.compile(
+    r"(?:^|;)\s*(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b",
+    re.IGNORECASE,
+)
+_BEGUN: Final = b"SAVEPOINT understudy_begun"
+"""Begins the transaction, so that psycopg's ``transaction()`` makes a savepoint and commits nothing."""
+
+
+class _Cursor(psycopg.Cursor[Any]):
+    def execute(self, query: Any, *args: Any, **named: Any) -> Any:
+        _look_at(self.connection, query)
+        return super().execute(query, *args, **named)
+
+    def executemany(self, query: Any, *args: Any, **named: Any) -> Any:
+        _look_at(self.connection, query)
+        return super().executemany(query, *args, **named)
+
+
+class _AsyncCursor(psycopg.AsyncCursor[Any]):
+    async def execute(self, query: Any, *args: Any, **named: Any) -> Any:
+        _look_at(self.connection, query)
+        return await super().execute(query, *args, **named)
+
+    async def executemany(self, query: Any, *args: Any, **named: Any) -> Any:
+        _look_at(self.connection, query)
+        return await super().executemany(query, *args, **named)
+
+
+class StageConnection(psycopg.Connection[Any]):
+    """The database of a ``def`` stage, in the stage's transaction, which the library ends.
+
+    Attributes:
+        ours: the library itself calls `commit` or `rollback`.
+        at_work: a transaction of the library is open; the first statement begins it at the server.
+    """
+
+    ours = False
+    at_work = False
+
+    def commit(self) -> None:
+        """Refused to stages. Without a statement there is nothing to commit, and nothing is sent."""
+        if not self.ours:
+            refuse("commit()")
+        check(self)
+        super().commit()
+        self.at_work = False
+
+    def rollback(self) -> None:
+        """Refused to stages."""
+        if not self.ours:
+            refuse("rollback()")
+        self.at_work = False
+        super().rollback()
+
+    @contextlib.contextmanager
+    def transaction(self, *args: Any, **named: Any) -> Iterator[psycopg.Transaction]:
+        """A savepoint in the stage's transaction."""
+        if self.info.transaction_status == pq.TransactionStatus.IDLE:
+            self.execute(_BEGUN)
+        with super().transaction(*args, **named) as made:
+            yield made
+
+
+class AsyncStageConnection(psycopg.AsyncConnection[Any]):
+    """The same for an ``async def`` stage."""
+
+    ours = False
+    at_work = False
+
+    async def commit(self) -> None:
+        """Refused to stages. Without a statement there is nothing to commit, and nothing is sent."""
+        if not self.ours:
+            refuse("commit()")
+        check(self)
+        await super().commit()
+        self.at_work = False
+
+    async def rollback(self) -> None:
+        """Refused to stages."""
+        if not self.ours:
+            refuse("rollback()")
+        self.at_work = False
+        await super().rollback()
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, *args: Any, **named: Any) -> AsyncIterator[psycopg.AsyncTransaction]:
+        """A savepoint in the stage's transaction."""
+        if self.info.transaction_status == pq.TransactionStatus.IDLE:
+            await self.execute(_BEGUN)
+        async with super().transaction(*args, **named) as made:
+            yield made
+
+
+def connect(conninfo: str, timeout_s: int) -> StageConnection:
+    return StageConnection.connect(conninfo, cursor_factory=_Cursor, connect_timeout=timeout_s)
+
+
+async def connect_async(conninfo: str, timeout_s: int) -> AsyncStageConnection:
+    return await AsyncStageConnection.connect(conninfo, cursor_factory=_AsyncCursor, connect_timeout=timeout_s)
+
+
+def ended(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], *, claimed: bool) -> str:
+    """What has ended the transaction of a stage; "" if nothing has.
+
+    Without a claim the transaction begins with the stage's first statement, which it need not have.
+    """
+    idle = connection.info.transaction_status == pq.TransactionStatus.IDLE
+    return "a statement" if idle and (claimed or connection.autocommit) else ""
+
+
+def check(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """A COMMIT of a transaction that has failed is answered as if it were one, and rolls back.
+
+    Raises:
+        InFailedSqlTransaction: the stage has gone on after an error of the database.
+    """
+    if connection.info.transaction_status == pq.TransactionStatus.INERROR:
+        raise psycopg.errors.InFailedSqlTransaction(
+            "a statement failed, and the stage went on: nothing can be committed"
+        )
+
+
+def _look_at(connection: Any, query: Any) -> None:
+    """Refuse a statement of a stage that ends its transaction, or that comes after its end."""
+    if not connection.at_work and not connection.ours:
+        refuse_late()
+    text = query.decode() if isinstance(query, bytes) else query
+    if isinstance(text, str) and (found := _ENDS.search(text)) is not None:
+        refuse(found.group().strip("; \n\t"))
