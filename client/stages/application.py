@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
@@ -143,6 +143,24 @@ class Stages:
         if initiator is not None:
             await initiator.close()
 
+    @contextmanager
+    def elsewhere(self, *, broker: str | Sequence[str], database: Database | None) -> Iterator[None]:
+        """Use another broker and another database within a ``with``; tests do.
+
+        Raises:
+            ConfigurationError: the database is of another kind than the one that the application was made with.
+        """
+        if type(database) is not type(self.database):
+            raise ConfigurationError(
+                f"the application {self.name!r} has the database {_address(self.database)}: {_address(database)} is of another kind"
+            )
+        before = self.addresses, self.database
+        self.addresses, self.database = addresses_of(broker), database
+        try:
+            yield
+        finally:
+            self.addresses, self.database = before
+
     def queues(self) -> list[str]:
         """The queues of all stages, and their dead-letter queues."""
         return [queue for name in self.stages for queue in (name, name + DEAD_LETTERS)]
@@ -154,6 +172,10 @@ def _one(database: Any) -> Database | None:
         raise ConfigurationError(f"Stages: database= takes one; two are given: {named}")
     made: Database | None = database
     return made
+
+
+def _address(database: Database | None) -> str:
+    return database.address if database is not None else "none"
 
 
 def _named(what: str, name: str) -> str:

@@ -56,10 +56,10 @@ class TxChannel:
     def lives(self) -> bool:
         return not self._channel.is_closed
 
-    async def consume(self, queue: str) -> None:
-        """Begin to take deliveries, one at a time."""
+    async def consume(self, queue: str, prefetch: int = 1) -> None:
+        """Begin to take deliveries; at most so many are here and not acknowledged."""
         async with errors_as_ours():
-            await self._channel.basic_qos(prefetch_count=1)
+            await self._channel.basic_qos(prefetch_count=prefetch)
             await self._channel.basic_consume(queue, self._take)
 
     async def next(self) -> Arrival:

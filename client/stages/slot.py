@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from understudy.client.stages.channel import Arrival, TxChannel
-from understudy.client.stages.clock import now_ms
+from understudy.client.stages.clock import now_ms, wait
 from understudy.client.stages.connection import Connection, LostError, Pause
 from understudy.client.stages.context import Context, current_sends
 from understudy.client.stages.core import steps as do
@@ -20,6 +20,8 @@ from understudy.client.stages.marker import Marker
 from understudy.client.stages.points import AtPoint, Point
 from understudy.client.stages.stage import Stage
 
+OpenChannel = Callable[[Connection], Awaitable[TxChannel]]
+
 _log = logging.getLogger("understudy.stages")
 
 
@@ -29,6 +31,7 @@ class Slot:
     Args:
         writer: held while a transaction of the database is open; None if transactions do not exclude each other.
         marker: takes envelopes out of the outbox, many at a time.
+        open_channel: makes its channels.
     """
 
     def __init__(
@@ -39,6 +42,8 @@ class Slot:
         writer: asyncio.Lock | None,
         marker: Marker | None,
         at_point: AtPoint,
+        *,
+        open_channel: OpenChannel = TxChannel.open,
     ) -> None:
         self._stage = stage
         self._connection = connection
@@ -46,6 +51,7 @@ class Slot:
         self._writer = writer
         self._marker = marker
         self._at_point = at_point
+        self._open_channel = open_channel
         self._task: asyncio.Task[Any] | None = None
         self._stopping = False
         self._busy = False
@@ -92,7 +98,7 @@ class Slot:
 
     async def _serve(self, pause: Pause) -> None:
         """Deliveries of one channel, until it is lost or `stop` is called."""
-        channel = await TxChannel.open(self._connection)
+        channel = await self._open_channel(self._connection)
         try:
             await self._connection.ensure(self._stage.queue)
             await channel.consume(self._stage.queue)
@@ -245,7 +251,7 @@ class Slot:
 
     async def _wait(self, step: do.Wait, channel: TxChannel, arrival: Arrival) -> None:
         self._busy = False  # a stop need not wait for it
-        await asyncio.sleep(step.ms / 1000)
+        await wait(step.ms)
         self._busy = True
 
     async def _now(self, _: do.Now, channel: TxChannel, arrival: Arrival) -> int:

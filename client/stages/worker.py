@@ -6,12 +6,13 @@ import asyncio
 from typing import Any, Final
 
 from understudy.client.stages.application import Stages
+from understudy.client.stages.channel import TxChannel
 from understudy.client.stages.connection import Connection
 from understudy.client.stages.databases.port import Database, DatabaseSession, in_thread
 from understudy.client.stages.marker import Marker
 from understudy.client.stages.points import AtPoint, pass_by
 from understudy.client.stages.relay import GRACE_S, LEASE_S, Relay
-from understudy.client.stages.slot import Slot
+from understudy.client.stages.slot import OpenChannel, Slot
 
 STOP_S: Final = 30.0
 """So long a stage may go on with the delivery in hand after a stop."""
@@ -26,6 +27,7 @@ class Worker:
         relay_grace_s: the relay leaves younger rows of the outbox to the worker that has stored them.
         relay_lease_s: so long a relay has rows for itself; those of a killed one are free afterwards.
         at_point: called at each named point; tests kill the process there.
+        open_channel: makes the channels on which messages are taken.
     """
 
     def __init__(
@@ -36,11 +38,13 @@ class Worker:
         relay_grace_s: float = GRACE_S,
         relay_lease_s: float = LEASE_S,
         at_point: AtPoint = pass_by,
+        open_channel: OpenChannel = TxChannel.open,
     ) -> None:
         self._stages = stages
         self._relay_grace_s = relay_grace_s
         self._relay_lease_s = relay_lease_s
         self._at_point = at_point
+        self._open_channel = open_channel
         self._chosen = [each for name, each in stages.stages.items() if not only or name in only]
         self._slots: list[Slot] = []
         self._sessions: list[DatabaseSession] = []
@@ -115,7 +119,9 @@ class Worker:
                     if database is not None and stage.rules.database
                     else None
                 )
-                self._slots.append(Slot(stage, connection, session, writer, marker, self._at_point))
+                self._slots.append(
+                    Slot(stage, connection, session, writer, marker, self._at_point, open_channel=self._open_channel)
+                )
         async with asyncio.TaskGroup() as tasks:
             for slot in self._slots:
                 tasks.create_task(slot.run())

@@ -19,7 +19,7 @@ TIMEOUT_S = 60.0
 
 
 def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
-    tables, shop, order, tested = re.findall(r"^```python\n(.*?)^```", DOC, re.DOTALL | re.MULTILINE)
+    tables, shop, order, called, tested = re.findall(r"^```python\n(.*?)^```", DOC, re.DOTALL | re.MULTILINE)
     commands = re.findall(r"^```\n(pip install.*?)^```", DOC, re.DOTALL | re.MULTILINE)[0].splitlines()
     assert [line.split()[0] for line in commands] == ["pip", "understudy", "python", "understudy", "python", "python"]
 
@@ -31,7 +31,13 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     place.mkdir()
     with running_broker(place) as broker:
         shop = re.sub(r'"amqp://[^"]+"', f'"amqp://127.0.0.1:{broker.port}/"', shop)
-        for name, text in (("tables", tables), ("shop", shop), ("order", order), ("tested", tested)):
+        for name, text in (
+            ("tables", tables),
+            ("shop", shop),
+            ("order", order),
+            ("called", called),
+            ("test_shop", tested),
+        ):
             (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
         run(commands[2])
         words = shlex.split(commands[3].partition("#")[0])[1:]
@@ -44,7 +50,8 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
             worker.terminate()
             assert worker.wait(TIMEOUT_S) == 0, (tmp_path / "worker.log").read_text(encoding="utf-8")
     assert told == re.findall(r"^The last line prints `(.*?)`", DOC, re.MULTILINE)[0]
-    run("python tested.py")
+    run("python called.py")
+    assert "2 passed" in run("python -m pytest -q test_shop.py")
 
 
 def test_a_wrong_application_is_named_and_ends_with_code_2(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""ShufflingChannel: takes several deliveries at once, and hands them on in an order by chance.
+
+A broker promises no order between flows: other workers, delays and failures let messages overtake each other. A stage that relies
+on an order nevertheless fails with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiormq.abc import AbstractChannel
+
+from understudy.client.stages.channel import Arrival, TxChannel
+from understudy.client.stages.connection import Connection
+
+PREFETCH: Final = 16
+GATHER_S: Final = 0.005
+"""So long deliveries may gather before one of them is drawn."""
+
+
+def shuffled(chance: random.Random) -> Callable[[Connection], Awaitable[TxChannel]]:
+    """What opens channels whose order is drawn from ``chance``."""
+
+    async def opened(connection: Connection) -> TxChannel:
+        channel = await ShufflingChannel.open(connection)
+        channel.chance = chance
+        return channel
+
+    return opened
+
+
+class ShufflingChannel(TxChannel):
+    """Made by what `shuffled` returns.
+
+    Attributes:
+        chance: draws the next delivery.
+    """
+
+    chance: random.Random
+
+    def __init__(self, connection: Connection, channel: AbstractChannel) -> None:
+        super().__init__(connection, channel)
+        self._held: list[Arrival] = []
+
+    async def consume(self, queue: str, prefetch: int = PREFETCH) -> None:
+        await super().consume(queue, prefetch)
+
+    async def next(self) -> Arrival:
+        if not self._held:
+            self._held.append(await super().next())
+        await asyncio.sleep(GATHER_S)
+        while not self._arrived.empty():
+            self._held.append(await super().next())
+        return self._held.pop(self.chance.randrange(len(self._held)))
