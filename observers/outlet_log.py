@@ -33,12 +33,13 @@ _U32: Final = Struct(">I")
 
 
 class _Enqueued(NamedTuple):
-    """An ENQUEUE, or a MOVE with a body, that is not applied yet."""
+    """An ENQUEUE, or a MOVE, that is not applied yet. ``bodiless``: a MOVE that has no body and says only how large it is."""
 
     epoch: int
     offset: int
     targets: list[record.Target]
     message: Message
+    bodiless: bool = False
 
 
 class OutletLog:
@@ -170,11 +171,14 @@ class OutletLog:
             self._enqueued.append(_Enqueued(self._epoch, offset, targets, message))
 
     def _take_move(self, buf: bytes, at: int, end: int, offset: int) -> None:
-        """A MOVE with a body brings a message that no earlier record has brought; another one does not say where its body is."""
+        """A message that is not persistent is in no journal, wherever it moves."""
         if offset > self._sent.offset:
             move = decode_move(buf, at, end)
-            if move.has_body:
-                self._enqueued.append(_Enqueued(self._epoch, offset, move.targets, move.message))
+            message = move.message
+            if message.persistent:
+                bodiless = message.size < move.size_bytes
+                message.size = move.size_bytes
+                self._enqueued.append(_Enqueued(self._epoch, offset, move.targets, message, bodiless))
 
     def _take_queue_delete(self, buf: bytes, at: int, end: int, offset: int) -> None:
         self.names.delete(record.decode_queue_delete(buf, at), offset)
@@ -265,16 +269,18 @@ class OutletLog:
         while enqueued and enqueued[0].offset <= upto:
             each = enqueued.popleft()
             try:
-                messages = self._outgoing(each.offset, each.message, each.targets)
+                messages = self._outgoing(each.offset, each.message, each.targets, each.bodiless)
             except OutletGapError as error:
                 self._pass_over(error)
                 continue
             self._add(Unit(epoch=each.epoch, offset=each.offset, first=each.offset, messages=messages))
 
-    def _outgoing(self, offset: int, message: Message, targets: list[record.Target]) -> tuple[Outgoing, ...]:
+    def _outgoing(
+        self, offset: int, message: Message, targets: list[record.Target], bodiless: bool = False
+    ) -> tuple[Outgoing, ...]:
         """``message`` in the durable ones of its queues; ``targets`` as of an ENQUEUE, with replication ids."""
         found = ((self.names.durable(queue_id, offset), entry_id) for queue_id, entry_id, _ in targets)
-        return tuple(Outgoing(name.vhost, name.queue, entry_id, message) for name, entry_id in found if name)
+        return tuple(Outgoing(name.vhost, name.queue, entry_id, message, bodiless) for name, entry_id in found if name)
 
     def _unit_of(self, tx: FeedTx, buffer: TxBuffer) -> Unit:
         prepare, closing = buffer.prepare, buffer.closing

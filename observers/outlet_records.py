@@ -96,7 +96,7 @@ class RecordMaker:
             at: its number in the unit, from 0.
             topic: of what cannot be sent.
             reason: why the message cannot be sent.
-            whole: with body and properties; else with their sizes alone.
+            whole: with body, if it is there, and properties; else with their sizes alone.
         """
         outgoing = unit.messages[at]
         message = outgoing.message
@@ -109,10 +109,9 @@ class RecordMaker:
         ]
         if whole:
             headers.append(("amqp-properties", base64.b64encode(message.properties)))
-            value = bytes(memoryview(message.content()))
-        else:
+        if not whole or outgoing.bodiless:
             headers.append(("understudy-unsendable-bytes", b"%d,%d" % (message.size, len(message.properties))))
-            value = b""
+        value = bytes(memoryview(message.content())) if whole else b""
         return KafkaRecord(topic, queue_key(outgoing), value, headers, None, (unit.epoch, unit.offset, at))
 
     def _property_headers(self, raw: bytes) -> list[Header]:

@@ -15,6 +15,7 @@ from typing import Final
 
 import attrs
 
+from understudy.broker.core.moved_bodies import queue_pattern
 from understudy.broker.errors import UnderstudyError
 
 MAX_TOPIC: Final = 249
@@ -90,7 +91,7 @@ class OutletRules:
         if default:
             check_topic_form(default)
         self._group = group
-        self._rules = [(_compiled(rule.pattern), rule.topic) for rule in rules]
+        self._rules = [(queue_pattern(rule.pattern), rule.topic) for rule in rules]
         self._default = default
         self._found: dict[tuple[str, str], str] = {}
 
@@ -142,9 +143,3 @@ class OutletRules:
 
 def _fit(name: str) -> str:
     return _UNFIT.sub("_", name)
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """``[`` and its like are themselves: queue names have them."""
-    special = {"*": ".*", "?": "."}
-    return re.compile("".join(special.get(each, re.escape(each)) for each in pattern), re.DOTALL)

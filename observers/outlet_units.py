@@ -30,12 +30,14 @@ class Outgoing:
         vhost, queue: names.
         entry_id: replication id, 64 bits: its place in the queue.
         message: shared by all queues that it was routed to.
+        bodiless: its body of ``message.size`` octets does not stand in the record that brings the message.
     """
 
     vhost: str
     queue: str
     entry_id: int
     message: Message
+    bodiless: bool = False
 
 
 @attrs.frozen(kw_only=True, slots=True)

@@ -1,9 +1,9 @@
 """OutletUnsendable: what becomes of a message that no record of Kafka can be.
 
-A message cannot be sent if a rule makes no topic of its queue's name, if it is too large, or if Kafka refuses its record. One such
-message must not stop all others for good. By `outlet.on_unsendable` it goes *aside*, into a topic of its own, in the same Kafka
-transaction as what is sent beside it; or it is left out (*skip*); or the outlet ends (*stop*). Each is counted, and told with
-position and reason.
+A message cannot be sent if a rule makes no topic of its queue's name, if it is too large, if Kafka refuses its record, or if it is
+a dead letter without its body. One such message must not stop all others for good. By `outlet.on_unsendable` it goes *aside*, into
+a topic of its own, in the same Kafka transaction as what is sent beside it; or it is left out (*skip*); or the outlet ends
+(*stop*). Each is counted, and told with position and reason.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import attrs
 import msgspec
 
+from understudy.broker.errors import UnderstudyError
 from understudy.observers.kafka_refused import KafkaRefusedError
 from understudy.observers.outlet_records import Header, KafkaRecord, RecordMaker, queue_key
 from understudy.observers.outlet_rules import OutletRuleError, OutletRules
@@ -28,6 +29,16 @@ MAX_QUEUES: Final = 1_000
 """So many queues are remembered for that."""
 _MAX_REASON: Final = 500
 Place = tuple[int, int, int]
+
+
+class BodilessError(UnderstudyError):
+    """A dead letter whose body of ``size`` octets is not in the log again."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(
+            f"it is a dead letter, and the log does not repeat its body of {size} octets: the primary then had no outlet for "
+            "this queue in its configuration, or that body was larger than its outlet.max_message_bytes"
+        )
 
 
 class Judge(Protocol):
@@ -96,9 +107,12 @@ class OutletUnsendable:
                 topic = self._rules.topic(outgoing.vhost, outgoing.queue)
                 if not topic:
                     return None, False
+                if outgoing.bodiless:
+                    raise BodilessError(outgoing.message.size)
                 record = self._maker.record(unit, shared, at, topic)
             except (
                 OutletRuleError,
+                BodilessError,
                 msgspec.MsgspecError,
                 TypeError,
                 ValueError,

@@ -302,6 +302,7 @@ class OutletConfig:
         rules: the first that matches a queue says its topic; `topic` is that of all others.
         position_topic, transactional_id: where the position stands, and who sends, of all brokers of the group.
         plain: messages that were published outside of transactions are sent, too.
+        dead_letters: this broker repeats the bodies of dead letters in its log for `understudy outlet`; the plugin needs no word.
         begin: where an outlet begins that never sent anything: with the oldest record of the journal, or at its end.
         create_topics: topics that are missing are made, with Kafka's defaults.
         group_messages, group_bytes: of one Kafka transaction; a larger source transaction has one of its own.
@@ -321,6 +322,7 @@ class OutletConfig:
         str, Text("1 to 249 letters, digits, '.', '_', '-', with {group}", r"(?:[A-Za-z0-9._-]|\{group\}){1,249}")
     ] = "understudy.{group}.outlet"
     plain: Annotated[bool, Flag()] = True
+    dead_letters: Annotated[bool, Flag()] = False
     begin: Annotated[Literal["oldest", "newest"], Text("'oldest' or 'newest'", "oldest|newest")] = "oldest"
     create_topics: Annotated[bool, Flag()] = False
     group_messages: Annotated[int, Number(1, 1_000_000)] = 2_000

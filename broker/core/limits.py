@@ -6,6 +6,8 @@ from typing import Final
 
 import attrs
 
+from understudy.broker.core.moved_bodies import NO_BODIES, MovedBodies
+
 MESSAGE_SIZE: Final = "message size"
 TX_SIZE: Final = "transaction size"
 CONNECTIONS: Final = "connections"
@@ -39,6 +41,7 @@ class Limits:
         outcome_ttl_ms, outcome_limit: how long, and how many, outcomes are kept.
         auto_delete_grace_ms: so long after a promotion, or the last use since, an auto-delete queue lives that has no consumer
             any more, and an exchange that has no binding any more.
+        moved_bodies: the queues for which a MOVE carries the body (`moved_bodies`).
     """
 
     unstable_bytes: int = 64 << 20
@@ -63,3 +66,4 @@ class Limits:
     outcome_ttl_ms: int = 3_600_000
     outcome_limit: int = 1_000_000
     auto_delete_grace_ms: int = 60_000
+    moved_bodies: MovedBodies = NO_BODIES

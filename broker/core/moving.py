@@ -119,16 +119,16 @@ class Moving:
             return
         dead = dead_letter(message, queue.name, reason, rule, broker.wall_ms)
         dead.share_body(message)
-        if self._moves > 0:
-            self._bytes += len(dead.properties) + (0 if queue.logged and queue.durable else dead.size)
         broker.close_dequeues()
         self._count(reason)
         if queue.logged:
             queue.mark_dequeuing(entry)
-            self._append(queue, entry, reason, targets, dead)
+            body_bytes = self._append(queue, entry, reason, targets, dead)
         else:
-            self._append(None, None, reason, targets, dead)
+            body_bytes = self._append(None, None, reason, targets, dead)
             queue.remove(entry.id)
+        if self._moves > 0:
+            self._bytes += len(dead.properties) + body_bytes
         self._appended += 1
         self._moved_at = broker.log.end
 
@@ -244,14 +244,15 @@ class Moving:
 
     def _append(
         self, queue: Queue | None, entry: Entry | None, reason: int, targets: list[Queue], message: MovedMessage
-    ) -> None:
+    ) -> int:
         """Write the MOVE of ``entry`` of ``queue``; both are None for a message that is not in the log.
 
-        Those of ``targets`` that are not in the log get it beside the record.
+        Those of ``targets`` that are not in the log get it beside the record. Returns how many octets of a body were written.
         """
         broker = self._broker
         log = broker.log
         offset = log.end + 1
+        body_bytes = 0
         placed = []
         for target in targets:
             if target.logged:
@@ -262,10 +263,27 @@ class Moving:
             log.append(raw := record.encode_dequeue(reason, [(queue.id, (entry.id,))]))
             log.pending.append((offset, broker.state.apply_dequeue, record.decode_dequeue(raw, 5)[1]))
         elif placed:
-            self._append_move(queue, entry, reason, placed, message, any(target.durable for target in targets))
+            in_journal = queue is not None and queue.durable and message.persistent
+            has_body = queue is None or (message.persistent and self._needs_body(targets, message.size, in_journal))
+            self._append_move(queue, entry, reason, placed, message, has_body)
+            body_bytes = message.size * has_body
         for target in targets:
             if not target.logged:
                 broker.publish_local(target, message, None)
+        return body_bytes
+
+    def _needs_body(self, targets: list[Queue], size_bytes: int, in_journal: bool) -> bool:
+        """True if the record of a persistent message that enters ``targets`` carries its body.
+
+        ``in_journal``: each journal has the body already, so only an outlet needs it.
+        """
+        bodies = self._broker.limits.moved_bodies
+        return any(
+            target.durable
+            and target.logged
+            and (not in_journal or bodies.repeats(target.vhost, target.name, size_bytes))
+            for target in targets
+        )
 
     def _append_move(
         self,
@@ -274,12 +292,10 @@ class Moving:
         reason: int,
         placed: list[record.Target],
         message: MovedMessage,
-        enters_durable: bool,
+        has_body: bool,
     ) -> None:
         broker = self._broker
         source = (OUTSIDE, OUTSIDE) if queue is None or entry is None else (queue.id, entry.id)
-        in_journal = queue is not None and queue.durable and message.persistent
-        has_body = queue is None or (message.persistent and enters_durable and not in_journal)
         head = encode_move(*source, reason, placed, message, has_body)
         if has_body:
             copy = MovedMessage(message.exchange, message.routing_key, message.properties, b"", message.persistent)

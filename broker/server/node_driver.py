@@ -31,6 +31,7 @@ from understudy.broker.core.gate_port import GatePort
 from understudy.broker.core.let_go import let_go_in_slices
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.message_facts import MessageFacts
+from understudy.broker.core.moved_bodies import NO_BODIES, MovedBodies
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.policies import Policies, Policy
 from understudy.broker.core.state import BrokerState
@@ -93,7 +94,17 @@ def limits_of(config: Config) -> Limits:
         consumer_timeout_ms=milliseconds(config.limits.consumer_timeout_s),
         outcome_ttl_ms=milliseconds(config.tx.outcome_ttl_s),
         outcome_limit=config.tx.outcome_limit,
+        moved_bodies=moved_bodies_of(config),
     )
+
+
+def moved_bodies_of(config: Config) -> MovedBodies:
+    """The queues whose dead letters an outlet sends."""
+    outlet = config.outlet
+    if not (outlet.dead_letters or config.plugins.get("outlet", False)) or not outlet.plain:
+        return NO_BODIES
+    rules = [(rule.queues, bool(rule.topic)) for rule in outlet.rules]
+    return MovedBodies(rules, otherwise=bool(outlet.topic), max_bytes=outlet.max_message_bytes)
 
 
 def policies_of(config: Config) -> Policies:

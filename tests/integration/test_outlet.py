@@ -127,6 +127,37 @@ def test_what_is_committed_comes_whole_once_and_in_order(tmp_path: Path, kafka: 
     assert read(kafka, topic, isolation="read_uncommitted") == records, "nothing was aborted on the way"
 
 
+def test_a_dead_letter_comes_once_with_body_and_headers(tmp_path: Path, kafka: str) -> None:
+    """The publish lies before the outlet's position. The dead letter is consumed, and the broker restarts, before it is read."""
+    topic = topics(kafka, "dead")
+    few = {"x-max-length": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    with broker_of_group(tmp_path, "dead", "[outlet]\ndead_letters = true\n") as broker:
+        outlet = Outlet(broker.data, "--kafka", kafka)
+        with contextlib.closing(Client(broker.port)) as client:
+            client.channel.confirm_delivery()
+            client.channel.queue_declare("dead", durable=True)
+            client.channel.queue_declare("few", durable=True, arguments=few)
+            client.put("few", b"1", tx=False)
+            assert all_sent(outlet, 1)["records"] == 1
+            client.put("few", b"2", tx=False)
+            consumed = wait_until("it has moved", lambda: client.channel.basic_get("dead", auto_ack=True)[2], LIMIT_S)
+            assert consumed == b"1"
+        assert broker.stop() == 0
+        broker.start()
+        assert all_sent(outlet, 2) == {"transactions": 0, "plain_messages": 2, "records": 2}
+    records = read(kafka, topic)
+    assert [(each.key, each.body) for each in sorted(records, key=lambda each: each.position)] == [
+        ("//few", b"1"),
+        ("//few", b"2"),
+        ("//dead", b"1"),
+    ]
+    (dead,) = (each for each in records if each.key == "//dead")
+    (death,) = json.loads(dead.headers["amqp-header-x-death"])
+    assert (death["queue"], death["reason"], death["count"]) == ("few", "maxlen", 1)
+    assert dead.headers["amqp-header-x-first-death-queue"] == "few"
+    assert dead.headers["amqp-message-id"] == "id of 1"
+
+
 def test_a_zombie_is_fenced_by_kafka(tmp_path: Path, kafka: str) -> None:
     """The first outlet is stopped in the midst of its life; another one goes on; the first one wakes up and ends."""
     topic = topics(kafka, "zombie")

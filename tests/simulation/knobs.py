@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.moved_bodies import NO_BODIES, MovedBodies
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.log import live_offsets
 from understudy.broker.log.journal import JournalOptions
@@ -132,6 +133,8 @@ UNRULY_SHARE = 0.2
 """Of the seeds without an operator: a coordinator reorders, withholds and refuses commits, and raises in its hooks."""
 PARTS_SHARE = 0.4
 """Of the seeds: bodies of ordinary messages stand in the log in parts."""
+MOVED_BODIES_SHARE = 0.25
+"""Of the seeds: a MOVE carries the body, as where an outlet sends what enters every queue."""
 ALL_NEEDED_SHARE = 0.12
 """Of the seeds: the group's min_insync is its size, so whoever is away stops it."""
 
@@ -172,6 +175,11 @@ def _parts(seed: int) -> dict[str, Any]:
         "part_bytes": rng.choice((5, 11, 40)),
         "parts_in_flight_bytes": rng.choice((1, 30, 4 << 10)),
     }
+
+
+def _moved_bodies(seed: int) -> MovedBodies:
+    repeats = Random(f"moved bodies {seed}").random() < MOVED_BODIES_SHARE
+    return MovedBodies(otherwise=True, max_bytes=1 << 20) if repeats else NO_BODIES
 
 
 def least_in_sync(brokers: int) -> int:
@@ -310,6 +318,7 @@ class Knobs:
                 tx_memory_bytes=SPILL_BEYOND_BYTES,
                 outcome_limit=rng.choice((300, 1_000_000)),
                 auto_delete_grace_ms=3_000,
+                moved_bodies=_moved_bodies(seed),
                 **_parts(seed),
             ),
         )

@@ -13,11 +13,23 @@ from tests.simulation.scenario import Hand, Scenario, scenario
 from tests.simulation.sim_client import Closed
 from tests.simulation.test_versions import refusals, written
 from understudy.broker.amqp.properties import decode_properties, encode_properties
+from understudy.broker.core.limits import Limits
+from understudy.broker.core.moved_bodies import MovedBodies
 from understudy.broker.log import record
 
 TTL_MS = 400
 TO_DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 HOW = pytest.mark.parametrize("how", ["expired", "rejected", "maxlen"])
+BODIES = pytest.mark.parametrize(
+    "bodies",
+    [
+        pytest.param(Limits(heartbeat_s=0), id="without bodies"),
+        pytest.param(
+            Limits(heartbeat_s=0, moved_bodies=MovedBodies(otherwise=True, max_bytes=99)),
+            id="with bodies for an outlet",
+        ),
+    ],
+)
 MOMENTS_MS = (0, 1, 2, 3, 4, 6, 8, 11, 16, 30)
 """After the cause of a move: from before its record is written until after every broker has applied it."""
 
@@ -90,9 +102,10 @@ def test_the_primary_dies_at_any_moment_of_it(how: str, hard: bool, moment_ms: i
 
 
 @HOW
-def test_all_lose_their_power_and_the_body_is_there(how: str) -> None:
-    """The record of a move has no body: it is in the journal where the message was published."""
-    with scenario(journal=attrs.evolve(Knobs.draw(1).journal, segment_bytes=4 << 10)) as group:
+@BODIES
+def test_all_lose_their_power_and_the_body_is_there(how: str, bodies: Limits) -> None:
+    """The record of a move may have no body: then it is in the journal where the message was published."""
+    with scenario(journal=attrs.evolve(Knobs.draw(1).journal, segment_bytes=4 << 10), limits=bodies) as group:
         hand = declare(group)
         left = kill_one(group, hand, how)
         settled(group, left)
@@ -108,9 +121,10 @@ def test_all_lose_their_power_and_the_body_is_there(how: str) -> None:
 
 
 @HOW
+@BODIES
 @pytest.mark.parametrize("from_nothing", [False, True])
-def test_a_backup_that_was_away_has_it_too(how: str, from_nothing: bool) -> None:
-    with scenario(kept_bytes=1 if from_nothing else 1 << 20) as group:
+def test_a_backup_that_was_away_has_it_too(how: str, bodies: Limits, from_nothing: bool) -> None:
+    with scenario(kept_bytes=1 if from_nothing else 1 << 20, limits=bodies) as group:
         hand = declare(group)
         joiner = group.backups[0]
         group.away(joiner)

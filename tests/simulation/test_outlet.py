@@ -23,6 +23,9 @@ from understudy.observers.outlet_units import Unit
 SEEDS = (4, 20, 175)
 """Among them catch-ups, step-downs, branches, brokers that lose their data, and one that lets go of a log that fills its disk."""
 
+REPEATS_BODIES = 12
+"""A seed in which a MOVE carries the body."""
+
 Flat = tuple[str, int, tuple[tuple[str, int, bytes], ...]]
 
 
@@ -73,6 +76,27 @@ def test_every_journal_tells_the_same_from_every_position(seed: int) -> None:
     ordered = [reference[offset][1] for offset in sorted(reference) if reference[offset][1]]
     assert ordered == sorted(ordered), "by CSN"
     _resumed_anywhere(cluster, reference, found, Random(seed))
+
+
+def test_dead_letters_come_with_their_bodies_from_every_position() -> None:
+    cluster = SimCluster(REPEATS_BODIES)
+    result = run_cluster(cluster)
+    assert result.held, result
+    reference: dict[int, Flat] = {}
+    found: dict[str, list[int]] = {}
+    dead = 0
+    for name, node in cluster.nodes.items():
+        reader = OutletReader(node.storage, NOTHING, accept_gaps=True)
+        units = [unit for units in reader.units() for unit in units]
+        messages = [each for unit in units if not unit.tx for each in unit.messages if each.message.moved]
+        assert [each for each in messages if each.bodiless] == []
+        assert all(each.message.size == len(each.message.content()) for each in messages)
+        dead += len(messages)
+        for unit in units:
+            assert reference.setdefault(unit.offset, flat(unit)) == flat(unit), f"{name} differs at {unit.offset}"
+        found[name] = [unit.offset for unit in units]
+    assert dead > 20
+    _resumed_anywhere(cluster, reference, found, Random(REPEATS_BODIES))
 
 
 def _resumed_anywhere(

@@ -77,11 +77,11 @@ class Finder:
         return None
 
 
-def declare(finder: Finder, queues: Sequence[str]) -> None:
+def declare(finder: Finder, queues: Sequence[str], arguments: dict[str, Any] | None = None) -> None:
     connection = finder.connect()
     channel = connection.channel()
     for queue in queues:
-        channel.queue_declare(queue, durable=True)
+        channel.queue_declare(queue, durable=True, arguments=arguments)
     connection.close()
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from scripts.service_tools.kafka_servers import KafkaCluster, lay_out_kafka
 from tests.integration.broker_process import wait_until
-from tests.integration.outlet_reading import check_whole, read, topics
+from tests.integration.outlet_reading import Got, check_whole, read, topics
 from tests.stress.clients import ERRORS, NAME_HEADER, PERSISTENT, Finder, declare
 from tests.stress.group import Group, GroupBroker, running_group
 
@@ -29,6 +29,10 @@ MESSAGES = int(os.environ.get("UNDERSTUDY_OUTLET_MESSAGES", "6000"))
 PER_TX = int(os.environ.get("UNDERSTUDY_OUTLET_PER_TX", "75"))
 QUEUES = ("orders", "bills", "audit")
 BODY = "x" * 200
+DEAD = "dead"
+KEPT = 20
+"""So many messages the queue "audit" keeps; older ones are dead letters."""
+OF_AUDIT = {"x-max-length": KEPT, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
 LIMIT_S = 600.0
 
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(1800)]
@@ -145,7 +149,8 @@ def test_each_transaction_is_in_kafka_once_and_whole(tmp_path: Path, kafka_of_it
     with running_group(tmp_path, extra) as group:
         topic = topics(kafka.hosts, id_of(group))
         finder = Finder(group.ports)
-        declare(finder, QUEUES)
+        declare(finder, [*QUEUES[:2], DEAD])
+        declare(finder, QUEUES[2:], OF_AUDIT)
         publisher, faults = Publisher(finder, count), Faults(group, kafka)
         publisher.start()
         strikes = 4 * max(1, MESSAGES // 25_000)
@@ -158,7 +163,9 @@ def test_each_transaction_is_in_kafka_once_and_whole(tmp_path: Path, kafka_of_it
         assert outlet_pid(group.primary())
         for broker in group.brokers.values():  # a backup's outlet asks its broker, too, to keep what is not sent
             assert json.loads((broker.data / "outlet.hold").read_text())["segment"] >= 1
-        named = check_whole(read(kafka.hosts, topic))
+        records = read(kafka.hosts, topic)
+        named = check_whole(records)
+    check_dead_letters(records)
     for name, rows in named.items():
         assert [each.body for each in rows] == bodies(name)
     assert set(publisher.committed) <= named.keys() <= {*publisher.committed, *publisher.unknown}
@@ -175,7 +182,19 @@ def id_of(group: Group) -> str:
     return tomllib.loads(text)["broker"]["group"]  # type: ignore[no-any-return]
 
 
+def check_dead_letters(records: list[Got]) -> None:
+    """Each message that "audit" did not keep came once more, from the queue of dead letters, in the same order."""
+    audit, dead = ([each for each in records if each.key == f"//{queue}"] for queue in (QUEUES[2], DEAD))
+    assert [each.body for each in dead] == [each.body for each in audit[:-KEPT]]
+    for each in dead:
+        (death,) = json.loads(each.headers["amqp-header-x-death"])
+        assert (death["queue"], death["reason"], death["count"]) == (QUEUES[2], "maxlen", 1)
+
+
 def arrived(hosts: str, topic: str, publisher: Publisher) -> bool:
     """Whether each transaction that the client knows of is there. Kafka shows the last ones partition by partition."""
-    counts = Counter(each.name for each in read(hosts, topic))
-    return all(counts[name] == PER_TX for name in publisher.committed)
+    records = read(hosts, topic)
+    counts = Counter(each.name for each in records)
+    queues = Counter(each.key for each in records)
+    whole = all(counts[name] == PER_TX for name in publisher.committed)
+    return whole and queues[f"//{DEAD}"] >= queues[f"//{QUEUES[2]}"] - KEPT

@@ -131,6 +131,7 @@ rules = [{{queues = "//orders*", topic = "orders.{{queue}}"}}, {{queues = "//aud
 position_topic = "{{group}}.place"
 transactional_id = "{{group}}.sends"
 plain = false
+dead_letters = true
 begin = "newest"
 create_topics = true
 group_messages = 500

@@ -55,7 +55,7 @@ def a_move_is_two_steps(bug: Bug) -> None:
 
     def append(
         self: Moving, queue: Queue | None, entry: Entry | None, reason: int, targets: list[Queue], message: MovedMessage
-    ) -> None:
+    ) -> int:
         broker = self._broker
         bug.strike()
         if queue is not None and entry is not None:
@@ -64,6 +64,7 @@ def a_move_is_two_steps(bug: Bug) -> None:
             broker._close_batch()
         copy = Message(message.exchange, message.routing_key, message.properties, message.content(), message.persistent)
         broker.publish(targets, copy, None)
+        return copy.size
 
     bug.replace(Moving, "_append", append)
 

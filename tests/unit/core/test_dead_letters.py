@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core.core_kit import FRAME_MAX, PERSISTENT, Client, Core, publish
+from tests.unit.core.core_kit import FRAME_MAX, PERSISTENT, Client, Core, HeldJournal, publish
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import (
     BASIC_ACK,
@@ -31,7 +31,10 @@ from understudy.broker.amqp.methods import (
 )
 from understudy.broker.amqp.properties import decode_properties, encode_properties
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.moved_bodies import MovedBodies
 from understudy.broker.core.moving import BYTES_AT_ONCE, MOVES_AT_ONCE, Moving
+from understudy.broker.log import frame, record
+from understudy.broker.log.move_record import Move, decode_move
 from understudy.broker.message import Message
 
 TO_DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
@@ -137,6 +140,64 @@ def test_an_expired_message_is_a_dead_letter_without_expiration(speaker: Speaker
     (death,) = dead["headers"]["x-death"]
     assert (death["reason"], death["original-expiration"], death["count"]) == ("expired", "1000", 1)
     assert speaker.depth("q") == 0
+
+
+class FrameKeeper(HeldJournal):
+    """A journal that keeps its frames."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+
+    def append(self, frame: bytes) -> None:
+        self.frames.append(bytes(frame))
+
+    def moves(self) -> list[Move]:
+        batches = [each for each in self.frames if each[3] == frame.BATCH_MAGIC[3]]
+        return [
+            decode_move(each, at, end)
+            for each in batches
+            for kind, at, end in record.records_of(each, frame.BATCH_HEADER_BYTES)
+            if kind == record.MOVE
+        ]
+
+
+OUTLET = MovedBodies([("//spare*", False), ("//dead*", True)], max_bytes=5)
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "mode", "carried"),
+    [
+        ("dead", b"12345", 2, b"12345"),
+        pytest.param("dead", b"123456", 2, b"", id="larger than an outlet sends"),
+        pytest.param("dead", b"12345", 1, b"", id="not persistent"),
+        pytest.param("spare", b"12345", 2, b"", id="no topic"),
+        pytest.param("other", b"12345", 2, b"", id="no rule"),
+    ],
+)
+def test_a_move_carries_the_body_where_an_outlet_sends_it(target: str, body: bytes, mode: int, carried: bytes) -> None:
+    journal = FrameKeeper()
+    speaker = Speaker(Core(Limits(moved_bodies=OUTLET), journal))
+    speaker.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": target, "x-max-length": 1})
+    speaker.declare(target)
+    for _ in range(2):
+        speaker.publish("q", body, delivery_mode=mode)
+    speaker.core.sync()
+    (move,) = journal.moves()
+    assert (move.message.content(), move.size_bytes, move.has_body) == (carried, len(body), bool(carried))
+    dead = speaker.get(target)
+    assert dead is not None
+    assert dead["body"] == body
+    queues = speaker.core.broker.state.registry.vhost("/").queues
+    assert (len(queues["q"].entries), len(queues[target].entries)) == (1, 0)
+
+
+def test_a_body_that_a_move_carries_counts_among_what_moves_at_once() -> None:
+    speaker = Speaker(Core(Limits(moved_bodies=MovedBodies(otherwise=True, max_bytes=1 << 20))))
+    expire_many(speaker, {}, count=50, body=b"x" * 100_000)
+    log = speaker.core.broker.log
+    assert sum(map(len, log._chunks)) <= BYTES_AT_ONCE + FRAME_MAX
+    while speaker.depth("dead") < 50:
+        speaker.core.sync()
 
 
 def test_a_count_is_64_bits_wide_for_typed_clients(speaker: Speaker) -> None:
@@ -268,12 +329,16 @@ def test_a_client_that_asks_at_once_sees_no_more_than_may_be(speaker: Speaker, a
     assert (event[4] if asks == "get" else event[2]) == (b"b" if asks == "get" else ("q", 1, 0))  # type: ignore[misc]
 
 
-def expire_many(speaker: Speaker, arguments: dict[str, Any], header: bytes = b"", count: int = 600) -> None:
+def expire_many(
+    speaker: Speaker, arguments: dict[str, Any], header: bytes = b"", count: int = 600, body: bytes = b""
+) -> None:
     """Let messages expire together; what that has appended is not closed yet."""
     speaker.declare("q", {**TO_DEAD, **arguments})
     speaker.declare("dead")
     raw = encode_properties(delivery_mode=2, expiration="1000", headers={"h": header})
-    speaker.client.send(*(publish_frames(1, "", "q", raw, b"%d" % number, FRAME_MAX) for number in range(count)))
+    speaker.client.send(
+        *(publish_frames(1, "", "q", raw, b"%d%b" % (number, body), FRAME_MAX) for number in range(count))
+    )
     speaker.core.sync()
     assert speaker.depth("q") == count
     speaker.core.pass_ms(1_500)

@@ -9,10 +9,11 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.log.journal import Journal, JournalOptions
 from understudy.broker.log.journal_recovery import recover
+from understudy.broker.log.move_record import encode_move
 from understudy.broker.log.position import Position
 from understudy.broker.log.record import Prepare
 from understudy.broker.log.segment import JournalIdentity
-from understudy.broker.message import Message
+from understudy.broker.message import Message, MovedMessage
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.observers.outlet_reader import NOTHING, OutletReader
 from understudy.observers.outlet_units import Outgoing, Unit
@@ -91,6 +92,14 @@ class JournalWriter:
         found = message(body)
         head = record.encode_enqueue([(queue, entry, 0) for queue in queues or (ORDERS,)], found, False)
         return self.write(head + found.properties + body)
+
+    def move(
+        self, queue_id: int, entry: int, new: int, body: bytes, *, has_body: bool = True, persistent: bool = True
+    ) -> int:
+        """A message leaves a queue and enters BILLS with the id ``new``."""
+        dead = MovedMessage("x", "k", b"\0\0", body, persistent)
+        head = encode_move(queue_id, entry, record.EXPIRED, [(BILLS, new, 0)], dead, has_body)
+        return self.write(head + dead.properties + body * has_body)
 
     def in_tx(self, number: int, body: bytes, *queues: int) -> int:
         """A message in a transaction."""

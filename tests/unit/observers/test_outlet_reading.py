@@ -17,9 +17,7 @@ from tests.unit.observers.outlet_kit import (
 )
 from understudy.broker.core.meta import Meta
 from understudy.broker.log import frame, journal_gate, record
-from understudy.broker.log.move_record import encode_move
 from understudy.broker.log.position import Position
-from understudy.broker.message import MovedMessage
 from understudy.broker.transactions.outcomes import Outcomes
 from understudy.observers.outlet_errors import (
     IncompleteTransactionError,
@@ -43,20 +41,33 @@ def journal() -> JournalWriter:
     return writer
 
 
-def test_a_move_that_brings_its_body_is_a_unit_and_another_is_none(journal: JournalWriter) -> None:
+def test_a_move_brings_its_message_once_wherever_that_was_published(journal: JournalWriter) -> None:
     journal.enqueue(b"published", ORDERS)
     published = 1 << 40 | journal.state.log.end - 1
-    dead = MovedMessage("x", "k", b"\0\0", b"dead-body", persistent=True)
-    place = (BILLS, 1 << 40 | 77, 0)
-    brings = journal.write(encode_move(0, 0, record.MAXLEN, [place], dead, True) + dead.properties + b"dead-body")
-    journal.write(
-        encode_move(ORDERS, published, record.EXPIRED, [(BILLS, 1 << 40 | 78, 0)], dead, False) + dead.properties
-    )
+    brings = journal.move(ORDERS, published, 1 << 40 | 77, b"published")
+    journal.write(record.encode_dequeue(record.PURGED, [(BILLS, (1 << 40 | 77,))]))
     journal.rest()
     first, second = units_of(journal.storage)
-    assert (bodies([first, second]), second.offset, second.tx) == ([[b"published"], [b"dead-body"]], brings, "")
-    assert [(each.queue, each.entry_id) for each in second.messages] == [("bills", 1 << 40 | 77)]
-    assert [unit.offset for unit in units_of(journal.storage, Position(1, brings))] == []
+    assert (bodies([first, second]), second.offset, second.tx) == ([[b"published"], [b"published"]], brings, "")
+    assert [(each.queue, each.entry_id, each.bodiless) for each in second.messages] == [("bills", 1 << 40 | 77, False)]
+    (alone,) = units_of(journal.storage, Position(1, brings - 1))
+    assert (alone.offset, bodies([alone])) == (brings, [[b"published"]]), "the publish lies before the position"
+    assert units_of(journal.storage, Position(1, brings)) == []
+
+
+def test_a_move_without_its_body_is_no_unit_of_nothing(journal: JournalWriter) -> None:
+    journal.enqueue(b"published", ORDERS)
+    published = 1 << 40 | journal.state.log.end - 1
+    journal.move(ORDERS, published, 1 << 40 | 78, b"published", has_body=False)
+    journal.enqueue(b"", ORDERS)
+    journal.move(ORDERS, 1 << 40 | journal.state.log.end - 1, 1 << 40 | 79, b"", has_body=False)
+    journal.move(ORDERS, 1 << 40 | 1, 1 << 40 | 80, b"transient", has_body=False, persistent=False)
+    journal.rest()
+    found = [each for unit in units_of(journal.storage) for each in unit.messages if each.queue == "bills"]
+    assert [(each.entry_id & 0xFF, each.bodiless, each.message.size) for each in found] == [
+        (78, True, 9),
+        (79, False, 0),
+    ]
 
 
 def test_a_transaction_is_one_unit_with_what_prepare_gives_it(journal: JournalWriter) -> None:

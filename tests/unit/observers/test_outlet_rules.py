@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
+from understudy.broker.config import structure
+from understudy.broker.server.node_driver import limits_of, moved_bodies_of
 from understudy.observers.outlet_rules import OutletRule, OutletRuleError, OutletRules, parse_rule
 
 
@@ -42,6 +45,50 @@ def test_only_star_and_question_mark_are_special() -> None:
     assert rules.topic("/", "[a]1.x") == "t"
     assert rules.topic("/", "a1.x") == ""
     assert rules.topic("/", "[a]12x") == ""
+
+
+@pytest.mark.parametrize("default", ["", "understudy.{group}"])
+def test_a_broker_repeats_the_bodies_of_what_has_a_topic(default: str) -> None:
+    rules = (("//dead?", "dead"), ("//audit*", ""), ("v[1]/*", "{queue}{queue}"))
+    config = structure(
+        {
+            "broker": {"id": "b1", "data": "/tmp/b1"},
+            "kafka": {"hosts": ["k:1"]},
+            "plugins": {"outlet": True},
+            "outlet": {"topic": default, "rules": [{"queues": queues, "topic": topic} for queues, topic in rules]},
+        }
+    )
+    bodies = moved_bodies_of(config)
+    topics = OutletRules("g", [OutletRule(*rule) for rule in rules], default)
+    for vhost, queue in (("/", "dead1"), ("/", "dead12"), ("/", "audit.x"), ("/", "q"), ("v[1]", "q"), ("v1", "q")):
+        for _ in range(2):
+            assert bodies.repeats(vhost, queue, 1 << 20) == bool(topics.topic(vhost, queue)), (vhost, queue)
+        assert not bodies.repeats(vhost, queue, (1 << 20) + 1)
+        assert not bodies.repeats(vhost, queue, 0)
+    assert bodies.repeats("v[1]", "q" * 200, 1), "its name makes no topic: it goes aside, with its body"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "outlet", "repeats"),
+    [
+        (False, {}, False),
+        (False, {"dead_letters": True}, True),
+        (True, {}, True),
+        (True, {"plain": False}, False),
+        (True, {"topic": ""}, False),
+    ],
+)
+def test_a_broker_without_an_outlet_repeats_no_bodies(plugin: bool, outlet: dict[str, Any], repeats: bool) -> None:
+    config = structure(
+        {
+            "broker": {"id": "b1", "data": "/tmp/b1"},
+            "kafka": {"hosts": ["k:1"]},
+            "plugins": {"outlet": plugin},
+            "outlet": outlet,
+        }
+    )
+    assert moved_bodies_of(config).repeats("/", "q", 1) is repeats
+    assert limits_of(config).moved_bodies.repeats("/", "q", 1) is repeats
 
 
 @pytest.mark.parametrize("topic", ["a b", "ä", "x" * 250, ".", "..", "{vhost", "{user}", "{}"])

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.observers.outlet_kit import JournalWriter
+from tests.unit.observers.outlet_kit import ORDERS, JournalWriter
 from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.server.file_storage import FileStorage
 from understudy.observers import outlet_delivery
@@ -210,6 +210,36 @@ def test_what_goes_aside_says_where_it_was_and_why(data: Path) -> None:
     assert b"a topic of Kafka has 1 to 249" in headers["understudy-unsendable"]
     assert headers["understudy-position"]
     assert len(SAID) == 1  # once a queue
+
+
+@pytest.mark.parametrize("on", [ASIDE, SKIP, STOP])
+def test_a_dead_letter_without_its_body_is_never_passed_over_in_silence(tmp_path: Path, on: str) -> None:
+    storage = FileStorage(tmp_path / "b1")
+    journal = JournalWriter(storage)  # type: ignore[arg-type]  # the port is the same
+    journal.declare()
+    at = journal.move(ORDERS, 1 << 40 | 7, 1 << 40 | 8, b"lost body", has_body=False)
+    journal.move(ORDERS, 1 << 40 | 9, 1 << 40 | 10, b"whole")
+    journal.rest()
+    storage.close()
+    kafka = ScriptedKafka()
+    if on == STOP:
+        with pytest.raises(
+            KafkaRefusedError, match=f"position 1/{at}, for queue '//bills', cannot be sent: it is a dead"
+        ):
+            run(tmp_path / "b1", kafka, unsendable=UnsendablePolicy(on))
+        return
+    made = run(tmp_path / "b1", kafka, unsendable=UnsendablePolicy(on, "odd"))
+    assert (made.counts.records, made.counts.unsendable) == (1, 1)
+    assert [each.value for each in kafka.sent] == [b""] * (on == ASIDE) + [b"whole"]
+    assert f"position 1/{at}, for queue '//bills', cannot be sent: it is a dead letter" in SAID[0]
+    if on == ASIDE:
+        headers = dict(kafka.sent[0].headers)
+        assert headers["understudy-unsendable-bytes"] == b"9,2"
+        assert b"does not repeat its body of 9 octets" in headers["understudy-unsendable"]
+        assert headers["amqp-properties"]
+        assert headers["understudy-position"] == b"1,%d" % at
+    left_out = run(tmp_path / "b1", ScriptedKafka(), rules=OutletRules("g", [OutletRule("//bills", "")]))
+    assert (left_out.counts.records, left_out.counts.unsendable) == (0, 0)
 
 
 def test_a_message_that_cannot_even_go_aside_ends_the_outlet(data: Path) -> None:
