@@ -54,6 +54,8 @@ stages = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(stages, name="stages")
+dead_letters = typer.Typer(help="Dead letters of stages.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(dead_letters, name="dlq")
 
 
 def _show_version(wanted: bool) -> None:
@@ -362,7 +364,7 @@ def _add_commands_of_plugins(asked: str) -> None:
     """
     import understudy.broker.plain_structlog  # noqa: F401, PLC0415  # before all that logs; other commands need no log
 
-    groups = {"": app, "journal": journals, "stages": stages, "xa": transactions}
+    groups = {"": app, "dlq": dead_letters, "journal": journals, "stages": stages, "xa": transactions}
     points = entry_points(group=COMMANDS_GROUP)
     for point in [each for each in points if each.name.partition(".")[0] == asked] or points:
         group, _, name = point.name.rpartition(".")

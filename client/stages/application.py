@@ -32,13 +32,17 @@ class Stages:
         name: of the application; part of the ids of its initiations.
         broker: ``amqp://user:word@b1,b2,b3/``, or a sequence of such addresses.
         database: the business database, as `sqlite` makes it; None: no stage uses one.
+        version: of the application, for example its commit; its dead letters tell it.
 
     Raises:
         ConfigurationError: an address is none.
     """
 
-    def __init__(self, name: str, *, broker: str | Sequence[str], database: Database | None = None) -> None:
+    def __init__(
+        self, name: str, *, broker: str | Sequence[str], database: Database | None = None, version: str = ""
+    ) -> None:
         self.name = _named("application", name)
+        self.version = version
         self.addresses = addresses_of(broker)
         self.database = _one(database)
         self.stages: dict[str, Stage[..., Any]] = {}
@@ -74,6 +78,7 @@ class Stages:
             made = Stage(
                 function, name, once=once, retry=retry or Retry(), concurrency=concurrency, database=self.database
             )
+            made.application, made.version = self.name, self.version
             self.stages[name] = made
             return made
 

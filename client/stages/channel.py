@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Self
 
 import attrs
@@ -13,6 +14,7 @@ from pamqp.commands import Basic
 
 from understudy.client.stages.connection import Connection, LostError, close_channel, errors_as_ours
 from understudy.client.stages.core.envelope import TO, TRANSACTION, Delivery, Envelope
+from understudy.client.stages.errors import StagesError
 
 OUTCOMES: Final = "understudy.tx"
 """The exchange that answers for transactions."""
@@ -32,6 +34,10 @@ class Arrival:
     delivery: Delivery
 
 
+class GoesNowhereError(StagesError):
+    """A message has no queue to go to."""
+
+
 class TxChannel:
     """Made by `open`. Every call raises LostError if the channel is gone."""
 
@@ -40,7 +46,6 @@ class TxChannel:
         self._channel = channel
         self._arrived: asyncio.Queue[Arrival | None] = asyncio.Queue()
         self._returned: list[str] = []
-        channel.on_return_callbacks.add(self._note_return)
         channel.on_consumer_cancel_callbacks.add(lambda _: self._arrived.put_nowait(None))
         channel.closing.add_done_callback(lambda _: self._arrived.put_nowait(None))
 
@@ -100,6 +105,45 @@ class TxChannel:
                 await self._connection.ensure(each.queue)
             await self._commit(again, None, before_commit)
 
+    async def count(self, queue: str) -> int:
+        """How many messages of a queue are ready. A queue that is not there is the cause of the LostError."""
+        async with errors_as_ours():
+            return (await self._channel.queue_declare(queue, passive=True)).message_count or 0
+
+    async def get(self, queue: str) -> Arrival | None:
+        """The next message of a queue; None if it is empty."""
+        async with errors_as_ours():
+            message = await self._channel.basic_get(queue)
+        return None if isinstance(message.delivery, Basic.GetEmpty) else arrival_of(message)
+
+    async def move(self, tags: Sequence[int], envelopes: Sequence[Envelope]) -> None:
+        """One transaction: acknowledge deliveries and send messages, all or nothing.
+
+        Raises:
+            GoesNowhereError: the queue of a message is not there; nothing was done.
+        """
+        with self._watching(envelopes):
+            async with errors_as_ours():
+                for each in envelopes:
+                    await self._publish(each)
+                for tag in tags:
+                    await self._channel.basic_ack(tag)
+            if envelopes:
+                await self.probe()  # what goes nowhere has come back by then
+        if self._returned:
+            async with errors_as_ours():
+                await self._channel.tx_rollback()
+            nowhere = sorted({each.queue for each in envelopes if each.id in self._returned})
+            raise GoesNowhereError(f"queue {', '.join(map(repr, nowhere))} is not there; nothing was done")
+        async with errors_as_ours():
+            await self._channel.tx_commit()
+
+    async def give_all_back(self) -> None:
+        """Return every delivery that is not acknowledged to its queue."""
+        async with errors_as_ours():
+            await self._channel.basic_nack(0, multiple=True, requeue=True)
+            await self._channel.tx_commit()
+
     async def give_back(self, tag: int) -> None:
         """Return a delivery to its queue."""
         async with errors_as_ours():
@@ -115,14 +159,31 @@ class TxChannel:
         await close_channel(self._channel)
 
     async def _commit(self, envelopes: Sequence[Envelope], tag: int | None, before_commit: Callable[[], None]) -> None:
+        with self._watching(envelopes):
+            async with errors_as_ours():
+                await self._send(envelopes, tag, before_commit)
+
+    async def _send(self, envelopes: Sequence[Envelope], tag: int | None, before_commit: Callable[[], None]) -> None:
+        for each in envelopes:
+            await self._publish(each)
+        if tag is not None:
+            await self._channel.basic_ack(tag)
+        before_commit()
+        await self._channel.tx_commit()
+
+    @contextlib.contextmanager
+    def _watching(self, envelopes: Sequence[Envelope]) -> Iterator[None]:
+        """Note in ``_returned`` which messages come back. Without confirms aiormq drops a return that nothing waits for."""
+        channel: Any = self._channel
         self._returned.clear()
-        async with errors_as_ours():
-            for each in envelopes:
-                await self._publish(each)
-            if tag is not None:
-                await self._channel.basic_ack(tag)
-            before_commit()
-            await self._channel.tx_commit()
+        for number, each in enumerate(envelopes):
+            channel.message_id_delivery_tag[each.id] = number
+            channel.confirmations[number] = _Returned(self._returned, each.id)
+        try:
+            yield
+        finally:
+            channel.confirmations.clear()
+            channel.message_id_delivery_tag.clear()
 
     async def _publish(self, envelope: Envelope) -> None:
         key = envelope.queue
@@ -158,8 +219,19 @@ class TxChannel:
     async def _take(self, message: DeliveredMessage) -> None:
         self._arrived.put_nowait(arrival_of(message))
 
-    def _note_return(self, message: DeliveredMessage) -> None:
-        self._returned.append(message.header.properties.message_id or "")
+
+class _Returned:
+    """A message's place in `confirmations` of an aiormq channel: told if the broker returns it."""
+
+    def __init__(self, returned: list[str], message_id: str) -> None:
+        self._returned = returned
+        self._id = message_id
+
+    def set_exception(self, _: object) -> None:
+        self._returned.append(self._id)
+
+    def set_result(self, _: object) -> None:
+        self._returned.append(self._id)
 
 
 async def ask_outcome(connection: Connection, name: str) -> str:

@@ -92,7 +92,29 @@ class Connection:
                 self._pause.done()
                 return channel
 
-    async def ensure(self, queue: str) -> None:
+    async def reach(self, timeout_s: float) -> None:
+        """Connect, within a time.
+
+        Raises:
+            LostError: no broker lets us in; names the addresses.
+            ConfigurationError: a broker refuses the login.
+        """
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        while True:
+            try:
+                async with self._opening:
+                    await self._connected()
+            except LostError as error:
+                if asyncio.get_running_loop().time() < deadline_s:
+                    await self._pause.wait()
+                    continue
+                places = ", ".join(urlsplit(each).netloc.rpartition("@")[2] for each in self._addresses)
+                raise LostError(f"no broker at {places} within {timeout_s:g} s: {error}") from error
+            else:
+                self._pause.done()
+                return
+
+    async def ensure(self, queue: str, arguments: dict[str, Any] = COUNTS) -> None:
         """Declare a durable queue, unless it is there, with whatever arguments.
 
         The broker is asked to count what comes back to it, without a limit. A broker that cannot (RabbitMQ, for a queue of the
@@ -105,7 +127,7 @@ class Connection:
             return
         if not (
             await self._declared(queue, ChannelNotFoundEntity, passive=True)
-            or await self._declared(queue, ChannelPreconditionFailed, arguments=COUNTS)
+            or await self._declared(queue, ChannelPreconditionFailed, arguments=arguments)
         ):
             await self._declared(queue, ())
         self._queues.add(queue)

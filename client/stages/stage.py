@@ -67,6 +67,7 @@ class Stage(Generic[P, R]):
         self.concurrency = concurrency
         self._database = database
         self.flows: dict[str, Stage[..., Any] | None] = {}
+        self.application = self.version = ""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -165,6 +166,8 @@ class Stage(Generic[P, R]):
             retry=self.retry,
             decode=self.codec.decode,
             following=self._following,
+            application=self.application,
+            version=self.version,
         )
 
     def _following(self, flow: str) -> Target | None:

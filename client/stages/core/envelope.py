@@ -18,11 +18,27 @@ FIRST_FAILED: Final = "x-stages-first-failed-ms"
 
 # Of dead letters alone.
 STAGE: Final = "x-stages-stage"
+APPLICATION: Final = "x-stages-application"
+VERSION: Final = "x-stages-version"
+"""Of the application that has failed."""
 REFUSED: Final = "x-stages-refused"
 EXCEPTION: Final = "x-stages-exception"
 EXCEPTION_TEXT: Final = "x-stages-exception-text"
 STACK: Final = "x-stages-stack"
 LAST_FAILED: Final = "x-stages-last-failed-ms"
+CUT: Final = "x-stages-cut"
+"""Names of headers that were left out because the message had no room for them."""
+
+# What an operator did; kept for good.
+ROUNDS: Final = "x-stages-rounds"
+"""How often the message was reissued from a dead-letter queue."""
+REISSUED: Final = "x-stages-reissued-ms"
+REISSUED_BY: Final = "x-stages-reissued-by"
+AGAIN: Final = "x-stages-again"
+"""A token: an inbox takes the message once more for each of them."""
+EDITS: Final = "x-stages-edits"
+EDITED: Final = "x-stages-edited-ms"
+EDITED_BY: Final = "x-stages-edited-by"
 
 DEAD_LETTERS: Final = ".dead"
 """A stage's dead-letter queue is called as its queue, with this behind it."""
@@ -76,19 +92,26 @@ class Delivery:
     @property
     def failures(self) -> int:
         """How many attempts have failed before this one."""
-        return self._count(FAILURES)
+        return self.number(FAILURES)
 
     @property
     def lost(self) -> int:
         """How often a worker, or its connection, ended with this message in hand; 0 if the broker does not count."""
-        return self._count(BROKER_FAILURES)
+        return self.number(BROKER_FAILURES)
+
+    @property
+    def claim(self) -> str:
+        """The id under which an inbox takes the message."""
+        token = self.text(AGAIN)
+        return f"{self.id}+{token}" if token else self.id
 
     def text(self, header: str) -> str:
         """The value of a header; "" if there is none, or it is no text."""
         value = self.headers.get(header)
         return value if isinstance(value, str) else ""
 
-    def _count(self, header: str) -> int:
+    def number(self, header: str) -> int:
+        """The value of a header; 0 if there is none, or it is no number above 0."""
         value = self.headers.get(header, 0)
         return value if isinstance(value, int) and value > 0 else 0
 

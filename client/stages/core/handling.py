@@ -51,6 +51,7 @@ class Rules:
         database: its function has a database, or ``once`` needs one.
         following: the stage after this one, by the name of the flow; raises KeyError for a flow that is not known.
         decode: raises ValueError for a body that is no message of the stage.
+        application, version: of the program, for dead letters; "" if unknown.
     """
 
     stage: str
@@ -60,6 +61,8 @@ class Rules:
     retry: Retry
     decode: Callable[[bytes], object]
     following: Callable[[str], Target | None]
+    application: str = ""
+    version: str = ""
 
 
 def handle(rules: Rules, delivery: Delivery) -> Steps:
@@ -91,7 +94,7 @@ def _attempt(rules: Rules, delivery: Delivery, failures: int) -> Generator[Step,
         try:
             yield BeginDatabase()
             if rules.once:
-                new = yield Claim(rules.stage, delivery.id)
+                new = yield Claim(rules.stage, delivery.claim)
         except Exception as error:  # noqa: BLE001  # a database that is away is no fault of the message
             yield RollbackDatabase()
             yield GiveBack(error)
@@ -122,14 +125,14 @@ def _close(rules: Rules, delivery: Delivery, sends: Sends, result: object) -> Ge
         sends.next(result)
     sends.closed = True
     if rules.once and sends.envelopes:
-        yield Store(rules.stage, delivery.id, tuple(sends.envelopes))
+        yield Store(rules.stage, delivery.claim, tuple(sends.envelopes))
     if rules.database and not rules.once:
         yield Probe()
 
 
 def _again(rules: Rules, delivery: Delivery) -> Generator[Step, Any, None]:
     """A delivery that was processed before: send what was not sent, call nothing."""
-    unsent = tuple((yield ReadUnsent(rules.stage, delivery.id)))
+    unsent = tuple((yield ReadUnsent(rules.stage, delivery.claim)))
     yield RollbackDatabase()
     yield Settle(unsent)
     if unsent:
@@ -163,6 +166,7 @@ def _opened(rules: Rules, delivery: Delivery) -> tuple[object, Sends]:
         flow=flow,
         flow_id=delivery.text(headers.FLOW_ID),
         trace_id=delivery.text(headers.TRACE_ID) or delivery.id,
+        again=delivery.text(headers.AGAIN),
     )
     return message, Sends(origin=origin, following=following)
 
@@ -184,6 +188,8 @@ def _dead(rules: Rules, delivery: Delivery, fault: Fault, failures: int, now_ms:
     kept |= {
         headers.FAILURES: failures,
         headers.STAGE: rules.stage,
+        headers.APPLICATION: rules.application,
+        headers.VERSION: rules.version,
         headers.REFUSED: fault.refused,
         headers.EXCEPTION: fault.kind,
         headers.EXCEPTION_TEXT: fault.text,

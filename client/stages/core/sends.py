@@ -46,6 +46,7 @@ class Origin:
         flow: the name of the flow; "" if there is none.
         flow_id: of this one passage through a flow; "" outside of one.
         trace_id: of everything that one initiation has caused.
+        again: a token of an operator who wants the message processed once more: what is sent then has ids of its own.
     """
 
     id: str
@@ -53,6 +54,12 @@ class Origin:
     flow: str = ""
     flow_id: str = ""
     trace_id: str = ""
+    again: str = ""
+
+    @property
+    def seed(self) -> str:
+        """The part of the ids of sent messages that follows from the message before them."""
+        return f"{self.id}+{self.again}" if self.again else self.id
 
     def stash(self) -> bytes:
         """The place of a passage in its flow, in octets that begin with a magic and a version."""
@@ -145,9 +152,9 @@ class Sends:
                 f"a message for stage {target.name!r}: the demarcation of {self.origin.id!r} has ended"
             )
         if stashed is not None:
-            made = derived_id(stashed.id, f"unstash:{stashed.scope}", 0)
+            made = derived_id(stashed.seed, f"unstash:{stashed.scope}", 0)
         else:
-            made = derived_id(self.origin.id, self.origin.scope, len(self.envelopes))
+            made = derived_id(self.origin.seed, self.origin.scope, len(self.envelopes))
         trace_id = trace_id or self.origin.trace_id or made
         headers = {FLOW: flow, FLOW_ID: made if flow_id is None else flow_id, TRACE_ID: trace_id}
         self.envelopes.append(

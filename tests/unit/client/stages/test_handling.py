@@ -94,7 +94,7 @@ def test_the_seventh_failure_makes_a_dead_letter_that_says_why() -> None:
         headers.TRANSACTION: "i1",
     }
     edge = Edge(Call=fails(ValueError("the bank is away")))
-    edge.run(rules(), delivery(headers=kept))
+    edge.run(rules(application="shop", version="7.1"), delivery(headers=kept))
     (dead,) = edge.last(do.Settle).envelopes
     assert (dead.id, dead.queue, dead.body, dead.after_ms) == ("m1", "reserve.dead", delivery().body, 0)
     assert len(dead.headers.pop(headers.STACK)) == 16
@@ -103,6 +103,8 @@ def test_the_seventh_failure_makes_a_dead_letter_that_says_why() -> None:
         headers.TRACE_ID: "t",
         headers.FAILURES: 7,
         headers.STAGE: "reserve",
+        headers.APPLICATION: "shop",
+        headers.VERSION: "7.1",
         headers.REFUSED: False,
         headers.EXCEPTION: "ValueError",
         headers.EXCEPTION_TEXT: "the bank is away",

@@ -1,0 +1,270 @@
+"""``understudy dlq`` on real dead letters: what it lists, moves, changes and records."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.integration.broker_process import BrokerProcess, running_broker
+from tests.integration.stages_waiting import until
+from understudy.client.stages.channel import TxChannel
+from understudy.client.stages.commands import load
+from understudy.client.stages.connection import Connection
+from understudy.client.stages.core.envelope import Envelope
+from understudy.client.stages.dead_letters import commands
+from understudy.client.stages.worker import Worker
+
+pytestmark = [pytest.mark.integration]
+
+CLINIC = """
+import sqlite3
+
+import attrs
+
+from understudy.client.stages import Context, Refuse, Retry, Stages, sqlite
+
+stages = Stages("clinic", broker="{broker}", database=sqlite("{database}"), version="7.1")
+healed = False
+
+
+@attrs.frozen
+class Case:
+    number: int
+    kind: str = "bad"
+
+
+@stages.stage("clinic.treat", once=True, retry=Retry(2, first=0.01, most=0.01))
+def treat(case: Case, db: sqlite3.Connection, ctx: Context) -> Case:
+    if case.kind == "none":
+        raise Refuse("nothing to treat")
+    if case.kind == "bad" and not healed:
+        raise ValueError("no bed\\nfor " + str(case.number))
+    db.execute("INSERT INTO treated VALUES (?, ?)", (case.number, ctx.message_id))
+    return case
+
+
+@stages.stage("clinic.bill", once=True)
+def bill(case: Case, db: sqlite3.Connection) -> None:
+    db.execute("INSERT INTO billed VALUES (?)", (case.number,))
+
+
+visit = stages.flow("visit", treat, bill)
+"""
+
+app = typer.Typer(rich_markup_mode=None)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "list": commands.list_letters,
+    "show": commands.show,
+    "reissue": commands.reissue,
+    "purge": commands.purge,
+    "edit": commands.edit,
+    "records": commands.records,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with running_broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+class Clinic:
+    """An application in a folder, its worker, and the commands."""
+
+    def __init__(self, folder: Path, broker: BrokerProcess) -> None:
+        self.address = f"amqp://guest:guest@127.0.0.1:{broker.port}/"
+        self.database = folder / "clinic.db"
+        (folder / "clinic.py").write_text(CLINIC.format(broker=self.address, database=self.database), encoding="utf-8")
+        self.stages = load("clinic:stages")
+        self.module: Any = __import__("clinic")
+        with contextlib.closing(sqlite3.connect(self.database)) as db:
+            db.executescript("CREATE TABLE treated (number, id); CREATE TABLE billed (number)")
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """What a command prints to standard output, or with a code to standard error."""
+        result = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert result.exit_code == code, result.output
+        return result.stderr if code else result.stdout
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.run(*words, "--json"))
+
+    def rows(self, sql: str) -> list[Any]:
+        with contextlib.closing(sqlite3.connect(self.database, timeout=20)) as db:
+            return db.execute(sql).fetchall()
+
+    def send(self, *cases: tuple[int, str]) -> None:
+        async def send() -> None:
+            async with self.stages.begin():
+                for number, kind in cases:
+                    self.module.visit.send(self.module.Case(number, kind))
+            await self.stages.close()
+
+        asyncio.run(send())
+
+    def work_until(self, what: str, **counts: int) -> None:
+        """A worker in this process, until queues have so many messages, and tables so many rows."""
+
+        async def counted() -> bool:
+            connection = Connection([self.address], "the test")
+            try:
+                for place, count in counts.items():
+                    if place in {"treated", "billed"}:
+                        found = len(self.rows(f"SELECT * FROM {place}"))
+                    else:
+                        channel = await TxChannel.open(connection)
+                        found = await channel.count(f"clinic.{place.replace('_', '.')}")
+                    if found != count:
+                        return False
+            finally:
+                await connection.close()
+            return True
+
+        async def work() -> None:
+            worker = Worker(self.stages)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(worker.run())
+                await asyncio.sleep(0.2)
+                try:
+                    await until(what, counted)
+                finally:
+                    worker.stop()
+
+        asyncio.run(work())
+
+    def put(self, queue: str, **fields: Any) -> None:
+        """A message that no stage has sent."""
+
+        async def put() -> None:
+            connection = Connection([self.address], "the test")
+            channel = await TxChannel.open(connection)
+            await channel.settle([Envelope(queue=queue, **fields)])
+            await connection.close()
+
+        asyncio.run(put())
+
+
+@pytest.fixture
+def clinic(tmp_path: Path, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> Clinic:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "clinic", raising=False)  # of the test before
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    return Clinic(tmp_path, broker)
+
+
+def test_dead_letters_are_listed_shown_reissued_edited_and_purged(clinic: Clinic) -> None:
+    assert "clinic.treat.dead: 0 dead letters" in clinic.run("list", "clinic:stages")
+    clinic.send((1, "bad"), (2, "bad"), (3, "none"), (4, "none"), (5, "good"))
+    clinic.work_until("all have ended", treat=0, treat_dead=4, billed=1)
+
+    listed = clinic.json("list", "clinic:stages", "--stage", "clinic.treat")["queues"][0]
+    groups = {each["exception"]: each for each in listed["groups"]}
+    assert (listed["queue"], listed["letters"]) == ("clinic.treat.dead", 4)
+    bad, none = groups["ValueError"], groups["understudy.client.stages.errors.Refuse"]
+    assert (bad["letters"], none["letters"], none["text"]) == (2, 2, "nothing to treat")
+    assert f"group {bad['group']}: 2 of ValueError" in clinic.run("list", "clinic:stages")
+
+    shown = clinic.json("show", "clinic:stages", "--group", bad["group"])["letters"]
+    assert {json.loads(each["body"])["number"] for each in shown} == {1, 2}
+    headers = shown[0]["headers"]
+    assert headers["x-stages-application"] == "clinic"
+    assert (headers["x-stages-version"], headers["x-stages-failures"]) == ("7.1", 2)
+    assert headers["x-stages-flow"] == "visit"
+
+    # Nothing is done without --yes, nor without a choice.
+    names = ["--broker", clinic.address, "--queue", "clinic.treat.dead"]
+    assert "nothing was changed: --yes does it" in clinic.run("reissue", *names, "--group", bad["group"])
+    assert "say which letters" in clinic.run("reissue", *names, code=2)
+    assert clinic.json("list", *names)["queues"][0]["letters"] == 4
+
+    # By the names of queues alone, under the same ids.
+    clinic.module.healed = True
+    done = clinic.json("reissue", *names, "--group", bad["group"], "--by", "ann", "--yes")
+    assert done["queues"][0]["ids"] == [each["id"] for each in shown]
+    clinic.work_until("both are treated", treat=0, treat_dead=2, treated=3, billed=3)
+    assert {row[0] for row in clinic.rows("SELECT id FROM treated WHERE number < 3")} == {each["id"] for each in shown}
+
+    # One is edited: it keeps its id, and the edit is told.
+    third, fourth = (each["id"] for each in clinic.json("show", "clinic:stages", "--group", none["group"])["letters"])
+    Path("body").write_text('{"number": "x"}', encoding="utf-8")
+    refused = clinic.run("edit", "clinic:stages", "--id", third, "--body", "body", "--yes", code=1)
+    assert "is no message of stage 'clinic.treat'" in refused
+    Path("body").write_text('{"number": 33, "kind": "good"}', encoding="utf-8")
+    words = ["edit", "clinic:stages", "--id", third, "--body", "body", "--header", "ward:=4"]
+    assert "would change" in clinic.run(*words)
+    clinic.run(*words, "--yes", "--by", "bob")
+    (edited,) = clinic.json("show", *names, "--id", third)["letters"]
+    assert (edited["body"], edited["headers"]["ward"]) == (Path("body").read_text(encoding="utf-8"), 4)
+    assert (edited["headers"]["x-stages-edits"], edited["headers"]["x-stages-edited-by"]) == (1, "bob")
+    clinic.run("reissue", *names, "--id", third, "--yes")
+    clinic.work_until("the edited one is treated", treat=0, treat_dead=1, treated=4, billed=4)
+
+    assert "would purge 1 letters" in clinic.run("purge", *names, "--all")
+    clinic.run("purge", *names, "--id", fourth, "--yes")
+    assert clinic.json("list", *names)["queues"][0]["letters"] == 0
+    told = clinic.json("records", "clinic:stages")["records"]
+    assert [(each["action"], len(each["ids"])) for each in told] == [
+        ("reissue", 2), ("edit", 1), ("reissue", 1), ("purge", 1),
+    ]  # fmt: skip
+    assert (told[0]["by"], told[0]["to"], told[1]["by"]) == ("ann", "clinic.treat", "bob")
+
+
+def test_an_inbox_knows_a_reissued_message_unless_it_is_forced(clinic: Clinic) -> None:
+    clinic.send((1, "good"))
+    clinic.work_until("it is treated", treat=0, treated=1, billed=1)
+    ((message_id,),) = clinic.rows("SELECT id FROM treated")
+    names = ["--broker", clinic.address, "--queue", "clinic.treat.dead", "--id", message_id, "--yes"]
+    headers = {"x-stages-flow": "visit", "x-stages-rounds": 1}
+    letter = {"id": message_id, "stage": "clinic.treat", "body": b'{"number": 1, "kind": "good"}', "headers": headers}
+    clinic.put("clinic.treat.dead", **letter)
+    clinic.run("reissue", *names)
+    clinic.work_until("it is known", treat=0, treated=1, billed=1)
+    clinic.put("clinic.treat.dead", **letter)
+    clinic.run("reissue", *names, "--force-again")
+    # The stage behind it takes what it sends for new, too.
+    clinic.work_until("it is treated again", treat=0, treated=2, billed=2)
+    assert {row[0] for row in clinic.rows("SELECT id FROM treated")} == {message_id}
+
+
+def test_what_cannot_be_done_is_named(clinic: Clinic) -> None:
+    broker = ["--broker", clinic.address]
+    assert "queue 'nowhere.dead' is not there" in clinic.run("list", *broker, "--queue", "nowhere.dead", code=1)
+    assert "--to names the stage's queue" in clinic.run("reissue", *broker, "--queue", "odd", "--all", code=2)
+    assert "give an application" in clinic.run("list", code=2)
+    assert "has clinic.treat, clinic.bill" in clinic.run("list", "clinic:stages", "--stage", "x", code=2)
+    clinic.put("lost.dead", id="m1", stage="lost", body=b"\xff", headers={})
+    names = [*broker, "--queue", "lost.dead"]
+    refused = clinic.run("reissue", *names, "--all", "--to", "nowhere", "--yes", code=1)
+    assert "queue 'nowhere' is not there; nothing was done" in refused
+    (left,) = clinic.json("show", *names)["letters"]
+    assert (left["id"], left["body"], left["encoding"]) == ("m1", "/w==", "base64")
+    assert "no such letter" in clinic.run("purge", *names, "--id", "m2", "--yes", code=1)
+    assert "0 letters of id 'm2'" in clinic.run("edit", *names, "--id", "m2", "--drop-header", "x", code=1)
+    clinic.run("purge", *names, "--all", "--yes")
+
+
+def test_a_message_whose_queue_was_deleted_finds_a_new_one(broker: BrokerProcess) -> None:
+    async def send_twice() -> int:
+        connection = Connection([f"amqp://guest:guest@127.0.0.1:{broker.port}/"], "the test")
+        channel, other = await TxChannel.open(connection), await connection.channel()
+        envelopes = [Envelope(id=each, queue="deleted", stage="", body=b"", headers={}) for each in ("m1", "m2")]
+        await channel.settle(envelopes)
+        await other.queue_delete("deleted")
+        await channel.settle(envelopes)
+        count = await channel.count("deleted")
+        await connection.close()
+        return count
+
+    assert asyncio.run(send_twice()) == 2

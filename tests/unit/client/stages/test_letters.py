@@ -1,0 +1,90 @@
+"""Dead letters: their groups, and what an operator makes of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.client.stages.place import Edge, Order, delivery, rules
+from understudy.client.stages.core import envelope as headers
+from understudy.client.stages.core import steps as do
+from understudy.client.stages.core.envelope import Delivery
+from understudy.client.stages.core.letter import Action, Letter, Wanted, grouped, stage_queue
+
+ACTION = Action(by="ann@host", at_ms=9_000, token="0badcafe")
+
+
+def died(error: Exception, **changes: Any) -> Letter:
+    """What becomes of a message whose last attempt raises."""
+
+    def call(_: do.Call) -> None:
+        raise error
+
+    edge = Edge(Call=call)
+    edge.run(rules(application="shop", version="7"), delivery(**({"headers": {headers.FAILURES: 6}} | changes)))
+    (dead,) = edge.last(do.Settle).envelopes
+    carried = dead.headers | {headers.TO: dead.stage}
+    return Letter(queue=dead.queue, delivery=Delivery(id=dead.id, stage=dead.stage, body=dead.body, headers=carried))
+
+
+def test_letters_of_one_type_and_stack_are_one_group_whatever_their_text() -> None:
+    letters = [died(ValueError("1")), died(ValueError("2"), id="m2"), died(KeyError("1"))]
+    groups = grouped(letters)
+    assert [(each.sample.exception, each.count) for each in groups] == [("ValueError", 2), ("KeyError", 1)]
+    assert Wanted(groups=frozenset({groups[1].name})).has(letters[2])
+    assert not Wanted(groups=frozenset({groups[1].name})).has(letters[0])
+
+
+def test_a_letter_that_a_broker_has_moved_is_grouped_by_its_reason() -> None:
+    headers_of_broker = {"x-first-death-reason": "expired"}
+    letter = Letter(queue="q.dead", delivery=Delivery(id="m", stage="", body=b"", headers=headers_of_broker))
+    assert grouped([letter])[0].sample.exception == "expired"
+
+
+def test_a_reissued_message_keeps_its_id_and_loses_the_headers_of_its_failure() -> None:
+    letter = died(ValueError("no"), headers={headers.FAILURES: 6, headers.FLOW: "checkout", "ward": 4})
+    sent = letter.reissued("reserve", ACTION, again=False)
+    assert (sent.id, sent.queue, sent.stage, sent.body) == ("m1", "reserve", "reserve", letter.delivery.body)
+    assert sent.headers == {
+        headers.TO: "reserve",
+        headers.FLOW: "checkout",
+        "ward": 4,
+        headers.ROUNDS: 1,
+        headers.REISSUED_BY: "ann@host",
+        headers.REISSUED: 9_000,
+    }
+
+
+def test_the_rounds_survive_another_death() -> None:
+    sent = died(ValueError("no")).reissued("reserve", ACTION, again=False)
+    letter = died(ValueError("no"), headers=sent.headers | {headers.FAILURES: 6})
+    assert letter.rounds == 1
+    assert letter.reissued("reserve", ACTION, again=False).headers[headers.ROUNDS] == 2
+
+
+def test_a_forced_message_is_claimed_anew_and_what_it_sends_is_new() -> None:
+    sent = died(ValueError("no")).reissued("reserve", ACTION, again=True)
+    ids, claims = [], []
+    for arrived in (delivery(), delivery(headers=sent.headers | {headers.FLOW: "checkout"})):
+        edge = Edge(Call=Order(8))
+        edge.run(rules(), arrived)
+        claims.append((edge.last(do.Claim).id, edge.last(do.Store).id))
+        ids.append(edge.last(do.Settle).envelopes[0].id)
+    assert claims == [("m1", "m1"), ("m1+0badcafe", "m1+0badcafe")]
+    assert ids[0] != ids[1]
+
+
+def test_an_edited_letter_keeps_its_id_and_its_fault() -> None:
+    letter = died(ValueError("no"), headers={headers.FAILURES: 6, "old": 1})
+    edited = letter.edited(ACTION, body=b"{}", put={"new": True}, drop=["old"])
+    assert (edited.id, edited.queue, edited.body) == ("m1", "reserve.dead", b"{}")
+    assert "old" not in edited.headers
+    assert edited.headers["new"] is True
+    assert (edited.headers[headers.EDITS], edited.headers[headers.EXCEPTION_TEXT]) == (1, "no")
+    with pytest.raises(ValueError, match="x-stages-rounds"):
+        letter.edited(ACTION, body=None, put={headers.ROUNDS: 0}, drop=())
+
+
+def test_only_the_name_of_a_dead_letter_queue_tells_its_stage() -> None:
+    assert (stage_queue("a.dead"), stage_queue("a")) == ("a", "")
