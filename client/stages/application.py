@@ -5,11 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
+from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from understudy.client.stages.addresses import addresses_of
 from understudy.client.stages.core.envelope import DEAD_LETTERS
+from understudy.client.stages.core.retention import (
+    DEAD_LETTER_RETENTION,
+    INBOX_RETENTION,
+    check_range,
+    check_retention,
+)
 from understudy.client.stages.core.retry import Retry
 from understudy.client.stages.databases.port import Database
 from understudy.client.stages.errors import ConfigurationError
@@ -33,18 +40,30 @@ class Stages:
         broker: ``amqp://user:word@b1,b2,b3/``, or a sequence of such addresses.
         database: the business database, as `sqlite` makes it; None: no stage uses one.
         version: of the application, for example its commit; its dead letters tell it.
+        inbox_retention: how long the inbox of stages with ``once=True``, and of initiations with a name, remembers a message;
+            0 to 10 years. Not shorter than the retries of a stage and ``dead_letter_retention`` together.
+        dead_letter_retention: how long after its death a dead letter may be issued again and still be known to the inbox.
 
     Raises:
-        ConfigurationError: an address is none.
+        ConfigurationError: an address is none, or a retention is out of its range.
     """
 
     def __init__(
-        self, name: str, *, broker: str | Sequence[str], database: Database | None = None, version: str = ""
+        self,
+        name: str,
+        *,
+        broker: str | Sequence[str],
+        database: Database | None = None,
+        version: str = "",
+        inbox_retention: timedelta = INBOX_RETENTION,
+        dead_letter_retention: timedelta = DEAD_LETTER_RETENTION,
     ) -> None:
         self.name = _named("application", name)
         self.version = version
         self.addresses = addresses_of(broker)
         self.database = _one(database)
+        self.inbox_retention = check_range("inbox_retention", inbox_retention)
+        self.dead_letter_retention = check_range("dead_letter_retention", dead_letter_retention)
         self.stages: dict[str, Stage[..., Any]] = {}
         self.flows: dict[str, Flow] = {}
         self._initiator: Initiator | None = None
@@ -116,6 +135,8 @@ class Stages:
             raise ConfigurationError(f"the application {self.name!r} has no stage")
         for each in self.stages.values():
             each.check()
+            if each.once:
+                check_retention(each.name, each.retry, self.inbox_retention, self.dead_letter_retention)
 
     def begin(self, name: str | None = None, *, outbox: bool = True) -> AbstractAsyncContextManager[Initiation]:
         """Send messages from outside of a stage, and change the database with them: all of it, or none.

@@ -10,12 +10,14 @@ import asyncio
 import logging
 import time
 import uuid
+from datetime import timedelta
 from typing import Final
 
 from understudy.client.stages.channel import TxChannel
 from understudy.client.stages.clock import now_ms
 from understudy.client.stages.connection import Connection, LostError
-from understudy.client.stages.databases.port import INBOX_RETENTION_MS, DatabaseSession
+from understudy.client.stages.core.retention import INBOX_RETENTION
+from understudy.client.stages.databases.port import DatabaseSession
 from understudy.client.stages.points import AtPoint, Point
 
 EVERY_S: Final = 1.0
@@ -24,6 +26,8 @@ GRACE_S: Final = 10.0
 LEASE_S: Final = 60.0
 MOST: Final = 200
 PRUNE_EVERY_S: Final = 600.0
+PRUNE_MOST: Final = 1000
+"""Rows of the inbox in one transaction: a stage need not wait long for it."""
 
 _log = logging.getLogger("understudy.stages")
 
@@ -44,6 +48,7 @@ class Relay:
         *,
         grace_s: float = GRACE_S,
         lease_s: float = LEASE_S,
+        retention: timedelta = INBOX_RETENTION,
     ) -> None:
         self.sent = 0
         self._connection = connection
@@ -52,11 +57,12 @@ class Relay:
         self._at_point = at_point
         self._lease_ms = round(lease_s * 1000)
         self._grace_ms = round(grace_s * 1000)
+        self._retention_ms = retention // timedelta(milliseconds=1)
         self._channel: TxChannel | None = None
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        pruned_s = time.monotonic()
+        pruned_s = -PRUNE_EVERY_S
         while True:
             await asyncio.sleep(EVERY_S)
             try:
@@ -64,13 +70,21 @@ class Relay:
                     pass
                 if time.monotonic() - pruned_s > PRUNE_EVERY_S:
                     pruned_s = time.monotonic()
-                    async with self._writer:
-                        await self._session.prune(now_ms() - INBOX_RETENTION_MS)
+                    await self.prune()
             except LostError as error:
                 _log.warning("stages: the relay lost its channel: %s", error)
                 self._channel = None
             except Exception as error:  # noqa: BLE001  # a database that is away; the rows wait
                 _log.warning("stages: the relay cannot read the outbox: %s", error)
+
+    async def prune(self) -> None:
+        """Forget what the inbox has kept for its time, a slice at a time; stages go on between two slices."""
+        before_ms = now_ms() - self._retention_ms
+        gone = PRUNE_MOST
+        while gone == PRUNE_MOST:
+            async with self._writer:
+                gone = await self._session.prune(before_ms, PRUNE_MOST)
+            await asyncio.sleep(0)
 
     async def _round(self) -> bool:
         """Send one lease; False if there was none."""

@@ -101,7 +101,7 @@ class Worker:
         marker = Marker(self._session(database, blocking=False), writer, self._at_point)
         relay = Relay(
             connection, self._session(database, blocking=False), writer, self._at_point,
-            grace_s=self._relay_grace_s, lease_s=self._relay_lease_s,
+            grace_s=self._relay_grace_s, lease_s=self._relay_lease_s, retention=self._stages.inbox_retention,
         )  # fmt: skip
         async with asyncio.TaskGroup() as tasks:
             others = [tasks.create_task(marker.run()), tasks.create_task(relay.run())]

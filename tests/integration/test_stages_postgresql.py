@@ -208,6 +208,20 @@ def test_a_stage_that_goes_on_after_an_error_of_the_database_is_not_committed(
     asyncio.run(swallow())
 
 
+@pytest.mark.parametrize("blocking", [True, False])
+def test_an_inbox_forgets_what_is_old_a_slice_at_a_time(server: PostgresServer, blocking: bool) -> None:
+    async def forget() -> None:
+        async with sessions(server, 1, blocking=blocking) as (session,):
+            await session.begin()
+            for number in range(5):
+                assert await session.claim("forget", f"m{number}", number - 10)
+            await session.commit()
+            assert [await session.prune(-7, 2) for _ in range(3)] == [2, 1, 0]
+            assert await session.prune(0, 9) == 2
+
+    asyncio.run(forget())
+
+
 def test_a_database_that_cannot_be_used_is_named_at_the_start(server: PostgresServer, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="the connection string cannot be read"):
         postgresql("no such = thing")

@@ -1,6 +1,7 @@
 """The decisions of the stages library: which step comes next, what is sent, under which id, and when. No I/O.
 
 retry       how many attempts, and how long between them
+retention   how long an inbox must know a message
 envelope    a message as it travels; the names of its headers
 sends       what one stage or initiation sends, with ids that a second run gives again
 fault       what a dead letter says of the exception

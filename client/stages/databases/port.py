@@ -12,7 +12,6 @@ from understudy.client.stages.core.envelope import Envelope
 
 INBOX: Final = "understudy_inbox"
 OUTBOX: Final = "understudy_outbox"
-INBOX_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 
 _PARAMETERS: Final = {
     ("aiosqlite.core", "Connection"),
@@ -74,8 +73,8 @@ class BlockingSession(Protocol):
         """Take what was stored before a time and is leased to no other relay, in a transaction of its own."""
         ...
 
-    def prune(self, before_ms: int) -> int:
-        """Forget what the inbox took before a time, in a transaction of its own; how many rows."""
+    def prune(self, before_ms: int, most: int) -> int:
+        """Forget what the inbox took before a time, oldest first, in a transaction of its own; how many rows."""
         ...
 
     def commit_is_unknown(self) -> bool:
@@ -111,7 +110,7 @@ class DatabaseSession(Protocol):
     async def lease(
         self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int
     ) -> list[Envelope]: ...
-    async def prune(self, before_ms: int) -> int: ...
+    async def prune(self, before_ms: int, most: int) -> int: ...
     def commit_is_unknown(self) -> bool: ...
     def ended_by_stage(self, *, failed: bool = False) -> str: ...
     def argument(self) -> object: ...
@@ -158,8 +157,8 @@ class ThreadedSession:
         )
         return leased
 
-    async def prune(self, before_ms: int) -> int:
-        gone: int = await in_thread(self._blocking.prune, before_ms)
+    async def prune(self, before_ms: int, most: int) -> int:
+        gone: int = await in_thread(self._blocking.prune, before_ms, most)
         return gone
 
     def commit_is_unknown(self) -> bool:

@@ -69,7 +69,11 @@ UPDATE {OUTBOX} SET lease = %s, leased_until_ms = %s WHERE seq IN (
     SELECT seq FROM {OUTBOX} WHERE stored_ms < %s AND leased_until_ms < %s ORDER BY seq LIMIT %s FOR UPDATE SKIP LOCKED
 ) RETURNING seq, {COLUMNS}
 """  # noqa: S608
-_PRUNE: Final = f"DELETE FROM {INBOX} WHERE at_ms < %s"  # noqa: S608
+_PRUNE: Final = f"""\
+DELETE FROM {INBOX} WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM {INBOX} WHERE at_ms < %s ORDER BY at_ms LIMIT %s FOR UPDATE SKIP LOCKED
+))
+"""  # noqa: S608
 
 
 class Postgresql:
@@ -169,8 +173,8 @@ class PostgresqlSession:
         cursor = self._alone(_LEASE, [token, until_ms, stored_before_ms, now_ms, most])
         return [envelope_of(row[1:], now_ms) for row in sorted(cursor.fetchall())]
 
-    def prune(self, before_ms: int) -> int:
-        return int(self._alone(_PRUNE, [before_ms]).rowcount)
+    def prune(self, before_ms: int, most: int) -> int:
+        return int(self._alone(_PRUNE, [before_ms, most]).rowcount)
 
     def commit_is_unknown(self) -> bool:
         return self._opened is None or self._opened.closed or self._opened.broken
@@ -256,8 +260,8 @@ class AsyncPostgresqlSession:
         cursor = await self._alone(_LEASE, [token, until_ms, stored_before_ms, now_ms, most])
         return [envelope_of(row[1:], now_ms) for row in sorted(await cursor.fetchall())]
 
-    async def prune(self, before_ms: int) -> int:
-        return int((await self._alone(_PRUNE, [before_ms])).rowcount)
+    async def prune(self, before_ms: int, most: int) -> int:
+        return int((await self._alone(_PRUNE, [before_ms, most])).rowcount)
 
     def commit_is_unknown(self) -> bool:
         return self._opened is None or self._opened.closed or self._opened.broken

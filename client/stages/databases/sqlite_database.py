@@ -324,8 +324,10 @@ class SqliteSession:
         )
         return [envelope_of(row[1:], now_ms) for row in sorted(taken)]
 
-    def prune(self, before_ms: int) -> int:
-        return len(self._alone(f"DELETE FROM {INBOX} WHERE at_ms < ? RETURNING 1", [before_ms]))  # noqa: S608
+    def prune(self, before_ms: int, most: int) -> int:
+        old = f"SELECT stage, message_id FROM {INBOX} WHERE at_ms < ? ORDER BY at_ms LIMIT ?"  # noqa: S608
+        sql = f"DELETE FROM {INBOX} WHERE (stage, message_id) IN ({old}) RETURNING 1"  # noqa: S608
+        return len(self._alone(sql, [before_ms, most]))
 
     def commit_is_unknown(self) -> bool:
         return False  # the file is here: a COMMIT that raises leaves the transaction open

@@ -27,8 +27,14 @@ def check_columns(address: str, table: str, found: Collection[str]) -> None:
     """
     known = ALL_COLUMNS[table]
     if set(found) != known:
+        added, missing = sorted(set(found) - known), sorted(known - set(found))
         raise ConfigurationError(
-            f"{address}: table {table} has the columns {sorted(found)}; this version of the library knows {sorted(known)}"
+            f"{address}: table {table} has the columns {sorted(found)}; this version of the library knows {sorted(known)}. "
+            + (
+                f"A newer version has added {added}: install that one"
+                if added
+                else f"{missing} are missing: `understudy stages tables` prints the table"
+            )
         )
 
 

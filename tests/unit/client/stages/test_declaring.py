@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sqlite3
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import attrs
@@ -13,7 +14,15 @@ import psycopg
 import pytest
 from sqlalchemy.orm import Session
 
-from understudy.client.stages import AsyncConnection, ConfigurationError, Context, DemarcationError, Stages, sqlite
+from understudy.client.stages import (
+    AsyncConnection,
+    ConfigurationError,
+    Context,
+    DemarcationError,
+    Retry,
+    Stages,
+    sqlite,
+)
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -164,6 +173,38 @@ def test_a_second_database_is_refused_and_both_are_named(function: Any, texts: l
 def test_an_application_has_one_database() -> None:
     with pytest.raises(ConfigurationError, match=r"database= takes one; two are given: sqlite:a.db and sqlite:b.db"):
         application(database=[sqlite("a.db"), sqlite("b.db")])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "retry", "text"),
+    [
+        ({"inbox_retention": timedelta(days=5)}, None, "inbox_retention is 5 days, .* 0:01:03 [+] 6 days"),
+        ({"dead_letter_retention": timedelta(days=7)}, None, "inbox_retention is 7 days, .* 0:01:03 [+] 7 days"),
+        ({}, Retry(3, first=86400, most=86400), "inbox_retention is 7 days, .* 2 days, 0:00:00 [+] 6 days"),
+    ],
+)
+def test_an_inbox_that_forgets_too_early_is_refused_and_both_times_are_named(
+    arguments: dict[str, Any], retry: Retry | None, text: str
+) -> None:
+    stages = application(database=sqlite("shop.db"), **arguments)
+
+    @stages.stage("reserve", once=True, retry=retry)
+    def reserve(order: Order, db: sqlite3.Connection) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=f"stage 'reserve': {text}"):
+        stages.check()
+
+
+def test_by_default_the_retention_fits_and_without_once_it_does_not_matter() -> None:
+    for arguments, once in ({}, True), ({"inbox_retention": timedelta()}, False):
+        stages = application(database=sqlite("shop.db"), **arguments)
+
+        @stages.stage("reserve", once=once)
+        def reserve(order: Order, db: sqlite3.Connection) -> None: ...
+
+        stages.check()
+    with pytest.raises(ConfigurationError, match="inbox_retention = 3651 days"):
+        application(inbox_retention=timedelta(days=3651))
 
 
 def test_two_stages_of_one_name_are_refused() -> None:

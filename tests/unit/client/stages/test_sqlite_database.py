@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.unit.client.stages.place import CHARGE, Order
-from understudy.client.stages import ConfigurationError, sqlite
+from understudy.client.stages import ConfigurationError, Stages, relay, sqlite
+from understudy.client.stages.clock import now_ms
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.core.sends import Origin, Sends
+from understudy.client.stages.databases.port import ThreadedSession
 from understudy.client.stages.databases.sqlite_database import MOST_ROWS, SqliteSession
+from understudy.client.stages.points import pass_by
+from understudy.client.stages.worker import Worker
 
 
 @pytest.fixture
@@ -82,23 +88,55 @@ def test_a_claim_that_is_rolled_back_is_none(session: SqliteSession) -> None:
             session.rollback()
 
 
-def test_an_inbox_forgets_what_is_old(session: SqliteSession) -> None:
+def test_an_inbox_forgets_what_is_old_a_slice_at_a_time_and_the_oldest_first(session: SqliteSession) -> None:
     session.begin()
-    for number in range(3):
+    for number in range(5):
         session.claim("reserve", f"m{number}", number)
     session.commit()
-    assert session.prune(2) == 2
+    assert [session.prune(3, 2), session.prune(3, 2), session.prune(3, 2)] == [2, 1, 0]
     session.begin()
-    assert [session.claim("reserve", f"m{number}", 9) for number in range(3)] == [True, True, False]
+    assert [session.claim("reserve", f"m{number}", 9) for number in range(5)] == [True, True, True, False, False]
     session.rollback()
 
 
-def test_tables_of_another_version_are_named_at_the_start(path: Path) -> None:
+def test_a_relay_forgets_all_that_is_old_and_keeps_what_is_young(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "PRUNE_MOST", 2)
+    now = now_ms()
+    session = SqliteSession(path, blocking=False)
+    session.begin()
+    for number in range(6):
+        session.claim("reserve", f"m{number}", now - (2 if number < 5 else 0) * 3_600_000)
+    session.commit()
+
+    async def prune() -> None:
+        made = relay.Relay(
+            None,  # type: ignore[arg-type]  # nothing is sent
+            ThreadedSession(session),
+            None,
+            pass_by,
+            retention=timedelta(hours=1),
+        )
+        await made.prune()
+
+    asyncio.run(prune())
+    session.begin()
+    assert [session.claim("reserve", f"m{number}", now) for number in range(6)] == [True] * 5 + [False]
+    session.rollback()
+    session.close()
+
+
+def test_an_inbox_of_a_newer_version_is_refused_before_the_first_message(path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("ALTER TABLE understudy_inbox ADD COLUMN newer")
     db.close()
-    with pytest.raises(ConfigurationError, match=r"understudy_inbox has the columns .*'newer'"):
-        sqlite(path).prepare()
+    stages = Stages("shop", broker="amqp://127.0.0.1:1/", database=sqlite(path))
+
+    @stages.stage("reserve")
+    def reserve(order: Order, db: sqlite3.Connection) -> None: ...
+
+    text = r"understudy_inbox has the columns .*A newer version has added \['newer'\]: install that one"
+    with pytest.raises(ConfigurationError, match=text):
+        asyncio.run(Worker(stages).run())  # at once: it does not wait for a broker
 
 
 def test_a_file_that_cannot_be_used_is_named_at_the_start(tmp_path: Path) -> None:
