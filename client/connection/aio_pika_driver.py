@@ -1,0 +1,96 @@
+"""Driver for asyncio, on aio-pika.
+
+aio-pika's robust connection was refused: it replays publishes and acknowledgements, and an undecided commit must never be
+replayed by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+import uuid
+from typing import Any, Final
+
+import aio_pika
+from aio_pika.abc import AbstractConnection
+
+from understudy.client.connection.aio_pika_channel import AioPikaChannel
+from understudy.client.connection.aio_pika_errors import closed, errors_as_ours
+from understudy.client.connection.core.addresses import Brokers, ListedBrokers, named, with_option
+
+CONNECT_TIMEOUT_S: Final = 5.0
+HEARTBEAT_S: Final = 10
+
+_log = logging.getLogger("understudy.client")
+
+
+class AioPikaDriver:
+    """See `understudy.client.connection.core.port.Driver`.
+
+    Args:
+        name: shown to brokers as connection_name.
+    """
+
+    def __init__(self, brokers: Brokers, name: str) -> None:
+        self._brokers = brokers
+        self._name = name
+
+    async def find(self) -> list[str]:
+        if isinstance(self._brokers, ListedBrokers):
+            return list(self._brokers.urls)
+        from understudy.client.connection.zookeeper import find_brokers  # noqa: PLC0415  # an extra
+
+        return await asyncio.to_thread(find_brokers, self._brokers)
+
+    async def open(self, url: str) -> AioPikaLink:
+        async with errors_as_ours(CONNECT_TIMEOUT_S):
+            opened = await aio_pika.connect(
+                with_option(url, "heartbeat", str(HEARTBEAT_S)),
+                timeout=CONNECT_TIMEOUT_S,
+                client_properties={"connection_name": self._name},
+            )
+        _log.info("%s is connected to %s", self._name, named(url))
+        return AioPikaLink(opened)
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def lock(self) -> asyncio.Lock:
+        return asyncio.Lock()
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    def chance(self) -> float:
+        return random.random()  # noqa: S311  # spreads clients, hides nothing
+
+    def token(self) -> str:
+        return uuid.uuid4().hex
+
+    def warn(self, text: str) -> None:
+        _log.warning("%s: %s", self._name, text)
+
+
+class AioPikaLink:
+    """See `understudy.client.connection.core.port.Link`."""
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        self._connection = connection
+        transport: Any = connection.transport
+        properties = transport.connection.server_properties or {}
+        found = properties.get("capabilities") or {}
+        self.capabilities = frozenset(name for name, able in found.items() if able is True)
+
+    @property
+    def lives(self) -> bool:
+        return not self._connection.is_closed
+
+    async def channel(self) -> AioPikaChannel:
+        async with errors_as_ours():
+            opened = await self._connection.channel(publisher_confirms=False)
+            return AioPikaChannel(self, await opened.get_underlay_channel())
+
+    async def close(self) -> None:
+        await closed(self._connection)

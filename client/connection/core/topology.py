@@ -1,0 +1,81 @@
+"""Topology: what a program declared through its connection, and so is declared again after a failover."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Exchange:
+    """An exchange; ``kind`` is direct, fanout, topic or headers."""
+
+    name: str
+    kind: str = "direct"
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class Queue:
+    """A queue; an exclusive one lives as long as one connection, and is empty after a failover."""
+
+    name: str
+    durable: bool = True
+    exclusive: bool = False
+    auto_delete: bool = False
+    arguments: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class Binding:
+    """A binding of a queue to an exchange."""
+
+    queue: str
+    exchange: str
+    routing_key: str = ""
+    arguments: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+Entity = Exchange | Queue | Binding
+
+
+class Topology:
+    """All entities that were declared and not deleted, each once."""
+
+    def __init__(self) -> None:
+        self._exchanges: dict[str, Exchange] = {}
+        self._queues: dict[str, Queue] = {}
+        self._bindings: list[Binding] = []
+
+    def add(self, entity: Entity) -> None:
+        """Note a declaration; a later one of the same name replaces it."""
+        match entity:
+            case Exchange():
+                self._exchanges[entity.name] = entity
+            case Queue():
+                self._queues[entity.name] = entity
+            case Binding():
+                if entity not in self._bindings:
+                    self._bindings.append(entity)
+
+    def remove_exchange(self, name: str) -> None:
+        """The exchange is deleted, and with it its bindings."""
+        self._exchanges.pop(name, None)
+        self._bindings = [each for each in self._bindings if each.exchange != name]
+
+    def remove_queue(self, name: str) -> None:
+        """The queue is deleted, and with it its bindings."""
+        self._queues.pop(name, None)
+        self._bindings = [each for each in self._bindings if each.queue != name]
+
+    def remove_binding(self, binding: Binding) -> None:
+        self._bindings = [each for each in self._bindings if each != binding]
+
+    def in_order(self) -> list[Entity]:
+        """Everything, so that each entity comes after those that it needs."""
+        return [*self._exchanges.values(), *self._queues.values(), *self._bindings]

@@ -1,0 +1,185 @@
+"""PikaChannel: a channel of a `PikaLink`."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final
+
+import pika
+
+from understudy.client.connection.core.messages import Message, Outgoing
+from understudy.client.connection.core.topology import Binding, Entity, Exchange, Queue
+from understudy.client.connection.errors import ClientError, LostError
+from understudy.client.connection.pika_errors import as_ours, fail
+
+if TYPE_CHECKING:  # it imports this module
+    from understudy.client.connection.pika_link import PikaLink
+
+CLOSE_TIMEOUT_S: Final = 1.0
+PERSISTENT: Final = 2
+
+
+class PikaChannel:
+    """See `understudy.client.connection.core.port.Channel`."""
+
+    def __init__(self, link: PikaLink, channel: Any) -> None:
+        self.link = link
+        self.lock = threading.Lock()
+        self.returned: list[str] = []
+        self._channel = channel
+        self._reason: ClientError | None = None
+        self._waiting: set[Future[Any]] = set()
+        self._arrived: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        channel.add_on_close_callback(lambda _, error: self.end(as_ours(error)))
+        channel.add_on_return_callback(self._note_return)
+        channel.add_on_cancel_callback(lambda _: self._arrived.put(None))
+
+    @property
+    def lives(self) -> bool:
+        return self._reason is None and self.link.lives
+
+    def end(self, reason: ClientError) -> None:
+        """The channel is gone; called in the link's thread."""
+        if self._reason is None:
+            self._reason = reason
+            for answer in list(self._waiting):
+                fail(answer, reason)
+            self._arrived.put(None)
+
+    def select(self) -> None:
+        self._asked(lambda done: self._channel.tx_select(callback=done))
+
+    def consume(self, queue: str, prefetch: int) -> None:
+        if prefetch:
+            self._asked(lambda done: self._channel.basic_qos(prefetch_count=prefetch, callback=done))
+        self._asked(
+            lambda done: self._channel.basic_consume(queue, self._take, auto_ack=not prefetch, callback=done)
+        )  # fmt: skip
+
+    def next(self, timeout_s: float | None) -> Message | None:
+        try:
+            message = self._arrived.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if message is None:
+            raise LostError("the consumer is gone")
+        return message
+
+    def declare(self, entity: Entity) -> None:
+        channel = self._channel
+        match entity:
+            case Queue():
+                self._asked(
+                    lambda done: channel.queue_declare(
+                        entity.name, durable=entity.durable, exclusive=entity.exclusive,
+                        auto_delete=entity.auto_delete, arguments=dict(entity.arguments), callback=done,
+                    )
+                )  # fmt: skip
+            case Exchange():
+                self._asked(
+                    lambda done: channel.exchange_declare(
+                        entity.name, entity.kind, durable=entity.durable, auto_delete=entity.auto_delete,
+                        internal=entity.internal, arguments=dict(entity.arguments), callback=done,
+                    )
+                )  # fmt: skip
+            case Binding():
+                self._asked(
+                    lambda done: channel.queue_bind(
+                        entity.queue, entity.exchange, entity.routing_key, dict(entity.arguments), callback=done
+                    )
+                )
+
+    def count(self, queue: str) -> int:
+        answer = self._asked(lambda done: self._channel.queue_declare(queue, passive=True, callback=done))
+        return int(answer.method.message_count)
+
+    def unbind(self, binding: Binding) -> None:
+        self._asked(
+            lambda done: self._channel.queue_unbind(
+                binding.queue, binding.exchange, binding.routing_key, dict(binding.arguments), callback=done
+            )
+        )
+
+    def delete_queue(self, name: str) -> None:
+        self._asked(lambda done: self._channel.queue_delete(name, callback=done))
+
+    def delete_exchange(self, name: str) -> None:
+        self._asked(lambda done: self._channel.exchange_delete(name, callback=done))
+
+    def publish(self, message: Outgoing) -> None:
+        properties = pika.BasicProperties(
+            headers=dict(message.headers) or None,
+            message_id=message.message_id or None,
+            correlation_id=message.correlation_id or None,
+            reply_to=message.reply_to or None,
+            content_type=message.content_type or None,
+            expiration=None if message.expiration_ms is None else str(message.expiration_ms),
+            delivery_mode=PERSISTENT if message.persistent else None,
+        )
+        self._sent(
+            lambda: self._channel.basic_publish(
+                message.exchange, message.routing_key, message.body, properties, mandatory=message.mandatory
+            )
+        )
+
+    def acknowledge(self, tag: int) -> None:
+        self._sent(lambda: self._channel.basic_ack(tag))
+
+    def reject(self, tag: int, *, requeue: bool) -> None:
+        self._sent(lambda: self._channel.basic_reject(tag, requeue=requeue))
+
+    def commit(self) -> None:
+        self._asked(lambda done: self._channel.tx_commit(callback=done))
+
+    def close(self) -> None:
+        if self.lives:
+            ended = threading.Event()
+            self._channel.add_on_close_callback(lambda *_: ended.set())
+            self.link.soon(self._channel.close)
+            ended.wait(CLOSE_TIMEOUT_S)
+
+    def _asked(self, request: Callable[[Callable[[Any], None]], Any]) -> Any:
+        self._check()
+        return self.link.asked(request, self._waiting)
+
+    def _sent(self, call: Callable[[], Any]) -> None:
+        """Hand a call over, and await nothing: calls keep their order, and one that fails ends the channel."""
+        self._check()
+        self.link.soon(lambda: self._tried(call))
+
+    def _tried(self, call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001  # the channel is gone, or the message cannot be encoded
+            self.end(as_ours(error))
+            if self._channel.is_open:
+                self._channel.close()
+
+    def _check(self) -> None:
+        if self._reason is not None:
+            raise self._reason
+        if not self.link.lives:
+            raise LostError("the connection is closed")
+
+    def _take(self, _: Any, method: Any, properties: Any, body: bytes) -> None:
+        self._arrived.put(
+            Message(
+                body=body,
+                exchange=method.exchange or "",
+                routing_key=method.routing_key or "",
+                headers=dict(properties.headers or {}),
+                message_id=properties.message_id or "",
+                correlation_id=properties.correlation_id or "",
+                reply_to=properties.reply_to or "",
+                content_type=properties.content_type or "",
+                redelivered=bool(method.redelivered),
+                tag=method.delivery_tag,
+                channel=self,
+            )
+        )
+
+    def _note_return(self, _: Any, __: Any, properties: Any, ___: bytes) -> None:
+        self.returned.append(properties.message_id or "")

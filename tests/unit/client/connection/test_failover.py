@@ -1,0 +1,420 @@
+"""Decisions of the client's connection against a driver that is a script: no wire, no clock."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+import attrs
+import pytest
+
+from understudy.client.connection.core.addresses import ListedBrokers, ZooKeeperGroup, brokers_of, named, with_option
+from understudy.client.connection.core.backoff import Backoff
+from understudy.client.connection.core.consumption import Consumption
+from understudy.client.connection.core.failover import Failover
+from understudy.client.connection.core.messages import Message, Outgoing
+from understudy.client.connection.core.outcome import HEADER, Outcome
+from understudy.client.connection.core.topology import Binding, Entity, Exchange, Queue, Topology
+from understudy.client.connection.core.transaction import Transaction
+from understudy.client.connection.core.transactions import Transactions
+from understudy.client.connection.errors import (
+    ArgumentError,
+    ClientError,
+    LoginRefusedError,
+    LostError,
+    NoBrokerError,
+    RefusedError,
+    TransactionAborted,
+    TransactionUnknown,
+)
+from understudy.client.connection.threads import run
+
+T = TypeVar("T")
+
+
+class OneLock:
+    def __init__(self) -> None:
+        self.held = False
+
+    def acquire(self) -> None:
+        assert not self.held, "a procedure waits for itself"
+        self.held = True
+
+    def release(self) -> None:
+        self.held = False
+
+
+class ScriptedChannel:
+    """Notes what is asked; `fails` maps a request to the error that it raises, once."""
+
+    def __init__(self, link: ScriptedLink) -> None:
+        self.link = link
+        self.lock = OneLock()
+        self.returned: list[str] = []
+        self.lives = True
+        self.arriving: list[Message | None] = []
+
+    def _do(self, what: str) -> None:
+        self.link.driver.done.append(what)
+        if (error := self.link.driver.fails.pop(what, None)) is not None:
+            self.lives = False
+            raise error
+
+    def select(self) -> None:
+        self._do("select")
+
+    def consume(self, queue: str, prefetch: int) -> None:
+        self._do(f"consume {queue}")
+
+    def next(self, timeout_s: float | None) -> Message | None:
+        self._do("next")
+        if self.arriving:
+            return self.arriving.pop(0)
+        answer = self.link.driver.answers.pop(0)
+        return message_on(self, answer.encode(), self.link.driver.last_question)
+
+    def declare(self, entity: Entity) -> None:
+        self._do(f"declare {getattr(entity, 'name', 'binding')}")
+
+    def count(self, queue: str) -> int:
+        self._do(f"count {queue}")
+        return 3
+
+    def unbind(self, binding: Binding) -> None:
+        self._do("unbind")
+
+    def delete_queue(self, name: str) -> None:
+        self._do(f"delete {name}")
+
+    def delete_exchange(self, name: str) -> None:
+        self._do(f"delete {name}")
+
+    def publish(self, message: Outgoing) -> None:
+        self.link.driver.published.append(message)
+        self.link.driver.last_question = message.correlation_id
+        self._do(f"publish {message.routing_key}")
+
+    def acknowledge(self, tag: int) -> None:
+        self._do(f"acknowledge {tag}")
+
+    def reject(self, tag: int, *, requeue: bool) -> None:
+        self._do(f"reject {tag}")
+
+    def commit(self) -> None:
+        self._do("commit")
+
+    def close(self) -> None:
+        self.lives = False
+
+
+class ScriptedLink:
+    def __init__(self, driver: ScriptedDriver) -> None:
+        self.driver = driver
+        self.capabilities = frozenset({"understudy.outcomes"})
+        self.lives = True
+
+    def channel(self) -> ScriptedChannel:
+        return ScriptedChannel(self)
+
+    def close(self) -> None:
+        self.lives = False
+
+
+class ScriptedDriver:
+    """Opens what ``opens`` says: None is a link, an error is raised."""
+
+    def __init__(self, *opens: ClientError | None, urls: tuple[str, ...] = ("amqp://b1/", "amqp://b2/")) -> None:
+        self.urls = urls
+        self.opens = list(opens)
+        self.tried: list[str] = []
+        self.pauses: list[float] = []
+        self.done: list[str] = []
+        self.fails: dict[str, ClientError] = {}
+        self.published: list[Outgoing] = []
+        self.answers: list[str] = []
+        self.last_question = ""
+        self.links: list[ScriptedLink] = []
+        self._tokens = itertools.count(1)
+
+    def find(self) -> list[str]:
+        return list(self.urls)
+
+    def open(self, url: str) -> ScriptedLink:
+        self.tried.append(named(url))
+        if self.opens and (error := self.opens.pop(0)) is not None:
+            raise error
+        self.links.append(ScriptedLink(self))
+        return self.links[-1]
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    def lock(self) -> OneLock:
+        return OneLock()
+
+    def now_s(self) -> float:
+        return sum(self.pauses)
+
+    def chance(self) -> float:
+        return 1.0
+
+    def token(self) -> str:
+        return f"t{next(self._tokens)}"
+
+    def warn(self, text: str) -> None:
+        pass
+
+
+def message_on(channel: ScriptedChannel, body: bytes, correlation_id: str = "", tag: int = 1) -> Message:
+    return Message(
+        body=body, exchange="", routing_key="", headers={}, message_id="", correlation_id=correlation_id, reply_to="",
+        content_type="", redelivered=False, tag=tag, channel=channel,
+    )  # fmt: skip
+
+
+def transactions_over(driver: ScriptedDriver) -> Transactions:
+    failover = Failover(driver)
+    transactions = Transactions(failover, lambda name: run(transactions.outcome(name)))
+    return transactions
+
+
+def published(*keys: str, name: str | None = None) -> Transaction:
+    transaction = Transaction(name)
+    for key in keys:
+        transaction.publish(b"", key)
+    return transaction
+
+
+AWAY = LostError("away")
+
+
+def test_a_round_tries_each_address_and_a_pause_grows_between_rounds() -> None:
+    driver = ScriptedDriver(AWAY, AWAY, AWAY, AWAY, AWAY, None)
+    run(Failover(driver).connected())
+    assert driver.tried == ["b1", "b2"] * 3
+    assert driver.pauses == [0.1, 0.2]
+
+
+def test_a_lost_link_is_opened_at_the_next_address() -> None:
+    driver = ScriptedDriver()
+    failover = Failover(driver)
+    run(failover.connected())
+    assert run(failover.connected()) is driver.links[0]
+    driver.links[0].lives = False
+    assert run(failover.connected()) is driver.links[1]
+    assert driver.tried == ["b1", "b2"]
+
+
+def test_a_call_gives_up_and_names_the_reasons() -> None:
+    driver = ScriptedDriver(*[AWAY] * 20)
+    with pytest.raises(NoBrokerError, match=r"no broker within 1 s: b1: away; b2: away"):
+        run(Failover(driver, give_up_s=1).connected())
+    driver = ScriptedDriver(LoginRefusedError("no"))
+    with pytest.raises(LoginRefusedError):
+        run(Failover(driver).connected())
+
+
+def test_a_closed_connection_is_not_opened_again() -> None:
+    failover = Failover(ScriptedDriver())
+    run(failover.close())
+    with pytest.raises(NoBrokerError, match="closed by the program"):
+        run(failover.connected())
+
+
+def test_what_was_declared_is_declared_again_in_an_order_that_works() -> None:
+    driver = ScriptedDriver()
+    failover = Failover(driver)
+    for entity in (
+        Queue(name="q"), Exchange(name="x"), Binding(queue="q", exchange="x"), Binding(queue="q", exchange="y"),
+        Queue(name="gone"), Binding(queue="gone", exchange="x"),
+    ):  # fmt: skip
+        run(failover.declare(entity))
+    run(failover.delete_queue("gone"))
+    run(failover.unbind(Binding(queue="q", exchange="y")))
+    driver.done.clear()
+    driver.links[-1].lives = False
+    run(failover.connected())
+    assert driver.done == ["declare x", "declare q", "declare binding"]
+
+
+def test_a_queue_that_the_old_connection_still_locks_is_awaited() -> None:
+    driver = ScriptedDriver()
+    failover = Failover(driver)
+    run(failover.declare(Queue(name="mine", exclusive=True)))
+    driver.links[-1].lives = False
+    driver.fails["declare mine"] = RefusedError(405, "RESOURCE_LOCKED")
+    run(failover.connected())
+    assert driver.tried == ["b1", "b2", "b1"]
+    driver.links[-1].lives = False
+    driver.fails["declare mine"] = RefusedError(406, "other arguments")
+    with pytest.raises(RefusedError, match="declared again"):
+        run(failover.connected())
+
+
+def test_a_request_that_may_be_repeated_is_repeated_on_another_link() -> None:
+    driver = ScriptedDriver()
+    failover = Failover(driver)
+    driver.fails["count q"] = AWAY
+    assert run(failover.count("q")) == 3
+    assert driver.done == ["count q", "count q"]
+    driver.fails["count q"] = RefusedError(404, "no queue")
+    with pytest.raises(RefusedError):
+        run(failover.count("q"))
+
+
+@pytest.mark.parametrize(
+    ("failing", "error", "wanted"),
+    [
+        ("publish b", AWAY, TransactionAborted),
+        ("publish b", RefusedError(404, "no exchange"), TransactionAborted),
+        ("commit", RefusedError(406, "refused"), TransactionAborted),
+        ("commit", AWAY, TransactionUnknown),
+    ],
+)
+def test_a_failed_transaction_is_sent_once_and_told(
+    failing: str, error: ClientError, wanted: type[ClientError]
+) -> None:
+    driver = ScriptedDriver()
+    driver.fails[failing] = error
+    transactions = transactions_over(driver)
+    with pytest.raises(wanted):
+        run(transactions.commit(published("a", "b")))
+    assert driver.done.count("publish a") == 1
+    assert driver.done.count("commit") == (failing == "commit")
+
+
+def test_an_unknown_outcome_is_asked_for_until_it_is_decided() -> None:
+    driver = ScriptedDriver()
+    driver.fails["commit"] = AWAY
+    transactions = transactions_over(driver)
+    with pytest.raises(TransactionUnknown) as unknown:
+        run(transactions.commit(published("a", name="mine")))
+    assert driver.published[0].headers == {HEADER: "mine"}
+    driver.answers = ["pending", "committed"]
+    assert unknown.value.outcome() is Outcome.COMMITTED
+    questions = [each for each in driver.published if each.exchange == "understudy.tx"]
+    assert [each.body for each in questions] == [b"outcome mine"] * 2
+    driver.links[-1].capabilities = frozenset()
+    with pytest.raises(RefusedError, match="keeps no outcomes"):
+        unknown.value.outcome()
+
+
+def test_a_transaction_that_only_acknowledges_goes_by_the_brokers_id() -> None:
+    driver = ScriptedDriver()
+    transactions = transactions_over(driver)
+    channel = ScriptedChannel(driver.open("amqp://b1/"))
+    transaction = Transaction(None)
+    transaction.acknowledge(message_on(channel, b""))
+    driver.answers = ["3.14"]
+    driver.fails["commit"] = AWAY
+    with pytest.raises(TransactionUnknown) as unknown:
+        run(transactions.commit(transaction))
+    assert unknown.value.name == "3.14"
+    with pytest.raises(TransactionAborted, match="delivered again"):
+        run(transactions.acknowledge(message_on(channel, b"")))
+    named = Transaction("mine")
+    named.acknowledge(message_on(channel, b""))
+    with pytest.raises(ArgumentError, match="publishes nothing"):
+        run(transactions.commit(named))
+
+
+def test_an_interrupted_commit_closes_its_channel() -> None:
+    driver = ScriptedDriver()
+    steps: Generator[Callable[[], Any], Any, None] = transactions_over(driver).commit(published("a"))
+    call = next(steps)
+    while getattr(getattr(call, "func", call), "__name__", "") != "commit":
+        call = steps.send(call())
+    channel: ScriptedChannel = call.__self__  # type: ignore[attr-defined]
+    closing = steps.throw(KeyboardInterrupt())
+    closing()
+    assert not channel.lives
+    with pytest.raises(KeyboardInterrupt):
+        steps.send(None)
+
+
+def test_a_channel_serves_one_transaction_after_the_other() -> None:
+    driver = ScriptedDriver()
+    transactions = transactions_over(driver)
+    run(transactions.commit(published("a")))
+    run(transactions.commit(published("b")))
+    run(transactions.commit(published()))
+    assert driver.done == ["select", "publish a", "commit", "publish b", "commit"]
+
+
+def test_a_consumer_begins_again_after_a_loss() -> None:
+    driver = ScriptedDriver()
+    consumption = Consumption(Failover(driver), "q", 1)
+    driver.fails["next"] = AWAY
+    driver.answers = ["hello"]
+    message = run(consumption.next())
+    assert message is not None
+    assert message.body == b"hello"
+    assert driver.done == ["select", "consume q", "next"] * 2
+    run(consumption.close())
+    assert run(consumption.next()) is None
+
+
+def test_a_transaction_settles_deliveries_of_one_consumer() -> None:
+    link = ScriptedLink(ScriptedDriver())
+    transaction = Transaction(None)
+    transaction.acknowledge(message_on(ScriptedChannel(link), b""))
+    with pytest.raises(ClientError, match="one consumer"):
+        transaction.reject(message_on(ScriptedChannel(link), b""))
+    transaction.closed = True
+    with pytest.raises(ClientError, match="has ended"):
+        transaction.publish(b"", "q")
+
+
+def test_addresses() -> None:
+    assert brokers_of("amqp://me:word@b1,b2:5673/v") == ListedBrokers(
+        ("amqp://me:word@b1/v", "amqp://me:word@b2:5673/v")
+    )
+    assert brokers_of(["amqp://b1", "amqps://b2/"]) == ListedBrokers(("amqp://b1/", "amqps://b2/"))
+    group = brokers_of("zookeeper://me:word@z1,z2:2181/shop?chroot=/production&vhost=a/b&tls=yes")
+    assert group == ZooKeeperGroup(
+        hosts="z1,z2:2181/production", group="shop", login="me:word", vhost="a%2Fb", scheme="amqps"
+    )
+    assert group.url_of("b1:5671") == "amqps://me:word@b1:5671/a%2Fb"
+    assert brokers_of("zookeeper://z1") == ZooKeeperGroup(hosts="z1")
+    assert with_option("amqp://b1/?a=1", "heartbeat", "10") == "amqp://b1/?a=1&heartbeat=10"
+    assert with_option("amqp://b1/?heartbeat=3", "heartbeat", "10") == "amqp://b1/?heartbeat=3"
+    assert named("amqp://me:word@b1:5/") == "b1:5"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "b1", "http://b1/", "amqp:///", [], "amqp://,/", "zookeeper:///g", "zookeeper://z/a/b", "zookeeper://z/g?more=1",
+        "zookeeper://z/g?chroot=x", "zookeeper://z/g?tls=1", ["zookeeper://z/g", "amqp://b1/"],
+    ],
+)  # fmt: skip
+def test_an_address_that_is_none_is_named(wrong: Any) -> None:
+    with pytest.raises(ArgumentError):
+        brokers_of(wrong)
+
+
+@pytest.mark.parametrize("name", ["", "3.14", "x" * 65])
+def test_a_name_that_no_transaction_may_have_is_refused(name: str) -> None:
+    with pytest.raises(ArgumentError, match="1 to 64 octets"):
+        Transaction(name)
+
+
+def test_pauses_grow_to_a_bound_and_begin_again() -> None:
+    backoff = Backoff(first_s=1, longest_s=3)
+    assert [backoff.next_s(1.0) for _ in range(3)] == [1, 2, 3]
+    assert backoff.next_s(0.0) == 1.5
+    backoff.done()
+    assert backoff.next_s(1.0) == 1
+
+
+def test_a_topology_holds_each_entity_once() -> None:
+    topology = Topology()
+    for _ in range(2):
+        topology.add(Queue(name="q"))
+        topology.add(Binding(queue="q", exchange="x"))
+    topology.add(Queue(name="q", durable=False))
+    assert topology.in_order() == [Queue(name="q", durable=False), Binding(queue="q", exchange="x")]
+    topology.remove_exchange("x")
+    assert topology.in_order() == [Queue(name="q", durable=False)]
+    assert attrs.asdict(Queue(name="q"))["durable"]
