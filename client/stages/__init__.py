@@ -14,8 +14,11 @@ nothing is acknowledged before its work is committed. The manual is ``docs/stage
     codec         messages as JSON
     context       what a stage is told, and how it sends
     core/         the decisions, without I/O: see there
-    commands, processes  ``understudy stages run``, in one process or several
+    commands, processes, reloading  ``understudy stages run``: workers as children of one process
+    running       a worker in this process until a signal; its end within a time
     worker        runs all stages of a process
+    watching      counts, ages, ids of log lines, spans; pages, log_lines and tracing show them
+    clock         the wall clock, or that of a test
     slot          one delivery at a time: does the steps that the core asks for
     connection    channels to a group of brokers, opened again after a loss
     channel       one transaction of the broker

@@ -23,6 +23,7 @@ from understudy.client.stages.errors import (
     NotSentError,
     OutcomeUnknownError,
 )
+from understudy.client.stages.tracing import tracing_if_installed
 
 if TYPE_CHECKING:  # it imports this module
     from understudy.client.stages.application import Stages
@@ -88,6 +89,7 @@ class Initiator:
         self._sessions: list[DatabaseSession] = []
         self._writer = asyncio.Lock()
         self._prepared = False
+        self._tracing = tracing_if_installed()
 
     @contextlib.asynccontextmanager
     async def begin(self, name: str | None, *, outbox: bool) -> AsyncIterator[Initiation]:
@@ -101,6 +103,8 @@ class Initiator:
             )
         made = derived_id(name, self._scope, 0) if name is not None else uuid.uuid4().hex
         sends = Sends(origin=Origin(id=made, scope=self._scope))
+        if self._tracing is not None:
+            sends.carried.update(self._tracing.carried())
         if database is None:
             async with self._here(Initiation(sends, None, self._unstash)) as begun:
                 yield begun

@@ -12,8 +12,9 @@ import attrs
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.commands import Basic
 
+from understudy.client.stages.clock import now_ms
 from understudy.client.stages.connection import Connection, LostError, close_channel, errors_as_ours
-from understudy.client.stages.core.envelope import TO, TRANSACTION, Delivery, Envelope
+from understudy.client.stages.core.envelope import SENT, TO, TRANSACTION, Delivery, Envelope
 from understudy.client.stages.errors import StagesError
 
 OUTCOMES: Final = "understudy.tx"
@@ -197,7 +198,7 @@ class TxChannel:
                 content_type="application/json",
                 delivery_mode=2,
                 message_id=envelope.id,
-                headers=envelope.headers | {TO: envelope.stage},
+                headers={SENT: now_ms() + envelope.after_ms} | envelope.headers | {TO: envelope.stage},
             ),
         )
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import logging
-import signal
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 
 from understudy.client.stages.application import Stages
 from understudy.client.stages.errors import ConfigurationError
+from understudy.client.stages.log_lines import write_log_lines
 from understudy.client.stages.processes import Processes
+from understudy.client.stages.reloading import Reloading
+
+KILL_MARGIN_S: Final = 10.0
+"""A worker ends itself before its parent kills it."""
 
 _Name = Annotated[str, typer.Argument(metavar="MODULE:NAME", help="Where the application is, for example shop:stages.")]
 
@@ -26,44 +27,49 @@ def run(
         list[str] | None, typer.Option("--stage", help="Run this stage alone; may be given several times.")
     ] = None,
     processes: Annotated[int, typer.Option(min=1, max=200, help="So many workers, each a process.")] = 1,
+    http: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, help="Port of /readyz, /status and /metrics; further workers have the next ones."
+        ),
+    ] = 0,
+    http_host: Annotated[str, typer.Option(help="Address that this port listens at.")] = "127.0.0.1",
+    stop_after: Annotated[float, typer.Option(min=0, help="Seconds that a stop leaves to what is in hand.")] = 30.0,
+    log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
+    reload: Annotated[bool, typer.Option("--reload", help="Start again when a .py file below here changes.")] = False,
 ) -> None:
     """Run the stages of an application until SIGTERM or SIGINT; then each finishes what it has in hand.
 
-    Exit codes: 0 stopped as asked; 1 the broker or the database cannot be used; 2 the application is declared wrongly.
+    Exit codes: 0 stopped as asked; 1 the broker or the database cannot be used; 2 the application is declared wrongly; 3 a
+    stage did not end in time and was left, so its message is handed out again.
     """
     try:
-        from understudy.client.stages.worker import Worker  # noqa: PLC0415  # the extra of this command alone
+        from understudy.client.stages.running import run_here  # noqa: PLC0415  # the extra of this command alone
     except ImportError as error:
         _fail(f"{error}: pip install 'understudy[stages]'", 1)
+    if log_format not in {"text", "json"}:
+        _fail(f"--log-format {log_format}: text and json are allowed", 2)
+    write_log_lines("json" if log_format == "json" else "text")
+    if reload:
+        given = sys.argv[1:]
+        raise typer.Exit(Reloading([sys.argv[0], *(word for word in given if word != "--reload")], Path.cwd()).run())
     stages = load(application)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for library in ("aiormq", "aio_pika"):
-        logging.getLogger(library).setLevel(logging.CRITICAL)  # each loss is a traceback there, and a line of ours
     try:
         stages.check()
         for name in only or ():
             if name not in stages.stages:
                 _fail(f"--stage {name}: the application {stages.name!r} has {', '.join(stages.stages)}", 2)
-        worker = Worker(stages, only=tuple(only or ()))
     except ConfigurationError as error:
         _fail(str(error), 2)
     if processes > 1:
         options = [word for name in only or () for word in ("--stage", name)]
+        options += ["--http-host", http_host, "--stop-after", str(stop_after), "--log-format", log_format]
         command = [sys.argv[0], "stages", "run", application, *options]
-        raise typer.Exit(Processes(command, processes).run())
+        raise typer.Exit(Processes(command, processes, http=http, kill_after_s=stop_after + KILL_MARGIN_S).run())
     try:
-        asyncio.run(_run(worker, sum(each.concurrency for each in stages.stages.values())))
+        run_here(stages, tuple(only or ()), (http_host, http) if http else None, stop_after)
     except* ConfigurationError as group:
         _fail("; ".join(map(str, group.exceptions)), 1)
-
-
-async def _run(worker: Any, slots: int) -> None:
-    loop = asyncio.get_running_loop()
-    # A thread for each slot: functions that block must not keep the database of others waiting.
-    loop.set_default_executor(ThreadPoolExecutor(max_workers=slots + 4, thread_name_prefix="stages"))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.stop)
-    await worker.run()
 
 
 def tables(application: _Name) -> None:

@@ -19,6 +19,7 @@ from understudy.client.stages.errors import DemarcationError
 from understudy.client.stages.marker import Marker
 from understudy.client.stages.points import AtPoint, Point
 from understudy.client.stages.stage import Stage
+from understudy.client.stages.watching import Handling, Watch
 
 OpenChannel = Callable[[Connection], Awaitable[TxChannel]]
 
@@ -32,6 +33,7 @@ class Slot:
         writer: held while a transaction of the database is open; None if transactions do not exclude each other.
         marker: takes envelopes out of the outbox, many at a time.
         open_channel: makes its channels.
+        watch: is told of each delivery.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Slot:
         at_point: AtPoint,
         *,
         open_channel: OpenChannel = TxChannel.open,
+        watch: Watch | None = None,
     ) -> None:
         self._stage = stage
         self._connection = connection
@@ -52,6 +55,8 @@ class Slot:
         self._marker = marker
         self._at_point = at_point
         self._open_channel = open_channel
+        self._watch = watch or Watch([stage.name])
+        self._handling: Handling | None = None
         self._task: asyncio.Task[Any] | None = None
         self._stopping = False
         self._busy = False
@@ -102,19 +107,27 @@ class Slot:
         try:
             await self._connection.ensure(self._stage.queue)
             await channel.consume(self._stage.queue)
-            while not self._stopping:
-                arrival = await channel.next()
-                self._busy = True
-                try:
-                    await self._handle(channel, arrival)
-                finally:
-                    self._busy = False
-                pause.done()
+            with self._watch.consuming(self._stage.name):
+                await self._take(channel, pause)
         finally:
             await channel.close()
 
+    async def _take(self, channel: TxChannel, pause: Pause) -> None:
+        while not self._stopping:
+            arrival = await channel.next()
+            self._busy = True
+            try:
+                await self._handle(channel, arrival)
+            finally:
+                self._busy = False
+            pause.done()
+
     async def _handle(self, channel: TxChannel, arrival: Arrival) -> None:
         """One delivery. A loss of the broker rolls the database back and goes to the caller."""
+        with self._watch.handling(self._stage.name, arrival.delivery) as self._handling:
+            await self._do(channel, arrival, self._handling)
+
+    async def _do(self, channel: TxChannel, arrival: Arrival, handling: Handling) -> None:
         steps: Steps = handle(self._stage.rules, arrival.delivery)
         self._committed = False
         try:
@@ -126,8 +139,10 @@ class Slot:
                     self._tell_window(step, arrival)
                     raise
                 except Exception as error:  # noqa: BLE001  # the decisions know what it means
+                    handling.note(step, error)
                     step = steps.throw(error)
                 else:
+                    handling.note(step, None)
                     step = steps.send(answer)
         except StopIteration:
             pass
@@ -174,11 +189,13 @@ class Slot:
         if signature.database is not None and session is not None:
             named[signature.database] = session.argument()
         token = current_sends.set(step.sends)
+        assert self._handling is not None
         try:
-            if stage.blocking:
-                result = await in_thread(_called, stage.function, step.message, named)
-            else:
-                result = await stage.function(step.message, **named)
+            with self._handling.calling(step):
+                if stage.blocking:
+                    result = await in_thread(_called, stage.function, step.message, named)
+                else:
+                    result = await stage.function(step.message, **named)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():

@@ -13,9 +13,10 @@ from understudy.client.stages.marker import Marker
 from understudy.client.stages.points import AtPoint, pass_by
 from understudy.client.stages.relay import GRACE_S, LEASE_S, Relay
 from understudy.client.stages.slot import OpenChannel, Slot
+from understudy.client.stages.tracing import tracing_if_installed
+from understudy.client.stages.watching import Watch
 
 STOP_S: Final = 30.0
-"""So long a stage may go on with the delivery in hand after a stop."""
 
 
 class Worker:
@@ -28,6 +29,10 @@ class Worker:
         relay_lease_s: so long a relay has rows for itself; those of a killed one are free afterwards.
         at_point: called at each named point; tests kill the process there.
         open_channel: makes the channels on which messages are taken.
+        stop_s: so long a stage may go on with the delivery in hand after a stop.
+
+    Attributes:
+        watch: what became of the messages so far.
     """
 
     def __init__(
@@ -39,13 +44,16 @@ class Worker:
         relay_lease_s: float = LEASE_S,
         at_point: AtPoint = pass_by,
         open_channel: OpenChannel = TxChannel.open,
+        stop_s: float = STOP_S,
     ) -> None:
         self._stages = stages
         self._relay_grace_s = relay_grace_s
         self._relay_lease_s = relay_lease_s
         self._at_point = at_point
         self._open_channel = open_channel
+        self._stop_s = stop_s
         self._chosen = [each for name, each in stages.stages.items() if not only or name in only]
+        self.watch = Watch([each.name for each in self._chosen], tracing_if_installed())
         self._slots: list[Slot] = []
         self._sessions: list[DatabaseSession] = []
         self._task: asyncio.Task[None] | None = None
@@ -54,7 +62,7 @@ class Worker:
         self._cancelled = False
 
     def stop(self) -> None:
-        """Let each slot finish what it has in hand; `run` returns then. After `STOP_S`, or at a second call, it rolls back."""
+        """Let each slot finish what it has in hand; `run` returns then. After ``stop_s``, or at a second call, it rolls back."""
         if self._stopping:
             self._cancel()
             return
@@ -63,7 +71,7 @@ class Worker:
             self._cancel()
         for slot in self._slots:
             slot.stop()
-        self._deadline = asyncio.get_running_loop().call_later(STOP_S, self._cancel)
+        self._deadline = asyncio.get_running_loop().call_later(self._stop_s, self._cancel)
 
     async def run(self) -> None:
         """Until `stop`; a cancellation rolls back what is in hand.
@@ -120,7 +128,16 @@ class Worker:
                     else None
                 )
                 self._slots.append(
-                    Slot(stage, connection, session, writer, marker, self._at_point, open_channel=self._open_channel)
+                    Slot(
+                        stage,
+                        connection,
+                        session,
+                        writer,
+                        marker,
+                        self._at_point,
+                        open_channel=self._open_channel,
+                        watch=self.watch,
+                    )
                 )
         async with asyncio.TaskGroup() as tasks:
             for slot in self._slots:

@@ -89,13 +89,18 @@ class StagesKit:
         self._chance = random.Random(shuffle) if shuffle is not None else None
         self._crashes: list[Crash] = []
 
+    @property
+    def address(self) -> str:
+        """The URL of the broker, for other programs of the test."""
+        return self._broker.address(self._vhost)
+
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         """Replace broker, database and clock within a ``with``."""
         database = self._database.database if self._database is not None else None
         before = clock.use(self.clock)
         try:
-            with self.stages.elsewhere(broker=self._broker.address(self._vhost), database=database):
+            with self.stages.elsewhere(broker=self.address, database=database):
                 yield
         finally:
             clock.use(before)

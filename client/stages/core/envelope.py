@@ -16,6 +16,9 @@ FAILURES: Final = "x-stages-failures"
 FIRST_FAILED: Final = "x-stages-first-failed-ms"
 """When the first attempt failed, in milliseconds since 1970."""
 
+SENT: Final = "x-stages-sent-ms"
+"""When the message was sent, or was to be due if it was sent to come later, in milliseconds since 1970; kept through retries."""
+
 # Of dead letters alone.
 STAGE: Final = "x-stages-stage"
 APPLICATION: Final = "x-stages-application"

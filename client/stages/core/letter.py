@@ -27,8 +27,9 @@ FAULT_HEADERS: Final = (
     headers.FIRST_FAILED,
     headers.LAST_FAILED,
     headers.CUT,
+    headers.SENT,
 )
-"""Headers that speak of the last failure: a message that is reissued loses them."""
+"""Headers that speak of the last failure: a message that is reissued loses them, and its age counts anew."""
 
 
 @attrs.frozen(kw_only=True)

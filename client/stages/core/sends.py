@@ -88,6 +88,7 @@ class Sends:
     Attributes:
         following: the stage that comes next in the flow; None if there is none.
         closed: the demarcation is over; nothing can be sent any more.
+        carried: headers of each message, such as those of a trace.
     """
 
     origin: Origin
@@ -95,6 +96,7 @@ class Sends:
     envelopes: list[Envelope] = attrs.field(factory=list)
     hooks: list[Callable[[], Any]] = attrs.field(factory=list)
     closed: bool = False
+    carried: dict[str, str] = attrs.field(factory=dict)
 
     def send(self, target: Target, message: object, after: timedelta | float | None = None) -> str:
         """Send outside of the flow.
@@ -163,7 +165,7 @@ class Sends:
                 queue=target.queue,
                 stage=target.name,
                 body=target.encode(message),
-                headers={name: value for name, value in headers.items() if value},
+                headers=self.carried | {name: value for name, value in headers.items() if value},
                 after_ms=_delay_ms(after, target.name),
             )
         )

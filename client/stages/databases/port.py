@@ -204,6 +204,10 @@ class Database(Protocol):
         """SQL that makes inbox and outbox, and changes nothing if they are there."""
         ...
 
+    def left(self) -> tuple[int, int]:
+        """How many messages the outbox holds, and when the oldest was stored, in ms since 1970; by a connection of its own."""
+        ...
+
     def prepare(self) -> None:
         """Make inbox and outbox.
 

@@ -20,6 +20,7 @@ from understudy.client.stages.databases.psycopg_connections import (
 from understudy.client.stages.databases.tables import (
     ALL_COLUMNS,
     COLUMNS,
+    LEFT,
     check_columns,
     envelope_of,
     extra_of,
@@ -107,6 +108,11 @@ class Postgresql:
 
     def tables(self) -> str:
         return _TABLES
+
+    def left(self) -> tuple[int, int]:
+        with psycopg.connect(self.conninfo, connect_timeout=CONNECT_TIMEOUT_S) as connection:
+            count, stored_ms = connection.execute(LEFT.encode()).fetchone() or (0, 0)
+        return count, stored_ms or 0
 
     def prepare(self) -> None:
         try:

@@ -21,6 +21,7 @@ from understudy.client.stages.databases.port import (
 from understudy.client.stages.databases.tables import (
     ALL_COLUMNS,
     COLUMNS,
+    LEFT,
     check_columns,
     envelope_of,
     extra_of,
@@ -236,6 +237,14 @@ class Sqlite:
 
     def tables(self) -> str:
         return _TABLES
+
+    def left(self) -> tuple[int, int]:
+        connection = sqlite3.connect(self.path, timeout=BUSY_S)
+        try:
+            count, stored_ms = connection.execute(LEFT).fetchone()
+        finally:
+            connection.close()
+        return count, stored_ms or 0
 
     def prepare(self) -> None:
         try:

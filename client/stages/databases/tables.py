@@ -18,6 +18,8 @@ ALL_COLUMNS: Final = {
     OUTBOX: {*COLUMNS.split(", "), "seq", "from_stage", "from_message", "lease", "leased_until_ms"},
 }
 
+LEFT: Final = f"SELECT count(*), min(stored_ms) FROM {OUTBOX}"  # noqa: S608  # our own name
+
 
 def check_columns(address: str, table: str, found: Collection[str]) -> None:
     """Check that a table is of this version.

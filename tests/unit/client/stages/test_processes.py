@@ -52,3 +52,48 @@ def test_an_application_that_is_declared_wrongly_ends_all(tmp_path: Path) -> Non
         "except FileExistsError: time.sleep(60)\n"
     )
     assert started(child, str(tmp_path / "first")).wait(TIMEOUT_S) == WRONG
+
+
+def test_a_worker_that_does_not_stop_in_time_is_killed(tmp_path: Path) -> None:
+    child = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "with open(sys.argv[1], 'a') as file: file.write(f'{os.getpid()}\\n')\n"
+        "time.sleep(60)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT.replace("], 2)", "], 1, kill_after_s=0.1)"), child, str(tmp_path / "pids")]
+    )
+    (pid,) = until_lines(tmp_path / "pids", 1)
+    parent.send_signal(signal.SIGTERM)
+    assert parent.wait(TIMEOUT_S) == 0
+    assert not Path(f"/proc/{pid}").exists()
+
+
+RELOADING = """
+import sys
+from pathlib import Path
+from understudy.client.stages.reloading import Reloading
+sys.exit(Reloading([sys.executable, "-c", sys.argv[1], *sys.argv[2:]], Path(sys.argv[2]).parent, poll_s=0.02).run())
+"""
+
+
+def test_a_changed_file_starts_the_worker_again_also_one_that_has_ended(tmp_path: Path) -> None:
+    program = tmp_path / "package" / "shop.py"
+    program.parent.mkdir()
+    program.write_text("1")
+    child = (
+        "import pathlib, sys, time\n"
+        "text = pathlib.Path(sys.argv[1]).parent.joinpath('package', 'shop.py').read_text()\n"
+        "with open(sys.argv[1], 'a') as file: file.write(f'{text}\\n')\n"
+        "int(text); time.sleep(60)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", RELOADING, child, str(tmp_path / "texts")], stderr=subprocess.DEVNULL
+    )
+    for count, text in enumerate(("1", "wrong", "22"), 1):
+        if count > 1:
+            program.write_text(text)
+        assert until_lines(tmp_path / "texts", count)[-1] == text
+    parent.send_signal(signal.SIGTERM)
+    assert parent.wait(TIMEOUT_S) == 0
