@@ -12,8 +12,9 @@ from typing import Any
 from understudy.broker.config.environment import given_by, overlay
 from understudy.broker.config.errors import ConfigError
 from understudy.broker.config.readers import Place, Table
-from understudy.broker.config.schema import Config, KafkaConfig
+from understudy.broker.config.schema import Config, KafkaConfig, PolicyConfig
 from understudy.broker.core.policies import ALL, KEYS
+from understudy.broker.core.return_rule import DISABLED
 from understudy.broker.security import LOOPBACK_ONLY_USERS
 
 
@@ -196,6 +197,20 @@ def _policy_contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
             if policy.apply_to not in (ALL, KEYS[key].of):
                 expected = f"'all' or '{KEYS[key].of}', because policy {policy.name!r} sets {key!r}"
                 yield f"{at}.apply_to", policy.apply_to, expected
+        yield from _retry_contradictions(f"{at}.definition", policy)
+
+
+def _retry_contradictions(at: str, policy: PolicyConfig) -> Iterator[tuple[str, object, str]]:
+    """Of delays that one policy sets, as RabbitMQ 4.3 judges them: ``rabbit_quorum_queue:validate_delayed_retry_constraints``."""
+    kind, least, most = (policy.definition.get(f"delayed-retry-{key}") for key in ("type", "min", "max"))
+    if kind not in (None, DISABLED) and least is None:
+        yield (
+            f"{at}.delayed-retry-min",
+            None,
+            f"milliseconds, because policy {policy.name!r} has delayed-retry-type {kind!r}",
+        )
+    if least is not None and most is not None and most < least:
+        yield f"{at}.delayed-retry-max", most, f"at least delayed-retry-min ({least}) of policy {policy.name!r}"
 
 
 def _user_contradictions(config: Config) -> Iterator[tuple[str, object, str]]:

@@ -13,6 +13,8 @@ from understudy.broker.errors import PreconditionFailedError
 
 SETTLED_TAGS = 1024
 """So many settled ones, and as many as are outstanding, are left between outstanding ones."""
+OVERDUE_TAGS = 1024
+"""So many deliveries that were taken back are known one by one."""
 
 
 class Delivery(NamedTuple):
@@ -31,13 +33,15 @@ class DeliveryLedger:
     beside it is walked once. Tags that were settled one by one stay in it behind one that was not, until they are too many.
 
     ``_lapsed`` is the highest tag of a delivery that was taken back. Its client may still settle that, which means nothing then.
-    ``_overdue`` has those tags of which the client has said nothing since: a transaction may not count on them.
+    ``_overdue`` has those tags of which the client has said nothing since: a transaction may not count on them. If a client settles
+    nothing, it would grow for ever. So the lowest of more than `OVERDUE_TAGS` are known together: up to ``_overdue_upto`` each tag
+    that is not outstanding counts as overdue, until the client settles all of them at once.
     """
 
-    __slots__ = ("_by_tag", "_lapsed", "_order", "_overdue", "next_tag")
+    __slots__ = ("_by_tag", "_lapsed", "_order", "_overdue", "_overdue_upto", "next_tag")
 
     def __init__(self) -> None:
-        self._lapsed = 0
+        self._lapsed = self._overdue_upto = 0
         self._overdue: set[int] = set()
         self._by_tag: dict[int, Delivery] = {}
         self._order: deque[int] = deque()
@@ -78,7 +82,7 @@ class DeliveryLedger:
         """
         by_tag = self._by_tag
         order = self._order
-        if self._overdue:
+        if self._lapsed:
             self._hear_of_overdue(tag, multiple, within)
         if not multiple:
             delivery = by_tag.pop(tag, None)
@@ -86,10 +90,7 @@ class DeliveryLedger:
                 if 0 < tag <= self._lapsed:
                     return []
                 raise PreconditionFailedError.unknown_delivery_tag(tag)
-            while order and order[0] not in by_tag:
-                order.popleft()
-            if len(order) > 2 * len(by_tag) + SETTLED_TAGS:
-                self._order = deque(each for each in order if each in by_tag)
+            self._tidy()
             return [delivery]
         if tag >= self.next_tag:
             raise PreconditionFailedError.unknown_delivery_tag(tag)
@@ -101,6 +102,14 @@ class DeliveryLedger:
         if not taken and tag > self._lapsed:
             raise PreconditionFailedError.unknown_delivery_tag(tag)
         return taken
+
+    def _tidy(self) -> None:
+        """Forget tags that are not outstanding, at the front, or if there are too many behind one that is."""
+        by_tag, order = self._by_tag, self._order
+        while order and order[0] not in by_tag:
+            order.popleft()
+        if len(order) > 2 * len(by_tag) + SETTLED_TAGS:
+            self._order = deque(each for each in order if each in by_tag)
 
     def oldest_tag(self) -> int:
         """The tag of the oldest outstanding delivery, or of the next one."""
@@ -117,17 +126,28 @@ class DeliveryLedger:
     def lapse(self, delivery: Delivery) -> None:
         """Take an outstanding delivery out, whatever its client says of it later."""
         del self._by_tag[delivery.tag]
+        self._tidy()
         self._lapsed = max(self._lapsed, delivery.tag)
-        self._overdue.add(delivery.tag)
+        overdue = self._overdue
+        overdue.add(delivery.tag)
+        if len(overdue) > OVERDUE_TAGS:
+            ordered = sorted(overdue)
+            half = len(ordered) // 2
+            self._overdue_upto = max(self._overdue_upto, ordered[half - 1])
+            self._overdue = set(ordered[half:])
 
     def _hear_of_overdue(self, tag: int, multiple: bool, within: bool) -> None:
         """The client settles ``tag``: deliveries that were taken back may be among what it means."""
-        meant = {each for each in self._overdue if each == tag or (multiple and (each < tag or not tag))}
-        if meant and within:
+        overdue, upto = self._overdue, self._overdue_upto
+        meant = {each for each in overdue if each <= tag or not tag} if multiple else overdue & {tag}
+        if within and (meant or (upto and (multiple or (0 < tag <= upto and tag not in self._by_tag)))):
+            first = min(meant, default=min(tag, upto) or upto)
             raise PreconditionFailedError(
-                f"delivery {min(meant)} has timed out and was taken back: no transaction can settle it"
+                f"delivery {first} has timed out and was taken back: no transaction can settle it"
             )
-        self._overdue -= meant
+        overdue -= meant
+        if multiple and (tag >= upto or not tag):
+            self._overdue_upto = 0
 
     def restore(self, deliveries: list[Delivery]) -> None:
         """Put deliveries back that a rolled-back transaction had settled; tag order is kept (P-17)."""

@@ -48,6 +48,8 @@ MAX_MS: Final = 315_360_000_000
 MAX_COUNT: Final = (1 << 63) - 1
 MAX_FAILURES: Final = (1 << 31) - 1
 NAME_BYTES: Final = 255
+SHOWN: Final = 40
+"""So many characters of a value stand in an error, which has 255 octets."""
 
 
 def number(least: int, most: int, what: str = "") -> Callable[[Any], str]:
@@ -82,6 +84,12 @@ def is_name(value: Any) -> str:
     """Check that a value fits into a record as a name: a string of at most `NAME_BYTES` of UTF-8."""
     good = isinstance(value, str) and len(octets := value.encode("utf-8", "replace")) <= NAME_BYTES
     return "" if good and octets.decode() == value else f"is not a name of at most {NAME_BYTES} bytes"
+
+
+def _shown(value: Any) -> str:
+    """A value as an error has it: its beginning, so that there is room for what is wrong."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def is_truth(value: Any) -> str:
@@ -134,7 +142,7 @@ def check_arguments(name: str, vhost: str, arguments: dict[str, Any]) -> None:
         wrong = CHECKS[argument](value) if argument in CHECKS else ""
         if wrong:
             raise PreconditionFailedError(
-                f"invalid arg '{argument}' for queue '{name}' in vhost '{vhost}': {value!r} {wrong}"
+                f"invalid arg '{argument}' for queue '{name}' in vhost '{vhost}': {_shown(value)} {wrong}"
             )
     check_deduplication("queue", name, vhost, arguments)
     if dead_letters.ROUTING_KEY in arguments and dead_letters.EXCHANGE not in arguments:
@@ -168,7 +176,7 @@ def check_exchange(name: str, vhost: str, kind: str, arguments: dict[str, Any]) 
         wrong = CHECKS[argument](value)
         if wrong:
             raise PreconditionFailedError(
-                f"invalid arg '{argument}' for exchange '{name}' in vhost '{vhost}': {value!r} {wrong}"
+                f"invalid arg '{argument}' for exchange '{name}' in vhost '{vhost}': {_shown(value)} {wrong}"
             )
     check_deduplication("exchange", name, vhost, arguments)
     if kind == DELAYED_MESSAGE and exchange_class(kind, arguments) is None:

@@ -351,6 +351,21 @@ def test_what_an_outlet_cannot_use_is_named(text: str, said: str) -> None:
         ('pattern = "a"\nvhost = "b"\ndefinition = { expires = 5 }', "policy[0].vhost", "'b' is not valid"),
         ('pattern = "a"\npriority = 0.5\ndefinition = { expires = 5 }', "policy[0].priority", "0.5 is not valid"),
         (
+            'pattern = "a"\ndefinition = { delayed-retry-type = "all", delayed-retry-min = 500, delayed-retry-max = 499 }',
+            "policy[0].definition.delayed-retry-max",
+            "499 is not valid, expected at least delayed-retry-min (500) of policy 'orders'",
+        ),
+        (
+            'pattern = "a"\ndefinition = { delayed-retry-min = 2, delayed-retry-max = 1 }',
+            "policy[0].definition.delayed-retry-max",
+            "1 is not valid, expected at least delayed-retry-min (2)",
+        ),
+        (
+            'pattern = "a"\ndefinition = { delayed-retry-type = "failed" }',
+            "policy[0].definition.delayed-retry-min",
+            "missing, expected milliseconds, because policy 'orders' has delayed-retry-type 'failed'",
+        ),
+        (
             'pattern = "a"\ndefinition.expires = 5\n[[policy]]\nname = "orders"\npattern = "b"\ndefinition.expires = 5',
             "policy[1].name",
             "'orders' is not valid, expected a name that policy[0] does not have",
@@ -362,6 +377,19 @@ def test_what_is_wrong_with_a_policy_is_told_with_its_name(text: str, key: str, 
     assert error.key == key
     assert said in error.problem
     assert "orders" in str(error)
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        'delayed-retry-type = "all", delayed-retry-min = 500, delayed-retry-max = 500',
+        'delayed-retry-type = "disabled"',
+        "delayed-retry-max = 1",
+    ],
+)
+def test_delays_of_a_policy_that_a_queue_may_complete(definition: str) -> None:
+    (policy,) = parse(f'[[policy]]\nname = "p"\npattern = "a"\ndefinition = {{ {definition} }}').policy
+    assert policy.definition
 
 
 def test_a_policy_in_both_spellings() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.broker.core import delivery_ledger
-from understudy.broker.core.delivery_ledger import SETTLED_TAGS, DeliveryLedger
+from understudy.broker.core.delivery_ledger import OVERDUE_TAGS, SETTLED_TAGS, DeliveryLedger
 from understudy.broker.core.entry import Entry
 from understudy.broker.core.queue import Queue
 from understudy.broker.errors import PreconditionFailedError
@@ -30,6 +30,29 @@ def test_one_that_is_held_for_long_keeps_nothing_of_those_behind_it() -> None:
         longest = max(longest, len(ledger._order))
     assert longest <= SETTLED_TAGS + 3
     assert [each.tag for each in ledger.take_all()] == [first]
+
+
+def test_a_client_that_settles_nothing_costs_no_more_and_more() -> None:
+    """Each delivery times out and is taken back; the client stays, and is given others."""
+    ledger = DeliveryLedger()
+    held = ledger.add(QUEUE, ENTRY, None)  # its queue has no time-out
+    largest = 0
+    for _ in range(10 * OVERDUE_TAGS):
+        tag = ledger.add(QUEUE, ENTRY, None)
+        (delivery,) = ledger.before(tag + 1)[1:]
+        ledger.lapse(delivery)
+        largest = max(largest, len(ledger._overdue), len(ledger._order))
+    assert largest <= max(OVERDUE_TAGS, SETTLED_TAGS + 4)
+    newest = ledger.add(QUEUE, ENTRY, None)
+    for tag, multiple in ((2, False), (newest - 1, False), (newest, True), (0, True), (2, True)):
+        with pytest.raises(PreconditionFailedError, match=r"delivery \d+ has timed out and was taken back"):
+            ledger.settle(tag, multiple, within=True)
+    assert ledger.settle(2, False) == []
+    assert [each.tag for each in ledger.settle(held, False, within=True)] == [held], "it was not taken back"
+    assert [each.tag for each in ledger.settle(newest, False, within=True)] == [newest]
+    assert ledger.settle(newest - 1, True) == []
+    last = ledger.add(QUEUE, ENTRY, None)
+    assert [each.tag for each in ledger.settle(0, True, within=True)] == [last], "the client has settled all the others"
 
 
 @patch.object(delivery_ledger, "SETTLED_TAGS", 2)

@@ -65,6 +65,17 @@ def test_what_is_not_known_is_refused(core: Core) -> None:
     )
 
 
+@pytest.mark.parametrize("argument", ["x-dead-letter-exchange", "x-dead-letter-routing-key"])
+def test_a_dead_letter_goes_by_names_that_a_record_and_a_client_can_hold(core: Core, argument: str) -> None:
+    """RabbitMQ takes longer ones, and no client can be given the message."""
+    others = {"x-dead-letter-exchange": "dead"}
+    longest = "é" * 127 + "x"
+    code, text = declared(core, {**others, argument: longest + "x"})
+    assert (code, f"'{argument}' for queue 'q' in vhost '/'" in text) == (406, True), text
+    assert "is not a name of at most 255 bytes" in text
+    assert declared(core, {**others, argument: longest}) == (0, "")
+
+
 TO_DEAD = {"x-dead-letter-exchange": "dead"}
 DELAYED = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 5, "x-delayed-retry-max": 50}
 ONCE = {"x-message-deduplication": True}
