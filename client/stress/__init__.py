@@ -12,7 +12,7 @@ Who is who, in the order of one run::
     connection            what a client asks of its library, and how it finds the primary
     libraries             pika_connection, aio_pika_connection, kombu_connection
     worker, workloads     a client that survives failovers; bank, fifo, large_tx, branches, dead_letters
-    placing               the judgement of dead_letters
+    dead_letter_kinds     the queues of dead_letters; placing: their judgement
     evidence              the queues at the end, and the judgement (client/verdicts, delivery_order)
     figures, report       pure: failover times and latencies; all of it as a mapping and as text
     page, page_text       pure: the report as one HTML page with plots

@@ -12,7 +12,7 @@ import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, DeliveryMode
 
 from understudy.client.demo.session import Address, LostError, errors_as_ours
-from understudy.client.stress.connection import ANSWER_S, HANDSHAKE_S, TX_HEADER, Delivery, Login
+from understudy.client.stress.connection import ANSWER_S, HANDSHAKE_S, Delivery, Login, headers_of
 
 Result = TypeVar("Result")
 
@@ -75,11 +75,26 @@ class AioPikaConnection:
         self._confirms = True
         self._channel = None
 
-    def publish(self, queue: str, body: bytes, tx: str = "") -> None:
-        message = aio_pika.Message(body, headers={TX_HEADER: tx} if tx else None, delivery_mode=DeliveryMode.PERSISTENT)
+    def declare_exchange(self, exchange: str, kind: str, arguments: Mapping[str, Any]) -> None:
+        async def declared() -> None:
+            channel = await self._opened()
+            await channel.declare_exchange(exchange, kind, durable=True, arguments=dict(arguments))
+
+        self._run(declared())
+
+    def bind(self, queue: str, exchange: str) -> None:
+        async def bound() -> None:
+            await (await (await self._opened()).get_queue(queue, ensure=False)).bind(exchange, queue)
+
+        self._run(bound())
+
+    def publish(self, queue: str, body: bytes, tx: str = "", *, exchange: str = "", delay_ms: int = 0) -> None:
+        message = aio_pika.Message(body, headers=headers_of(tx, delay_ms), delivery_mode=DeliveryMode.PERSISTENT)
 
         async def published() -> None:
-            await (await self._opened()).default_exchange.publish(message, queue, mandatory=False)
+            channel = await self._opened()
+            target = await channel.get_exchange(exchange, ensure=False) if exchange else channel.default_exchange
+            await target.publish(message, queue, mandatory=False)
 
         self._run(published(), ANSWER_S if self._confirms else PATIENCE_S)
 

@@ -22,6 +22,7 @@ ANSWER_S: Final = 10.0
 RETRY_S: Final = (0.03, 0.12)
 """Between two rounds over all addresses."""
 TX_HEADER: Final = "x-understudy-tx"
+DELAY_HEADER: Final = "x-delay"
 OUTCOME_EXCHANGE: Final = "understudy.tx"
 DTX_EXCHANGE: Final = "understudy.dtx"
 PENDING: Final = "pending"
@@ -49,8 +50,22 @@ class Connection(Protocol):
     def select_confirms(self) -> None:
         """confirm.select."""
 
-    def publish(self, queue: str, body: bytes, tx: str = "") -> None:
-        """A persistent message; ``tx`` names its transaction. In confirm mode: until it is confirmed; RefusedError if nacked."""
+    def declare_exchange(self, exchange: str, kind: str, arguments: Mapping[str, Any]) -> None:
+        """Declare a durable exchange of that type."""
+
+    def bind(self, queue: str, exchange: str) -> None:
+        """Bind ``queue`` by its name."""
+
+    def publish(self, queue: str, body: bytes, tx: str = "", *, exchange: str = "", delay_ms: int = 0) -> None:
+        """Publish a persistent message. In confirm mode: until it is confirmed; RefusedError if nacked.
+
+        Args:
+            queue: the routing key.
+            body: the message.
+            tx: names its transaction.
+            exchange: "" is the default exchange.
+            delay_ms: the header ``x-delay``; 0 for none.
+        """
 
     def get(self, queue: str) -> Delivery | None:
         """basic.get."""
@@ -134,6 +149,14 @@ def outcome_of(connection: Connection, tx: str) -> tuple[str, int]:
             return answer, questions
         threading.Event().wait(PENDING_PAUSE_S)
     raise AssertionError("unreachable")
+
+
+def headers_of(tx: str, delay_ms: int) -> dict[str, Any] | None:
+    """The headers of a message; None for none."""
+    headers: dict[str, Any] = {TX_HEADER: tx} if tx else {}
+    if delay_ms:
+        headers[DELAY_HEADER] = delay_ms
+    return headers or None
 
 
 def dtx(connection: Connection, verb: str, xid: str = "", **arguments: Any) -> int:

@@ -1,208 +1,61 @@
-"""The workload ``deadletters``: messages expire, overflow, are rejected and refused; each ends in one place, or is dropped.
+"""The workload ``deadletters``: messages expire, overflow, are rejected, refused or delayed; each ends in one place, or is gone.
 
-The table `KINDS` has a row for each way in which a message may leave its queue. A row names the queues through which its messages
-go, and what must hold of them at the end (``placing``). A further way is a further row; if clients have to do something for it,
-also a class of workers.
-
-What a consumer does with a message is fixed by the message's id (:func:`fate_of`). So a reader of a report knows it, and a message
-that is a dead letter without a cause is found.
+`dead_letter_kinds` has the queues, and what becomes of the messages of each; here are the clients. ``placing`` judges.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Collection, Mapping
-from enum import StrEnum
-from typing import Any, Final
-
-import attrs
+from typing import Final
 
 from understudy.client.demo.session import NACKED, RefusedError
 from understudy.client.stress.connection import Connection, Delivery
+from understudy.client.stress.dead_letter_kinds import (
+    ARGUMENTS,
+    BY_EXCHANGE,
+    BY_NAME,
+    DELAYED,
+    KINDS,
+    LATER,
+    LIMITED,
+    RECEIPTS,
+    REFUSED,
+    REFUSED_MOVED,
+    REJECTED,
+    REJECTED_WITHIN,
+    Fate,
+    delay_ms_of,
+    fate_of,
+)
 from understudy.client.stress.fifo import Confirmer
 from understudy.client.stress.worker import Held, Worker, body_of
 from understudy.client.verdicts.client_log import Event, Message
 
-MOST: Final = 5
 PREFETCH: Final = 10
 MOST_IN_TX: Final = 4
 MOST_TAKEN: Final = 6
 PATIENCE_S: Final = 0.2
 DRAIN_SHARE: Final = 0.2
 PADDING: Final = (0, 400)
-RECEIPTS: Final = "dl-receipts"
-
-Arguments = Mapping[str, Any]
+DELAYED_TYPE: Final = "x-delayed-message"
 
 
-class Fate(StrEnum):
-    """A consumer's way to settle a message."""
-
-    ACKNOWLEDGED = "acknowledged"
-    REJECTED = "rejected"
-    RETURNED = "returned once, then rejected"
-
-
-class Drop(StrEnum):
-    """A rule of docs/amqp.md by which a message may be gone."""
-
-    NONE = ""
-    HEAD = "drop-head without a dead-letter exchange"
-    CYCLE = "a cycle without a rejection"
-
-
-@attrs.frozen(kw_only=True)
-class Kind:
-    """One way in which messages leave their queue.
-
-    Attributes:
-        name: of the first queue, to which clients publish; also of the place that all of its queues are together.
-        queues: with their arguments; a message goes from one to a later one, except in a cycle.
-        passing: queues that hold nothing when the load is over and time has passed.
-        most: so many messages at most are in the first queue at the end; None for no limit.
-        drops: the rule by which a message may be gone.
-        consumed: clients take messages from the first queue.
-        in_transactions: clients publish to it in transactions too.
-        rejected_within: clients reject its messages in transactions; the last queue has what such transactions have rejected.
-        counted: what comes back too often is a dead letter, whatever its fate: the end of a consumer's connection counts too.
-        refusal_moves: a message that was refused may be in the last queue.
-    """
-
-    name: str
-    queues: Mapping[str, Arguments]
-    passing: Collection[str] = ()
-    most: int | None = None
-    drops: Drop = Drop.NONE
-    consumed: bool = False
-    in_transactions: bool = True
-    rejected_within: bool = False
-    counted: bool = False
-    refusal_moves: bool = False
-
-    @property
-    def last(self) -> str:
-        """The last of its queues."""
-        return list(self.queues)[-1]
-
-
-def _to(queue: str) -> dict[str, Any]:
-    return {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue}
-
-
-EXPIRED: Final = Kind(
-    name="dl-expired",
-    queues={
-        "dl-expired": {"x-message-ttl": 300, **_to("dl-expired-late")},
-        "dl-expired-late": {"x-message-ttl": 200, **_to("dl-expired-dead")},
-        "dl-expired-dead": {},
-    },
-    passing=("dl-expired", "dl-expired-late"),
-)
-OVERFLOW: Final = Kind(
-    name="dl-overflow",
-    queues={"dl-overflow": {"x-max-length": MOST, **_to("dl-overflow-dead")}, "dl-overflow-dead": {}},
-    most=MOST,
-)
-BYTES: Final = Kind(
-    name="dl-bytes",
-    queues={"dl-bytes": {"x-max-length-bytes": 2_000, **_to("dl-bytes-dead")}, "dl-bytes-dead": {}},
-)
-REJECTED: Final = Kind(
-    name="dl-rejected", queues={"dl-rejected": _to("dl-rejected-dead"), "dl-rejected-dead": {}}, consumed=True
-)
-REJECTED_WITHIN: Final = Kind(
-    name="dl-within",
-    queues={"dl-within": _to("dl-within-dead"), "dl-within-dead": {}},
-    consumed=True,
-    rejected_within=True,
-)
-LIMITED: Final = Kind(
-    name="dl-limited",
-    queues={"dl-limited": {"x-delivery-limit": 2, **_to("dl-limited-dead")}, "dl-limited-dead": {}},
-    consumed=True,
-    counted=True,
-)
-DELAYED: Final = Kind(
-    name="dl-delayed",
-    queues={
-        "dl-delayed": {
-            "x-delivery-limit": 2,
-            "x-delayed-retry-type": "all",
-            "x-delayed-retry-min": 100,
-            "x-delayed-retry-max": 300,
-            **_to("dl-delayed-dead"),
-        },
-        "dl-delayed-dead": {},
-    },
-    consumed=True,
-    counted=True,
-)
-REFUSED: Final = Kind(
-    name="dl-refused",
-    queues={"dl-refused": {"x-max-length": MOST, "x-overflow": "reject-publish"}},
-    most=MOST,
-    consumed=True,
-)
-REFUSED_MOVED: Final = Kind(
-    name="dl-refused-dlx",
-    queues={
-        "dl-refused-dlx": {"x-max-length": MOST, "x-overflow": "reject-publish-dlx", **_to("dl-refused-dlx-dead")},
-        "dl-refused-dlx-dead": {},
-    },
-    most=MOST,
-    consumed=True,
-    in_transactions=False,
-    refusal_moves=True,
-)
-DROPPED: Final = Kind(
-    name="dl-dropped",
-    queues={"dl-dropped": {"x-max-length": MOST}},
-    most=MOST,
-    drops=Drop.HEAD,
-    in_transactions=False,
-)
-CYCLE: Final = Kind(
-    name="dl-cycle",
-    queues={
-        "dl-cycle": {"x-message-ttl": 150, **_to("dl-cycle-back")},
-        "dl-cycle-back": {"x-message-ttl": 150, **_to("dl-cycle")},
-    },
-    passing=("dl-cycle", "dl-cycle-back"),
-    drops=Drop.CYCLE,
-    in_transactions=False,
-)
-KINDS: Final = (
-    EXPIRED,
-    OVERFLOW,
-    BYTES,
-    REJECTED,
-    REJECTED_WITHIN,
-    LIMITED,
-    DELAYED,
-    REFUSED,
-    REFUSED_MOVED,
-    DROPPED,
-    CYCLE,
-)
-ARGUMENTS: Final[Mapping[str, Arguments]] = {
-    **{queue: arguments for kind in KINDS for queue, arguments in kind.queues.items()},
-    RECEIPTS: {},
-}
-"""Of all queues, in the order in which they are read: a message that moves meanwhile is found in the later one."""
-
-
-def fate_of(message_id: str) -> Fate:
-    """The way in which consumers settle the message: a quarter each is acknowledged and returned, half is rejected."""
-    drawn = zlib.crc32(message_id.encode()) % 4
-    return {0: Fate.ACKNOWLEDGED, 1: Fate.RETURNED}.get(drawn, Fate.REJECTED)
+def publish(connection: Connection, message: Message, padding: int, tx: str = "") -> None:
+    """Publish a message as its kind says: to which exchange, and how late it comes."""
+    exchange = kind.exchange if (kind := BY_NAME.get(message.queue)) is not None else ""
+    delay_ms = delay_ms_of(message.id, message.queue)
+    connection.publish(message.queue, body_of(message, padding), tx, exchange=exchange, delay_ms=delay_ms)
 
 
 class Declare(Worker):
-    """Declares the queues."""
+    """Declares queues and exchanges."""
 
     def prepare(self, connection: Connection) -> None:
         for queue, arguments in ARGUMENTS.items():
             connection.declare(queue, arguments)
+        for kind in KINDS:
+            if kind.exchange:
+                connection.declare_exchange(kind.exchange, DELAYED_TYPE, {"x-delayed-type": "direct"})
+                connection.bind(kind.name, kind.exchange)
 
     def work(self, connection: Connection) -> None:
         """Nothing lies in them."""
@@ -219,6 +72,9 @@ class Maker(Worker):
         makes = [(self._random.choice(kinds), 0) for _ in range(self._random.randint(1, MOST_IN_TX))]
         self.transact(connection, [], makes, padding=self._random.randint(*PADDING))
 
+    def publish(self, connection: Connection, message: Message, padding: int, tx: str) -> None:
+        publish(connection, message, padding, tx)
+
 
 class Publisher(Confirmer):
     """Publishes to the queues of all kinds, with confirms. A message that is nacked is written down, and no loss."""
@@ -231,7 +87,7 @@ class Publisher(Confirmer):
     def _publish(self, connection: Connection, message: Message) -> None:
         self.log.sent([message])
         try:
-            connection.publish(message.queue, body_of(message, self._random.randint(*PADDING)))
+            publish(connection, message, self._random.randint(*PADDING))
         except RefusedError as error:
             if error.code != NACKED:
                 raise
@@ -246,7 +102,8 @@ class Rejecter(Worker):
     proof = Event.RECEIVED
 
     def prepare(self, connection: Connection) -> None:
-        connection.consume([REJECTED.name, LIMITED.name, DELAYED.name], PREFETCH)
+        kinds = (REJECTED, LIMITED, DELAYED, LATER, BY_EXCHANGE)
+        connection.consume([kind.name for kind in kinds], PREFETCH)
 
     def work(self, connection: Connection) -> None:
         if self._random.random() < DRAIN_SHARE:
@@ -267,10 +124,10 @@ class Rejecter(Worker):
         fate = fate_of(held.message.id)
         if fate is Fate.ACKNOWLEDGED:
             self._acknowledge(connection, held)
-        elif held.message.queue == REJECTED.name:
-            connection.reject(held.tag, requeue=fate is Fate.RETURNED and not delivery.redelivered)
-        else:  # until the queue finds that this was too often
+        elif BY_NAME[held.message.queue].counted:  # until the queue finds that this was too often
             connection.reject(held.tag, requeue=True)
+        else:
+            connection.reject(held.tag, requeue=fate is Fate.RETURNED and not delivery.redelivered)
 
     def _acknowledge(self, connection: Connection, held: Held) -> None:
         self.log.acknowledged([held.message])

@@ -13,7 +13,7 @@ import amqp.exceptions
 import kombu as kombu_module
 
 from understudy.client.demo.session import NACKED, Address, LostError, RefusedError
-from understudy.client.stress.connection import ANSWER_S, HANDSHAKE_S, TX_HEADER, Delivery, Login
+from understudy.client.stress.connection import ANSWER_S, HANDSHAKE_S, Delivery, Login, headers_of
 
 kombu: Any = kombu_module  # half typed: its names are not exported
 
@@ -62,12 +62,19 @@ class KombuConnection:
     def select_confirms(self) -> None:
         self._confirms = True  # py-amqp sends it with the first publish
 
-    def publish(self, queue: str, body: bytes, tx: str = "") -> None:
-        headers = {TX_HEADER: tx} if tx else None
-        message = amqp.Message(body, delivery_mode=PERSISTENT, application_headers=headers)
+    def declare_exchange(self, exchange: str, kind: str, arguments: Mapping[str, Any]) -> None:
+        with self._errors_as_ours():
+            self._channel.exchange_declare(exchange, kind, durable=True, auto_delete=False, arguments=arguments)
+
+    def bind(self, queue: str, exchange: str) -> None:
+        with self._errors_as_ours():
+            self._channel.queue_bind(queue, exchange, queue)
+
+    def publish(self, queue: str, body: bytes, tx: str = "", *, exchange: str = "", delay_ms: int = 0) -> None:
+        message = amqp.Message(body, delivery_mode=PERSISTENT, application_headers=headers_of(tx, delay_ms))
         publish = self._channel.basic_publish_confirm if self._confirms else self._channel.basic_publish
         with self._errors_as_ours():
-            publish(message, exchange="", routing_key=queue)
+            publish(message, exchange=exchange, routing_key=queue)
 
     def get(self, queue: str) -> Delivery | None:
         with self._errors_as_ours():

@@ -14,7 +14,7 @@ import pika.exceptions
 from pika.adapters.utils.connection_workflow import AMQPConnectorException, AMQPConnectorStackTimeout
 
 from understudy.client.demo.session import NACKED, Address, LostError, RefusedError
-from understudy.client.stress.connection import ANSWER_S, HANDSHAKE_S, TX_HEADER, Delivery, Login
+from understudy.client.stress.connection import ANSWER_S, HANDSHAKE_S, Delivery, Login, headers_of
 
 HEARTBEAT_S: Final = 2
 """pika gives a silent broker up after this and 5 s more: nothing else bounds its wait for an answer."""
@@ -65,12 +65,18 @@ class PikaConnection:
         with _errors_as_ours():
             self._channel.confirm_delivery()
 
-    def publish(self, queue: str, body: bytes, tx: str = "") -> None:
-        headers = {TX_HEADER: tx} if tx else None
+    def declare_exchange(self, exchange: str, kind: str, arguments: Mapping[str, Any]) -> None:
         with _errors_as_ours():
-            self._channel.basic_publish(
-                "", queue, body, pika.BasicProperties(delivery_mode=PERSISTENT, headers=headers)
-            )
+            self._channel.exchange_declare(exchange, kind, durable=True, arguments=arguments)
+
+    def bind(self, queue: str, exchange: str) -> None:
+        with _errors_as_ours():
+            self._channel.queue_bind(queue, exchange, queue)
+
+    def publish(self, queue: str, body: bytes, tx: str = "", *, exchange: str = "", delay_ms: int = 0) -> None:
+        about = pika.BasicProperties(delivery_mode=PERSISTENT, headers=headers_of(tx, delay_ms))
+        with _errors_as_ours():
+            self._channel.basic_publish(exchange, queue, body, about)
 
     def get(self, queue: str) -> Delivery | None:
         with _errors_as_ours():

@@ -8,20 +8,24 @@ that clients publish to. What this file adds:
 - A message is dropped only by the rule of its kind; by drop-head, only while the queue is full, and before what came later.
 - A message that no consumer may reject is no rejected message, and a confirmed message is no refused one.
 - A rejection in a transaction takes effect exactly if the transaction committed.
+- A delayed message comes to no client before its time.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from math import floor
 
 import attrs
 
-from understudy.client.stress.dead_letters import ARGUMENTS, KINDS, PREFETCH, Drop, Fate, Kind, fate_of
+from understudy.client.stress.dead_letter_kinds import ARGUMENTS, KINDS, Drop, Fate, Kind, delay_ms_of, fate_of
+from understudy.client.stress.dead_letters import PREFETCH
 from understudy.client.verdicts.case import Case
 from understudy.client.verdicts.client_log import Message
 from understudy.client.verdicts.content import BrokerContent, QueueContent
 from understudy.client.verdicts.disorder import stale, unordered
+from understudy.client.verdicts.early import early, least_late_ms
 from understudy.client.verdicts.judging import QUEUE_VERDICTS
 from understudy.client.verdicts.violation import Kind as Wrong
 from understudy.client.verdicts.violation import Violation
@@ -43,6 +47,7 @@ def placed(case: Case) -> list[Violation]:
         for each in verdict(firsts if verdict in OF_FIRST_QUEUES else together)
         if not _documented(each, case)
     ]
+    found += early(case, delay_ms_of)
     for kind in KINDS:
         found += _limit(kind, case) + _without_cause(kind, case)
         if kind.rejected_within:
@@ -69,8 +74,15 @@ def figures(case: Case) -> dict[str, dict[str, int]]:
             **lying,
             "taken": len({place for place in made if together.takers.get(place) or place in case.history.taken}),
             "dropped": sum(not together.filled(place) for place in promised),
+            **_lateness(kind, case),
         }
     return counts
+
+
+def _lateness(kind: Kind, case: Case) -> dict[str, int]:
+    """Of delayed messages that consumers got: how long after they were due, in ms, at least and in the median."""
+    late = sorted(ms for place, ms in least_late_ms(case, delay_ms_of).items() if place[1] == kind.name)
+    return {"late_ms_least": floor(late[0]), "late_ms_median": round(late[len(late) // 2])} if late else {}
 
 
 def _together(case: Case) -> Case:

@@ -19,6 +19,8 @@ from understudy.client.verdicts.violation import Kind, Violation
 
 SHOWN_VIOLATIONS: Final = 100
 EXAMPLES: Final = 5
+SHOWN: Final = ("lost", "partial", "doubled", "contradicted", "uncommitted", "unordered", "stale", "early")
+"""Kinds of violation that the text has a line for."""
 
 
 @attrs.frozen(kw_only=True)
@@ -167,7 +169,7 @@ def report_text(report: Mapping[str, Any]) -> str:
         ("  unknown", f"{tx['unknown']:,}: {committed} were committed, {rolled_back} rolled back"),
         ("messages", f"{messages['sent']:,} outside of transactions, {messages['received']:,} received"),
         ("  at the end", f"{messages['found']:,} in the queues"),
-        *[(kind, report[kind]) for kind in ("lost", "partial", "doubled", "contradicted", "uncommitted", "unordered", "stale")],
+        *[(kind, report[kind]) for kind in SHOWN],
         *[(f"  {name}", _numbers(row)) for name, row in report.get("queues", {}).items()],
         ("digests", equal),
         *([("audit", audit_text(report["audit"]))] if "audit" in report else []),

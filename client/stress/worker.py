@@ -122,6 +122,10 @@ class Worker(ABC):
         self.log.received(held.message, redelivered=delivery.redelivered)
         return held
 
+    def publish(self, connection: Connection, message: Message, padding: int, tx: str) -> None:
+        """Publish one message of a transaction."""
+        connection.publish(message.queue, body_of(message, padding), tx)
+
     def transact(
         self, connection: Connection, taken: Sequence[Held], makes: Sequence[tuple[str, int]], *,
         padding: int = 0, on_purpose: bool = False, rejected: Sequence[Held] = (),
@@ -149,7 +153,7 @@ class Worker(ABC):
         self.log.acknowledged([each.message for each in taken], tx)
         try:
             for message in messages:
-                connection.publish(message.queue, body_of(message, padding), tx)
+                self.publish(connection, message, padding, tx)
             for each in taken:
                 if each in rejected:
                     connection.reject(each.tag, requeue=False)

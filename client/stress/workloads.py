@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.client.stress import bank, branches, dead_letters, fifo, large_tx, placing
+from understudy.client.stress import bank, branches, dead_letter_kinds, dead_letters, fifo, large_tx, placing
 from understudy.client.stress.connection import Session
 from understudy.client.stress.worker import Worker
 from understudy.client.verdicts.case import Case
@@ -117,11 +117,11 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "large-tx": Workload(queues=(*large_tx.QUEUES, large_tx.RECEIPTS), fill=large_tx.Declare, workers=_large_tx),
     "dtx": Workload(queues=branches.QUEUES, fill=branches.Fill, workers=_branches),
     "deadletters": Workload(
-        queues=tuple(dead_letters.ARGUMENTS),
+        queues=tuple(dead_letter_kinds.ARGUMENTS),
         fill=dead_letters.Declare,
         workers=_dead_letters,
-        arguments=dead_letters.ARGUMENTS,
-        passing=[queue for kind in dead_letters.KINDS for queue in kind.passing],
+        arguments=dead_letter_kinds.ARGUMENTS,
+        passing=[queue for kind in dead_letter_kinds.KINDS for queue in kind.passing],
         judge=placing.placed,
         figures=placing.figures,
     ),

@@ -17,6 +17,7 @@ rule. docs/verdicts.md lists the rules, and the fields of a client's log.
 ``uncommitted``  messages that were seen though their transaction did not commit
 ``altered``      messages that no client made, that lie elsewhere, or whose amounts do not add up
 ``disorder``     messages out of order, and redelivered=0 said twice
+``early``        delayed messages that were delivered before they were due
 ``differing``    brokers that hold different things
 ``judging``      which verdicts need which evidence; all of them at once
 ===============  ======================================================================================================

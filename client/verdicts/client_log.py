@@ -72,7 +72,7 @@ class Entry:
 
     Attributes:
         number: the place in its client's log, from 0, without a gap.
-        at_s: monotonic seconds of the client's host: for latencies. No verdict reads it.
+        at_s: monotonic seconds of the client's host: for latencies. The verdict on delayed messages alone reads it.
         tx: the transaction's name; "" for what is outside of transactions.
         question: of ``began``: what the outcome query calls the transaction. None: as ``tx``; "": no broker was told a name.
         messages: of ``sent``, ``received``, ``acknowledged``, ``confirmed`` and ``refused``.

@@ -62,20 +62,25 @@ class Transaction:
 
 @attrs.frozen
 class Receipt:
-    """A delivery to ``client``."""
+    """A delivery to ``client``; ``at_s``: monotonic seconds."""
 
     client: str
     message: Message
     redelivered: bool
+    at_s: float = 0.0
 
 
 @attrs.frozen
 class Sent:
-    """A message that was published outside of transactions; ``number`` is its place among its client's."""
+    """A message that was published outside of transactions.
+
+    ``number`` is its place among its client's; ``at_s``: monotonic seconds, before its first frame left.
+    """
 
     client: str
     number: int
     message: Message
+    at_s: float = 0.0
 
 
 @attrs.frozen(kw_only=True)
@@ -172,7 +177,9 @@ class _Reader:
 
     def _take(self, entry: Entry) -> None:
         if entry.event is Event.RECEIVED:
-            self._received += [Receipt(entry.client, message, entry.redelivered) for message in entry.messages]
+            self._received += [
+                Receipt(entry.client, message, entry.redelivered, entry.at_s) for message in entry.messages
+            ]
         elif entry.event is Event.BEGAN:
             self._begin(entry)
         elif entry.tx:
@@ -228,7 +235,7 @@ class _Reader:
     def _send(self, entry: Entry) -> None:
         self._make(entry)
         for message in entry.messages:
-            self._sent[self._plain_place(message)] = Sent(entry.client, self._plain[entry.client], message)
+            self._sent[self._plain_place(message)] = Sent(entry.client, self._plain[entry.client], message, entry.at_s)
             self._plain[entry.client] += 1
 
     @staticmethod

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     REFUSED = "refused"
     UNORDERED = "unordered"
     STALE = "stale"
+    EARLY = "early"
     DIFFERING = "differing"
     MISCOUNTED = "miscounted"
 
@@ -32,7 +33,7 @@ class Violation:
 
     Attributes:
         kind: the rule that is broken.
-        promise: G1 to G9 of docs/verdicts.md, or "counts".
+        promise: G1 to G9 of docs/verdicts.md, "counts", or "delays".
         text: all of it as a sentence.
         transaction, message, queue, broker: what it is about; "" where that says nothing.
         expected, found: in a few words each.

@@ -64,7 +64,7 @@ def test_a_known_bug_is_reported(tmp_path: Path) -> None:
 
 
 def test_dead_letters_are_in_one_place_after_three_kills(tmp_path: Path) -> None:
-    """Messages expire, overflow, are rejected, refused and dropped meanwhile; each kind has had some."""
+    """Messages expire, overflow, are rejected, refused, dropped and delayed meanwhile; each kind has had some."""
     code, report, said = run_stress(
         *("--local", "--store", "file", "--kills", "3", "--nemesis", "kill-primary,kill-backup"),
         *("--workload", "deadletters", "--rate", "60", "--clients", "8", "--out", str(tmp_path / "out")),
@@ -75,7 +75,7 @@ def test_dead_letters_are_in_one_place_after_three_kills(tmp_path: Path) -> None
     assert report["kills"] >= 3
     rows = report["queues"]
     assert all(row["promised"] for row in rows.values())
-    moving = ("expired", "overflow", "bytes", "rejected", "within", "limited", "delayed")
+    moving = ("expired", "overflow", "bytes", "rejected", "within", "limited", "delayed", "later", "by-exchange")
     assert all(rows[f"dl-{name}"][f"dl-{name}-dead"] for name in moving)
     assert {name for name, row in rows.items() if row["dropped"]} == {"dl-dropped", "dl-cycle"}
 

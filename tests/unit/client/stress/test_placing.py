@@ -7,16 +7,18 @@ from collections.abc import Sequence
 import pytest
 
 from tests.unit.client.verdicts.logs import Logs
-from understudy.client.stress.dead_letters import (
+from understudy.client.stress.dead_letter_kinds import (
     ARGUMENTS,
+    DELAYS_MS,
     KINDS,
     MOST,
-    PREFETCH,
     RECEIPTS,
     REJECTED_WITHIN,
     Fate,
+    delay_ms_of,
     fate_of,
 )
+from understudy.client.stress.dead_letters import PREFETCH
 from understudy.client.stress.placing import figures, placed
 from understudy.client.verdicts import COMMITTED, ROLLED_BACK, BrokerContent, Case, Event, Message
 
@@ -156,6 +158,49 @@ def test_a_rejection_in_a_transaction_takes_effect_with_its_commit(
     queues = {queue.replace("-", "_"): [name] * times for queue, times in there.items()}
     queues[RECEIPTS.replace("-", "_")] = ["t/0"] if told == COMMITTED else []
     assert sorted({kind for kind, _ in books.wrong(**queues)}) == wrong
+
+
+DELAYED = ("dl-later", "dl-by-exchange")
+
+
+@pytest.mark.parametrize("queue", DELAYED)
+@pytest.mark.parametrize("in_tx", [False, True])
+@pytest.mark.parametrize(("late_ms", "wrong"), [(0, []), (900, []), (-1, []), (-3, ["early"]), (-2_000, ["early"])])
+def test_a_delayed_message_comes_to_no_client_before_its_time(
+    queue: str, in_tx: bool, late_ms: int, wrong: list[str]
+) -> None:
+    name = named(Fate.REJECTED)
+    message = Message(name, queue)
+    books = Books()
+    books.clock_s = 50.0
+    if in_tx:
+        books.entry(Event.BEGAN, "p", tx="t")
+        books.entry(Event.SENT, "p", tx="t", messages=(message,))
+        books.clock_s = 70.0  # the delay counts from the commit
+        books.entry(Event.COMMIT_SENT, "p", tx="t")
+        books.clock_s += 5
+        books.entry(Event.COMMITTED, "p", tx="t")
+    else:
+        books.plain(message)
+    sent_s = 70.0 if in_tx else 50.0
+    delay_ms = delay_ms_of(name, queue)
+    assert DELAYS_MS[0] <= delay_ms < DELAYS_MS[1]
+    books.clock_s = sent_s + (delay_ms + late_ms) / 1_000
+    books.got(message)
+    books.clock_s += 10
+    books.got(message, fresh=False)
+    dead = {f"{queue.replace('-', '_')}_dead": [name]}
+    assert [kind for kind, _ in books.wrong(**dead)] == wrong
+    assert figures(books.case(**dead))[queue]["late_ms_median"] == late_ms
+    assert {kind for kind, _ in books.wrong()} >= {*wrong, "lost"}
+
+
+def test_only_what_is_published_with_a_delay_may_be_early() -> None:
+    books = Books()
+    books.plain(Message("p-0/0", "dl-rejected"))
+    books.got(Message("p-0/0", "dl-rejected"))
+    assert books.wrong(dl_rejected=["p-0/0"]) == []
+    assert not any(delay_ms_of("p-0/0", kind.name) for kind in KINDS if kind.name not in DELAYED)
 
 
 def test_the_figures_count_each_message_once() -> None:

@@ -49,7 +49,13 @@ class FakeConnection:
     def select_confirms(self) -> None:
         self._do("select_confirms")
 
-    def publish(self, queue: str, body: bytes, tx: str = "") -> None:
+    def declare_exchange(self, exchange: str, kind: str, arguments: Mapping[str, Any]) -> None:
+        self._do("declare_exchange")
+
+    def bind(self, queue: str, exchange: str) -> None:
+        self._do("bind")
+
+    def publish(self, queue: str, body: bytes, tx: str = "", *, exchange: str = "", delay_ms: int = 0) -> None:
         self._do("publish")
 
     def get(self, queue: str) -> Delivery | None:

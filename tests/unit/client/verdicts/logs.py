@@ -50,7 +50,13 @@ class Judged:
 
 
 class Logs:
-    """Client logs, written by hand; ``mint`` has put m/0 and m/1 into account-0, 10 each."""
+    """Client logs, written by hand; ``mint`` has put m/0 and m/1 into account-0, 10 each.
+
+    Attributes:
+        clock_s: what entries state; None: a second passes between two of them.
+    """
+
+    clock_s: float | None = None
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
@@ -60,7 +66,8 @@ class Logs:
     def entry(self, event: Event, client: str = "c", **facts: Any) -> None:
         number = self._numbers.get(client, 0)
         self._numbers[client] = number + 1
-        self._entries.append(Entry(client=client, number=number, at_s=float(len(self._entries)), event=event, **facts))
+        at_s = float(len(self._entries)) if self.clock_s is None else self.clock_s
+        self._entries.append(Entry(client=client, number=number, at_s=at_s, event=event, **facts))
 
     def got(self, one: Message, *, fresh: bool = True, client: str = "c") -> None:
         self.entry(Event.RECEIVED, client, messages=(one,), redelivered=not fresh)
