@@ -259,13 +259,13 @@ class Broker:
                 self.refused[cause] += 1
                 return
 
-    def commit_refused(self, tx: TxBuffer) -> str:
-        """Why ``tx`` may not commit now, "" if it may."""
+    def commit_refused(self, tx: TxBuffer, *, brings: bool = False) -> str:
+        """Why ``tx`` may not commit now, "" if it may; with ``brings`` it is about to publish more."""
         if self.state.registry.refusing and (overflow := self.moving.overflow_of(tx)):
             return overflow
         if tx.ids and (conflict := self.deduplicating.conflict(tx)):
             return conflict
-        if not self.work_refused or any(message is not None for _, message, _ in tx.events):
+        if brings or not self.work_refused or any(message is not None for _, message, _ in tx.events):
             return self.work_refused
         return next((reason for cause, reason in self._refusals.items() if cause not in MAKES_ROOM), "")
 

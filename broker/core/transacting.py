@@ -26,6 +26,7 @@ from understudy.broker.errors import PreconditionFailedError, ResourceErrorSoft
 from understudy.broker.message import MESSAGE_BYTES, Message
 from understudy.broker.transactions.outcome_query import NAME_BYTES, answer_query, is_own_id, tx_id_text
 from understudy.broker.transactions.outcomes import Outcome
+from understudy.broker.transactions.precheck import PRECHECKS, answer_precheck, refusal
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 if TYPE_CHECKING:
@@ -227,6 +228,11 @@ class Transacting:
         broker.transactions.coordinator.log_and_order(tx, lambda decided: self._decided(session, decided))
 
     def _check_name_is_free(self, session: Session) -> None:
+        if taken := self._name_taken(session):
+            raise PreconditionFailedError(taken)
+
+    def _name_taken(self, session: Session) -> str:
+        """Why its name is taken; "" if it is free."""
         broker, tx = self._broker, session.tx
         outcome = broker.state.outcomes.named(tx.name)
         if outcome is not None:
@@ -238,8 +244,8 @@ class Transacting:
         elif session.name_barred or (not session.name_known and self._may_be_barred(session)):
             why = "somebody may have asked, before the transaction had it, what became of it"
         else:
-            return
-        raise PreconditionFailedError(f"transaction name {tx.name!r} is taken: {why}")
+            return ""
+        return f"transaction name {tx.name!r} is taken: {why}"
 
     def _decided(self, session: Session, tx: TxBuffer) -> None:
         channel = self._channel
@@ -338,8 +344,20 @@ class Transacting:
     # -- outcome query --------------------------------------------------------------------------------------------
 
     def query(self, reply: Reply, body: bytes) -> None:
-        """A question for an id or an outcome: never part of the transaction."""
+        """A question: never part of the transaction."""
+        brings = PRECHECKS.get(body)
+        if brings is not None:
+            answer_precheck(self._broker, self, reply, brings=brings)
+            return
         own = self._session.tx.tx_id if self._session is not None else self._tx_id
         own = own if self.active else 0
         self._told_id = own
         answer_query(self._broker, own, reply, body)
+
+    def would_refuse(self, *, brings: bool) -> str:
+        """Why a commit would be refused now, "" if it would not; with ``brings`` more messages are to come before it."""
+        session = self._session
+        if session is None:
+            return refusal(self._broker, None, brings=brings)
+        named = self._name_taken(session) if session.tx.name else ""
+        return refusal(self._broker, session.tx, brings=brings) or named

@@ -78,7 +78,9 @@ def answer_query(broker: Broker, own_id: int, reply: Reply, body: bytes) -> None
         _ask(broker, _Question(reply, subject.decode("utf-8", "surrogateescape")))
     else:
         text = body[:80].decode("utf-8", "replace")
-        raise PreconditionFailedError(f"{text!r} is no question: 'id' and 'outcome <id or name>' are")
+        raise PreconditionFailedError(
+            f"{text!r} is no question: 'id', 'outcome <id or name>', 'precheck' and 'precheck acks' are"
+        )
 
 
 def _ask(broker: Broker, question: _Question) -> None:

@@ -69,7 +69,13 @@ class Stages:
         self._initiator: Initiator | None = None
 
     def stage(
-        self, name: str, *, once: bool = False, retry: Retry | None = None, concurrency: int = 1
+        self,
+        name: str,
+        *,
+        once: bool = False,
+        retry: Retry | None = None,
+        concurrency: int = 1,
+        precheck: bool | None = None,
     ) -> Callable[[Callable[P, R]], Stage[P, R]]:
         """Make a function a stage: it is called with each message of the queue ``name``.
 
@@ -79,6 +85,9 @@ class Stages:
                 message, whatever is killed. Needs a database.
             retry: how often and when a failed message is tried again.
             concurrency: how many messages of the stage one worker process has in hand at once, 1 to 1,000.
+            precheck: ask the broker, by a round trip right before the database commits, if it would refuse the commit behind
+                it. Then the database is rolled back, and the message waits; this is no attempt. None: only with a database and
+                without ``once``.
 
         Raises:
             ConfigurationError: the name is taken, or a value is out of its range.
@@ -95,7 +104,13 @@ class Stages:
             if name in self.stages:
                 raise ConfigurationError(f"two stages are named {name!r}; {function.__qualname__} is the second")
             made = Stage(
-                function, name, once=once, retry=retry or Retry(), concurrency=concurrency, database=self.database
+                function,
+                name,
+                once=once,
+                retry=retry or Retry(),
+                concurrency=concurrency,
+                database=self.database,
+                precheck=precheck,
             )
             made.application, made.version = self.name, self.version
             self.stages[name] = made

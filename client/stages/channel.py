@@ -19,6 +19,8 @@ from understudy.client.stages.errors import StagesError
 
 OUTCOMES: Final = "understudy.tx"
 """The exchange that answers for transactions."""
+ANSWERS: Final = ".answers."
+"""The queue of a channel for these is called as the stage's queue, this, and 32 digits drawn by chance."""
 PENDING: Final = "pending"
 PENDING_PAUSE_S: Final = 0.05
 WAITING: Final = ".wait."
@@ -47,8 +49,11 @@ class TxChannel:
         self._channel = channel
         self._arrived: asyncio.Queue[Arrival | None] = asyncio.Queue()
         self._returned: list[str] = []
+        self._queue = ""
+        self._answers = ""
+        self._answer: asyncio.Future[str] | None = None
         channel.on_consumer_cancel_callbacks.add(lambda _: self._arrived.put_nowait(None))
-        channel.closing.add_done_callback(lambda _: self._arrived.put_nowait(None))
+        channel.closing.add_done_callback(self._note_end)
 
     @classmethod
     async def open(cls, connection: Connection) -> Self:
@@ -156,6 +161,40 @@ class TxChannel:
         async with errors_as_ours():
             await self._channel.basic_qos(prefetch_count=1)
 
+    async def precheck(self, *, brings: bool) -> str:
+        """Ask if a commit on this channel would be refused now: the reason, "" if it would not.
+
+        A broker that does not answer such questions makes sure that the channel lives, and no more.
+
+        Args:
+            brings: messages are to be sent before the commit.
+        """
+        if not self._connection.is_ours(self._channel):
+            await self.probe()
+            return ""
+        async with errors_as_ours():
+            if not self._answers:
+                await self._open_answers()
+            self._answer = asyncio.get_running_loop().create_future()
+            body = b"precheck" if brings else b"precheck acks"
+            properties = Basic.Properties(reply_to=self._answers)
+            await self._channel.basic_publish(body, exchange=OUTCOMES, properties=properties)
+            answer = await self._answer
+        if answer != "ok" and not answer.startswith("refused: "):
+            raise LostError(f"the broker answers a precheck with {answer!r}")
+        return answer.removeprefix("refused: ") if answer != "ok" else ""
+
+    async def _open_answers(self) -> None:
+        """A queue of this connection, under a name that the stage's user may declare if the stage's queue has one."""
+        name = f"{self._queue}{ANSWERS}{uuid.uuid4().hex}" if self._queue else ""
+        answers = (await self._channel.queue_declare(name, exclusive=True, auto_delete=True)).queue or ""
+        await self._channel.basic_consume(answers, self._take_answer, no_ack=True)
+        self._answers = answers
+
+    async def _take_answer(self, message: DeliveredMessage) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(bytes(message.body).decode())
+
     async def close(self) -> None:
         await close_channel(self._channel)
 
@@ -216,6 +255,11 @@ class TxChannel:
             },
         )
         return name
+
+    def _note_end(self, _: object) -> None:
+        self._arrived.put_nowait(None)
+        if self._answer is not None and not self._answer.done():
+            self._answer.cancel()  # LostError to the caller, as all that the end of a channel cancels
 
     async def _take(self, message: DeliveredMessage) -> None:
         self._arrived.put_nowait(arrival_of(message))

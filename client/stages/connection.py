@@ -33,6 +33,7 @@ CLOSE_TIMEOUT_S: Final = 1.0
 HEARTBEAT_S: Final = 10
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
+PRODUCT: Final = "Understudy"
 COUNTS: Final = {"x-delivery-limit": -1}
 
 _log = logging.getLogger("understudy.stages")
@@ -146,6 +147,10 @@ class Connection:
             return False
         await close_channel(channel)
         return True
+
+    def is_ours(self, channel: AbstractChannel) -> bool:
+        """True if the broker at the other end is Understudy: it answers prechecks, and delays messages."""
+        return channel.connection.server_properties.get("product") == PRODUCT
 
     def forget_queue(self, queue: str) -> None:
         """The queue may be gone: `ensure` asks again."""

@@ -69,7 +69,7 @@ class Slot:
             do.ReadUnsent: self._read_unsent,
             do.Call: self._call,
             do.Store: self._store,
-            do.Probe: self._probe,
+            do.Precheck: self._precheck,
             do.CommitDatabase: self._commit,
             do.RollbackDatabase: self._rollback,
             do.Settle: self._settle,
@@ -222,8 +222,11 @@ class Slot:
         assert self._session is not None
         await self._session.store(step.stage, step.id, step.envelopes, now_ms())
 
-    async def _probe(self, _: do.Probe, channel: TxChannel, arrival: Arrival) -> None:
-        await channel.probe()
+    async def _precheck(self, step: do.Precheck, channel: TxChannel, arrival: Arrival) -> str:
+        reason = await channel.precheck(brings=step.brings)
+        if reason and self._open:
+            _log.warning("stages: %s waits, the broker would refuse its commit: %s", self._stage.name, reason)
+        return reason
 
     async def _commit(self, _: do.CommitDatabase, channel: TxChannel, arrival: Arrival) -> None:
         assert self._session is not None

@@ -58,6 +58,7 @@ class Stage(Generic[P, R]):
         retry: Retry,
         concurrency: int,
         database: Database | None,
+        precheck: bool | None = None,
     ) -> None:
         update_wrapper(self, function)
         self.name = name
@@ -65,6 +66,7 @@ class Stage(Generic[P, R]):
         self.once = once
         self.retry = retry
         self.concurrency = concurrency
+        self.precheck = precheck
         self._database = database
         self.flows: dict[str, Stage[..., Any] | None] = {}
         self.application = self.version = ""
@@ -166,9 +168,16 @@ class Stage(Generic[P, R]):
             retry=self.retry,
             decode=self.codec.decode,
             following=self._following,
+            precheck=self._prechecks,
             application=self.application,
             version=self.version,
         )
+
+    @property
+    def _prechecks(self) -> bool:
+        """By default where a lost commit of the broker would leave the database's done: with a database, without an inbox."""
+        has_database = self.once or self.signature.database is not None
+        return has_database and (not self.once if self.precheck is None else self.precheck)
 
     def _following(self, flow: str) -> Target | None:
         return self.flows[flow]

@@ -25,7 +25,7 @@ from understudy.client.stages.core.steps import (
     GiveBack,
     Mark,
     Now,
-    Probe,
+    Precheck,
     ReadUnsent,
     RollbackDatabase,
     RunHooks,
@@ -39,6 +39,9 @@ from understudy.client.stages.errors import DemarcationError, Refuse
 MOST_LOST: Final = 20
 """A message that kills its worker so often is a dead letter, and no function is called with it."""
 
+REFUSED_PAUSE_MS: Final = 1_000
+"""Between two questions to a broker that would refuse a commit."""
+
 Steps = Generator[Step, Any, None]
 
 
@@ -49,6 +52,7 @@ class Rules:
     Attributes:
         once: its database has an inbox and an outbox for it.
         database: its function has a database, or ``once`` needs one.
+        precheck: ask the broker right before the database commits if it would refuse the commit behind it.
         following: the stage after this one, by the name of the flow; raises KeyError for a flow that is not known.
         decode: raises ValueError for a body that is no message of the stage.
         application, version: of the program, for dead letters; "" if unknown.
@@ -63,6 +67,7 @@ class Rules:
     following: Callable[[str], Target | None]
     application: str = ""
     version: str = ""
+    precheck: bool = False
 
 
 def handle(rules: Rules, delivery: Delivery) -> Steps:
@@ -72,6 +77,9 @@ def handle(rules: Rules, delivery: Delivery) -> Steps:
         fault = yield from _attempt(rules, delivery, failures)
         if fault is None:
             return
+        if isinstance(fault, _NotNow):
+            yield from _until_it_may_commit(fault)
+            continue
         failures += 1
         delay_ms = None if fault.refused else rules.retry.delay_ms(failures)
         if delay_ms is not None and rules.retry.blocking:
@@ -83,7 +91,22 @@ def handle(rules: Rules, delivery: Delivery) -> Steps:
         return
 
 
-def _attempt(rules: Rules, delivery: Delivery, failures: int) -> Generator[Step, Any, Fault | None]:
+@attrs.frozen
+class _NotNow:
+    """The broker would refuse the commit; this is no fault of the message."""
+
+    brings: bool
+
+
+def _until_it_may_commit(refused: _NotNow) -> Steps:
+    """Wait with the message in hand: to give it back is a commit, too."""
+    while True:
+        yield Wait(REFUSED_PAUSE_MS)
+        if not (yield Precheck(refused.brings)):
+            return
+
+
+def _attempt(rules: Rules, delivery: Delivery, failures: int) -> Generator[Step, Any, Fault | _NotNow | None]:
     """One attempt; its fault if it failed, with the database rolled back by then."""
     try:
         message, sends = _opened(rules, delivery)
@@ -105,6 +128,9 @@ def _attempt(rules: Rules, delivery: Delivery, failures: int) -> Generator[Step,
             return None
         result = yield Call(message, sends, failures + 1)
         yield from _close(rules, delivery, sends, result)
+        if rules.precheck and (yield Precheck(bool(sends.envelopes))):
+            yield RollbackDatabase()
+            return _NotNow(bool(sends.envelopes))
         if rules.database:
             yield CommitDatabase()
     except Exception as error:  # noqa: BLE001  # what a stage raises is data here: its message is tried again
@@ -126,8 +152,6 @@ def _close(rules: Rules, delivery: Delivery, sends: Sends, result: object) -> Ge
     sends.closed = True
     if rules.once and sends.envelopes:
         yield Store(rules.stage, delivery.claim, tuple(sends.envelopes))
-    if rules.database and not rules.once:
-        yield Probe()
 
 
 def _again(rules: Rules, delivery: Delivery) -> Generator[Step, Any, None]:

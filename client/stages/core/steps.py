@@ -52,8 +52,14 @@ class Store:
 
 
 @attrs.frozen
-class Probe:
-    """Make sure that the channel to the broker lives, by a round trip."""
+class Precheck:
+    """Ask if the broker would refuse a commit on this channel now. Result: the reason, "" if it would not.
+
+    Attributes:
+        brings: the commit is to send messages, not only to acknowledge.
+    """
+
+    brings: bool
 
 
 @attrs.frozen
@@ -107,6 +113,6 @@ class Now:
 
 
 Step = (
-    BeginDatabase | Claim | ReadUnsent | Call | Store | Probe | CommitDatabase | RollbackDatabase | Settle | GiveBack
+    BeginDatabase | Claim | ReadUnsent | Call | Store | Precheck | CommitDatabase | RollbackDatabase | Settle | GiveBack
     | Mark | RunHooks | Wait | Now
 )  # fmt: skip

@@ -100,7 +100,8 @@ class Channel:
         self.settled += envelopes
         self.tags.append(tag)
 
-    async def probe(self) -> None: ...
+    async def precheck(self, *, brings: bool) -> str:
+        return ""
 
 
 class Marker:

@@ -33,9 +33,27 @@ def test_with_an_inbox_the_database_commits_between_the_outbox_and_the_broker() 
     assert edge.last(do.Call).message == Order(7)
 
 
-def test_without_an_inbox_the_channel_is_probed_before_the_database_commits() -> None:
-    edge = Edge(Call=Order(8))
-    assert edge.run(rules(once=False), delivery()) == ["BeginDatabase", "Call", "Probe", "CommitDatabase", "Settle"]
+def test_the_broker_is_asked_right_before_the_database_commits() -> None:
+    edge = Edge(Call=Order(8), Precheck="")
+    given = rules(once=False, precheck=True)
+    assert edge.run(given, delivery()) == ["BeginDatabase", "Call", "Precheck", "CommitDatabase", "Settle"]
+    assert edge.last(do.Precheck).brings
+    edge = Edge(Call=None, Precheck="")
+    assert edge.run(rules(precheck=True), delivery()) == [*ONCE[:3], "Precheck", "CommitDatabase", "Settle"]
+    assert not edge.last(do.Precheck).brings
+
+
+def test_a_commit_that_would_be_refused_waits_with_the_message_in_hand_and_costs_no_attempt() -> None:
+    answers = ["below", "below", "", ""]
+    edge = Edge(Call=Order(8), Precheck=lambda _: answers.pop(0))
+    names = edge.run(rules(once=False, precheck=True, retry=Retry(1)), delivery())
+    assert names == [
+        *("BeginDatabase", "Call", "Precheck", "RollbackDatabase"),
+        *("Wait", "Precheck", "Wait", "Precheck"),
+        *("BeginDatabase", "Call", "Precheck", "CommitDatabase", "Settle"),
+    ]
+    assert [each.attempt for each in edge.steps if isinstance(each, do.Call)] == [1, 1]
+    assert [each.queue for each in edge.last(do.Settle).envelopes] == ["charge"]
 
 
 def test_a_stage_without_database_has_no_step_of_one() -> None:

@@ -1,0 +1,57 @@
+"""The precheck: would a commit on this channel be refused now?
+
+A client asks by a message to the reserved exchange ``understudy.tx``: ``precheck``, or ``precheck acks`` if it brings no more
+messages, so that what makes room is not refused for want of room. The answer is ``ok`` or ``refused: REASON``. It speaks of
+all that the channel has sent before the question, and ends nothing.
+
+A refusal is answered at once. An ``ok`` leaves as the answer to an empty commit does: when a record appended since the
+question is stable. So an ex-primary, and a primary that reaches no listed member, say nothing.
+
+``ok`` is no promise: the set may shrink, or the disk fill, before the commit comes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from understudy.broker.transactions.tx_buffer import TxBuffer
+
+if TYPE_CHECKING:
+    from understudy.broker.core.broker import Broker
+    from understudy.broker.core.reply import Reply
+    from understudy.broker.core.transacting import Transacting
+
+PRECHECKS: Final = {b"precheck": True, b"precheck acks": False}
+"""Bodies of questions: True if messages are still to come."""
+OK: Final = "ok"
+
+
+class _Question:
+    """A precheck, and the place of its answer."""
+
+    __slots__ = ("brings", "reply")
+
+    def __init__(self, reply: Reply, brings: bool) -> None:
+        self.reply = reply
+        self.brings = brings
+
+
+def answer_precheck(broker: Broker, channel: Transacting, reply: Reply, *, brings: bool) -> None:
+    """Take one question. ``brings``: messages are still to come before the commit."""
+    if not channel.active:
+        reply.send("error: the channel is not transactional")
+        return
+    if refused := channel.would_refuse(brings=brings):
+        reply.send(f"refused: {refused}")
+        return
+    broker.complete(broker.provable(), lambda asked: _answer(broker, asked), _Question(reply, brings))
+
+
+def refusal(broker: Broker, tx: TxBuffer | None, *, brings: bool) -> str:
+    """The reason why ``tx`` may not commit now, "" if it may; None is a transaction without operations."""
+    return broker.commit_refused(tx if tx is not None else TxBuffer(0), brings=brings)
+
+
+def _answer(broker: Broker, question: _Question) -> None:
+    refused = refusal(broker, None, brings=question.brings)
+    question.reply.send(f"refused: {refused}" if refused else OK)
