@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Self
@@ -14,13 +15,15 @@ from pamqp.commands import Basic
 
 from understudy.client.stages.clock import now_ms
 from understudy.client.stages.connection import Connection, LostError, close_channel, errors_as_ours
-from understudy.client.stages.core.envelope import SENT, TO, TRANSACTION, Delivery, Envelope
+from understudy.client.stages.core.envelope import DELAY, SENT, TO, TRANSACTION, Delivery, Envelope
 from understudy.client.stages.errors import StagesError
 
 OUTCOMES: Final = "understudy.tx"
 """The exchange that answers for transactions."""
 ANSWERS: Final = ".answers."
 """The queue of a channel for these is called as the stage's queue, this, and 32 digits drawn by chance."""
+LARGEST_FLOAT: Final = 3.4028234663852886e38
+"""Of 32 bits, as pamqp writes a float."""
 PENDING: Final = "pending"
 PENDING_PAUSE_S: Final = 0.05
 WAITING: Final = ".wait."
@@ -226,23 +229,26 @@ class TxChannel:
             channel.message_id_delivery_tag.clear()
 
     async def _publish(self, envelope: Envelope) -> None:
-        key = envelope.queue
+        exchange, key = "", envelope.queue
+        headers = {SENT: now_ms() + envelope.after_ms} | envelope.headers | {TO: envelope.stage}
         if envelope.after_ms:
-            key = await self._waiting_queue(envelope.queue, envelope.after_ms)
+            if self._connection.is_ours(self._channel):
+                exchange = await self._connection.delaying(envelope.queue)
+                headers[DELAY] = envelope.after_ms
+            else:
+                key = await self._waiting_queue(envelope.queue, rounded_ms(envelope.after_ms))
         await self._channel.basic_publish(
             envelope.body,
+            exchange=exchange,
             routing_key=key,
             mandatory=True,
             properties=Basic.Properties(
-                content_type="application/json",
-                delivery_mode=2,
-                message_id=envelope.id,
-                headers={SENT: now_ms() + envelope.after_ms} | envelope.headers | {TO: envelope.stage},
+                content_type="application/json", delivery_mode=2, message_id=envelope.id, headers=headers
             ),
         )
 
     async def _waiting_queue(self, queue: str, after_ms: int) -> str:
-        """Declared each time: that renews its life, which ends only after its last message has left."""
+        """Of a broker without delays. Declared each time: that renews its life, which ends after its last message has left."""
         name = f"{queue}{WAITING}{after_ms}"
         await self._channel.queue_declare(
             name,
@@ -310,7 +316,7 @@ def arrival_of(message: DeliveredMessage) -> Arrival:
     """A delivery as the decisions see it."""
     deliver: Any = message.delivery
     properties = message.header.properties
-    headers: dict[str, Any] = dict(properties.headers or {})
+    headers: dict[str, Any] = {name: sendable(value) for name, value in (properties.headers or {}).items()}
     return Arrival(
         tag=deliver.delivery_tag,
         delivery=Delivery(
@@ -322,3 +328,20 @@ def arrival_of(message: DeliveredMessage) -> Arrival:
             redelivered=bool(deliver.redelivered),
         ),
     )
+
+
+def sendable(value: Any) -> Any:
+    """A header's value as the client library can send it again: it reads values that it cannot write."""
+    if isinstance(value, bytes):
+        return bytearray(value)  # a text that is no UTF-8
+    if isinstance(value, float) and not math.isinf(value) and abs(value) > LARGEST_FLOAT:
+        return repr(value)
+    if isinstance(value, dict):
+        return {name: sendable(each) for name, each in value.items()}
+    return [sendable(each) for each in value] if isinstance(value, list) else value
+
+
+def rounded_ms(delay_ms: int) -> int:
+    """The delay, or one that is longer by at most 1/16: so that few queues wait."""
+    step = 1 << max(0, delay_ms.bit_length() - 5)
+    return -(-delay_ms // step) * step

@@ -33,6 +33,8 @@ CLOSE_TIMEOUT_S: Final = 1.0
 HEARTBEAT_S: Final = 10
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
+DELAY_EXCHANGE: Final = ".delay"
+"""The exchange by which delayed messages come to a queue is called as the queue, with this behind it."""
 PRODUCT: Final = "Understudy"
 COUNTS: Final = {"x-delivery-limit": -1}
 
@@ -73,6 +75,7 @@ class Connection:
         self._opened: AbstractConnection | None = None
         self._opening = asyncio.Lock()
         self._queues: set[str] = set()
+        self._delaying: set[str] = set()
         self._pause = Pause()
 
     async def channel(self) -> AbstractChannel:
@@ -148,6 +151,24 @@ class Connection:
         await close_channel(channel)
         return True
 
+    async def delaying(self, queue: str) -> str:
+        """The exchange by which messages come to a queue that is there, each after its header `x-delay`."""
+        exchange = f"{queue}{DELAY_EXCHANGE}"
+        if queue not in self._delaying:
+            channel = await self.channel()
+            async with errors_as_ours():
+                await channel.exchange_declare(
+                    exchange,
+                    exchange_type="x-delayed-message",
+                    durable=True,
+                    auto_delete=True,
+                    arguments={"x-delayed-type": "direct"},
+                )
+                await channel.queue_bind(queue, exchange, queue)
+            await close_channel(channel)
+            self._delaying.add(queue)
+        return exchange
+
     def is_ours(self, channel: AbstractChannel) -> bool:
         """True if the broker at the other end is Understudy: it answers prechecks, and delays messages."""
         return channel.connection.server_properties.get("product") == PRODUCT
@@ -155,11 +176,13 @@ class Connection:
     def forget_queue(self, queue: str) -> None:
         """The queue may be gone: `ensure` asks again."""
         self._queues.discard(queue)
+        self._delaying.discard(queue)
 
     async def close(self) -> None:
         """Close the connection, if there is one; the next `channel` opens it again."""
         connection, self._opened = self._opened, None
         self._queues.clear()
+        self._delaying.clear()
         if connection is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):

@@ -7,6 +7,7 @@ import contextlib
 import json
 import sqlite3
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import typer
 from typer.testing import CliRunner
 
 from tests.integration.broker_process import BrokerProcess, running_broker
-from tests.integration.stages_waiting import until
+from tests.integration.stages_waiting import until, until_found
+from understudy.client.stages import Context, Retry, Stages
 from understudy.client.stages.channel import TxChannel
 from understudy.client.stages.commands import load
 from understudy.client.stages.connection import Connection
@@ -268,3 +270,33 @@ def test_a_message_whose_queue_was_deleted_finds_a_new_one(broker: BrokerProcess
         return count
 
     assert asyncio.run(send_twice()) == 2
+
+
+def test_a_broker_that_is_killed_costs_no_attempt(broker: BrokerProcess) -> None:
+    stages = Stages("mill", broker=f"amqp://guest:guest@127.0.0.1:{broker.port}/")
+    attempts: list[int] = []
+    ended = threading.Event()
+
+    @stages.stage("mill.grind", retry=Retry(2, first=0.05, most=0.05))
+    def grind(number: int, ctx: Context) -> None:
+        attempts.append(ctx.attempt)
+        if len(attempts) == 1:
+            broker.kill()
+            broker.start()
+            return
+        if len(attempts) == 2:
+            raise ValueError("no")
+        ended.set()
+
+    async def run() -> None:
+        async with stages.begin():
+            grind.send(7)
+        await stages.close()
+        worker = Worker(stages)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(worker.run())
+            await until_found("it is ground", ended.is_set)
+            worker.stop()
+
+    asyncio.run(run())
+    assert attempts == [1, 1, 2]

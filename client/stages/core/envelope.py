@@ -52,7 +52,17 @@ TRANSACTION: Final = "x-understudy-tx"
 BROKER_FAILURES: Final = "x-delivery-count"
 """How often the consumer of the message ended before it was acknowledged, as the broker counts."""
 
-_NOT_KEPT: Final = (BROKER_FAILURES, "x-acquired-count", "x-death", "x-first-death-", "x-last-death-", TRANSACTION)
+DELAY: Final = "x-delay"
+"""Milliseconds for which the broker withholds the message; negative when that time is over."""
+
+_NOT_KEPT: Final = frozenset({BROKER_FAILURES, "x-acquired-count", "x-death", DELAY, TRANSACTION})
+_NOT_KEPT_BEGINNINGS: Final = ("x-first-death-", "x-last-death-")
+
+
+OURS: Final = "x-stages-"
+MOST_HEADERS: Final = 100_000
+"""Octets of the headers of a dead letter: a frame has 131,072, and all headers must be in one."""
+LONGEST_CUT: Final = 2_000
 
 
 @attrs.frozen(kw_only=True)
@@ -120,4 +130,34 @@ class Delivery:
 
     def own_headers(self) -> dict[str, Any]:
         """All headers but those of one transaction, and those that a broker writes when a message dies or waits."""
-        return {name: value for name, value in self.headers.items() if not name.startswith(_NOT_KEPT)}
+        return {
+            name: value
+            for name, value in self.headers.items()
+            if name not in _NOT_KEPT and not name.startswith(_NOT_KEPT_BEGINNINGS)
+        }
+
+
+def size_of(value: Any) -> int:
+    """About how many octets a header's value has on the wire; never much less than it has."""
+    if isinstance(value, dict):
+        return 5 + sum(len(name.encode()) + 1 + size_of(each) for name, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return 5 + sum(map(size_of, value))
+    if isinstance(value, str):
+        return 5 + len(value.encode("utf-8", "replace"))
+    return 5 + len(value) if isinstance(value, (bytes, bytearray)) else 16
+
+
+def cut_to_fit(headers: dict[str, Any], most: int = MOST_HEADERS) -> dict[str, Any]:
+    """The headers that fit into one frame: the largest that are not ours are left out, and `CUT` names them."""
+    if size_of(headers) <= most:
+        return headers
+    kept, cut = dict(headers), []
+    for name in sorted(headers, key=lambda each: -size_of(headers[each])):
+        if not name.startswith(OURS):
+            del kept[name]
+            cut.append(name)
+            kept[CUT] = ", ".join(cut)[:LONGEST_CUT]
+            if size_of(kept) <= most:
+                break
+    return kept

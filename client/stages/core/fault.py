@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from pathlib import PurePath
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import attrs
 
-LONGEST_TEXT = 500
+LONGEST_TEXT: Final = 500
+LONGEST_KIND: Final = 200
 
 
 @attrs.frozen(kw_only=True)
@@ -18,7 +19,7 @@ class Fault:
 
     Attributes:
         kind: the exception's type, with its module.
-        text: its message, at most 500 characters.
+        text: its message. Of one with more than 500 characters the first 500, and how many it had.
         stack: 16 hexadecimal digits, equal for equal stacks. Files and functions count, lines do not: the hash is the same
             after an edit elsewhere in the file.
         refused: no further attempt may help.
@@ -34,13 +35,25 @@ class Fault:
         """An exception that was raised."""
         kind = type(error)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        return cls(kind=name, text=str(error)[:LONGEST_TEXT], stack=_hash(error.__traceback__), refused=refused)
+        return cls(kind=name[:LONGEST_KIND], text=_text(error), stack=_hash(error.__traceback__), refused=refused)
+
+
+def _text(error: BaseException) -> str:
+    """The message, without what a header cannot carry."""
+    try:
+        text = str(error)
+    except Exception as failure:  # noqa: BLE001  # a __str__ of the application
+        text = f"(its text cannot be had: {type(failure).__name__})"
+    text = text.encode("utf-8", "backslashreplace").decode()
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[:LONGEST_TEXT]} (cut: {len(text):,} characters)"
 
 
 def _hash(traceback: TracebackType | None) -> str:
     digest = hashlib.blake2b(digest_size=8)
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        digest.update(f"{PurePath(code.co_filename).name}:{code.co_qualname}\n".encode())
+        digest.update(f"{PurePath(code.co_filename).name}:{code.co_qualname}\n".encode("utf-8", "replace"))
         traceback = traceback.tb_next
     return digest.hexdigest()

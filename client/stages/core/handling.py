@@ -15,7 +15,7 @@ import attrs
 from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core.envelope import DEAD_LETTERS, Delivery, Envelope
 from understudy.client.stages.core.fault import Fault
-from understudy.client.stages.core.retry import Retry
+from understudy.client.stages.core.retry import Retry, chance_of
 from understudy.client.stages.core.sends import Origin, Sends, Target
 from understudy.client.stages.core.steps import (
     BeginDatabase,
@@ -81,7 +81,7 @@ def handle(rules: Rules, delivery: Delivery) -> Steps:
             yield from _until_it_may_commit(fault)
             continue
         failures += 1
-        delay_ms = None if fault.refused else rules.retry.delay_ms(failures)
+        delay_ms = None if fault.refused else rules.retry.delay_ms(failures, chance_of(delivery.id, failures))
         if delay_ms is not None and rules.retry.blocking:
             yield Wait(delay_ms)
             continue
@@ -225,5 +225,5 @@ def _dead(rules: Rules, delivery: Delivery, fault: Fault, failures: int, now_ms:
         queue=rules.queue + DEAD_LETTERS,
         stage=delivery.stage or rules.stage,
         body=delivery.body,
-        headers=kept,
+        headers=headers.cut_to_fit(kept),
     )

@@ -180,7 +180,7 @@ def derived_id(parent: str, scope: str, number: int) -> str:
 def _delay_ms(after: timedelta | float | None, stage: str) -> int:
     if after is None:
         return 0
-    delay = round((after.total_seconds() if isinstance(after, timedelta) else after) * 1000)
-    if not 0 <= delay <= LONGEST_DELAY_MS:
+    delay = (after.total_seconds() if isinstance(after, timedelta) else after) * 1000
+    if not 0 <= delay <= LONGEST_DELAY_MS:  # nor is NaN
         raise DemarcationError(f"a message for stage {stage!r}: after = {after}; 0 to 30 days are allowed")
-    return delay
+    return round(delay)

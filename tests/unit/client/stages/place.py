@@ -41,7 +41,7 @@ def rules(**changes: Any) -> Rules:
         "queue": "reserve",
         "once": True,
         "database": True,
-        "retry": Retry(),
+        "retry": Retry(jitter=0),
         "decode": msgspec.json.Decoder(Order).decode,
         "following": FLOWS.__getitem__,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -140,7 +141,7 @@ def test_a_blocking_stage_waits_and_calls_again_with_the_message_in_hand() -> No
             raise ValueError("no")
 
     edge = Edge(Call=call)
-    names = edge.run(rules(retry=Retry(blocking=True), once=False, database=False), delivery())
+    names = edge.run(rules(retry=Retry(blocking=True, jitter=0), once=False, database=False), delivery())
     assert names == ["Call", "Wait", "Call", "Wait", "Call", "Settle"]
     assert attempts == [1, 2, 3]
     assert [each.ms for each in edge.steps if isinstance(each, do.Wait)] == [1_000, 2_000]
@@ -197,3 +198,44 @@ def test_a_second_run_gives_each_message_the_same_id() -> None:
         runs.append([each.id for each in edge.last(do.Settle).envelopes])
     assert runs[0] == runs[1] == [derived_id("m1", "reserve", number) for number in range(3)]
     assert len(set(runs[0])) == 3
+
+
+class WordlessError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("x" * 500), "x" * 500),
+        (ValueError("x" * 70_000), "x" * 500 + " (cut: 70,000 characters)"),
+        (ValueError("\udcff"), "\\udcff"),
+        (WordlessError(), "(its text cannot be had: RuntimeError)"),
+    ],
+)
+def test_a_dead_letter_has_a_text_that_a_header_can_carry(error: Exception, text: str) -> None:
+    edge = Edge(Call=fails(error))
+    edge.run(rules(retry=Retry(1)), delivery())
+    assert edge.last(do.Settle).envelopes[0].headers[headers.EXCEPTION_TEXT] == text
+
+
+def test_headers_that_are_too_large_beside_those_of_the_fault_are_left_out_and_named() -> None:
+    given = {"large": "x" * 90_000, "larger": "x" * 99_000, "small": 1, headers.FLOW: "checkout"}
+    edge = Edge(Call=fails(ValueError("no")))
+    edge.run(rules(retry=Retry(1)), delivery(headers=given))
+    found = edge.last(do.Settle).envelopes[0].headers
+    assert (found[headers.CUT], found["small"], len(found["large"])) == ("larger", 1, 90_000)
+    assert (found[headers.FLOW], found[headers.EXCEPTION]) == ("checkout", "ValueError")
+
+
+@pytest.mark.parametrize("after", [timedelta(days=36_525), timedelta(seconds=-1), float("nan"), float("inf")])
+def test_a_delay_of_a_century_is_refused_at_the_call(after: Any) -> None:
+    def call(step: do.Call) -> None:
+        step.sends.send(CHARGE, Order(9), after)
+
+    edge = Edge(Call=call)
+    edge.run(rules(), delivery())
+    (dead,) = edge.last(do.Settle).envelopes
+    assert dead.queue == "reserve.dead"
+    assert "0 to 30 days are allowed" in dead.headers[headers.EXCEPTION_TEXT]
