@@ -20,8 +20,11 @@ from aiormq.abc import AbstractChannel
 from aiormq.exceptions import (
     AMQPError,
     AuthenticationError,
+    ChannelAccessRefused,
     ChannelNotFoundEntity,
     ChannelPreconditionFailed,
+    ConnectionNotImplemented,
+    MethodNotImplemented,
     ProbableAuthenticationError,
 )
 
@@ -36,6 +39,7 @@ LONGEST_PAUSE_S: Final = 5.0
 DELAY_EXCHANGE: Final = ".delay"
 """The exchange by which delayed messages come to a queue is called as the queue, with this behind it."""
 PRODUCT: Final = "Understudy"
+AT_ONCE: Final = 50
 COUNTS: Final = {"x-delivery-limit": -1}
 
 _log = logging.getLogger("understudy.stages")
@@ -43,6 +47,16 @@ _log = logging.getLogger("understudy.stages")
 
 class LostError(StagesError):
     """The connection or the channel is gone; what was asked of it was done or not."""
+
+    @property
+    def lacks_permission(self) -> bool:
+        """The broker does not allow it to this user."""
+        return isinstance(self.__cause__, ChannelAccessRefused)
+
+    @property
+    def lacks_method(self) -> bool:
+        """The broker does not have what was asked for."""
+        return isinstance(self.__cause__, (ConnectionNotImplemented, MethodNotImplemented))
 
 
 class Pause:
@@ -76,7 +90,15 @@ class Connection:
         self._opening = asyncio.Lock()
         self._queues: set[str] = set()
         self._delaying: set[str] = set()
+        self._wanted: dict[str, None] = {}
+        self._ensuring = asyncio.Lock()
         self._pause = Pause()
+
+    def sibling(self) -> Connection:
+        """Another connection to the same brokers, which knows the queues that this one has declared."""
+        made = Connection(self._addresses, self._name)
+        made._queues = self._queues
+        return made
 
     async def channel(self) -> AbstractChannel:
         """A new channel; waits until a broker gives one.
@@ -88,7 +110,7 @@ class Connection:
             try:
                 async with self._opening:
                     connection = await self._connected()
-                    channel = await self._new_channel(connection)
+                channel = await self._new_channel(connection)
             except LostError as error:
                 _log.warning("stages: %s has no broker: %s", self._name, error)
                 await self._pause.wait()
@@ -129,12 +151,55 @@ class Connection:
         """
         if queue in self._queues:
             return
+        if arguments is not COUNTS:
+            await self._ensure_one(queue, arguments)
+            return
+        self._wanted[queue] = None
+        async with self._ensuring:  # what others have wanted meanwhile goes along: thousands of slots ask after a loss
+            if queue not in self._queues:
+                wanted, self._wanted = self._wanted, {}
+                await self.ensure_all([*wanted, queue])
+
+    async def _ensure_one(self, queue: str, arguments: dict[str, Any]) -> None:
         if not (
             await self._declared(queue, ChannelNotFoundEntity, passive=True)
             or await self._declared(queue, ChannelPreconditionFailed, arguments=arguments)
         ):
             await self._declared(queue, ())
         self._queues.add(queue)
+
+    async def ensure_all(self, queues: Sequence[str]) -> None:
+        """As `ensure`, for many: one round trip if each of them is new, or was made so before.
+
+        Raises:
+            LostError: the connection is gone, or the broker refuses a queue.
+        """
+        missing = [each for each in dict.fromkeys(queues) if each not in self._queues]
+        if len(missing) > 1 and await self._declared_at_once(missing):
+            self._queues.update(missing)
+            return
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def ensure(queue: str) -> None:
+            async with turns:
+                await self._ensure_one(queue, COUNTS)
+
+        await asyncio.gather(*map(ensure, missing))
+
+    async def _declared_at_once(self, queues: Sequence[str]) -> bool:
+        """Declare queues without an answer to each; False if one of them is there with other arguments."""
+        channel = await self.channel()
+        try:
+            async with errors_as_ours():
+                for each in queues:
+                    await channel.queue_declare(each, durable=True, arguments=COUNTS, nowait=True)
+                await channel.queue_declare(queues[-1], durable=True, arguments=COUNTS)
+        except LostError as error:
+            if not isinstance(error.__cause__, ChannelPreconditionFailed):
+                raise
+            return False
+        await close_channel(channel)
+        return True
 
     async def _declared(
         self, queue: str, refusal: type[Exception] | tuple[()], *, passive: bool = False, arguments: Any = None
@@ -181,9 +246,9 @@ class Connection:
     async def close(self) -> None:
         """Close the connection, if there is one; the next `channel` opens it again."""
         connection, self._opened = self._opened, None
-        self._queues.clear()
         self._delaying.clear()
         if connection is not None:
+            self._queues.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     # gather, because what the library raises while it closes (CancelledError among it) is not ours.
@@ -217,10 +282,13 @@ class Connection:
     async def _new_channel(self, connection: AbstractConnection) -> AbstractChannel:
         try:
             async with errors_as_ours():
-                opened = await connection.channel(publisher_confirms=False)
-                return await opened.get_underlay_channel()
+                transport = connection.transport
+                if transport is None:
+                    raise LostError("the connection closed")
+                return await transport.connection.channel(publisher_confirms=False)
         except LostError:
-            await self.close()
+            if self._opened is connection:  # else another task has closed it, and opened the next
+                await self.close()
             raise
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, Final
 
 from understudy.client.stages.application import Stages
 from understudy.client.stages.channel import TxChannel
-from understudy.client.stages.connection import Connection
+from understudy.client.stages.connection import Connection, LostError, Pause
 from understudy.client.stages.databases.port import Database, DatabaseSession, in_thread
+from understudy.client.stages.errors import ConfigurationError
 from understudy.client.stages.marker import Marker
 from understudy.client.stages.points import AtPoint, pass_by
 from understudy.client.stages.relay import GRACE_S, LEASE_S, Relay
@@ -17,6 +19,10 @@ from understudy.client.stages.tracing import tracing_if_installed
 from understudy.client.stages.watching import Watch
 
 STOP_S: Final = 30.0
+SLOTS_OF_ONE: Final = 1000
+"""Slots that share a connection: brokers allow 2,047 channels on one by default."""
+
+_log = logging.getLogger("understudy.stages")
 
 
 class Worker:
@@ -56,6 +62,7 @@ class Worker:
         self.watch = Watch([each.name for each in self._chosen], tracing_if_installed())
         self._slots: list[Slot] = []
         self._sessions: list[DatabaseSession] = []
+        self._connections: list[Connection] = []
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -86,8 +93,7 @@ class Worker:
         try:
             if database is not None:
                 await in_thread(database.prepare)
-            for queue in self._stages.queues():
-                await connection.ensure(queue)
+            await self._declare(connection)
             if database is None:
                 await self._run_slots(connection, None, None)
             else:
@@ -99,9 +105,36 @@ class Worker:
             self._task = None
             if self._deadline is not None:
                 self._deadline.cancel()
-            await connection.close()
+            for each in (connection, *self._connections):
+                await each.close()
             for session in self._sessions:
                 await session.close()
+
+    async def _declare(self, connection: Connection) -> None:
+        """Make sure that the broker has transactions and all queues, whatever becomes of it meanwhile.
+
+        Raises:
+            ConfigurationError: names what the broker refuses.
+        """
+        pause = Pause()
+        while True:
+            try:
+                channel = await TxChannel.open(connection)
+                await connection.ensure_all(self._stages.queues())
+                await channel.close()
+            except LostError as error:
+                if error.lacks_method:
+                    raise ConfigurationError(
+                        f"the broker has no transactions ({error}): stages need tx.select, which Understudy and RabbitMQ have"
+                    ) from error
+                if error.lacks_permission:
+                    raise ConfigurationError(
+                        f"the broker refuses a queue ({error}): its user needs the permissions to configure, write and read it"
+                    ) from error
+                _log.warning("stages: the queues of %s cannot be declared: %s", self._stages.name, error)
+                await pause.wait()
+            else:
+                return
 
     async def _run_with(self, database: Database, connection: Connection) -> None:
         """Slots, and beside them what keeps the outbox empty."""
@@ -122,6 +155,9 @@ class Worker:
         database = self._stages.database
         for stage in self._chosen:
             for _ in range(stage.concurrency):
+                if self._slots and len(self._slots) % SLOTS_OF_ONE == 0:
+                    connection = connection.sibling()
+                    self._connections.append(connection)
                 session = (
                     self._session(database, blocking=stage.blocking, kind=stage.signature.database_kind)
                     if database is not None and stage.rules.database
