@@ -40,7 +40,7 @@ DELAY_EXCHANGE: Final = ".delay"
 """The exchange by which delayed messages come to a queue is called as the queue, with this behind it."""
 PRODUCT: Final = "Understudy"
 AT_ONCE: Final = 50
-COUNTS: Final = {"x-delivery-limit": -1}
+COUNTS: Final[dict[str, Any]] = {"x-delivery-limit": -1}
 
 _log = logging.getLogger("understudy.stages")
 
