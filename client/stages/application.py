@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import timedelta
 from itertools import pairwise
@@ -24,10 +24,13 @@ from understudy.client.stages.stage import Flow, Stage
 
 if TYPE_CHECKING:  # begin imports this module
     from understudy.client.stages.begin import Initiation, Initiator
+    from understudy.xa.core.profile import Profile
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+STATE_SERVER: Final = "unix:~/.understudy/state-server.sock"
+"""Where a state server of the same user listens."""
 LONGEST_NAME: Final = 200
 """Octets: a queue's name has at most 255, and queues that belong to a stage have longer names than it."""
 
@@ -42,6 +45,8 @@ class Stages:
         version: of the application, for example its commit; its dead letters tell it.
         inbox_retention: how long the inbox of stages with ``once=True``, and of initiations with a name, remembers a message;
             0 to 10 years. Not shorter than the retries of a stage and ``dead_letter_retention`` together.
+        state_server: of stages with ``xa=True``: the address of an ``understudy state-server``, or a table of keys as docs/xa.md
+            has them for ``[[state_servers]]``.
         dead_letter_retention: how long after its death a dead letter may be issued again and still be known to the inbox.
 
     Raises:
@@ -57,6 +62,7 @@ class Stages:
         version: str = "",
         inbox_retention: timedelta = INBOX_RETENTION,
         dead_letter_retention: timedelta = DEAD_LETTER_RETENTION,
+        state_server: str | Mapping[str, Any] = STATE_SERVER,
     ) -> None:
         self.name = _named("application", name)
         self.version = version
@@ -64,6 +70,7 @@ class Stages:
         self.database = _one(database)
         self.inbox_retention = check_range("inbox_retention", inbox_retention)
         self.dead_letter_retention = check_range("dead_letter_retention", dead_letter_retention)
+        self.state_server = state_server
         self.stages: dict[str, Stage[..., Any]] = {}
         self.flows: dict[str, Flow] = {}
         self._initiator: Initiator | None = None
@@ -73,6 +80,7 @@ class Stages:
         name: str,
         *,
         once: bool = False,
+        xa: bool = False,
         retry: Retry | None = None,
         concurrency: int = 1,
         precheck: bool | None = None,
@@ -83,6 +91,8 @@ class Stages:
             name: of the stage and of its queue; dead letters go to the queue ``name.dead``.
             once: an inbox and an outbox in the database's transaction: the stage's work in the database is done once for a
                 message, whatever is killed. Needs a database.
+            xa: the same without tables: database and broker commit as one transaction of `understudy.xa`. Needs PostgreSQL with
+                prepared transactions, and an ``understudy state-server``.
             retry: how often and when a failed message is tried again.
             concurrency: how many messages of the stage one worker process has in hand at once, 1 to 1,000.
             precheck: ask the broker, by a round trip right before the database commits, if it would refuse the commit behind
@@ -107,6 +117,7 @@ class Stages:
                 function,
                 name,
                 once=once,
+                xa=xa,
                 retry=retry or Retry(),
                 concurrency=concurrency,
                 database=self.database,
@@ -152,6 +163,22 @@ class Stages:
             each.check()
             if each.once:
                 check_retention(each.name, each.retry, self.inbox_retention, self.dead_letter_retention)
+        if any(each.xa for each in self.stages.values()):
+            self.joint_profile()
+
+    def joint_profile(self) -> Profile:
+        """The profile of stages with ``xa=True``: database, broker and state server.
+
+        Raises:
+            ConfigurationError: a branch cannot have one of the parameters; or an extra is not installed.
+        """
+        try:
+            from understudy.client.stages.joint.place import job_of, place_of  # noqa: PLC0415  # most need no transaction manager
+        except ImportError as error:
+            raise ConfigurationError(f"xa=True: {error}: pip install 'understudy[stages,xa]'") from error
+        job_of(self.name)
+        database: Any = self.database
+        return place_of(self.name, self.addresses, database.libpq, self.state_server)
 
     def begin(self, name: str | None = None, *, outbox: bool = True) -> AbstractAsyncContextManager[Initiation]:
         """Send messages from outside of a stage, and change the database with them: all of it, or none.

@@ -71,6 +71,7 @@ class Slot:
             do.Store: self._store,
             do.Precheck: self._precheck,
             do.CommitDatabase: self._commit,
+            do.CommitJointly: self._commit_jointly,
             do.RollbackDatabase: self._rollback,
             do.Settle: self._settle,
             do.GiveBack: self._give_back,
@@ -238,6 +239,20 @@ class Slot:
         self._committed = True
         self._release()
         self._at_point(Point.AFTER_DATABASE_COMMIT, self._stage.name)
+
+    async def _commit_jointly(self, step: do.CommitJointly, channel: Any, arrival: Arrival) -> None:
+        session: Any = self._session
+        name = self._stage.name
+        self._at_point(Point.BEFORE_DATABASE_COMMIT, name)
+
+        def part(branch: Any) -> Any:
+            return channel.join(
+                branch, step.envelopes, arrival.tag, before_end=lambda: self._at_point(Point.BEFORE_BROKER_COMMIT, name)
+            )
+
+        await session.commit(part)
+        self._open = False
+        self._at_point(Point.AFTER_BROKER_COMMIT, name)
 
     async def _rollback(self, _: do.RollbackDatabase, channel: TxChannel, arrival: Arrival) -> None:
         await self._let_go()

@@ -55,6 +55,7 @@ class Stage(Generic[P, R]):
         name: str,
         *,
         once: bool,
+        xa: bool,
         retry: Retry,
         concurrency: int,
         database: Database | None,
@@ -64,6 +65,7 @@ class Stage(Generic[P, R]):
         self.name = name
         self.function = function
         self.once = once
+        self.xa = xa
         self.retry = retry
         self.concurrency = concurrency
         self.precheck = precheck
@@ -164,7 +166,8 @@ class Stage(Generic[P, R]):
             stage=self.name,
             queue=self.queue,
             once=self.once,
-            database=self.once or self.signature.database is not None,
+            xa=self.xa,
+            database=self.once or self.xa or self.signature.database is not None,
             retry=self.retry,
             decode=self.codec.decode,
             following=self._following,
@@ -177,7 +180,7 @@ class Stage(Generic[P, R]):
     def _prechecks(self) -> bool:
         """By default where a lost commit of the broker would leave the database's done: with a database, without an inbox."""
         has_database = self.once or self.signature.database is not None
-        return has_database and (not self.once if self.precheck is None else self.precheck)
+        return has_database and not self.xa and (not self.once if self.precheck is None else self.precheck)
 
     def _following(self, flow: str) -> Target | None:
         return self.flows[flow]
@@ -192,6 +195,8 @@ class Stage(Generic[P, R]):
             raise ConfigurationError(
                 f"stage {self.name!r} has once=True, which needs a database: Stages(..., database=sqlite('shop.db'))"
             )
+        if self.xa:
+            self._check_xa()
         _ = self.rules
         returns = self.signature.returns
         for flow, following in self.flows.items():
@@ -204,6 +209,21 @@ class Stage(Generic[P, R]):
                     f"flow {flow!r}: stage {self.name!r} returns {_name(returns)}, "
                     f"and stage {following.name!r} takes {_name(following.signature.message)}"
                 )
+
+    def _check_xa(self) -> None:
+        where = f"stage {self.name!r} has xa=True"
+        if self._database is None:
+            raise ConfigurationError(f"{where}, which needs a database: Stages(..., database=postgresql('...'))")
+        if self._database.one_writer:
+            raise ConfigurationError(
+                f"{where}, and {self._database.address} cannot prepare a transaction: use once=True, or postgresql('...')"
+            )
+        if self.once:
+            raise ConfigurationError(f"{where} and once=True: with xa=True no inbox and no outbox are needed")
+        if self.precheck:
+            raise ConfigurationError(f"{where} and precheck=True: with xa=True the broker is asked by its PREPARE")
+        if not self.blocking:
+            raise ConfigurationError(f"{where}, and its function is an `async def`: write it as a `def`")
 
 
 class Flow:

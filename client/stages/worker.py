@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from understudy.client.stages.application import Stages
 from understudy.client.stages.channel import TxChannel
@@ -15,8 +15,12 @@ from understudy.client.stages.marker import Marker
 from understudy.client.stages.points import AtPoint, pass_by
 from understudy.client.stages.relay import GRACE_S, LEASE_S, Relay
 from understudy.client.stages.slot import OpenChannel, Slot
+from understudy.client.stages.stage import Stage
 from understudy.client.stages.tracing import tracing_if_installed
 from understudy.client.stages.watching import Watch
+
+if TYPE_CHECKING:  # an extra
+    from understudy.client.stages.joint.transactions import JointTransactions
 
 STOP_S: Final = 30.0
 SLOTS_OF_ONE: Final = 1000
@@ -63,6 +67,7 @@ class Worker:
         self._slots: list[Slot] = []
         self._sessions: list[DatabaseSession] = []
         self._connections: list[Connection] = []
+        self._joint: JointTransactions | None = None
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -109,6 +114,8 @@ class Worker:
                 await each.close()
             for session in self._sessions:
                 await session.close()
+            if self._joint is not None:
+                await self._joint.close()
 
     async def _declare(self, connection: Connection) -> None:
         """Make sure that the broker has transactions and all queues, whatever becomes of it meanwhile.
@@ -144,8 +151,12 @@ class Worker:
             connection, self._session(database, blocking=False), writer, self._at_point,
             grace_s=self._relay_grace_s, lease_s=self._relay_lease_s, retention=self._stages.inbox_retention,
         )  # fmt: skip
+        if any(each.xa for each in self._chosen):
+            self._joint = await self._open_joint()
         async with asyncio.TaskGroup() as tasks:
             others = [tasks.create_task(marker.run()), tasks.create_task(relay.run())]
+            if self._joint is not None:
+                others.append(tasks.create_task(self._joint.run()))
             await self._run_slots(connection, writer, marker)
             for task in others:
                 task.cancel()
@@ -158,11 +169,13 @@ class Worker:
                 if self._slots and len(self._slots) % SLOTS_OF_ONE == 0:
                     connection = connection.sibling()
                     self._connections.append(connection)
-                session = (
-                    self._session(database, blocking=stage.blocking, kind=stage.signature.database_kind)
-                    if database is not None and stage.rules.database
-                    else None
-                )
+                open_channel: Any = self._open_channel
+                if stage.xa:
+                    session, open_channel = self._joint_session(stage)
+                elif database is not None and stage.rules.database:
+                    session = self._session(database, blocking=stage.blocking, kind=stage.signature.database_kind)
+                else:
+                    session = None
                 self._slots.append(
                     Slot(
                         stage,
@@ -171,13 +184,30 @@ class Worker:
                         writer,
                         marker,
                         self._at_point,
-                        open_channel=self._open_channel,
+                        open_channel=open_channel,
                         watch=self.watch,
                     )
                 )
         async with asyncio.TaskGroup() as tasks:
             for slot in self._slots:
                 tasks.create_task(slot.run())
+
+    async def _open_joint(self) -> JointTransactions:
+        try:
+            from understudy.client.stages.joint.transactions import JointTransactions  # noqa: PLC0415  # an extra
+        except ImportError as error:
+            raise ConfigurationError(f"xa=True: {error}: pip install 'understudy[stages,xa]'") from error
+        joint = JointTransactions(self._stages.name, self._stages.joint_profile(), self._at_point)
+        await joint.open()
+        return joint
+
+    def _joint_session(self, stage: Stage[..., Any]) -> tuple[DatabaseSession, OpenChannel]:
+        from understudy.client.stages.joint.channel import JointChannel  # noqa: PLC0415  # an extra
+
+        assert self._joint is not None, stage
+        session = self._joint.session(stage.signature.database_kind)
+        self._sessions.append(session)
+        return session, JointChannel.open
 
     def _session(self, database: Database, *, blocking: bool, kind: Any = None) -> DatabaseSession:
         session = database.session(blocking=blocking, kind=kind)

@@ -33,15 +33,10 @@ def application(broker: str, database: str, prefix: str) -> Stages:
     """The tables have no unique keys: an effect that is done twice shows.
 
     Args:
-        database: the path of an SQLite file, or ``postgresql:`` with a connection string of libpq.
+        database: the path of an SQLite file, or ``postgresql:`` with a connection string of libpq; or ``xa:`` with the address
+            of a state server, ``|``, and a connection string.
     """
-    name, colon, conninfo = database.partition(":")
-    if colon and name == "postgresql":
-        kinds: tuple[Any, Any] = (psycopg.AsyncConnection, psycopg.Connection)
-        stages, mark = Stages(prefix, broker=broker, database=postgresql(conninfo)), "%s"
-    else:
-        kinds = (AsyncConnection, sqlite3.Connection)
-        stages, mark = Stages(prefix, broker=broker, database=sqlite(database)), "?"
+    stages, kinds, mark, once = _over(broker, database, prefix)
     retry = Retry(3, first=0.05, most=0.1)
 
     async def reserve(order: Order, db: Any) -> Order:
@@ -59,13 +54,38 @@ def application(broker: str, database: str, prefix: str) -> Stages:
     async def ship(order: Order, db: Any) -> None:
         await db.execute(f"INSERT INTO ship VALUES ({mark})", (order.number,))
 
+    def reserve_blocking(order: Order, db: Any) -> Order:
+        if order.refused:
+            raise Refuse("refused")
+        db.execute(f"INSERT INTO reserve VALUES ({mark})", (order.number,))
+        return order
+
+    def ship_blocking(order: Order, db: Any) -> None:
+        db.execute(f"INSERT INTO ship VALUES ({mark})", (order.number,))
+
     made: list[Stage[..., Any]] = []
     functions: tuple[Any, ...] = (reserve, charge, ship)
+    if "xa" in once:
+        functions = (reserve_blocking, charge, ship_blocking)
     for stage, function, kind in zip(STAGES, functions, (kinds[0], kinds[1], kinds[0]), strict=True):
         function.__annotations__["db"] = kind
-        made.append(stages.stage(f"{prefix}.{stage}", once=True, retry=retry)(function))
+        made.append(stages.stage(f"{prefix}.{stage}", retry=retry, **once)(function))
     stages.flow("checkout", *made)
     return stages
+
+
+def _over(broker: str, database: str, prefix: str) -> tuple[Stages, tuple[Any, Any], str, dict[str, Any]]:
+    """The application, its types of parameter, its mark for a value in SQL, and the option that makes a stage do its work once."""
+    name, _, conninfo = database.partition(":")
+    if name == "xa":
+        state_server, _, conninfo = conninfo.partition("|")
+        stages = Stages(prefix, broker=broker, database=postgresql(conninfo), state_server=state_server)
+        return stages, (psycopg.Connection, psycopg.Connection), "%s", {"xa": True}
+    if name == "postgresql":
+        stages = Stages(prefix, broker=broker, database=postgresql(conninfo))
+        return stages, (psycopg.AsyncConnection, psycopg.Connection), "%s", {"once": True}
+    stages = Stages(prefix, broker=broker, database=sqlite(database))
+    return stages, (AsyncConnection, sqlite3.Connection), "?", {"once": True}
 
 
 def make_tables(database: Path) -> None:

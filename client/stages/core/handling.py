@@ -22,6 +22,7 @@ from understudy.client.stages.core.steps import (
     Call,
     Claim,
     CommitDatabase,
+    CommitJointly,
     GiveBack,
     Mark,
     Now,
@@ -53,6 +54,7 @@ class Rules:
         once: its database has an inbox and an outbox for it.
         database: its function has a database, or ``once`` needs one.
         precheck: ask the broker right before the database commits if it would refuse the commit behind it.
+        xa: database and broker commit together.
         following: the stage after this one, by the name of the flow; raises KeyError for a flow that is not known.
         decode: raises ValueError for a body that is no message of the stage.
         application, version: of the program, for dead letters; "" if unknown.
@@ -68,6 +70,7 @@ class Rules:
     application: str = ""
     version: str = ""
     precheck: bool = False
+    xa: bool = False
 
 
 def handle(rules: Rules, delivery: Delivery) -> Steps:
@@ -131,13 +134,13 @@ def _attempt(rules: Rules, delivery: Delivery, failures: int) -> Generator[Step,
         if rules.precheck and (yield Precheck(bool(sends.envelopes))):
             yield RollbackDatabase()
             return _NotNow(bool(sends.envelopes))
-        if rules.database:
-            yield CommitDatabase()
+        yield from _commit(rules, sends)
     except Exception as error:  # noqa: BLE001  # what a stage raises is data here: its message is tried again
         if rules.database:
             yield RollbackDatabase()
         return Fault.of(error, refused=isinstance(error, (Refuse, DemarcationError)))
-    yield Settle(tuple(sends.envelopes))
+    if not rules.xa:
+        yield Settle(tuple(sends.envelopes))
     if rules.once and sends.envelopes:
         yield Mark(tuple(each.id for each in sends.envelopes))
     if sends.hooks:
@@ -152,6 +155,13 @@ def _close(rules: Rules, delivery: Delivery, sends: Sends, result: object) -> Ge
     sends.closed = True
     if rules.once and sends.envelopes:
         yield Store(rules.stage, delivery.claim, tuple(sends.envelopes))
+
+
+def _commit(rules: Rules, sends: Sends) -> Generator[Step, Any, None]:
+    if rules.xa:
+        yield CommitJointly(tuple(sends.envelopes))
+    elif rules.database:
+        yield CommitDatabase()
 
 
 def _again(rules: Rules, delivery: Delivery) -> Generator[Step, Any, None]:

@@ -68,6 +68,13 @@ class CommitDatabase:
 
 
 @attrs.frozen
+class CommitJointly:
+    """One transaction of database and broker: send the envelopes, acknowledge the delivery, commit. An error: rolled back."""
+
+    envelopes: tuple[Envelope, ...]
+
+
+@attrs.frozen
 class RollbackDatabase:
     """Roll the business database back; never fails."""
 
@@ -113,6 +120,6 @@ class Now:
 
 
 Step = (
-    BeginDatabase | Claim | ReadUnsent | Call | Store | Precheck | CommitDatabase | RollbackDatabase | Settle | GiveBack
-    | Mark | RunHooks | Wait | Now
+    BeginDatabase | Claim | ReadUnsent | Call | Store | Precheck | CommitDatabase | CommitJointly | RollbackDatabase
+    | Settle | GiveBack | Mark | RunHooks | Wait | Now
 )  # fmt: skip

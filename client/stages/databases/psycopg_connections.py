@@ -138,6 +138,15 @@ def _look_at(connection: Any, query: Any) -> None:
     """Refuse a statement of a stage that ends its transaction, or that comes after its end."""
     if not connection.at_work and not connection.ours:
         refuse_late()
+    look_for_end(query)
+
+
+def look_for_end(query: Any) -> None:
+    """Refuse a statement that ends a transaction.
+
+    Raises:
+        DemarcationError: it does.
+    """
     text = query.decode() if isinstance(query, bytes) else query
     if isinstance(text, str) and (found := _ENDS.search(text)) is not None:
         refuse(found.group().strip("; \n\t"))

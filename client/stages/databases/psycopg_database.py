@@ -88,6 +88,7 @@ class Postgresql:
         except psycopg.ProgrammingError as error:
             raise ConfigurationError(f"postgresql: the connection string cannot be read: {error}") from error
         self.conninfo = conninfo
+        self.libpq = known
         self.address = f"postgresql:{known.get('host', '')}/{known.get('dbname', '')}"
 
     def parameters(self, *, blocking: bool) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from understudy.client.stages import (
     DemarcationError,
     Retry,
     Stages,
+    postgresql,
     sqlite,
 )
 
@@ -205,6 +206,75 @@ def test_by_default_the_retention_fits_and_without_once_it_does_not_matter() -> 
         stages.check()
     with pytest.raises(ConfigurationError, match="inbox_retention = 3651 days"):
         application(inbox_retention=timedelta(days=3651))
+
+
+async def with_await(order: Order, db: psycopg.AsyncConnection) -> None: ...
+
+
+def with_psycopg(order: Order, db: psycopg.Connection) -> None: ...
+
+
+POSTGRESQL = "host=h dbname=shop user=me"
+
+
+@pytest.mark.parametrize(
+    ("database", "function", "options", "text"),
+    [
+        (None, odd_parameter, {}, "needs a database: .*postgresql"),
+        (
+            sqlite("shop.db"),
+            blocking_database,
+            {},
+            "sqlite:shop.db cannot prepare a transaction: use once=True, or postgres",
+        ),
+        (postgresql(POSTGRESQL), with_psycopg, {"once": True}, "xa=True and once=True"),
+        (postgresql(POSTGRESQL), with_psycopg, {"precheck": True}, "the broker is asked by its PREPARE"),
+        (postgresql(POSTGRESQL), with_await, {}, "is an `async def`: write it as a `def`"),
+        (postgresql(POSTGRESQL + " sslmode=require"), with_psycopg, {}, "has 'sslmode'; a branch takes host, port"),
+        (postgresql("host=h"), with_psycopg, {}, "has no 'dbname'"),
+    ],
+)
+def test_a_stage_that_cannot_have_xa_is_named_with_the_remedy(
+    database: Any, function: Any, options: dict[str, Any], text: str
+) -> None:
+    stages = application(database=database)
+    stages.stage("reserve", xa=True, **options)(function)
+    with pytest.raises(ConfigurationError, match=text):
+        stages.check()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"state_server": "nowhere"}, "address 'nowhere' is neither host:port nor unix:/path"),
+        ({"state_server": {"address": "h:1", "secret": "s"}}, "secret"),
+        ({"broker": ["amqp://me@b1/", "amqp://you@b2/"]}, "broker b2 has another login, vhost or scheme than b1"),
+        ({"name": "my shop"}, "'stages:my shop' is not 1 to 128 printable ASCII characters without spaces"),
+    ],
+)
+def test_a_joint_place_that_cannot_be_is_named(arguments: dict[str, Any], text: str) -> None:
+    given: dict[str, Any] = {
+        "name": "shop",
+        "broker": "amqp://b1,b2:5673/",
+        "database": postgresql(POSTGRESQL),
+    } | arguments
+    stages = Stages(**given)
+    stages.stage("reserve", xa=True)(with_psycopg)
+    with pytest.raises(ConfigurationError, match=text):
+        stages.check()
+
+
+def test_the_joint_place_has_the_servers_of_the_application() -> None:
+    broker = [f"amqps://me:word@{each}/v%2F1?cacertfile=ca.pem" for each in ("b1", "[::1]:5673")]
+    stages = Stages("shop", broker=broker, database=postgresql(POSTGRESQL), state_server="unix:/run/s")
+    stages.stage("reserve", xa=True)(with_psycopg)
+    stages.check()
+    profile = stages.joint_profile()
+    assert profile.state_server == "unix:/run/s"
+    bank, queues = (each.options for each in profile.resources)
+    assert (bank["host"], bank["port"], bank["database"], bank["user"]) == ("h", 5432, "shop", "me")
+    assert (queues["addresses"], queues["vhost"], queues["password"]) == (["b1:5671", "[::1]:5673"], "v/1", "word")
+    assert (queues["tls"], queues["tls_ca"]) == (True, "ca.pem")
 
 
 def test_two_stages_of_one_name_are_refused() -> None:

@@ -57,6 +57,19 @@ def test_a_commit_that_would_be_refused_waits_with_the_message_in_hand_and_costs
     assert [each.queue for each in edge.last(do.Settle).envelopes] == ["charge"]
 
 
+def test_with_xa_both_commit_in_one_step_and_no_table_is_written() -> None:
+    edge = Edge(Call=Order(8))
+    assert edge.run(rules(once=False, xa=True), delivery()) == ["BeginDatabase", "Call", "CommitJointly"]
+    assert [each.queue for each in edge.last(do.CommitJointly).envelopes] == ["charge"]
+
+
+def test_with_xa_a_refused_commit_is_a_failed_attempt() -> None:
+    edge = Edge(Call=Order(8), CommitJointly=ValueError("refused"))
+    names = edge.run(rules(once=False, xa=True), delivery())
+    assert names == ["BeginDatabase", "Call", "CommitJointly", "RollbackDatabase", "Now", "Settle"]
+    assert [each.queue for each in edge.last(do.Settle).envelopes] == ["reserve"]
+
+
 def test_a_stage_without_database_has_no_step_of_one() -> None:
     edge = Edge(Call=Order(8))
     assert edge.run(rules(once=False, database=False), delivery()) == ["Call", "Settle"]

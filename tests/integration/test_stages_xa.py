@@ -1,0 +1,179 @@
+"""Stages with xa=True: workers are killed at each point of a joint commit; every effect is there once, without tables."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from tests.integration import stages_shop
+from tests.integration.broker_process import BrokerProcess, running_broker
+from tests.integration.stages_shop import STAGES, Order
+from tests.integration.stages_waiting import TIMEOUT_S, until, until_found
+from tests.integration.xa_place import StateServerProcess, running_postgresql
+from understudy.client.stages import Retry, Stages, postgresql
+from understudy.client.stages.connection import Connection
+from understudy.client.stages.points import Point
+from understudy.client.stages.worker import Worker
+from understudy.xa.postgresql_server import PostgresServer
+
+pytestmark = [pytest.mark.integration]
+
+ORDERS = 3
+
+
+class Place:
+    def __init__(self, server: PostgresServer, broker: BrokerProcess, state: StateServerProcess) -> None:
+        options = dict(server.options)
+        self.conninfo = make_conninfo(dbname=options.pop("database"), **options)
+        self.broker = f"amqp://guest:guest@127.0.0.1:{broker.port}/"
+        self.state = state
+        with psycopg.connect(self.conninfo) as db:
+            for table in (*STAGES, "effects"):
+                db.execute(f"CREATE TABLE {table} (number INTEGER)".encode())
+            db.execute("CREATE TABLE keyed (number INTEGER UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+
+    @property
+    def database(self) -> str:
+        return f"xa:{self.state.address}|{self.conninfo}"
+
+    def rows(self, sql: str) -> list[Any]:
+        with psycopg.connect(self.conninfo) as db:
+            cursor = db.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    async def waiting(self, queue: str) -> int:
+        connection = Connection([self.broker], "the test")
+        await connection.ensure(queue)
+        channel = await connection.channel()
+        count = (await channel.queue_declare(queue, passive=True)).message_count
+        await connection.close()
+        return count or 0
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    state = StateServerProcess(tmp_path_factory.mktemp("state"))
+    state.start()
+    try:
+        with running_postgresql() as server, running_broker(tmp_path_factory.mktemp("broker")) as broker:
+            yield Place(server, broker, state)
+    finally:
+        state.stop()
+
+
+CRASHES = [
+    (Point.BEFORE_DATABASE_COMMIT, "charge"),
+    (Point.BEFORE_BROKER_COMMIT, "charge"),
+    (Point.BEFORE_BROKER_COMMIT, "reserve"),  # of a refused message: its dead letter
+    (Point.AFTER_PREPARE, ""),
+    (Point.AFTER_DECISION, ""),
+    (Point.BETWEEN_COMMITS, ""),
+    (Point.AFTER_BROKER_COMMIT, "charge"),
+    (Point.AFTER_BROKER_COMMIT, "ship"),
+]
+
+
+async def _crash(place: Place, point: Point, stage: str) -> None:
+    prefix = f"{point.name}-{stage}".lower()
+    for table in STAGES:
+        place.rows(f"DELETE FROM {table}")
+    stages = stages_shop.application(place.broker, place.database, prefix)
+    for number in range(ORDERS + 1):
+        async with stages.begin(name=f"{prefix}-{number}"):
+            stages.flows["checkout"].send(Order(number, refused=not number))
+    await stages.close()
+    command: list[Any] = [
+        sys.executable, stages_shop.__file__, place.broker, place.database, prefix, point.value, stage
+    ]  # fmt: skip
+    killed = await asyncio.create_subprocess_exec(*command)
+    async with asyncio.timeout(TIMEOUT_S):
+        assert await killed.wait() == -signal.SIGKILL
+
+    async def none_waits() -> bool:
+        return not any([await place.waiting(f"{prefix}.{each}") for each in STAGES])
+
+    worker = Worker(stages)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(worker.run())
+        shipped = "SELECT DISTINCT number FROM ship"
+        await until_found("all orders are through", lambda: len(place.rows(shipped)) == ORDERS)
+        await until("no message waits", none_waits)
+        worker.stop()
+    once = [(each,) for each in range(1, ORDERS + 1)]
+    for table in STAGES:
+        assert sorted(place.rows(f"SELECT number FROM {table}")) == once, table
+    assert await place.waiting(f"{prefix}.reserve.dead") == 1
+    assert place.rows("SELECT * FROM pg_prepared_xacts") == []
+    assert place.rows("SELECT stage FROM understudy_inbox WHERE stage NOT LIKE 'begin:%'") == []
+    assert place.rows("SELECT * FROM understudy_outbox WHERE from_stage NOT LIKE 'begin:%'") == []
+
+
+@pytest.mark.parametrize(("point", "stage"), CRASHES, ids=lambda each: getattr(each, "value", each).replace(" ", "-"))
+def test_a_worker_that_is_killed_at_any_point_loses_and_doubles_nothing(place: Place, point: Point, stage: str) -> None:
+    asyncio.run(_crash(place, point, stage))
+
+
+def application(place: Place, name: str) -> Stages:
+    return Stages(name, broker=place.broker, database=postgresql(place.conninfo), state_server=place.state.address)
+
+
+async def _run(stages: Stages, what: str, probe: Callable[[], Awaitable[object]]) -> None:
+    """Send one message to the one stage, and work until ``probe`` gives something true."""
+    async with stages.begin(outbox=False):
+        for each in stages.stages.values():
+            each.send(Order(1))
+    worker = Worker(stages)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(worker.run())
+        await until(what, probe)
+        worker.stop()
+    await stages.close()
+
+
+def test_a_branch_that_cannot_be_prepared_is_a_failed_attempt(place: Place) -> None:
+    stages = application(place, "deferred")
+
+    @stages.stage("deferred", xa=True, retry=Retry(2, first=0.01))
+    def deferred(order: Order, db: psycopg.Connection) -> None:
+        db.execute("INSERT INTO keyed VALUES (1), (1)")
+
+    asyncio.run(_run(stages, "a dead letter", lambda: place.waiting("deferred.dead")))
+    assert place.rows("SELECT * FROM keyed") == []
+
+
+@pytest.mark.parametrize("words", ["statement", "method"])
+def test_a_stage_may_not_end_its_branch(place: Place, words: str) -> None:
+    stages = application(place, "ending")
+
+    @stages.stage(f"ending-{words}", xa=True, retry=Retry(1))
+    def ending(order: Order, db: psycopg.Connection) -> None:
+        db.execute("INSERT INTO effects VALUES (9)")
+        if words == "statement":
+            db.execute("COMMIT")
+        db.commit()
+
+    asyncio.run(_run(stages, "a dead letter", lambda: place.waiting(f"ending-{words}.dead")))
+    assert place.rows("SELECT * FROM effects WHERE number = 9") == []
+
+
+def test_a_session_of_sqlalchemy_works_in_the_branch(place: Place) -> None:
+    stages = application(place, "session")
+
+    @stages.stage("session", xa=True)
+    def session(order: Order, db: Session) -> None:
+        db.execute(text("INSERT INTO effects VALUES (7)"))
+
+    async def there() -> list[Any]:
+        return await asyncio.to_thread(place.rows, "SELECT * FROM effects WHERE number = 7")
+
+    asyncio.run(_run(stages, "the effect is there", there))
+    assert asyncio.run(there()) == [(7,)]
