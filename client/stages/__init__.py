@@ -24,7 +24,8 @@ nothing is acknowledged before its work is committed. The manual is ``docs/stage
     channel       one transaction of the broker
     databases/    business databases: ``sqlite(path)``, ``postgresql(conninfo)``; inbox and outbox
     marker, relay what takes sent messages out of the outbox, and sends what a killed worker left in it
-    begin         initiations: messages that are sent outside of stages
+    initiations/  messages that are sent outside of stages, with asyncio and without
+    worker_thread a worker in a thread of a program without an event loop
     joint/        ``xa=True``: database and broker in one transaction
     points        named moments at which tests kill a worker
     demo/         ``scripts/demo stages``

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -23,7 +22,8 @@ from understudy.client.stages.errors import ConfigurationError
 from understudy.client.stages.stage import Flow, Stage
 
 if TYPE_CHECKING:  # begin imports this module
-    from understudy.client.stages.begin import Initiation, Initiator
+    from understudy.client.stages.initiations.begin import Begin, Initiators
+    from understudy.client.stages.worker_thread import WorkerThread
     from understudy.xa.core.profile import Profile
 
 P = ParamSpec("P")
@@ -73,7 +73,7 @@ class Stages:
         self.state_server = state_server
         self.stages: dict[str, Stage[..., Any]] = {}
         self.flows: dict[str, Flow] = {}
-        self._initiator: Initiator | None = None
+        self._initiators: Initiators | None = None
 
     def stage(
         self,
@@ -180,17 +180,21 @@ class Stages:
         database: Any = self.database
         return place_of(self.name, self.addresses, database.libpq, self.state_server)
 
-    def begin(self, name: str | None = None, *, outbox: bool = True) -> AbstractAsyncContextManager[Initiation]:
+    def begin(self, name: str | None = None, *, outbox: bool = True, db: Any = None) -> Begin:
         """Send messages from outside of a stage, and change the database with them: all of it, or none.
 
             async with stages.begin(name="web-17") as tx:
                 await tx.db.execute("INSERT INTO orders (id) VALUES (17)")
                 checkout.send(Order(17))
 
+        A program without asyncio writes ``with`` in place of ``async with``, in any thread; ``tx.db`` then blocks.
+
         Args:
             name: of what is begun, for example of a web request; the ids of its messages follow from it. Needs a database.
             outbox: messages are kept in the database's transaction until the broker has them. Without a database it means
                 nothing.
+            db: the type of ``tx.db``, as a stage's parameter may have it, for example SQLAlchemy's ``AsyncSession``; None: the
+                usual one of the database.
 
         Raises:
             AlreadyBegunError: an initiation of this name was committed before.
@@ -199,17 +203,40 @@ class Stages:
             OutcomeUnknownError: the database was lost while it committed; or, without a database, the broker cannot tell any
                 more if the messages were sent.
         """
-        if self._initiator is None or self._initiator.loop is not asyncio.get_running_loop():
-            from understudy.client.stages.begin import Initiator  # noqa: PLC0415  # declarations need no aio-pika
+        from understudy.client.stages.initiations.begin import Begin, Initiators  # noqa: PLC0415  # declarations need no aio-pika
 
-            self._initiator = Initiator(self)
-        return self._initiator.begin(name, outbox=outbox)
+        if self._initiators is None:
+            self._initiators = Initiators(self)
+        return Begin(self, self._initiators, name, outbox=outbox, kind=db)
 
     async def close(self) -> None:
-        """Close what initiations have opened; the next one opens it again."""
-        initiator, self._initiator = self._initiator, None
-        if initiator is not None:
-            await initiator.close()
+        """Close what initiations of this event loop have opened; the next one opens it again."""
+        if self._initiators is not None:
+            await self._initiators.close()
+
+    def close_blocking(self) -> None:
+        """Close what initiations by ``with`` have opened in this process; the next one opens it again."""
+        if self._initiators is not None:
+            self._initiators.close_blocking()
+
+    def run_in_thread(self, **options: Any) -> WorkerThread:
+        """Run all stages in a thread of this program, which need not have an event loop.
+
+            with stages.run_in_thread():
+                ...
+
+        Args:
+            options: as `Worker` takes them.
+
+        Returns:
+            The worker; its `stop`, or the end of the ``with``, lets each stage finish what it has in hand.
+
+        Raises:
+            ConfigurationError: the application is declared wrongly. What broker or database refuse is raised by `stop`.
+        """
+        from understudy.client.stages.worker_thread import WorkerThread  # noqa: PLC0415  # declarations need no aio-pika
+
+        return WorkerThread(self, **options)
 
     @contextmanager
     def elsewhere(self, *, broker: str | Sequence[str], database: Database | None) -> Iterator[None]:

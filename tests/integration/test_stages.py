@@ -159,6 +159,20 @@ def test_a_relay_that_is_killed_before_it_marks_is_followed_by_another_with_the_
     asyncio.run(_relay_killed(broker, tmp_path))
 
 
+def test_a_program_without_asyncio_begins_flows_and_runs_their_stages(broker: BrokerProcess, tmp_path: Path) -> None:
+    database, prefix = tmp_path / "shop.db", "blocking"
+    stages_shop.make_tables(database)
+    stages = stages_shop.application(address(broker), str(database), prefix)
+    with stages.run_in_thread():
+        for number in range(1, ORDERS + 1):
+            with stages.begin(name=f"order-{number}"):
+                stages.flows["checkout"].send(Order(number))
+        with pytest.raises(AlreadyBegunError, match="order-1"), stages.begin(name="order-1"):
+            pass
+        asyncio.run(through(broker, database, prefix))
+    stages.close_blocking()
+
+
 async def _deadly(broker: BrokerProcess, folder: Path) -> None:
     database, prefix = folder / "shop.db", "deadly"
     stages_shop.make_tables(database)

@@ -6,5 +6,6 @@ envelope    a message as it travels; the names of its headers
 sends       what one stage or initiation sends, with ids that a second run gives again
 fault       what a dead letter says of the exception
 steps       what an edge is asked to do
+initiating  one initiation, from its begin to its end, as a generator of steps
 handling    one delivery, from its arrival to its acknowledgement, as a generator of steps
 """

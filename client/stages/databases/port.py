@@ -200,6 +200,10 @@ class Database(Protocol):
         """
         ...
 
+    def blocking_session(self, kind: Any = None) -> BlockingSession:
+        """A session that is called without an event loop; ``kind`` is one of the `parameters` of a ``def``."""
+        ...
+
     def tables(self) -> str:
         """SQL that makes inbox and outbox, and changes nothing if they are there."""
         ...
@@ -226,4 +230,6 @@ async def in_thread(function: Any, *arguments: Any, **named: Any) -> Any:
         while not future.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([future])
+        if not future.cancelled():
+            future.exception()  # looked at: asyncio would write it into the log else
         raise

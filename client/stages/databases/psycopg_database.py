@@ -9,7 +9,14 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from understudy.client.stages.core.envelope import Envelope
-from understudy.client.stages.databases.port import INBOX, OUTBOX, DatabaseSession, ThreadedSession, imported
+from understudy.client.stages.databases.port import (
+    INBOX,
+    OUTBOX,
+    BlockingSession,
+    DatabaseSession,
+    ThreadedSession,
+    imported,
+)
 from understudy.client.stages.databases.psycopg_connections import (
     AsyncStageConnection,
     StageConnection,
@@ -97,15 +104,20 @@ class Postgresql:
         return psycopg.AsyncConnection, *imported("sqlalchemy.ext.asyncio", "AsyncSession")
 
     def session(self, *, blocking: bool, kind: Any = None) -> DatabaseSession:
-        if kind in {None, psycopg.Connection, psycopg.AsyncConnection}:
-            if not blocking:
-                return AsyncPostgresqlSession(self.conninfo)
-            return ThreadedSession(PostgresqlSession(self.conninfo))
+        if blocking:
+            return ThreadedSession(self.blocking_session(kind))
+        if kind in {None, psycopg.AsyncConnection}:
+            return AsyncPostgresqlSession(self.conninfo)
         with extra_of(self.address, "stages-sqlalchemy"):
             from understudy.client.stages.databases import sqlalchemy_sessions as orm  # noqa: PLC0415  # an extra
-        if blocking:
-            return ThreadedSession(orm.OrmSession(PostgresqlSession(self.conninfo), "postgresql+psycopg://"))
         return orm.AsyncOrmSession(AsyncPostgresqlSession(self.conninfo), "postgresql+psycopg://")
+
+    def blocking_session(self, kind: Any = None) -> BlockingSession:
+        if kind in {None, psycopg.Connection}:
+            return PostgresqlSession(self.conninfo)
+        with extra_of(self.address, "stages-sqlalchemy"):
+            from understudy.client.stages.databases import sqlalchemy_sessions as orm  # noqa: PLC0415  # an extra
+        return orm.OrmSession(PostgresqlSession(self.conninfo), "postgresql+psycopg://")
 
     def tables(self) -> str:
         return _TABLES

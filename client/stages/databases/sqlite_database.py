@@ -13,6 +13,7 @@ from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.databases.port import (
     INBOX,
     OUTBOX,
+    BlockingSession,
     DatabaseSession,
     ThreadedSession,
     imported,
@@ -221,8 +222,10 @@ class Sqlite:
         return AsyncConnection, *others
 
     def session(self, *, blocking: bool, kind: Any = None) -> DatabaseSession:
-        below = SqliteSession(self.path, blocking=blocking)
-        if kind in {None, sqlite3.Connection, AsyncConnection}:
+        if blocking:
+            return ThreadedSession(self.blocking_session(kind))
+        below = SqliteSession(self.path, blocking=False)
+        if kind in {None, AsyncConnection}:
             return ThreadedSession(below)
         with extra_of(self.address, "stages-sqlalchemy"):
             from understudy.client.stages.databases.aiosqlite_session import AiosqliteSession  # noqa: PLC0415  # an extra
@@ -230,10 +233,15 @@ class Sqlite:
             if kind in imported("aiosqlite", "Connection"):
                 return AiosqliteSession(below)
             from understudy.client.stages.databases import sqlalchemy_sessions as orm  # noqa: PLC0415  # an extra
-
-        if blocking:
-            return ThreadedSession(orm.OrmSession(below, "sqlite://"))
         return orm.AsyncOrmSession(AiosqliteSession(below), "sqlite+aiosqlite://")
+
+    def blocking_session(self, kind: Any = None) -> BlockingSession:
+        below = SqliteSession(self.path, blocking=True)
+        if kind in {None, sqlite3.Connection}:
+            return below
+        with extra_of(self.address, "stages-sqlalchemy"):
+            from understudy.client.stages.databases import sqlalchemy_sessions as orm  # noqa: PLC0415  # an extra
+        return orm.OrmSession(below, "sqlite://")
 
     def tables(self) -> str:
         return _TABLES

@@ -1,42 +1,56 @@
-"""Initiations whose broker is not there: what is committed, and which error says so."""
+"""Initiations whose broker is not there: what is committed, and which error says so. One suite for both edges."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
 
 from tests.unit.client.stages.place import Order
 from understudy.client.stages import (
     AlreadyBegunError,
+    AsyncConnection,
     DemarcationError,
     NotCommittedError,
     NotSentError,
     OutcomeUnknownError,
     Stages,
-    begin,
     sqlite,
 )
+from understudy.client.stages.core.sends import Origin
 from understudy.client.stages.databases.sqlite_database import SqliteSession
+from understudy.client.stages.initiations import sender
 
 
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a port that is bound, and at which nothing listens."""
-    monkeypatch.setattr(begin, "SEND_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(sender, "SEND_TIMEOUT_S", 0.1)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"amqp://127.0.0.1:{bound.getsockname()[1]}/"
 
 
+Body = Callable[[Any], Iterable[str] | None]
+"""The work of an initiation: it gives the statements that are to be executed."""
+INSERT = "INSERT INTO orders VALUES (1)"
+
+
 class Place:
-    def __init__(self, path: Path, address: str, *, database: bool = True) -> None:
+    def __init__(self, path: Path, address: str, *, waits: bool, database: bool = True) -> None:
         self.path = path
+        self.waits = waits
         with sqlite3.connect(path) as db:
             db.execute("CREATE TABLE orders (number INTEGER)")
         db.close()
@@ -47,14 +61,27 @@ class Place:
 
         self.checkout = self.stages.flow("checkout", reserve)
 
-    def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        async def whole() -> None:
-            try:
-                await work()
-            finally:
-                await self.stages.close()
+    def begin(self, *bodies: Body, **arguments: Any) -> None:
+        """Initiations, one after the other, by the edge of this place."""
+        if self.waits:
+            asyncio.run(self._async(bodies, arguments))
+            return
+        try:
+            for body in bodies:
+                with self.stages.begin(**arguments) as tx:
+                    for sql in body(tx) or ():
+                        tx.db.execute(sql)
+        finally:
+            self.stages.close_blocking()
 
-        asyncio.run(whole())
+    async def _async(self, bodies: tuple[Body, ...], arguments: dict[str, Any]) -> None:
+        try:
+            for body in bodies:
+                async with self.stages.begin(**arguments) as tx:
+                    for sql in body(tx) or ():
+                        await tx.db.execute(sql)
+        finally:
+            await self.stages.close()
 
     def rows(self, table: str) -> list[Any]:
         with sqlite3.connect(self.path) as db:
@@ -62,19 +89,23 @@ class Place:
         db.close()
         return found
 
-    async def order(self, **arguments: Any) -> None:
-        async with self.stages.begin(**arguments) as tx:
-            await tx.db.execute("INSERT INTO orders VALUES (1)")
-            self.checkout.send(Order(1))
+    def order(self, tx: Any) -> Iterator[str]:
+        yield INSERT
+        self.checkout.send(Order(1))
+
+
+@pytest.fixture(params=["async", "blocking"])
+def waits(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "async")
 
 
 @pytest.fixture
-def place(tmp_path: Path, nowhere: str) -> Place:
-    return Place(tmp_path / "shop.db", nowhere)
+def place(tmp_path: Path, nowhere: str, waits: bool) -> Place:
+    return Place(tmp_path / "shop.db", nowhere, waits=waits)
 
 
 def test_with_an_outbox_the_messages_wait_for_the_broker(place: Place) -> None:
-    place.run(place.order)
+    place.begin(place.order)
     assert place.rows("orders") == [(1,)]
     ((_, id_, stage, _, queue, *_),) = place.rows("understudy_outbox")
     assert (stage, queue, len(id_)) == ("begin:shop", "reserve", 32)
@@ -82,40 +113,57 @@ def test_with_an_outbox_the_messages_wait_for_the_broker(place: Place) -> None:
 
 def test_without_an_outbox_the_error_says_that_the_database_is_committed(place: Place) -> None:
     with pytest.raises(NotSentError, match="the database is committed; 1 messages"):
-        place.run(lambda: place.order(outbox=False))
+        place.begin(place.order, outbox=False)
     assert place.rows("orders") == [(1,)]
     assert place.rows("understudy_outbox") == []
 
 
 def test_an_initiation_that_sends_nothing_asks_no_broker(place: Place) -> None:
-    async def nothing() -> None:
-        async with place.stages.begin(outbox=False) as tx:
-            await tx.db.execute("INSERT INTO orders VALUES (1)")
-
-    place.run(nothing)  # no broker is there
+    place.begin(lambda tx: [INSERT], outbox=False)  # no broker is there
     assert place.rows("orders") == [(1,)]
 
 
-def test_without_a_database_the_error_says_that_nothing_is_committed(tmp_path: Path, nowhere: str) -> None:
-    place = Place(tmp_path / "shop.db", nowhere, database=False)
-
-    async def send() -> None:
-        async with place.stages.begin():
-            place.checkout.send(Order(1))
-
+def test_without_a_database_the_error_says_that_nothing_is_committed(tmp_path: Path, nowhere: str, waits: bool) -> None:
+    place = Place(tmp_path / "shop.db", nowhere, waits=waits, database=False)
     with pytest.raises(NotCommittedError, match="1 messages of initiation"):
-        place.run(send)
+        place.begin(lambda tx: place.checkout.send(Order(1)) and None)
 
 
-def test_an_error_of_the_caller_goes_through_and_nothing_is_committed(place: Place) -> None:
-    async def fail() -> None:
-        async with place.stages.begin() as tx:
-            await tx.db.execute("INSERT INTO orders VALUES (1)")
+@pytest.mark.parametrize("error", [KeyError("mine"), StopIteration("mine"), KeyboardInterrupt("mine")])
+def test_an_error_of_the_caller_goes_through_and_nothing_is_committed(
+    tmp_path: Path, nowhere: str, error: BaseException
+) -> None:
+    place = Place(tmp_path / "shop.db", nowhere, waits=False)
+
+    def begin() -> None:
+        with place.stages.begin() as tx:
+            tx.db.execute(INSERT)
             place.checkout.send(Order(1))
-            raise KeyError("mine")
+            raise error
 
-    with pytest.raises(KeyError, match="mine"):
-        place.run(fail)
+    with pytest.raises(type(error), match="mine"):
+        begin()
+    assert place.rows("orders") == place.rows("understudy_outbox") == []
+    place.begin(lambda tx: [INSERT])
+    assert place.rows("orders") == [(1,)]
+
+
+def test_an_error_of_a_coroutine_goes_through_and_nothing_is_committed(tmp_path: Path, nowhere: str) -> None:
+    place = Place(tmp_path / "shop.db", nowhere, waits=True)
+
+    async def begin(error: BaseException) -> None:
+        async with place.stages.begin() as tx:
+            await tx.db.execute(INSERT)
+            place.checkout.send(Order(1))
+            raise error
+
+    async def cancelled() -> None:
+        for error in (KeyError("mine"), asyncio.CancelledError("mine")):
+            with pytest.raises(type(error), match="mine"):
+                await begin(error)
+        await place.stages.close()
+
+    asyncio.run(cancelled())
     assert place.rows("orders") == place.rows("understudy_outbox") == []
 
 
@@ -128,56 +176,61 @@ def test_a_database_that_fails_before_its_commit_has_committed_nothing(
 
     monkeypatch.setattr(SqliteSession, step, fail)
     with pytest.raises(NotCommittedError, match="disk I/O error"):
-        place.run(place.order)
+        place.begin(place.order)
     monkeypatch.undo()
     assert place.rows("orders") == place.rows("understudy_outbox") == []
 
 
 def test_an_initiation_of_a_name_is_committed_once(place: Place) -> None:
-    async def twice() -> None:
-        await place.order(name="web-17")
-        with pytest.raises(AlreadyBegunError, match="'web-17'"):
-            await place.order(name="web-17")
-        await place.order(name="web-18")
-
-    place.run(twice)
+    place.begin(place.order, name="web-17")
+    with pytest.raises(AlreadyBegunError, match="'web-17'"):
+        place.begin(place.order, name="web-17")
+    place.begin(place.order, name="web-18")
     assert len(place.rows("orders")) == 2
     assert len({row[1] for row in place.rows("understudy_outbox")}) == 2
 
 
-def test_an_initiation_may_not_end_its_transaction(place: Place) -> None:
-    async def commit() -> None:
-        async with place.stages.begin() as tx:
-            await tx.db.execute("INSERT INTO orders VALUES (1)")
-            await tx.db.execute("COMMIT")
+@pytest.mark.parametrize("options", [{"outbox": False}, {}])
+def test_a_name_needs_a_database_and_an_outbox(
+    tmp_path: Path, nowhere: str, waits: bool, options: dict[str, Any]
+) -> None:
+    place = Place(tmp_path / "shop.db", nowhere, waits=waits, database=bool(options))
+    with pytest.raises(DemarcationError, match="it needs both"):
+        place.begin(lambda tx: None, name="web-17", **options)
 
+
+def test_an_initiation_may_not_end_its_transaction(place: Place) -> None:
     with pytest.raises(DemarcationError, match=r"ends the transaction of its database \(COMMIT\)"):
-        place.run(commit)
+        place.begin(lambda tx: [INSERT, "COMMIT"])
     assert place.rows("orders") == []
 
 
 def test_an_initiation_inside_of_another_is_refused_at_once(place: Place) -> None:
-    async def inside() -> None:
-        async with place.stages.begin():
-            await place.order()
+    def inside(tx: Any) -> None:
+        with place.stages.begin():
+            pass
 
     with pytest.raises(DemarcationError, match="would wait for the transaction around it"):
-        place.run(inside)
+        place.begin(inside)
+
+
+def test_an_initiation_is_entered_once(place: Place) -> None:
+    begun = place.stages.begin()
+    with begun:
+        pass
+    with pytest.raises(DemarcationError, match="is entered once"), begun:
+        pass
+    place.stages.close_blocking()
 
 
 def test_a_message_after_the_end_is_refused(place: Place) -> None:
-    async def late() -> None:
-        async with place.stages.begin() as tx:
-            pass
-        with pytest.raises(DemarcationError, match="has ended"):
-            tx.sends.send(place.stages.stages["reserve"], Order(1))
-
-    place.run(late)
+    kept: list[Any] = []
+    place.begin(kept.append)
+    with pytest.raises(DemarcationError, match="has ended"):
+        kept[0].sends.send(place.stages.stages["reserve"], Order(1))
 
 
 def test_a_stash_goes_on_with_its_flow_under_an_id_of_its_own(place: Place) -> None:
-    from understudy.client.stages.core.sends import Origin
-
     @place.stages.stage("charge")
     def charge(order: Order) -> None: ...
 
@@ -188,19 +241,17 @@ def test_a_stash_goes_on_with_its_flow_under_an_id_of_its_own(place: Place) -> N
     stash = Origin(id="m1", scope="ask", flow="asked", flow_id="f1", trace_id="t1").stash()
     ids: list[str] = []
 
-    async def twice() -> None:
-        for _ in range(2):
-            async with place.stages.begin(outbox=False) as tx:
-                ids.append(tx.unstash(stash, Order(2)))
-                (sent,) = tx.sends.envelopes
-                assert sent.queue == "charge"
-                assert sent.headers == {"x-stages-flow": "asked", "x-stages-flow-id": "f1", "x-stages-trace-id": "t1"}
-                for bad in (b"", b"understudy-stash-2:{}", b"understudy-stash-1:{}"):
-                    with pytest.raises(DemarcationError, match="are no stash"):
-                        tx.unstash(bad, Order(2))
-                tx.sends.envelopes.clear()
+    def go_on(tx: Any) -> None:
+        ids.append(tx.unstash(stash, Order(2)))
+        (sent,) = tx.sends.envelopes
+        assert sent.queue == "charge"
+        assert sent.headers == {"x-stages-flow": "asked", "x-stages-flow-id": "f1", "x-stages-trace-id": "t1"}
+        for bad in (b"", b"understudy-stash-2:{}", b"understudy-stash-1:{}"):
+            with pytest.raises(DemarcationError, match="are no stash"):
+                tx.unstash(bad, Order(2))
+        tx.sends.envelopes.clear()
 
-    place.run(twice)
+    place.begin(go_on, go_on, outbox=False)
     assert ids[0] == ids[1]
 
 
@@ -213,13 +264,88 @@ def test_a_database_that_is_lost_while_it_commits_leaves_the_outcome_unknown(
     monkeypatch.setattr(SqliteSession, "commit", fail)
     monkeypatch.setattr(SqliteSession, "commit_is_unknown", lambda _: True)
     with pytest.raises(OutcomeUnknownError, match="connection lost"):
-        place.run(place.order)
+        place.begin(place.order)
 
 
-def test_initiations_of_two_event_loops_do_not_share_a_connection(place: Place) -> None:
-    asyncio.run(place.order())
-    first = place.stages._initiator
-    place.run(place.order)
-    assert first is not None
+def test_a_mark_that_fails_is_logged_and_changes_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def sent(*_: Any) -> Any:
+        from understudy.client.stages.core.initiating import Sent
+
+        return Sent()
+
+    def fail(*_: Any) -> None:
+        raise sqlite3.OperationalError("away")
+
+    monkeypatch.setattr(sender.Sender, "send", sent)
+    monkeypatch.setattr(SqliteSession, "mark", fail)
+    place.begin(place.order)
+    assert "cannot be marked as sent: away" in caplog.text
+    assert len(place.rows("understudy_outbox")) == 1
+
+
+@pytest.mark.parametrize("kind", [AsyncConnection, aiosqlite.Connection, AsyncSession, sqlite3.Connection, Session])
+def test_the_database_of_an_initiation_is_of_the_type_that_is_asked_for(
+    tmp_path: Path, nowhere: str, kind: Any
+) -> None:
+    blocks = kind in {sqlite3.Connection, Session}
+    place = Place(tmp_path / "shop.db", nowhere, waits=not blocks)
+    insert: Any = text(INSERT) if "Session" in kind.__name__ else INSERT
+
+    def work(tx: Any) -> Any:
+        assert isinstance(tx.db, kind)
+        return [insert]
+
+    place.begin(work, work, db=kind)
+    assert place.rows("orders") == [(1,), (1,)]
+    other = Place(tmp_path / "other.db", nowhere, waits=blocks)
+    with pytest.raises(DemarcationError, match="the application's database gives, in this `"):
+        other.begin(work, db=kind)
+
+
+def test_initiations_of_two_event_loops_do_not_share_a_connection(tmp_path: Path, nowhere: str) -> None:
+    place = Place(tmp_path / "shop.db", nowhere, waits=True)
+
+    async def order() -> Any:
+        async with place.stages.begin() as tx:
+            await tx.db.execute(INSERT)
+        assert place.stages._initiators is not None
+        return place.stages._initiators.asynchronous
+
+    first = asyncio.run(order())
+    place.begin(place.order)
     asyncio.run(first.close())
     assert len(place.rows("orders")) == 2
+
+
+def test_threads_begin_at_once_and_each_commits(tmp_path: Path, nowhere: str) -> None:
+    place = Place(tmp_path / "shop.db", nowhere, waits=False)
+    errors: list[Exception] = []
+
+    def orders() -> None:
+        try:
+            for _ in range(5):
+                with place.stages.begin(outbox=False) as tx:
+                    tx.db.execute(INSERT)
+        except Exception as error:  # noqa: BLE001  # asserted below
+            errors.append(error)
+
+    threads = [threading.Thread(target=orders) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    place.stages.close_blocking()
+    assert errors == []
+    assert len(place.rows("orders")) == 20
+
+
+def test_a_forked_child_has_connections_of_its_own(tmp_path: Path, nowhere: str) -> None:
+    place = Place(tmp_path / "shop.db", nowhere, waits=False)
+    place.begin(lambda tx: [INSERT], outbox=False)
+    initiators = place.stages._initiators
+    assert initiators is not None
+    parent = initiators.of_process()
+    parent.pid = os.getpid() + 1  # as a child sees it
+    assert initiators.of_process() is not parent

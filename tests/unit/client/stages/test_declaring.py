@@ -316,3 +316,15 @@ def test_an_address_that_is_none_is_named(broker: Any) -> None:
 def test_an_address_may_name_several_brokers() -> None:
     stages = Stages("shop", broker="amqp://me:word@b1,b2:5673/shop?heartbeat=5")
     assert stages.addresses == ["amqp://me:word@b1/shop?heartbeat=5", "amqp://me:word@b2:5673/shop?heartbeat=5"]
+
+
+def test_a_worker_in_a_thread_raises_at_its_stop_what_has_ended_it(tmp_path: Any) -> None:
+    stages = application(database=sqlite(tmp_path))
+    stages.stage("reserve", once=True)(blocking_database)
+    worker = stages.run_in_thread()
+    worker._thread.join()
+    with pytest.raises(ConfigurationError, match="inbox and outbox cannot be made"):
+        worker.stop()
+    assert not worker.alive
+    with pytest.raises(ConfigurationError, match="has no stage"):
+        application().run_in_thread()

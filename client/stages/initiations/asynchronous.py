@@ -1,0 +1,119 @@
+"""AsyncInitiator: does the steps of initiations for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from understudy.client.stages.clock import now_ms
+from understudy.client.stages.core import initiating as ask
+from understudy.client.stages.core import steps as do
+from understudy.client.stages.core.initiating import Steps
+from understudy.client.stages.databases.port import Database, DatabaseSession, in_thread
+from understudy.client.stages.initiations.sender import Sender
+
+_log = logging.getLogger("understudy.stages")
+
+
+class AsyncInitiator:
+    """The connection and the database sessions of an application's initiations on one event loop.
+
+    Attributes:
+        loop: the event loop that they belong to.
+    """
+
+    def __init__(self, sender: Sender, database: Database | None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.sender = sender
+        self.database = database
+        self.writer = asyncio.Lock()
+        self.idle: dict[Any, list[DatabaseSession]] = {}
+        self._prepared = False
+
+    async def take(self, kind: Any) -> DatabaseSession | None:
+        """A session; ``kind`` is the type of its argument, None for the usual one."""
+        if self.database is None:
+            return None
+        if not self._prepared:
+            await in_thread(self.database.prepare)
+            self._prepared = True
+        idle = self.idle.setdefault(kind, [])
+        return idle.pop() if idle else self.database.session(blocking=False, kind=kind)
+
+    def give_back(self, kind: Any, session: DatabaseSession) -> None:
+        self.idle[kind].append(session)
+
+    async def close(self) -> None:
+        await self.sender.close()
+        sessions = [each for idle in self.idle.values() for each in idle]
+        self.idle.clear()
+        for session in sessions:
+            await session.close()
+
+
+class AsyncRun:
+    """One initiation: drives its steps up to the caller's work, and then to the end."""
+
+    def __init__(self, initiator: AsyncInitiator, session: DatabaseSession | None, steps: Steps) -> None:
+        self._initiator = initiator
+        self._session: Any = session
+        self._steps = steps
+        self._holds = False
+        self._performers: Final[dict[type, Callable[[Any], Any]]] = {
+            do.BeginDatabase: self._begin,
+            do.Claim: lambda step: self._session.claim(step.stage, step.id, now_ms()),
+            do.Store: lambda step: self._session.store(step.stage, step.id, step.envelopes, now_ms()),
+            do.CommitDatabase: self._commit,
+            do.RollbackDatabase: self._rollback,
+            do.Mark: lambda step: self._session.mark(step.ids),
+            ask.AskEnded: lambda _: _at_once(self._session.ended_by_stage(failed=True)),
+            ask.AskUnknown: lambda _: _at_once(self._session.commit_is_unknown()),
+            ask.Send: lambda step: initiator.sender.send(step.envelopes, step.name),
+            ask.AskOutcome: lambda step: initiator.sender.outcome(step.name),
+            ask.Log: self._log,
+        }
+
+    async def drive(self, error: BaseException | None = None) -> bool:
+        """Do steps until the caller may work: True; or until the end: False. ``error`` is that of the caller's work."""
+        try:
+            step = self._steps.throw(error) if error is not None else next(self._steps)
+            while not isinstance(step, ask.Work):
+                try:
+                    answer = await self._performers[type(step)](step)
+                except BaseException as raised:  # noqa: BLE001  # the decisions know what it means
+                    step = self._steps.throw(raised)
+                else:
+                    step = self._steps.send(answer)
+        except StopIteration:
+            return False
+        return True
+
+    async def _begin(self, _: do.BeginDatabase) -> None:
+        if self._initiator.database is not None and self._initiator.database.one_writer:
+            await self._initiator.writer.acquire()
+            self._holds = True
+        await self._session.begin()
+
+    async def _commit(self, _: do.CommitDatabase) -> None:
+        await self._session.commit()
+        self._release()
+
+    async def _rollback(self, _: do.RollbackDatabase) -> None:
+        try:
+            await self._session.rollback()
+        finally:
+            self._release()
+
+    async def _log(self, step: ask.Log) -> None:
+        _log.warning("stages: %s", step.text)
+
+    def _release(self) -> None:
+        if self._holds:
+            self._holds = False
+            self._initiator.writer.release()
+
+
+async def _at_once(value: Any) -> Any:
+    return value

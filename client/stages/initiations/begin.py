@@ -1,0 +1,193 @@
+"""Begin: what `Stages.begin` gives, for an ``async with`` and for a ``with``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from contextvars import Token
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from understudy.client.stages.context import current_sends
+from understudy.client.stages.core.initiating import Plan, Steps, initiate
+from understudy.client.stages.core.sends import Origin, Sends, derived_id
+from understudy.client.stages.errors import DemarcationError
+from understudy.client.stages.initiations.asynchronous import AsyncInitiator, AsyncRun
+from understudy.client.stages.initiations.blocking import BlockingInitiator, BlockingRun
+from understudy.client.stages.initiations.initiation import Initiation
+from understudy.client.stages.initiations.sender import Sender
+from understudy.client.stages.tracing import tracing_if_installed
+
+if TYPE_CHECKING:  # it imports this module
+    from understudy.client.stages.application import Stages
+
+
+class Initiators:
+    """Those of one application: one for an event loop, one for a process."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+        self.asynchronous: AsyncInitiator | None = None
+        self.blocking: BlockingInitiator | None = None
+
+    def of_loop(self) -> AsyncInitiator:
+        """The initiator of the running event loop."""
+        if self.asynchronous is None or self.asynchronous.loop is not asyncio.get_running_loop():
+            self.asynchronous = AsyncInitiator(self._sender(), self._stages.database)
+        return self.asynchronous
+
+    def of_process(self) -> BlockingInitiator:
+        """The initiator of this process, for all its threads."""
+        if self.blocking is None or self.blocking.pid != os.getpid():
+            self.blocking = BlockingInitiator(self._sender, self._stages.database)
+        return self.blocking
+
+    def close_blocking(self) -> None:
+        blocking, self.blocking = self.blocking, None
+        if blocking is not None and blocking.pid == os.getpid():
+            blocking.close()
+
+    async def close(self) -> None:
+        asynchronous, self.asynchronous = self.asynchronous, None
+        if asynchronous is not None:
+            await asynchronous.close()
+
+    def _sender(self) -> Sender:
+        return Sender(self._stages.addresses, f"{self._stages.name}, initiations")
+
+
+class Begin:
+    """One initiation, to be entered once. See `Stages.begin`.
+
+    Args:
+        kind: the type of ``tx.db``; None: the usual one.
+    """
+
+    def __init__(self, stages: Stages, initiators: Initiators, name: str | None, *, outbox: bool, kind: Any) -> None:
+        self._stages = stages
+        self._initiators = initiators
+        self._kind = kind
+        scope = f"begin:{stages.name}"
+        made = derived_id(name, scope, 0) if name is not None else uuid.uuid4().hex
+        self._plan = Plan(name=name, scope=scope, database=stages.database is not None, outbox=outbox)
+        self._sends = Sends(origin=Origin(id=made, scope=scope))
+        self._token: Token[Sends | None] | None = None
+        self._run: Any = None
+        self._session: Any = None
+
+    async def __aenter__(self) -> Initiation:
+        steps = self._begun(blocking=False)
+        initiator = self._initiators.of_loop()
+        self._session = await initiator.take(self._kind)
+        self._run = AsyncRun(initiator, self._session, steps)
+        try:
+            await self._run.drive()
+        except BaseException:
+            self._give_back(initiator)
+            raise
+        return self._here()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+        initiator = self._initiators.of_loop()
+        try:
+            await self._run.drive(error)
+        except BaseException as raised:
+            if error is None or not _is(raised, error):
+                raise
+        finally:
+            self._give_back(initiator)
+
+    def __enter__(self) -> Initiation:
+        steps = self._begun(blocking=True)
+        initiator = self._initiators.of_process()
+        self._session = initiator.take(self._kind)
+        self._run = BlockingRun(initiator, self._session, steps)
+        try:
+            self._run.drive()
+        except BaseException:
+            self._give_back(initiator)
+            raise
+        return self._here()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+        initiator = self._initiators.of_process()
+        try:
+            self._run.drive(error)
+        except BaseException as raised:
+            if error is None or not _is(raised, error):
+                raise
+        finally:
+            self._give_back(initiator)
+
+    def _begun(self, *, blocking: bool) -> Steps:
+        """Steps, if an initiation can be here.
+
+        Raises:
+            DemarcationError: it cannot.
+        """
+        plan, database = self._plan, self._stages.database
+        if self._run is not None:
+            raise DemarcationError("begin() is entered once: call it again for another initiation")
+        if plan.name is not None and (database is None or not plan.outbox):
+            raise DemarcationError(
+                f"begin(name={plan.name!r}) remembers the name in the database's inbox: it needs both"
+            )
+        if self._kind is not None:
+            kinds = database.parameters(blocking=blocking) if database is not None else ()
+            if self._kind not in kinds:
+                named = ", ".join(f"{each.__module__}.{each.__qualname__}" for each in kinds) or "nothing: it has none"
+                way = "with" if blocking else "async with"
+                raise DemarcationError(
+                    f"begin(db={self._kind!r}): the application's database gives, in this `{way}`, {named}"
+                )
+        if current_sends.get() is not None and database is not None and database.one_writer:
+            raise DemarcationError(
+                f"begin() inside of a stage or an initiation would wait for the transaction around it ({database.address} has "
+                f"one at a time): what is sent there joins it without begin()"
+            )
+        tracing = tracing_if_installed()
+        if tracing is not None:
+            self._sends.carried.update(tracing.carried())
+        return initiate(plan, self._sends)
+
+    def _here(self) -> Initiation:
+        """Collect messages that the code within sends into the initiation."""
+        self._token = current_sends.set(self._sends)
+        argument = self._session.argument() if self._session is not None else None
+        return Initiation(self._sends, argument, self._unstash)
+
+    def _leave(self) -> None:
+        self._sends.closed = True
+        if self._token is not None:
+            current_sends.reset(self._token)
+
+    def _give_back(self, initiator: Any) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            initiator.give_back(self._kind, session)
+
+    def _unstash(self, sends: Sends, stash: bytes, message: object, after: timedelta | float | None) -> str:
+        origin = Origin.of_stash(stash)
+        flow = self._stages.flows.get(origin.flow)
+        stage = self._stages.stages.get(origin.scope)
+        if flow is None or stage is None or origin.flow not in stage.flows:
+            raise DemarcationError(
+                f"a stash of stage {origin.scope!r} in flow {origin.flow!r}: the application has no such flow"
+            )
+        target = stage.flows[origin.flow]
+        if target is None:
+            raise DemarcationError(f"a stash of stage {origin.scope!r}: no stage follows it in flow {origin.flow!r}")
+        return sends.go_on(origin, target, message, after)
+
+
+def _is(raised: BaseException, error: BaseException) -> bool:
+    """True if the caller's own error came back, which then goes on by itself. A generator dresses a StopIteration."""
+    return raised is error or (isinstance(error, StopIteration) and raised.__cause__ is error)

@@ -1,0 +1,147 @@
+"""BlockingInitiator: does the steps of initiations for programs without asyncio, in any number of threads.
+
+The database is called in the caller's thread. The broker is called on an event loop in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from understudy.client.stages.clock import now_ms
+from understudy.client.stages.core import initiating as ask
+from understudy.client.stages.core import steps as do
+from understudy.client.stages.core.initiating import Steps
+from understudy.client.stages.databases.port import BlockingSession, Database
+from understudy.client.stages.initiations.loop_thread import LoopThread
+from understudy.client.stages.initiations.sender import Sender
+
+_log = logging.getLogger("understudy.stages")
+
+
+class BlockingInitiator:
+    """The connection and the database sessions of an application's initiations in this process.
+
+    Attributes:
+        pid: of the process; a forked child has connections of its own.
+    """
+
+    def __init__(self, make_sender: Callable[[], Sender], database: Database | None) -> None:
+        self.pid = os.getpid()
+        self.database = database
+        self.writer = threading.Lock()
+        self._make_sender = make_sender
+        self._lock = threading.Lock()
+        self._idle: dict[Any, list[BlockingSession]] = {}
+        self._thread: LoopThread | None = None
+        self._sender: Sender | None = None
+        self._prepared = False
+
+    def take(self, kind: Any) -> BlockingSession | None:
+        """A session; ``kind`` is the type of its argument, None for the usual one."""
+        if self.database is None:
+            return None
+        with self._lock:
+            if not self._prepared:
+                self.database.prepare()
+                self._prepared = True
+            idle = self._idle.setdefault(kind, [])
+            if idle:
+                return idle.pop()
+        return self.database.blocking_session(kind)
+
+    def give_back(self, kind: Any, session: BlockingSession) -> None:
+        with self._lock:
+            self._idle[kind].append(session)
+
+    def send(self, step: ask.Send) -> ask.Sent:
+        thread, sender = self._reached()
+        return thread.call(sender.send(step.envelopes, step.name))
+
+    def outcome(self, step: ask.AskOutcome) -> str:
+        thread, sender = self._reached()
+        return thread.call(sender.outcome(step.name))
+
+    def close(self) -> None:
+        with self._lock:
+            thread, sender, self._thread, self._sender = self._thread, self._sender, None, None
+            sessions = [each for idle in self._idle.values() for each in idle]
+            self._idle.clear()
+        if thread is not None and sender is not None:
+            thread.call(sender.close())
+            thread.close()
+        for session in sessions:
+            session.close()
+
+    def _reached(self) -> tuple[LoopThread, Sender]:
+        """The loop's thread, which an initiation that sends nothing does not need."""
+        with self._lock:
+            if self._thread is None or self._sender is None:
+                self._thread = LoopThread("understudy-stages-initiations")
+                self._sender = self._thread.call(self._made())
+            return self._thread, self._sender
+
+    async def _made(self) -> Sender:
+        return self._make_sender()
+
+
+class BlockingRun:
+    """One initiation: drives its steps up to the caller's work, and then to the end."""
+
+    def __init__(self, initiator: BlockingInitiator, session: BlockingSession | None, steps: Steps) -> None:
+        self._initiator = initiator
+        self._session: Any = session
+        self._steps = steps
+        self._holds = False
+        self._performers: Final[dict[type, Callable[[Any], Any]]] = {
+            do.BeginDatabase: self._begin,
+            do.Claim: lambda step: self._session.claim(step.stage, step.id, now_ms()),
+            do.Store: lambda step: self._session.store(step.stage, step.id, step.envelopes, now_ms()),
+            do.CommitDatabase: self._commit,
+            do.RollbackDatabase: self._rollback,
+            do.Mark: lambda step: self._session.mark(step.ids),
+            ask.AskEnded: lambda _: self._session.ended_by_stage(failed=True),
+            ask.AskUnknown: lambda _: self._session.commit_is_unknown(),
+            ask.Send: initiator.send,
+            ask.AskOutcome: initiator.outcome,
+            ask.Log: lambda step: _log.warning("stages: %s", step.text),
+        }
+
+    def drive(self, error: BaseException | None = None) -> bool:
+        """Do steps until the caller may work: True; or until the end: False. ``error`` is that of the caller's work."""
+        try:
+            step = self._steps.throw(error) if error is not None else next(self._steps)
+            while not isinstance(step, ask.Work):
+                try:
+                    answer = self._performers[type(step)](step)
+                except BaseException as raised:  # noqa: BLE001  # the decisions know what it means
+                    step = self._steps.throw(raised)
+                else:
+                    step = self._steps.send(answer)
+        except StopIteration:
+            return False
+        return True
+
+    def _begin(self, _: do.BeginDatabase) -> None:
+        if self._initiator.database is not None and self._initiator.database.one_writer:
+            self._initiator.writer.acquire()
+            self._holds = True
+        self._session.begin()
+
+    def _commit(self, _: do.CommitDatabase) -> None:
+        self._session.commit()
+        self._release()
+
+    def _rollback(self, _: do.RollbackDatabase) -> None:
+        try:
+            self._session.rollback()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        if self._holds:
+            self._holds = False
+            self._initiator.writer.release()
