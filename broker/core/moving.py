@@ -299,7 +299,8 @@ class Moving:
         head = encode_move(*source, reason, placed, message, has_body)
         if has_body:
             copy = MovedMessage(message.exchange, message.routing_key, message.properties, b"", message.persistent)
-            copy.give_body(message.content(), broker.log.end + 1)
+            copy.share_body(message)  # it may be in a file, and stays there
+            copy.offset = broker.log.end + 1
             offset = broker.log.append(head, copy.properties, copy.content())
             broker.note_large(copy.size)
         else:
