@@ -47,6 +47,7 @@ from understudy.broker.log.log import journal_form
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.message import DelayedMessage, Message
 from understudy.broker.plugin import Stability
+from understudy.broker.transactions.outcomes import Outcome
 from understudy.broker.transactions.tx_buffer import TxBuffer, groups_of
 
 if TYPE_CHECKING:
@@ -463,6 +464,12 @@ class Broker:
         if log.end == log.closed_end and not isinstance(self.stability, AloneStability):
             self.barrier()
         return log.end
+
+    def bar_name(self, name: str) -> int:
+        """Make "rolled back" the outcome of ``name``, under which no transaction commits then; returns the record's offset."""
+        raw = record.encode_outcome(name, Outcome.ROLLED_BACK, self.wall_ms)
+        offset = self.barred_names[name] = self.append_record(raw)
+        return offset
 
     def bars(self, name: str) -> bool:
         """Whether a record bars ``name`` which is not applied yet: from then on the outcomes say so, as long as they are kept."""

@@ -238,14 +238,19 @@ class Transactions:
         return offset
 
     def refuse(self, tx: TxBuffer, reason: str) -> None:
-        """Roll back a transaction that has asked for its commit and is not closed; its client is told when that is stable."""
-        decided = tx.decided
+        """Roll back a transaction that has asked for its commit and is not closed; its client is told when that is stable.
+
+        If the log knows nothing of it but a name, a record bars the name: no later transaction commits under a name of which a
+        client was told that it is rolled back.
+        """
+        decided, broker = tx.decided, self._broker
         offset = self.roll_back(tx, reason)
         tx.decided, tx.reason = decided, reason
         if not offset:  # its commit has made it known
             self._state.transactions.pop(tx.tx_id, None)
+            offset = broker.bar_name(tx.name) if tx.name else broker.provable()
         self.forget_id(tx.tx_id)
-        self._broker.complete(offset or self._broker.provable(), self._tell, tx)
+        broker.complete(offset, self._tell, tx)
 
     # -- branches -------------------------------------------------------------------------------------------------
 

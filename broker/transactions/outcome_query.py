@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from understudy.broker.core.told import Told
 from understudy.broker.errors import PreconditionFailedError
-from understudy.broker.log import record
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.transactions.outcomes import Outcome
 
@@ -92,11 +91,7 @@ def _ask(broker: Broker, question: _Question) -> None:
         and not broker.bars(subject)
         and subject not in broker.state.outcomes.forgotten
     )
-    if unknown_name:
-        raw = record.encode_outcome(subject, Outcome.ROLLED_BACK, broker.wall_ms)
-        offset = broker.barred_names[subject] = broker.append_record(raw)
-    else:
-        offset = broker.barrier()
+    offset = broker.bar_name(subject) if unknown_name else broker.barrier()
     broker.complete(offset, lambda asked: _answer(broker, asked), question)
 
 

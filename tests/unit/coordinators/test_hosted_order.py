@@ -12,6 +12,7 @@ from tests.unit.coordinators.hosted_kit import BOUND_MS, Hosted, Telling, outcom
 from tests.unit.core.core_kit import end_turn, publish
 from understudy.broker.amqp.methods import (
     BASIC_GET,
+    CHANNEL_CLOSE,
     DTX_COMMIT,
     DTX_END,
     DTX_PREPARE,
@@ -28,6 +29,7 @@ from understudy.broker.core.hosted_order import OFFER_MS
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.core.turn import WITHHELD_US, TurnEngine, TurnPort
+from understudy.broker.transactions.outcomes import Outcome
 
 PORT = ("ask", "flush_links", "flush_clients", "begin_group", "turn_over")
 OUTSIDE_THE_LOG = {"x-ha-replicate": "configuration"}
@@ -219,6 +221,46 @@ def branch(core: Hosted, *ends: bytes) -> list[int]:
 class RefuseAll(Telling):
     def order(self, batch: Sequence[TxView]) -> Order:
         return Order(refused=[Refused(tx, "nothing is taken") for tx in batch])
+
+
+class RefuseFirst(Telling):
+    refused = False
+
+    def order(self, batch: Sequence[TxView]) -> Order:
+        if self.refused:
+            return Order(now=batch)
+        self.refused = True
+        return Order(refused=[Refused(tx, "the first is not taken") for tx in batch])
+
+
+@pytest.mark.parametrize("queue", ["nowhere", "q"])
+def test_no_transaction_commits_under_a_name_that_was_told_to_be_rolled_back(queue: str) -> None:
+    """Also if the log has nothing of the refused one: it brought nothing into a queue of the log."""
+    core = Hosted(RefuseFirst)
+    first, second, third = core.clients(3)
+    core.commit(first, "job", queue=queue)
+    core.settle()
+    assert "the first is not taken" in outcome(first)
+    assert core.node.state.outcomes.named("job") is Outcome.ROLLED_BACK
+    core.commit(second, "job")
+    core.settle()
+    assert "transaction name 'job' is taken: a transaction of that name is rolled back" in outcome(second)
+    core.commit(third, "another")
+    core.settle()
+    assert (outcome(third), core.bodies()) == ("tx.commit-ok", ["another"])
+
+
+def test_a_name_is_barred_before_its_record_is_stable() -> None:
+    core = Hosted(RefuseFirst)
+    first, second = core.clients(2)
+    core.commit(first, "job", queue="nowhere")
+    end_turn(core.node)
+    core.commit(second, "job")
+    assert [event[1] for event in first.events()][-1] != CHANNEL_CLOSE, "told before the record is stable"
+    core.settle()
+    assert "rolled back" in outcome(first)
+    assert "transaction name 'job' is taken" in outcome(second)
+    assert core.bodies() == []
 
 
 def test_a_branch_in_one_phase_can_be_refused() -> None:
