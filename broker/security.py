@@ -364,8 +364,7 @@ class UserDirectory:
         Raises:
             AccessRefusedError: see `authenticate`.
         """
-        if name in LOOPBACK_ONLY_USERS and not peer_is_loopback:
-            raise AccessRefusedError(f"login refused: user '{name}' can only connect via localhost")
+        self._check_place(name, peer_is_loopback)
         configured = self._configured.get(name)
         return LoginAttempt(name, password, configured.password_hash if configured is not None else self._decoy)
 
@@ -388,6 +387,23 @@ class UserDirectory:
         if not matches or attempt.name not in self._users:
             raise AccessRefusedError(f"login refused for user '{attempt.name}': unknown user or wrong password")
         return self._users[attempt.name]
+
+    def vouched(self, name: str, peer_is_loopback: bool) -> User:
+        """The user that another broker of the group has authenticated; its configuration should have the same users.
+
+        Raises:
+            AccessRefusedError: 403: there is no such user here, or it may not come from there.
+        """
+        self._check_place(name, peer_is_loopback)
+        user = self._users.get(name)
+        if user is None:
+            raise AccessRefusedError(f"login refused: the broker that leads has no user '{name}'")
+        return user
+
+    @staticmethod
+    def _check_place(name: str, peer_is_loopback: bool) -> None:
+        if name in LOOPBACK_ONLY_USERS and not peer_is_loopback:
+            raise AccessRefusedError(f"login refused: user '{name}' can only connect via localhost")
 
     def _derived_key(self) -> bytes:
         digest = hashlib.blake2b(b"understudy verification cache", digest_size=32)

@@ -111,6 +111,8 @@ class HaDriver:
         config = self._config
         tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         self._fabric = fabric = DirectFabric(link_settings(config), self, self._host.turn, tasks)
+        fabric.takes_carried = self._host.take_carried
+        self._host.carries(fabric.carry)
         try:
             await fabric.listen(config.link.host, config.link.port)
         except OSError as error:

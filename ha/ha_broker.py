@@ -14,6 +14,7 @@ import attrs
 
 from understudy.broker.commands import CommandRefusedError, CommandRequest
 from understudy.broker.core.broker import DISK, Broker
+from understudy.broker.core.carrying import Destination
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.journal_gate import JournalGate, NoteFormatError
 from understudy.broker.log.record import UnknownExchangeTypeError, UnknownKindError
@@ -557,6 +558,7 @@ class HaBroker:
         replicator = self.replicator
         replicator.group_founding = group.founding
         self.broker.founding = f"{group.founding:x}"
+        self.broker.elsewhere = None
         # Durable with the EPOCH record, before anything is said under it; and before the log is cut: see `DiskClaim`.
         replicator.note_group(group.epoch)
         replicator.cut_refused()
@@ -715,9 +717,11 @@ class HaBroker:
         backup = self.backup
         primary = backup.brokers.get(backup.primary)
         successor = backup.brokers.get(backup.group.successor) if backup.group is not None else None
+        leads: BrokerInfo | None = None
         if successor is not None and successor.broker != self.config.broker:  # it leads in a moment
-            self.broker.refusal = f"{self.config.broker} is a backup; primary is amqp://{successor.amqp}"
-        elif primary is None or backup.primary == self.config.broker:
-            self.broker.refusal = f"{self.config.broker} is a backup; there is no primary at the moment"
-        else:
-            self.broker.refusal = f"{self.config.broker} is a backup; primary is amqp://{primary.amqp}"
+            leads = successor
+        elif primary is not None and backup.primary != self.config.broker:
+            leads = primary
+        self.broker.elsewhere = Destination(leads.broker, leads.link) if leads is not None else None
+        where = f"primary is amqp://{leads.amqp}" if leads is not None else "there is no primary at the moment"
+        self.broker.refusal = f"{self.config.broker} is a backup; {where}"

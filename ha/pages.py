@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import attrs
 
+from understudy.broker.core.carrying import clients_are
 from understudy.broker.pages import BadQueryError, Page, Pages, Query
 from understudy.ha.ha_broker import HaBroker
 from understudy.ha.health import behind_records, is_active, promotion_blockers
@@ -76,4 +77,5 @@ def _facts(ha: HaBroker) -> dict[str, Any]:
         "status": ha.status.value,
         "epoch": group.epoch if group is not None else ha.replicator.epoch_seen,
         "primary": group.primary if group is not None else None,
+        "clients": clients_are(ha.broker),
     }

@@ -199,6 +199,11 @@ class FrameParser:
         """Bytes held of frames and messages that are not complete."""
         return len(self._pending) + self._gathered
 
+    @property
+    def pending(self) -> bytes:
+        """A copy of the octets that no event has been made of: the beginning of a frame."""
+        return bytes(self._pending)
+
     def feed(self, data: bytes) -> list[Event]:
         """Read on with ``data``, and return what it completes, in the order of the stream.
 

@@ -67,6 +67,8 @@ CHANNEL: Final = 1
 _FRAME_MAX: Final = 131072
 _READ_BYTES: Final = 65536
 _NOTICES: Final = frozenset({HEARTBEAT, CONNECTION_BLOCKED, CONNECTION_UNBLOCKED})
+REDIRECT: Final = "understudy.redirect"
+"""Capability: a backup is to name the primary, and not to carry this client there."""
 _PRIMARY: Final = re.compile(r"NOT_PRIMARY - .*\bprimary is (amqp://\S+)")
 
 
@@ -155,7 +157,7 @@ class AmqpCaller:
             capabilities = properties.get("capabilities")
             self.capabilities = dict(capabilities) if isinstance(capabilities, dict) else {}
             ours = {"product": "understudy command line", "version": __version__,
-                    "capabilities": {"authentication_failure_close": True}}  # fmt: skip
+                    "capabilities": {"authentication_failure_close": True, REDIRECT: True}}  # fmt: skip
             response = f"\0{user}\0{password}".encode(errors="surrogateescape")  # as the terminal gave it
             self.send(encode_method(0, CONNECTION_START_OK, ours, "PLAIN", response, "en_US"))
             channel_max, frame_max, _ = self._expect(CONNECTION_TUNE)

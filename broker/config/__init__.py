@@ -26,6 +26,7 @@ from understudy.broker.config.loading import is_loopback_host, load, millisecond
 from understudy.broker.config.schema import (
     AmqpConfig,
     BrokerConfig,
+    CarryConfig,
     Config,
     CoordinationConfig,
     DtxConfig,
@@ -50,6 +51,7 @@ from understudy.broker.config.schema import (
 __all__ = [
     "AmqpConfig",
     "BrokerConfig",
+    "CarryConfig",
     "Config",
     "ConfigError",
     "CoordinationConfig",

@@ -69,8 +69,24 @@ class TlsConfig:
 
 
 @frozen(kw_only=True)
+class CarryConfig:
+    """[amqp.carry]: clients that reach a backup and are carried to the primary.
+
+    Attributes:
+        connections: that one broker carries, or has wait, at once.
+        wait_s: that a client waits while no primary is known; then it is refused.
+    """
+
+    connections: Annotated[int, Number(1, 1_000_000)] = 10_000
+    wait_s: Annotated[float, seconds(0, 3_600)] = 10.0
+
+
+@frozen(kw_only=True)
 class AmqpConfig:
-    """[amqp]: where clients connect and what is proposed to them; heartbeat 0 is none. With `tls` the port speaks TLS only."""
+    """[amqp]: where clients connect and what is proposed to them; heartbeat 0 is none. With `tls` the port speaks TLS only.
+
+    `on_backup`: a client that reaches a broker which does not lead is carried to the primary, or refused (320).
+    """
 
     host: _Host = "127.0.0.1"
     port: _Port = 5672
@@ -78,6 +94,8 @@ class AmqpConfig:
     frame_max: Annotated[int, size(4_096, 128 * MIB)] = 131_072
     channel_max: Annotated[int, Number(1, 65_535)] = 2_047
     handshake_timeout_s: Annotated[float, seconds(0.1)] = 10.0
+    on_backup: Annotated[Literal["carry", "refuse"], Text("'carry' or 'refuse'", "carry|refuse")] = "carry"
+    carry: Annotated[CarryConfig, Table(CarryConfig)] = CarryConfig()
     tls: Annotated[TlsConfig | None, Table(TlsConfig)] = None
 
 

@@ -51,6 +51,7 @@ from understudy.broker.transactions.outcomes import Outcome
 from understudy.broker.transactions.tx_buffer import TxBuffer, groups_of
 
 if TYPE_CHECKING:
+    from understudy.broker.core.carrying import Carrying, Destination
     from understudy.broker.core.channel import Channel
     from understudy.broker.core.connection import Connection
     from understudy.broker.core.consumer import Consumer
@@ -87,6 +88,8 @@ class Broker:
         leading: it may change state: standalone, or the primary of its group.
         answering: it may tell and deliver; False while a promoted broker is recovering.
         refusal: why clients are turned away at connection.open ("" if they are not), with ``refusal_name`` in front.
+        carrying: carries clients that would be refused to the broker that serves them; None: they are refused.
+        elsewhere: the broker that serves them, if it is known.
         default_level: of queues that do not say how much of them is replicated; None: nothing is, this broker is alone.
         work_refused: why new work is refused before it enters the log ("" if it is not).
         refused: how often something was refused since this core began: by cause of `refuse_work`, or by limit (``limits.py``).
@@ -127,6 +130,8 @@ class Broker:
         self.frozen = self.leaving = False
         self.refusal = "the broker is starting"
         self.refusal_name = "CONNECTION_FORCED"
+        self.carrying: Carrying | None = None
+        self.elsewhere: Destination | None = None
         self.default_level: ReplicationLevel | None = None
         self.work_refused = ""
         self.refused: Counter[str] = Counter()

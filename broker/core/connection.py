@@ -43,6 +43,7 @@ from understudy.broker.amqp.methods import (
 )
 from understudy.broker.chunks import LARGE_BYTES, flat
 from understudy.broker.core.broker import MANY_READS_BYTES
+from understudy.broker.core.carrier_header import CarrierHeader, after_open
 from understudy.broker.core.channel import CLOSE_PATIENCE_MS, Channel
 from understudy.broker.core.limits import CONNECTIONS
 from understudy.broker.core.login import Login
@@ -85,6 +86,8 @@ _SERVER_PROPERTIES = {
     "capabilities": CAPABILITIES,
     "information": "Licensed under the Apache License 2.0",
 }
+REDIRECT = "understudy.redirect"
+"""Capability of a client that wants to be told who leads (320), and not to be carried there."""
 EARLY_BYTES = 64 << 10
 """Of messages that are not whole, before connection.open-ok: of strangers no more is kept."""
 WITH_ARGUMENTS = frozenset({EXCHANGE_DECLARE, QUEUE_DECLARE, QUEUE_BIND, BASIC_CONSUME})
@@ -144,6 +147,9 @@ class Connection:
         unfinished_bytes: of messages and frames that have not come whole, counted from connection.open on.
         published_to: the log's end after the last publish outside a transaction.
         published_plainly: in this turn something was published outside transactions, and without confirms.
+        carried_by: the broker that carries the client to this one, "" for none.
+        certificate: subject of the certificate that the client has shown, "" for none.
+        may_leave: a broker that does not serve the client may carry it to the one that does.
     """
 
     def __init__(self, broker: Broker, users: Authenticator, transport: Transport, name: str, loopback: bool) -> None:
@@ -172,9 +178,11 @@ class Connection:
         self.published_plainly = False
         self.routes: dict[tuple[str, str], list[Queue]] = {}
         self.routes_version = -1
+        self.carried_by = self.certificate = ""
+        self.may_leave = True
         self._login = Login(users, loopback)
         self._parser = FrameParser(2 * FRAME_MIN_SIZE, broker.limits.message_bytes, EARLY_BYTES)
-        self._early = b""
+        self._early = b""  # before connection.open: what has come since the last frame that is done with
         self._held: list[Event] = []
         self._output: list[bytes] = []
         self._output_bytes = 0
@@ -194,19 +202,11 @@ class Connection:
     def receive(self, data: bytes) -> None:
         """Take what one read brought. Errors of the peer end up in the output; nothing is raised for them."""
         self._heard = True  # when, the next tick says: after a pause of this process the clock has not moved yet
-        if self.phase is Phase.HEADER:
-            self._early += data
-            try:
-                rest = split_protocol_header(self._early)
-            except ProtocolHeaderError:
-                self.write(PROTOCOL_HEADER)
-                self._finish("the client does not speak AMQP 0-9-1")
+        if self.phase is not Phase.RUNNING:
+            before_open = self._before_open(data)
+            if before_open is None:
                 return
-            if rest is None:
-                return
-            self._early = b""
-            self._start()
-            data = rest
+            data = before_open
         channels = self.channels
         parser = self._parser
         for event in parser.feed(data):
@@ -226,6 +226,74 @@ class Connection:
         error = parser.error
         if error is not None and self.phase not in (Phase.CLOSED, Phase.CLOSING):
             self._close_for(HardError(error.reply_code, error.text), error.key)
+
+    def _before_open(self, data: bytes) -> bytes | None:
+        """What of ``data`` the parser takes; None for nothing."""
+        if self.phase is not Phase.HEADER:
+            if self.phase is Phase.VERIFYING:
+                self._early += data
+            elif self.may_leave and self.broker.carrying is not None:
+                self._early = self._parser.pending + data
+            return data
+        self._early += data
+        try:
+            rest = split_protocol_header(self._early)
+        except ProtocolHeaderError:
+            self.write(PROTOCOL_HEADER)
+            self._finish("the client does not speak AMQP 0-9-1")
+            return None
+        if rest is not None:
+            self._early = rest
+            self._start()
+        return rest
+
+    def take_over(self, client: CarrierHeader, user: User | AmqpError, carrier: str, rest: bytes) -> None:
+        """Begin at connection.open, with a client that a broker has authenticated.
+
+        Args:
+            client: what is known of it.
+            user: whom the broker has authenticated, or why this one does not know that user.
+            carrier: the broker that carries it here; "" if it has waited on this one. It is not carried on.
+            rest: octets behind its connection.open.
+        """
+        self.may_leave = False
+        self.carried_by = carrier
+        self.certificate = client.certificate
+        self.client_properties = client.client_properties
+        self._parser.frame_max = self.broker.limits.frame_max
+        self.phase = Phase.TUNE
+        self.guard(0, CONNECTION_OPEN, self._open_taken_over, client, user)
+        if rest:
+            self.receive(rest)
+
+    def _open_taken_over(self, client: CarrierHeader, user: User | AmqpError) -> None:
+        if isinstance(user, AmqpError):
+            raise user
+        self.user = user
+        self._tune(client.channel_max, client.frame_max, client.heartbeat_s)
+        self._open(client.vhost)
+
+    def _leave(self, vhost: str) -> bool:
+        """Have the client carried to the broker that serves it; False if that cannot be."""
+        carrying, user = self.broker.carrying, self.user
+        if carrying is None or not self.may_leave or self._can(REDIRECT) or not carrying.has_room():
+            return False
+        assert user is not None
+        client = CarrierHeader(
+            host=self.name.rpartition(":")[0],
+            port=int(self.name.rpartition(":")[2]),
+            user=user.name,
+            vhost=vhost,
+            certificate=self.certificate,
+            client_properties=self.client_properties,
+            channel_max=self.channel_max,
+            frame_max=self.frame_max,
+            heartbeat_s=self.heartbeat_ms // 1_000,
+        )
+        transport, rest = self.transport, after_open(self._early)
+        self._finish("the client is carried to the broker that serves it")
+        carrying.leave(self.broker, transport, client, rest)
+        return True
 
     def write(self, frames: bytes) -> None:
         """Queue bytes for the socket."""
@@ -423,6 +491,8 @@ class Connection:
         assert self.user is not None
         broker = self.broker
         if broker.refusal:
+            if self._leave(vhost):
+                return
             self._close(320, f"{broker.refusal_name} - {broker.refusal}", CONNECTION_OPEN)
             return
         self.user.require_vhost(vhost)
@@ -433,6 +503,7 @@ class Connection:
         broker.clients += 1
         self.vhost = vhost
         self.phase = Phase.RUNNING
+        self._early = b""
         self._parser.max_gathered = MESSAGES_AT_ONCE * broker.limits.message_bytes
         self.send(0, CONNECTION_OPEN_OK)
 

@@ -76,7 +76,7 @@ class BrokerMetrics:
         node = driver.node if driver is not None else None
         if driver is not None and node is not None:
             families += self._core(node.broker)
-            families += _log(node, driver) + _groups(node.broker, driver)
+            families += _log(node, driver) + _groups(node.broker, driver) + _carried(driver)
             yield
             families += _machine(driver)
             yield
@@ -241,6 +241,29 @@ def _groups(broker: Broker, driver: NodeDriver) -> list[Family]:
         one("gauge", "understudy_tx_withheld", "Commits that the coordinator withholds.", order.waiting()),
         one("counter", "understudy_tx_forced_total", "Commits decided without the coordinator.", order.forced),
         one("counter", "understudy_coordinator_errors_total", "What hooks of coordinators raised.", order.errors),
+    ]
+
+
+def _carried(driver: NodeDriver) -> list[Family]:
+    """Clients that another broker serves; nothing if none is carried."""
+    if driver.carriage is None:
+        return []
+    seen = driver.carriage.carrying.statistics()
+    return [
+        labelled(
+            "gauge",
+            "understudy_carried_clients",
+            "Clients that this broker carries to the primary, or that wait for one.",
+            ("state",),
+            [(("carried",), seen.carried), (("waiting",), seen.waiting)],
+        ),
+        labelled(
+            "counter",
+            "understudy_carried_clients_total",
+            "Clients carried, dials for clients that failed, and clients refused for want of room or of a primary.",
+            ("result",),
+            [(("accepted",), seen.accepted), (("failed",), seen.failed), (("refused",), seen.refused)],
+        ),
     ]
 
 

@@ -29,6 +29,8 @@ from understudy.broker.core.login import Authenticator
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.server import fatal
+from understudy.broker.server.carriage import take_carried
+from understudy.broker.server.carried_client import CarrierDial
 from understudy.broker.server.client_session import ClientSession
 from understudy.broker.server.disk_size import check_disk
 from understudy.broker.server.edge_plugin import Endpoints
@@ -86,6 +88,7 @@ class BrokerServer:
         self._plugins = Plugins()
         self._driver: NodeDriver | None = None
         self._report: StatusReport | None = None
+        self._carrier: CarrierDial | None = None
 
     async def run(self) -> None:
         """Serve until asked to stop.
@@ -132,7 +135,7 @@ class BrokerServer:
         await self._accept_http(http, lambda: HttpSession(pages, self._users), http_tls, handshakes)
         if not write_ports(config.broker.data, ports):
             _log.warning(f"no room for {PORTS_NAME}: who knows only the directory does not find this broker", **ports)
-        self._driver = driver = NodeDriver(config, storage, self._plugins, self.facts)
+        self._driver = driver = NodeDriver(config, storage, self._plugins, self.facts, self._carrier)
         stack.callback(driver.fact_log.close)
         stack.callback(driver.users.close)
         report.driver = driver
@@ -208,6 +211,14 @@ class BrokerServer:
     def restart_core(self, reason: str, *, handed_over: bool = False) -> None:
         self._wanted.put_nowait(_Wanted(_Wish.RESTART, reason, handed_over))
 
+    def carries(self, dial: CarrierDial) -> None:
+        self._carrier = dial
+
+    def take_carried(self, carrier: str, client: bytes) -> str | Callable[[asyncio.Transport], None]:
+        if self._driver is None or self._amqp is None:
+            return "this broker is starting"
+        return take_carried(self._driver, carrier, client, self._amqp.has_room)
+
     def refuse_to_run(self, reason: str) -> None:
         self._wanted.put_nowait(_Wanted(_Wish.REFUSE, reason))
 
@@ -240,6 +251,8 @@ class BrokerServer:
         self._amqp.close()
         for session in list(driver.sessions):
             session.stop_reading()
+        if driver.carriage is not None:
+            await driver.carriage.farewell(self._config.broker.id)
         stable = await driver.drained(deadline - FAREWELL_S)
         self._stopping("stopped")
         await driver.close("CONNECTION_FORCED", SHUTDOWN_TEXT)

@@ -10,20 +10,18 @@ the reset overtakes the connection.close that says why.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from understudy.broker.config import is_loopback_host
 from understudy.broker.core.connection import Connection
+from understudy.broker.server.carried_client import keep_alive
 from understudy.broker.server.paced_transport import PacedTransport, paced
 
 if TYPE_CHECKING:
+    from understudy.broker.core.carrier_header import CarrierHeader
     from understudy.broker.server.node_driver import NodeDriver
 
 LINGER_S: Final = 0.5
-LOST_HOST: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
-"""Seconds, seconds, times: an idle client without heartbeats whose machine is gone is noticed after a minute, not two hours."""
 JOIN_BYTES: Final = 256 << 10
 """Up to here one copy and one buffer are cheaper than many buffers; above it the copy is what costs."""
 
@@ -63,18 +61,49 @@ class ClientSession(asyncio.Protocol):
         self._transport = stream = paced(cast("asyncio.Transport", transport), self)
         driver = self._driver
         stream.set_write_buffer_limits(high=driver.limits.outgoing_bytes_per_client)
-        raw: socket.socket | None = stream.get_extra_info("socket")
-        if raw is not None:
-            with contextlib.suppress(OSError):  # it is gone already: connection_lost will say so
-                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                for option, value in LOST_HOST.items():
-                    raw.setsockopt(socket.IPPROTO_TCP, option, value)
+        keep_alive(stream)
         peer: Any = stream.get_extra_info("peername")
         host, port = (peer[0], peer[1]) if peer else ("", 0)
-        name = f"{host}:{port}"
-        self.connection = Connection(driver.broker, driver.users, self, name, bool(host) and is_loopback_host(host))
+        self._begin(host, port)
+        self.connection.certificate = _subject(stream.get_extra_info("peercert"))
+
+    def take_over(self, transport: asyncio.Transport, client: CarrierHeader, carrier: str, rest: bytes) -> None:
+        """Serve a client that a broker has authenticated: ``carrier``, or this one ("") before it served clients.
+
+        Args:
+            transport: carries the octets of AMQP from here on.
+            client: what is known of the client.
+            carrier: see above.
+            rest: what it has sent behind connection.open.
+        """
+        transport.set_protocol(self)
+        keep_alive(transport)
+        self._transport = paced(transport, self)
+        self._transport.set_write_buffer_limits(high=self._driver.limits.outgoing_bytes_per_client)
+        self._begin(client.host, client.port)
+        try:
+            user = self._driver.users.vouched(client.user, bool(client.host) and is_loopback_host(client.host))
+            self.connection.take_over(client, user, carrier, rest)
+        except Exception as error:  # noqa: BLE001  # as in data_received
+            self._driver.crashed(f"client {self.connection.name}, carried by {carrier!r}", error)
+        self._driver.request_turn()
+
+    def _begin(self, host: str, port: int) -> None:
+        driver = self._driver
+        loopback = bool(host) and is_loopback_host(host)
+        self.connection = Connection(driver.broker, driver.users, self, f"{host}:{port}", loopback)
         driver.sessions.add(self)
+
+    def leave(self) -> asyncio.Transport:
+        """The client is carried elsewhere: this session has nothing to do with its socket any more."""
+        transport = self._transport
+        assert transport is not None, f"client {self.connection.name} is lost"
+        transport.writelines(self.connection.take_output())
+        self._transport = None
+        self._closing = True
+        self._driver.sessions.discard(self)
+        self._driver.garbage.ended()
+        return transport.inner if isinstance(transport, PacedTransport) else transport
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -181,3 +210,10 @@ class ClientSession(asyncio.Protocol):
         """Tear the socket down now."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def _subject(certificate: dict[str, Any] | None) -> str:
+    """The subject of a peer's certificate, as ``CN=client, O=Example``; "" without one."""
+    if not certificate:
+        return ""
+    return ", ".join(f"{key}={value}" for part in certificate.get("subject", ()) for key, value in part)

@@ -8,7 +8,8 @@ The server knows the protocols below and no plugin; the classes are found by ent
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Protocol
 
 import attrs
@@ -19,6 +20,7 @@ from understudy.broker.core.facts import Facts
 from understudy.broker.metrics import Family
 from understudy.broker.pages import Pages, RunsInSlices
 from understudy.broker.plugin import CoreExtension, PluginError, find_plugins
+from understudy.broker.server.carried_client import CarrierDial
 
 
 @attrs.frozen(kw_only=True)
@@ -51,6 +53,20 @@ class EdgeHost(Protocol):
         """Turn the clients away, drop this core, begin a new one; when this turn has ended.
 
         The new one is recovered from the journal. ``handed_over``: it may go on with what this core holds (``core.continuing``).
+        """
+
+    def carries(self, dial: CarrierDial) -> None:
+        """Clients that reach this broker while it serves none are carried by ``dial``. Called in :meth:`EdgePlugin.start`."""
+
+    def take_carried(self, carrier: str, client: bytes) -> str | Callable[[asyncio.Transport], None]:
+        """What becomes of a client that another broker of the group carries here.
+
+        Args:
+            carrier: its id, which it has proved.
+            client: a header (``core.carrier_header``).
+
+        Returns:
+            Why the client is not served, or what its connection is given to.
         """
 
     def refuse_to_run(self, reason: str) -> None:

@@ -104,7 +104,7 @@ class Listener:
         loop = asyncio.get_running_loop()
 
         def accepted() -> asyncio.Protocol:
-            return protocol() if self._has_room() else _TurnedAway()
+            return protocol() if self.has_room() else _TurnedAway()
 
         for bound in self._sockets:
             self._servers.append(await loop.create_server(accepted, sock=bound, backlog=BACKLOG))
@@ -118,10 +118,10 @@ class Listener:
     ) -> None:
         """The same over TLS; ``tasks`` are what handshakes are made in."""
         for bound in self._sockets:
-            door = TlsDoor(bound, protocol, tls, handshake_timeout_s, lambda _: self._has_room(), tasks)
+            door = TlsDoor(bound, protocol, tls, handshake_timeout_s, lambda _: self.has_room(), tasks)
             self._servers.append(door)
 
-    def _has_room(self) -> bool:
+    def has_room(self) -> bool:
         """The kernel gives the lowest number that is free: one near the limit says that those below are taken."""
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         kept = min(DESCRIPTORS_KEPT, limit // 2)

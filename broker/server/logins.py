@@ -73,6 +73,13 @@ class Logins:
         else:
             answer(ResourceErrorHard(f"{MAX_WAITING} passwords wait to be verified, try again"))
 
+    def vouched(self, name: str, peer_is_loopback: bool) -> User | AmqpError:
+        """The user that another broker of the group has authenticated, or why there is none here."""
+        try:
+            return self._users.vouched(name, peer_is_loopback)
+        except AccessRefusedError as refused:
+            return self._refused(name, refused)
+
     def close(self) -> None:
         """Nobody is answered any more."""
         self._closed = True

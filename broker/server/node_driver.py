@@ -43,6 +43,8 @@ from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.plugin import PluginError
 from understudy.broker.security import UserDirectory
 from understudy.broker.server import fatal
+from understudy.broker.server.carriage import Carriage
+from understudy.broker.server.carried_client import CarrierDial
 from understudy.broker.server.client_session import ClientSession
 from understudy.broker.server.client_warnings import ClientWarnings
 from understudy.broker.server.coordinator_choice import HookErrorLog, choice_of, take_over
@@ -133,7 +135,8 @@ class NodeDriver:
         node: the running core; None before the first one and between two.
         journal, journal_driver, spill: the running core's.
         policies: of the configuration; the same for each core.
-        sessions: the sockets of all clients.
+        sessions: the sockets of all clients that this broker serves or refuses.
+        carriage: those of clients that another broker serves; None if none is carried.
         stopping: no new work is read any more.
         cores: how many cores this process has run.
         expiry_clock: what times to live go by, in each core of this process.
@@ -142,7 +145,14 @@ class NodeDriver:
         fact_log: writes what this process tells the event feed beside its journal.
     """
 
-    def __init__(self, config: Config, storage: FileStorage, plugins: Plugins, facts: Facts | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        storage: FileStorage,
+        plugins: Plugins,
+        facts: Facts | None = None,
+        carrier: CarrierDial | None = None,
+    ) -> None:
         self.limits = limits_of(config)
         self.policies = policies_of(config)
         self.users = Logins(UserDirectory(config, os.urandom(32)))
@@ -167,6 +177,10 @@ class NodeDriver:
         self._loop = asyncio.get_running_loop()
         self._doorkeeper = Broker(BrokerState(0), JournalGate(_NoJournal()), self.limits, os.urandom)
         self._doorkeeper.refusal = "the broker is restarting its core, try again"
+        self.carriage: Carriage | None = None
+        if carrier is not None and config.amqp.on_backup == "carry":
+            self.carriage = Carriage(self, carrier, config.amqp.carry)
+            self._doorkeeper.carrying = self.carriage.carrying
         self.broker = self._doorkeeper
         self.spill: FileSpill | None = None
         self._port: GatePort | None = None
@@ -235,7 +249,7 @@ class NodeDriver:
         node.broker.clock_ms = _now_ms
         self._client_warnings.listen(node.broker)
         self._plugins.listen(node.broker)
-        node.broker.facts = self._facts
+        node.broker.facts, node.broker.carrying = self._facts, self._doorkeeper.carrying
         node.broker.cluster = self._config.broker.group
         if extension is None:
             node.broker.founding = directory_id(self._config.broker.data)
@@ -390,6 +404,8 @@ class NodeDriver:
             self.crashed("a tick of the clock", error)
         for plugin in self._plugins:
             plugin.tick(now_ms)
+        if self.carriage is not None:
+            self.carriage.look(now_ms)
         self.request_turn()
         if self.on_tick is not None:
             self.on_tick()

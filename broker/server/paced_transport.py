@@ -62,6 +62,11 @@ class PacedTransport:
         self._ending: Callable[[], None] | None = None
         self.set_write_buffer_limits(PORTIONS_IN_LIMIT * PORTION_BYTES)
 
+    @property
+    def inner(self) -> asyncio.Transport:
+        """The TLS transport."""
+        return self._transport
+
     def write(self, chunk: bytes) -> None:
         self.writelines((chunk,))
 

@@ -21,6 +21,7 @@ import attrs
 from understudy.broker.config import Config
 from understudy.broker.core.branches import branches_in_doubt
 from understudy.broker.core.broker import Broker
+from understudy.broker.core.carrying import clients_are
 from understudy.broker.core.digest import digests_in_slices
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.node import BrokerNode
@@ -95,6 +96,7 @@ class StatusReport:
             "/queues": self.queues,
             "/livez": self.livez,
             "/readyz": self.readyz,
+            "/clients": self.clients,
             "/digest": self.digest,
             "/dtx": self.dtx,
             "/metrics": self._metrics.page,
@@ -234,7 +236,7 @@ class StatusReport:
             },
             "policies": node.state.registry.policies.digests(),
             "counters": {**node.broker.counters, "cores": driver.cores},
-            "clients": {"sockets": len(driver.sessions), "open": len(node.broker.connections)},
+            "clients": _clients(driver, node.broker),
             "refuses_work": node.broker.work_refused,
             "coordinator": coordinator_row(node.broker.transactions),
             "expiry_clock": _clock(driver.expiry_clock),
@@ -310,6 +312,7 @@ class StatusReport:
         """200 if clients may use this broker: it is the active primary, or alone; else 503 and why not."""
         row = self.row()
         page = {key: row[key] for key in ("broker", "status", "primary", "blockers")}
+        page["clients"] = self._clients_are(row)
         if row["status"] in SERVING_STATUSES:
             return Page(200, page)
         if (
@@ -317,6 +320,21 @@ class StatusReport:
         ):  # it is what it should be, and that is no broker for clients
             page["blockers"] = [self.driver.broker.refusal]
         return Page(503, page)
+
+    def clients(self, _: Query) -> Page:
+        """200 if a client that connects here is served, by this broker or by the primary to which it is carried."""
+        row = self.row()
+        page = {key: row[key] for key in ("broker", "status", "primary", "blockers")}
+        page["clients"] = clients = self._clients_are(row)
+        if clients in ("served", "carried"):
+            return Page(200, page | {"blockers": []})
+        refusal = self.driver.broker.refusal if self.driver is not None else ""
+        return Page(503, page | {"blockers": page["blockers"] or [refusal]})
+
+    def _clients_are(self, row: dict[str, Any]) -> str:
+        if self.driver is None or self.stopping or (self.driver.node is not None and row["status"] == "starting"):
+            return "refused"
+        return clients_are(self.driver.broker)
 
 
 def _queue_rows(node: BrokerNode, names: list[QueueName]) -> Steps[list[str]]:
@@ -360,6 +378,18 @@ def _branch_order(branch: InDoubt) -> tuple[str, int, bytes, bytes]:
     """As vhost and xid; an xid itself takes long to compare."""
     xid = branch.xid
     return branch.vhost, xid.format_id, xid.global_id, xid.branch_id
+
+
+def _clients(driver: NodeDriver, broker: Broker) -> dict[str, int]:
+    """Sockets and connections of this broker; ``carried`` and ``waiting`` are of clients that it does not serve."""
+    seen = driver.carriage.carrying.statistics() if driver.carriage is not None else None
+    return {
+        "sockets": len(driver.sessions),
+        "open": len(broker.connections),
+        "carried_here": sum(1 for each in broker.connections if each.carried_by),
+        "carried": seen.carried if seen is not None else 0,
+        "waiting": seen.waiting if seen is not None else 0,
+    }
 
 
 def _clock(clock: ExpiryClock) -> dict[str, Any]:

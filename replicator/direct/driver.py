@@ -37,7 +37,7 @@ from understudy.broker.server.stranger_log import StrangerLog
 from understudy.broker.server.tls_door import TlsDoor
 from understudy.replicator.direct import unix_socket
 from understudy.replicator.direct.hang_ups import SILENT_MS, HangUps
-from understudy.replicator.direct.link import DirectLink, LinkListener
+from understudy.replicator.direct.link import CarryEnd, DirectLink, LinkListener
 from understudy.replicator.direct.session import (
     MAX_MESSAGE_BYTES,
     RECORD_FORMATS,
@@ -57,6 +57,11 @@ needs its place for one round trip only.
 """
 MAX_REFUSALS_KNOWN: Final = 256
 """How many refusals (host and reason) are remembered, so that a broker that keeps trying is logged once."""
+
+UNPROVED: Final = "clients are carried over a link that proves itself: give all brokers a link.secret"
+"""Over a Unix socket the permissions of its file prove who is there."""
+TakesCarried = Callable[[str, bytes], str | Callable[[asyncio.Transport], None]]
+"""Given the carrier's id and a client: why it is not served here, or what takes its connection."""
 
 _NONCE_BYTES: Final = 32
 _TCP: Final = frozenset({socket.AF_INET, socket.AF_INET6})
@@ -99,8 +104,8 @@ class LinkSettings:
     server_tls: ssl.SSLContext | None = None
     client_tls: ssl.SSLContext | None = None
 
-    def session(self, peer: str, now_ms: int) -> LinkSession:
-        """A new one: dialing ``peer``, or accepting if it is ""."""
+    def session(self, peer: str, now_ms: int, carry: bytes | None = None) -> LinkSession:
+        """A new one: dialing ``peer``, to carry a client or as a link, or accepting if ``peer`` is ""."""
         return LinkSession(
             dialing=bool(peer),
             group=self.group,
@@ -116,6 +121,7 @@ class LinkSettings:
             max_message_bytes=self.max_message_bytes,
             wire_versions=self.wire_versions,
             record_formats=self.record_formats,
+            carry=carry,
         )
 
 
@@ -144,6 +150,7 @@ class DirectFabric:
 
     Attributes:
         port: the port that is listened on, 0 before.
+        takes_carried: asked of each client that another broker carries here.
     """
 
     def __init__(
@@ -168,6 +175,8 @@ class DirectFabric:
         self._suspects: frozenset[str] = frozenset()
         self._dirty: list[DirectLink] = []
         self._dialing: set[asyncio.Task[None]] = set()
+        self._carrying: set[asyncio.Task[None]] = set()
+        self.takes_carried: TakesCarried = lambda _, __: "this broker takes no clients of others"
         self._hang_ups = HangUps()
         self._refusals: dict[tuple[str, str], None] = {}
         self._strangers = StrangerLog(_log)
@@ -260,12 +269,59 @@ class DirectFabric:
         """
         self._suspects = frozenset(peers)
 
+    def carry(self, broker: str, address: str, client: bytes, end: CarryEnd) -> Callable[[], None]:
+        """Open a connection to ``broker`` that carries one client.
+
+        Args:
+            broker: the other broker.
+            address: as of :meth:`dial`.
+            client: what the other broker is told of the client (``broker.core.carrier_header``).
+            end: is told what comes of it, unless that is cancelled.
+
+        Returns:
+            What cancels it.
+        """
+        dial = CarrierDial(broker, end)
+        task = self._tasks.create_task(self._dial_carrier(dial, address, client), name=f"carry a client to {broker}")
+        self._carrying.add(task)
+        task.add_done_callback(self._carrying.discard)
+
+        def cancel() -> None:
+            dial.end = None
+            task.cancel()
+            if dial.link is not None:
+                dial.link.close("no longer wanted")
+                self.flush()
+
+        return cancel
+
+    async def _dial_carrier(self, dial: CarrierDial, address: str, client: bytes) -> None:
+        settings = self.settings
+        timeout_s = settings.handshake_timeout_ms / 1_000
+        tcp, unix = unix_socket.split_address(address)
+        try:
+            sock, host, reached = await self._reach(tcp, unix, timeout_s)
+            if not settings.secret and sock.family in _TCP:
+                sock.close()
+                dial.failed(UNPROVED, final=True)
+                return
+            session = settings.session(dial.broker, self.now_ms(), client)
+            dial.link = link = _Connection(
+                self, session, linger_ms=settings.dead_after_ms, wanted=dial.broker, remote=reached, carry_end=dial
+            )
+            await self._start_or_close(link, sock, host, timeout_s)
+        except TimeoutError:
+            dial.failed(f"broker {dial.broker} at {tcp}: no connection after {timeout_s:g} s", final=False)
+        except (OSError, ValueError) as error:
+            dial.failed(f"broker {dial.broker} at {tcp}: {error}", final=False)
+
     def drop_links(self, reason: str) -> None:
-        """End all links and dials. The listener is told nothing: it is about to be replaced."""
+        """End all links and dials. The listener is told nothing: it is about to be replaced. Clients are carried on."""
         for task in list(self._dialing):
             task.cancel()
         for link in list(self._links):
-            link.close(reason)
+            if link.carry_end is None:
+                link.close(reason)
         self.flush()
 
     def close(self, reason: str = "") -> None:
@@ -277,6 +333,10 @@ class DirectFabric:
         if self._unix is not None:
             unix_socket.remove(self._unix)
             self._unix = None
+        for task in list(self._carrying):
+            task.cancel()
+        for link in list(self._links):
+            link.carry_end = None
         self.drop_links(reason or f"broker {self.settings.broker} stops")
 
     async def wait_closed(self) -> None:
@@ -312,23 +372,10 @@ class DirectFabric:
         silence_is_gone = self._hang_ups.is_fresh(broker, self.now_ms())
         address, unix = unix_socket.split_address(address)
         try:
-            host, port = _parse(address)
-            sock = unix_socket.connect(unix) if unix is not None and self.settings.unix else None
-            if sock is not None:
-                assert unix is not None
-                address = f"unix:{unix.path}"
-            else:
-                async with asyncio.timeout(min(timeout_s, SILENT_MS / 1_000) if silence_is_gone else timeout_s):
-                    sock = await self._connect(host, port)
+            connect_s = min(timeout_s, SILENT_MS / 1_000) if silence_is_gone else timeout_s
+            sock, host, address = await self._reach(address, unix, connect_s)
             silence_is_gone = False  # somebody is there
-            link = self._connection(broker, address)
-            try:
-                await self._start(link, sock, host, timeout_s)
-            except BaseException:
-                link.close("no longer wanted")
-                self.link_gone(link)  # uvloop closes a transport whose dial is cancelled without telling the protocol
-                sock.close()
-                raise
+            await self._start_or_close(self._connection(broker, address), sock, host, timeout_s)
         except ConnectionRefusedError as error:
             self._dial_failed(broker, f"broker {broker} at {address}: {error}", gone=True)
         except TimeoutError:
@@ -339,6 +386,32 @@ class DirectFabric:
         except (OSError, ValueError) as error:
             no_route = isinstance(error, OSError) and error.errno == errno.EHOSTUNREACH
             self._dial_failed(broker, f"broker {broker} at {address}: {error}", gone=silence_is_gone and no_route)
+
+    async def _reach(
+        self, address: str, unix: unix_socket.UnixAddress | None, timeout_s: float
+    ) -> tuple[socket.socket, str, str]:
+        """A connected socket, the host, and the address for people.
+
+        Raises:
+            OSError, ValueError: as :meth:`_connect`; ``address`` is none.
+            TimeoutError: nobody has answered.
+        """
+        host, port = _parse(address)
+        sock = unix_socket.connect(unix) if unix is not None and self.settings.unix else None
+        if sock is not None:
+            assert unix is not None
+            return sock, host, f"unix:{unix.path}"
+        async with asyncio.timeout(timeout_s):
+            return await self._connect(host, port), host, address
+
+    async def _start_or_close(self, link: _Connection, sock: socket.socket, host: str, timeout_s: float) -> None:
+        try:
+            await self._start(link, sock, host, timeout_s)
+        except BaseException:
+            link.close("no longer wanted")
+            self.link_gone(link)  # uvloop closes a transport whose dial is cancelled without telling the protocol
+            sock.close()
+            raise
 
     async def _start(self, link: _Connection, sock: socket.socket, host: str, timeout_s: float) -> None:
         """Give the connected ``sock`` to ``link``.
@@ -429,7 +502,32 @@ class DirectFabric:
         _log.info("link lost", broker=self.settings.broker, peer=link.peer, remote=link.remote, reason=reason)
         self.listener.link_lost(link, reason)
 
+    def link_carries(self, link: DirectLink, client: bytes) -> None:
+        assert isinstance(link, _Connection)
+        session, transport = link.session, link.raw
+        if link.carry_end is not None:
+            end, link.carry_end = link.carry_end, None
+            self.link_gone(link)
+            end.connected(transport, session.take_rest())
+            return
+        proved = self.settings.secret or transport.get_extra_info("socket").family not in _TCP
+        answer = self.takes_carried(link.peer, client) if proved else UNPROVED
+        if isinstance(answer, str):
+            session.refuse_carried(answer)
+            self._log_refusal("carried client refused", link, answer)
+            link.write()
+            return
+        session.accept_carried()
+        self.link_gone(link)
+        transport.write(b"".join(session.take_output()))
+        answer(transport)
+
     def link_refused(self, link: DirectLink, reason: str) -> bool:
+        if link.carry_end is not None:
+            end, link.carry_end = link.carry_end, None
+            self._log_refusal("client not carried", link, reason)
+            end.failed(f"broker {link.wanted} at {link.remote}: {reason}", final=link.session.incompatible)
+            return False
         if not link.dialing:
             self._refused += 1
             self._log_refusal("peer refused", link, reason)
@@ -453,13 +551,37 @@ class DirectFabric:
         self._strangers.warning(event, broker=self.settings.broker, remote=link.remote, reason=reason)
 
 
+class CarrierDial:
+    """One attempt to carry a client: from the dial to what ``end`` is told, or to its cancellation."""
+
+    def __init__(self, broker: str, end: CarryEnd) -> None:
+        self.broker = broker
+        self.end: CarryEnd | None = end
+        self.link: _Connection | None = None
+
+    def connected(self, transport: asyncio.Transport, rest: bytes) -> None:
+        end, self.end = self.end, None
+        if end is None:
+            transport.abort()
+        else:
+            end.connected(transport, rest)
+
+    def failed(self, reason: str, *, final: bool) -> None:
+        end, self.end = self.end, None
+        if end is not None:
+            end.failed(reason, final=final)
+
+
 class _Connection(DirectLink, asyncio.Protocol):
     """A link on a socket."""
+
+    raw: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         sock = transport.get_extra_info("socket")
         if sock.family in _TCP:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.raw = cast("asyncio.Transport", transport)
         name = transport.get_extra_info("peername")
         # A peer that is gone already has no name any more; one on a Unix socket never had one.
         self.connect(paced(cast("asyncio.Transport", transport), self), f"{name[0]}:{name[1]}" if name else "unknown:0")

@@ -87,6 +87,13 @@ class FrameReader:
         self._at = 0
         self.more = True
 
+    def rest(self) -> bytes:
+        """What has come behind the last frame; it is given once, and none of it is a frame's."""
+        rest = self._chunk[self._at :]
+        self._at = len(self._chunk)
+        self.more = False
+        return rest
+
     def next_frame(self) -> tuple[int, bytes] | None:
         """The next whole frame, as (kind, body); None until more bytes have come.
 

@@ -46,6 +46,7 @@ DIALER: Final = b"dialer"
 ACCEPTOR: Final = b"acceptor"
 SETTINGS: Final = b"settings"
 PROOF_BYTES: Final = 32
+CARRIES: Final = "carry"
 SEALED_SINCE: Final = 2
 """The first wire version of which an end tells what it is with a proof only."""
 MIN_NONCE_BYTES: Final = 16
@@ -86,6 +87,8 @@ class Hello:
             it writes.
         nonce: never used before.
         agreed: settings that must be the same at both ends.
+        purpose: of the connection that a dialer opens: "" for a link, `CARRIES` to carry a client.
+        carries: it takes clients that another broker carries to it.
     """
 
     group: str = attrs.field(validator=_name)
@@ -98,6 +101,8 @@ class Hello:
     newest_record_format: int = 0
     nonce: bytes = attrs.field(validator=_nonce)
     agreed: dict[str, str]
+    purpose: str = ""
+    carries: bool = False
 
     @property
     def seals(self) -> bool:

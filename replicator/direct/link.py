@@ -8,7 +8,7 @@ What a listener is told of a link that it dialed: ``dialed``, then any number of
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -67,6 +67,21 @@ class Transport(Protocol):
         """End both, now."""
 
 
+class CarryEnd(Protocol):
+    """Where a client comes from that is to be carried to another broker. One of the two is called, once."""
+
+    def connected(self, transport: Any, rest: bytes) -> None:
+        """The other broker serves the client.
+
+        Args:
+            transport: of asyncio; it wants a new protocol before this returns.
+            rest: octets of the other broker that have come already.
+        """
+
+    def failed(self, reason: str, *, final: bool) -> None:
+        """The client is not served there. ``final``: nor will another attempt change that."""
+
+
 class LinkOwner(Protocol):
     """What a link asks of the fabric it belongs to."""
 
@@ -98,6 +113,9 @@ class LinkOwner(Protocol):
     def link_refused(self, link: DirectLink, reason: str) -> bool:
         """Its handshake came to nothing; returns whether the listener was told."""
 
+    def link_carries(self, link: DirectLink, client: bytes) -> None:
+        """Its handshake is over, and it carries a client: the owner has the connection from here on."""
+
     def soon(self, call: Callable[[], None]) -> None:
         """Make ``call`` when the present turn is over."""
 
@@ -111,6 +129,7 @@ class DirectLink:
         linger_ms: how long a link that has ended may take to get rid of its last words.
         wanted: the broker that is dialed; "" if this end accepts.
         remote: the other end's address, if it is known before it is connected.
+        carry_end: is told what becomes of a dial that carries a client; None: the dial makes a link.
 
     Attributes:
         peer: the other broker's id, proved; "" before.
@@ -120,7 +139,14 @@ class DirectLink:
     """
 
     def __init__(
-        self, owner: LinkOwner, session: LinkSession, *, linger_ms: int, wanted: str = "", remote: str = ""
+        self,
+        owner: LinkOwner,
+        session: LinkSession,
+        *,
+        linger_ms: int,
+        wanted: str = "",
+        remote: str = "",
+        carry_end: CarryEnd | None = None,
     ) -> None:
         self._owner = owner
         self._session = session
@@ -131,6 +157,7 @@ class DirectLink:
         self.peer = ""
         self.wanted = wanted
         self.remote = remote
+        self.carry_end = carry_end
         self.shaking = False
         self.open = False
         self.hung_up = False
@@ -146,6 +173,11 @@ class DirectLink:
     def newest_record_format(self) -> int:
         """The newest that the other end reads."""
         return self._session.newest_record_format
+
+    @property
+    def session(self) -> LinkSession:
+        """For the owner, when the handshake of a connection that carries a client is over, or has come to nothing."""
+        return self._session
 
     def send(self, message: bytes) -> None:
         """Queue a message; it goes out when the turn ends, or never if the link has ended."""
@@ -201,12 +233,18 @@ class DirectLink:
         session = self._session
         messages = session.receive(data, self._owner.now_ms())
         told = False
-        if self.shaking and session.established:
-            self.shaking = False
-            self.open = True
-            self.peer = session.peer
-            self._owner.link_established(self)
-            told = True
+        if self.shaking:
+            if session.established:
+                self.shaking = False
+                self.open = True
+                self.peer = session.peer
+                self._owner.link_established(self)
+                told = True
+            elif session.carried is not None:
+                self.shaking = False
+                self.peer = session.peer
+                self._owner.link_carries(self, session.carried)
+                return
         listener = self._owner.listener
         for message in messages:
             if not self.open:

@@ -18,7 +18,12 @@ GOODBYE         8     both, once open        text: why the link ends
 CHALLENGE       9     acceptor               16 to 64 octets
 SEALED_WELCOME  10    acceptor               32 octets, JSON
 CONFIRM         11    dialer                 32 octets, JSON
+CARRY           12    dialer                 a client (``broker.core.carrier_header``)
+CARRIED         13    acceptor               nothing: the octets of AMQP follow, both ways
 ==============  ====  =====================  =============================================
+
+A connection whose HELLO has the purpose "carry" is no link: it carries one client. CARRY follows CONFIRM, CARRIED or REFUSE
+answers it, and then the session has done its part: whoever drives it takes the connection over.
 
 Kinds 2 and 4 are not 1 and 3 seen from the other side: a TCP connection that has, by the accident of loopback port numbers,
 reached itself, must not take its own HELLO for an answer.
@@ -57,6 +62,8 @@ GOODBYE: Final = 8
 CHALLENGE: Final = 9
 SEALED_WELCOME: Final = 10
 CONFIRM: Final = 11
+CARRY: Final = 12
+CARRIED: Final = 13
 
 MAX_MESSAGE_BYTES: Final = MAX_FRAME_BYTES + (64 << 10)
 """The largest message by default: the largest batch that a journal takes, and what a link says around it."""
@@ -81,6 +88,8 @@ class _State(Enum):
     PROOF = "a PROOF"
     WELCOME = "a WELCOME"
     CONFIRM = "a CONFIRM"
+    CARRY = "a CARRY"
+    CARRIED = "a CARRIED"
     OPEN = "messages"
     FINISHED = "nothing"
 
@@ -119,6 +128,7 @@ class LinkSession:
         wire_versions: oldest and newest that this end speaks.
         record_formats: of the log's records: oldest and newest that this end reads, and the oldest that it can confine itself to
             when it writes.
+        carry: a dialer opens the connection to carry this client.
 
     Attributes:
         established: the other end is who it says and shares the secret; stays true when the session has finished.
@@ -128,7 +138,10 @@ class LinkSession:
         finished: nothing more will be received; what :meth:`take_output` still gives is the last.
         reason: why it finished.
         remote_reason: what the other end gave as its reason, "" if it gave none.
+        incompatible: it finished because the two ends may not talk; another attempt would end the same way.
         output_bytes: how much :meth:`take_output` would give.
+        carried: body of the CARRY or CARRIED that has come; from then on the connection is not this session's. None before, and
+            on a link.
         suspected: something else speaks against the other end: ``SUSPECTED_HEARTBEATS`` of silence are enough.
     """
 
@@ -149,8 +162,10 @@ class LinkSession:
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         wire_versions: tuple[int, int] = WIRE_VERSIONS,
         record_formats: tuple[int, int, int] = RECORD_FORMATS,
+        carry: bytes | None = None,
     ) -> None:
         assert dialing or not peer, "who accepts expects nobody"
+        assert dialing or carry is None, "only a dialer carries"
         self.established = False
         self.peer = ""
         self.wire_version = 0
@@ -158,6 +173,9 @@ class LinkSession:
         self.finished = False
         self.reason = ""
         self.remote_reason = ""
+        self.incompatible = False
+        self.carried: bytes | None = None
+        self._carry = carry
         self._dialing = dialing
         self._secret = secret
         self._heartbeat_ms = heartbeat_ms
@@ -183,6 +201,8 @@ class LinkSession:
             newest_record_format=record_formats[1],
             nonce=nonce,
             agreed=dict(agreed),
+            purpose="" if carry is None else handshake.CARRIES,
+            carries=True,
         )
         self._our_hello = handshake.encode_hello(self._ours.open_part())
         self._theirs: Hello | None = None
@@ -220,6 +240,7 @@ class LinkSession:
                 if self._state is _State.FINISHED:
                     break
         except HandshakeError as error:
+            self.incompatible = True
             self._fail(str(error))
         except FramingError as error:
             self._fail(f"{error}{'' if self.established else ', before the other end has proved who it is'}")
@@ -249,6 +270,21 @@ class LinkSession:
         self._bytes_taken += self.output_bytes
         self.output_bytes = 0
         return output
+
+    def take_rest(self) -> bytes:
+        """What has come behind the frame that :attr:`carried` is of."""
+        return self._reader.rest()
+
+    def accept_carried(self) -> None:
+        """Say that the client of CARRY is served here."""
+        assert self.carried is not None, "there is no client to accept"
+        self._put(CARRIED, b"")
+
+    def refuse_carried(self, reason: str) -> None:
+        """Say that the client of CARRY is not served here."""
+        assert self.carried is not None, "there is no client to refuse"
+        self._put(REFUSE, reason[:_MAX_REASON_CHARACTERS].encode(errors="replace"))
+        self.reason = reason
 
     def tick(self, now_ms: int) -> None:
         """Time passes: send a heartbeat, or give the other end up. Call it several times per ``heartbeat_ms``."""
@@ -330,6 +366,7 @@ class LinkSession:
         self._theirs, self._their_hello = handshake.decode_hello(body), body
         if self._ours.seals and self._theirs.seals:
             raise HandshakeError(f"{self._theirs.broker} answers as a broker of an older version does")
+        self._check_carries(self._theirs)
         self.wire_version = handshake.check_agreement(self._ours, self._theirs)
         self._put(PROOF, handshake.proof(self._secret, handshake.DIALER, self._our_hello, body))
         self._state = _State.WELCOME
@@ -365,9 +402,14 @@ class LinkSession:
         self._told = True
         self._theirs = handshake.decode_hello(whole)
         self.wire_version = handshake.check_agreement(self._ours, self._theirs)
+        self._check_carries(self._theirs)
         ours = handshake.encode_hello(self._ours)
         self._put(CONFIRM, handshake.sealed_proof(self._secret, handshake.SETTINGS, *said, ours) + ours)
         self._open()
+
+    def _check_carries(self, theirs: Hello) -> None:
+        if self._carry is not None and not theirs.carries:
+            raise HandshakeError(f"{theirs.broker} is of an older version, to which no clients can be carried")
 
     def _take_confirm(self, body: bytes) -> None:
         seal, whole = body[: handshake.PROOF_BYTES], body[handshake.PROOF_BYTES :]
@@ -388,9 +430,23 @@ class LinkSession:
         assert self._theirs is not None
         self.peer = self._theirs.broker
         self.newest_record_format = self._theirs.reads[1]
+        if self._dialing and self._carry is not None:
+            self._put(CARRY, self._carry)
+            self._state = _State.CARRIED
+            return
+        if not self._dialing and self._theirs.purpose:
+            if self._theirs.purpose != handshake.CARRIES or not self._sealed:
+                raise HandshakeError(f"{self.peer} opens a connection for {shown_text(self._theirs.purpose)!r}")
+            self._state = _State.CARRY
+            return
         self.established = True
         self._state = _State.OPEN
         self._reader.limit = self._max_message_bytes
+
+    def _take_carried(self, body: bytes) -> None:
+        """The handshake of a connection that carries a client is over."""
+        self.carried = body
+        self._finish("")
 
     def _take_heartbeat(self, body: bytes) -> None:
         """That it came is all that it says."""
@@ -401,6 +457,7 @@ class LinkSession:
 
     def _take_refuse(self, body: bytes) -> None:
         self.remote_reason = shown_text(body.decode(errors="replace"), _MAX_REASON_CHARACTERS)
+        self.incompatible = self.remote_reason == _UNTOLD
         self._finish(f"refused by {self._other_end}: {self.remote_reason}")
 
     @property
@@ -432,6 +489,8 @@ class LinkSession:
         (_State.ANSWER, CHALLENGE): _take_challenge,
         (_State.WELCOME, SEALED_WELCOME): _take_sealed_welcome,
         (_State.CONFIRM, CONFIRM): _take_confirm,
+        (_State.CARRY, CARRY): _take_carried,
+        (_State.CARRIED, CARRIED): _take_carried,
         (_State.OPEN, HEARTBEAT): _take_heartbeat,
         (_State.OPEN, GOODBYE): _take_goodbye,
     }

@@ -18,6 +18,7 @@ from tests.integration.dtx_channel import (
 from tests.integration.dtx_group import everywhere_settled, fail_over, in_order, other_primary
 from tests.integration.dtx_places import OTHER_VHOST
 from tests.integration.dtx_workbench import Workbench, move, publish, refused
+from tests.stress.clients import connect_to
 from tests.stress.group import Group
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240), pytest.mark.usefixtures("broken_connections")]
@@ -259,3 +260,12 @@ def test_a_replaced_primary_says_nothing_about_branches(group: Group, bench: Wor
     assert bench.tm().commit(unknown) == OK
     everywhere_settled(group)
     assert (bench.drain(a), bench.drain(b)) == (["2"], ["1"])
+
+
+def test_a_backup_that_refuses_clients_tells_who_the_primary_is(group: Group) -> None:
+    backup = group.backups()[0]
+    text = f"NOT_PRIMARY - {backup.name} is a backup; primary is amqp://127.0.0.1:{group.primary().port}"
+    with pytest.raises(pika.exceptions.AMQPConnectionError) as caught:
+        connect_to(backup.port)
+    assert "(320)" in str(caught.value.args)
+    assert text in str(caught.value.args)

@@ -1,7 +1,7 @@
 """Brokers of one group that a test starts, kills, stops and continues one by one, in any order.
 
 `understudy cluster` starts again what was killed, and stops the primary first; here nobody does anything unasked. The TOML files
-are those that it writes.
+are those that it writes, but a backup refuses clients: so a test knows which broker its client has reached.
 """
 
 from __future__ import annotations
@@ -94,8 +94,10 @@ class Group:
         self.ports = list(range(first, first + brokers))
         self.brokers: dict[str, GroupBroker] = {}
         for about, port in zip(lay_out(folder, brokers, first, store=store), self.ports, strict=True):
+            text = about.config.read_text().replace("[amqp]\n", '[amqp]\non_backup = "refuse"\n', 1)
             if extra:
-                about.config.write_text(without_sections_of(extra, about.config.read_text()) + "\n" + extra)
+                text = without_sections_of(extra, text) + "\n" + extra
+            about.config.write_text(text)
             self.brokers[about.broker] = self.broker_class(about, port)
         self.store = folder / "coordination.db"
         self.secret = (folder / "link.secret").read_text(encoding="utf-8").strip()

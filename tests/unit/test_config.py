@@ -28,6 +28,8 @@ heartbeat_s = "30s"
 frame_max = "64KiB"
 channel_max = 100
 handshake_timeout_s = "500ms"
+on_backup = "refuse"
+carry = {{ connections = 5, wait_s = "2s" }}
 tls = {{ cert = "b2.pem", key = "/etc/b2.key" }}
 
 [http]
@@ -240,6 +242,8 @@ def test_a_file_with_every_key() -> None:
         frame_max=65_536,
         channel_max=100,
         handshake_timeout_s=0.5,
+        on_backup="refuse",
+        carry=module.CarryConfig(connections=5, wait_s=2.0),
         tls=module.TlsConfig(cert=Path("/etc/understudy/b2.pem"), key=Path("/etc/b2.key")),
     )
     tls = module.TlsConfig(cert=Path("/etc/understudy/http.pem"), key=Path("/etc/understudy/http.key"))

@@ -888,3 +888,116 @@ def test_a_dial_that_is_lost_at_its_first_write_closes_one_descriptor(
                 os.close(descriptor)  # raises if it was closed
 
     run(main)
+
+
+# ------------------------------------------------------------------------------------------------ clients that are carried
+
+
+def echo(transport: asyncio.Transport) -> None:
+    """Takes the connection of a carried client."""
+    Echo(transport)
+
+
+class Echo(asyncio.Protocol):
+    """What a broker gives the connection of a carried client to."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
+        transport.set_protocol(self)
+        transport.write(b"welcome ")
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+
+class CarriedEnd(asyncio.Protocol):
+    """The end of a dial that carries a client, and then its protocol."""
+
+    def __init__(self) -> None:
+        self.came = b""
+        self.failures: list[tuple[str, bool]] = []
+        self.transport: asyncio.Transport | None = None
+
+    def connected(self, transport: asyncio.Transport, rest: bytes) -> None:
+        self.came, self.transport = rest, transport
+        transport.set_protocol(self)
+        transport.write(b"hello")
+
+    def data_received(self, data: bytes) -> None:
+        self.came += data
+
+    def failed(self, reason: str, *, final: bool) -> None:
+        self.failures.append((reason, final))
+
+
+@pytest.mark.parametrize("over", ["tcp", "unix", "tls"])
+def test_a_client_is_carried(run: Run, over: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {}
+    if over == "tls":
+        server_tls, trusting = tls_contexts(tmp_path)
+        settings = {"server_tls": server_tls, "client_tls": trusting}
+
+    async def main() -> None:
+        async with owners("b1", "b2", **settings) as (one, other):
+            if over == "unix":
+                assert await other.fabric.listen_unix(tmp_path / "link.sock")
+            asked: list[tuple[str, bytes]] = []
+
+            def takes(carrier: str, client: bytes) -> Callable[[asyncio.Transport], None]:
+                asked.append((carrier, client))
+                return echo
+
+            other.fabric.takes_carried = takes
+            end = CarriedEnd()
+            where = other.fabric.address("127.0.0.1")
+            one.fabric.carry("b2", where, b"a client", end)
+            await polled(lambda: end.came == b"welcome hello")
+            assert asked == [("b1", b"a client")]
+            assert one.events == other.events == []
+            one.fabric.drop_links("a core ends")
+            other.fabric.drop_links("a core ends")
+            assert end.transport is not None
+            end.transport.write(b" again")
+            await polled(lambda: end.came == b"welcome hello again")
+            end.transport.close()
+
+    run(main)
+
+
+def test_a_client_that_is_not_served_there_is_told_why(run: Run) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2") as (one, other):
+            end = CarriedEnd()
+            one.fabric.carry("b2", address(other), b"a client", end)
+            await polled(lambda: bool(end.failures))
+            one.fabric.carry("b2", "127.0.0.1:1", b"a client", end)
+            await polled(lambda: len(end.failures) == 2)
+            one.fabric.carry("b3", address(other), b"a client", end)
+            await polled(lambda: len(end.failures) == 3)
+            cancel = one.fabric.carry("b2", address(other), b"a client", end)
+            await asyncio.sleep(0)
+            cancel()
+            (refused, closed, wrong) = end.failures
+            assert refused[0].endswith("refused by b2: this broker takes no clients of others")
+            assert "refused" in closed[0]
+            assert "b1 looks for broker 'b3', and found 'b2'" in wrong[0]
+            assert [final for _, final in end.failures] == [False, False, True]
+
+    run(main)
+
+
+def test_without_a_secret_clients_are_carried_over_a_unix_socket_only(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with owners("b1", "b2", secret=b"") as (one, other):
+            assert await other.fabric.listen_unix(tmp_path / "link.sock")
+            other.fabric.takes_carried = lambda _, __: echo
+            end = CarriedEnd()
+            one.fabric.carry("b2", address(other), b"a client", end)
+            await polled(lambda: bool(end.failures))
+            assert end.failures == [(driver.UNPROVED, True)]
+            one.fabric.carry("b2", other.fabric.address("127.0.0.1"), b"a client", end)
+            await polled(lambda: end.came == b"welcome hello")
+            assert end.transport is not None
+            end.transport.close()
+
+    run(main)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from zlib import crc32
 
+import attrs
 import pytest
 
 from understudy.replicator import wire
@@ -783,3 +784,77 @@ def test_statistics_count_messages_and_bytes() -> None:
     assert after.bytes_sent == before.bytes_sent + framing.HEAD_BYTES + 5
     assert other.statistics().messages_received == 1
     assert other.statistics().bytes_received == after.bytes_sent
+
+
+# ------------------------------------------------------------------------------------------------ clients that are carried
+
+
+def test_a_connection_that_carries_a_client_is_no_link() -> None:
+    one, other = dialer(carry=b"a client"), acceptor()
+    assert talk(one, other) == ([], [])
+    assert (one.established, other.established) == (False, False)
+    assert (other.carried, other.peer, has_finished(other)) == (b"a client", "b1", True)
+    assert one.carried is None
+    other.accept_carried()
+    one.receive(b"".join(other.take_output()) + b"octets of AMQP", 0)
+    assert [one.take_rest(), one.take_rest()] == [b"octets of AMQP", b""]
+    one.tick(1_000_000)
+    other.tick(1_000_000)
+    assert one.take_output() == other.take_output() == []
+
+
+def test_a_refusal_of_a_client_may_be_another_ones_luck() -> None:
+    one, other = dialer(carry=b"a client"), acceptor()
+    talk(one, other)
+    other.refuse_carried("it does not lead")
+    talk(one, other)
+    assert (one.reason, one.incompatible) == ("refused by b2: it does not lead", False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"group": "other"}, "group differs: b1 has 'g', b2 has 'other'"),
+        ({"secret": b"another"}, "refused by b2: the shared secret"),
+        ({"broker": "b3"}, "b1 looks for broker 'b2', and found 'b3'"),
+    ],
+)
+def test_a_client_is_carried_to_nobody_but_the_primary_of_the_group(changes: dict[str, Any], said: str) -> None:
+    one, other = dialer(carry=b"a client"), acceptor(**changes)
+    talk(one, other)
+    assert one.reason.startswith(said)
+    assert one.incompatible
+    assert other.carried is None
+
+
+def test_a_broker_of_an_older_version_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = dialer(carry=b"a client"), acceptor()
+    monkeypatch.setattr(other, "_ours", attrs.evolve(other._ours, carries=False))
+    talk(one, other)
+    assert one.reason == "b2 is of an older version, to which no clients can be carried"
+    assert (one.incompatible, has_finished(other)) == (True, True)
+
+
+def test_a_connection_for_what_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = dialer(), acceptor()
+    monkeypatch.setattr(one, "_ours", attrs.evolve(one._ours, purpose="to dance"))
+    talk(one, other)
+    assert other.reason == "b1 opens a connection for 'to dance'"
+
+
+def test_who_proves_nothing_carries_nobody() -> None:
+    """CARRY before the proof, or on a link, ends the conversation."""
+    other = acceptor()
+    other.receive(framed(session.CARRY, b"a client"), 0)
+    assert other.reason == "the other end sent a frame of kind 12; what was waited for is a HELLO"
+    mine, theirs = linked()
+    theirs.receive(framed(session.CARRY, b"a client"), 0)
+    assert (theirs.carried, has_finished(theirs)) == (None, True)
+    assert mine.established
+
+
+def test_a_connection_that_carries_nobody_in_time_is_given_up() -> None:
+    one, other = dialer(carry=b"a client"), acceptor()
+    talk(one, other)
+    one.tick(10_000)
+    assert "still waits for a CARRIED" in one.reason

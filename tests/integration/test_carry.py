@@ -1,0 +1,159 @@
+"""One address of a group is enough: a backup carries its clients to the primary, through kills and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import aio_pika
+import pika
+import pika.exceptions
+import pytest
+
+from tests.integration.broker_process import get, leaks_of_clients, wait_until
+from tests.integration.cluster_process import Cluster, Row, running_cluster
+from tests.stress.clients import connect_to
+from understudy.replicator.direct.framing import frame_head
+from understudy.replicator.direct.session import CARRY
+
+pytestmark = pytest.mark.integration
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("carry")) as running:
+        yield running
+
+
+def backup(cluster: Cluster) -> Row:
+    cluster.ready()
+    primary = cluster.primary()["broker"]
+    return next(row for row in cluster.rows().values() if row["broker"] != primary)
+
+
+def clients(row: Row) -> dict[str, int]:
+    found: dict[str, int] = get(row["ports"]["http"], "/status")[1]["clients"]
+    return found
+
+
+def listen(connection: Any) -> None:
+    """Wait until a connection ends."""
+    while True:
+        connection.process_data_events(60)
+
+
+def test_a_client_of_a_backup_does_all_that_one_of_the_primary_does(cluster: Cluster) -> None:
+    row = backup(cluster)
+    with leaks_of_clients():
+        connection = connect_to(row["port"])
+        channel = connection.channel()
+        channel.queue_declare("carried", durable=True)
+        channel.tx_select()
+        large = os.urandom(3 << 20)
+        for body in (b"small", large):
+            channel.basic_publish("", "carried", body, PERSISTENT)
+        channel.tx_commit()
+        assert [channel.basic_get("carried")[2] for _ in range(2)] == [b"small", large]
+        channel.tx_commit()
+        primary = cluster.primary()
+        assert (clients(row)["carried"], clients(primary)["carried_here"]) == (1, 1)
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no queue 'nowhere'"):
+            connection.channel().queue_declare("nowhere", passive=True)
+        connection.close()
+        with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+            connect_to(row["port"], credentials=pika.PlainCredentials("guest", "wrong"))
+        with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="vhost 'nowhere' not found"):
+            connect_to(row["port"], virtual_host="nowhere")
+    wait_until("the primary has let go of it", lambda: clients(primary)["carried_here"] == 0)
+    wait_until("the backup has let go of it", lambda: clients(row)["carried"] == 0)
+
+
+def test_what_a_broker_says_to_brokers_gets_a_client_nowhere(cluster: Cluster) -> None:
+    """A carrier's words on the AMQP port are no AMQP; on the link port they come without a proof."""
+    row = cluster.primary()
+    for port, answer in ((row["port"], b"AMQP\0\0\x09\x01"), (row["ports"]["link"], b"")):
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.settimeout(20)
+            stranger.sendall(frame_head(CARRY, b"") + b"x")
+            said = b""
+            while piece := stranger.recv(4096):
+                said += piece
+            assert said == answer
+
+
+def test_one_address_is_enough_through_a_kill_of_the_primary(cluster: Cluster) -> None:
+    row = backup(cluster)
+
+    async def main() -> None:
+        url = f"amqp://guest:guest@127.0.0.1:{row['port']}/"
+        connection = await aio_pika.connect_robust(url, reconnect_interval=0.1)
+        channel = await connection.channel()
+        queue = await channel.declare_queue("robust", durable=True)
+        got: list[bytes] = []
+
+        async def take(message: Any) -> None:
+            got.append(message.body)
+            await message.ack()
+
+        await queue.consume(take)
+        primary = cluster.primary()
+        for number in range(100):
+            if number == 50:
+                os.kill(primary["pid"], signal.SIGKILL)
+            message = aio_pika.Message(b"%d" % number, delivery_mode=2)
+            while True:
+                try:
+                    await channel.default_exchange.publish(message, "robust")
+                    break
+                except (aio_pika.exceptions.AMQPError, asyncio.CancelledError, RuntimeError):
+                    await asyncio.sleep(0.05)
+        async with asyncio.timeout(30):
+            while len(set(got)) < 100:  # noqa: ASYNC110  # the messages come to a callback
+                await asyncio.sleep(0.05)
+        await connection.close()
+
+    asyncio.run(main())
+
+
+def test_a_client_that_comes_while_nobody_leads_waits(cluster: Cluster) -> None:
+    """One attempt to connect is enough."""
+    row = backup(cluster)
+    os.kill(cluster.primary()["pid"], signal.SIGKILL)
+    connection = connect_to(row["port"], stack_timeout=30)
+    connection.channel().queue_declare("waited", durable=True)
+    connection.close()
+
+
+def test_a_primary_that_stands_still_loses_its_carried_clients_with_the_others(cluster: Cluster) -> None:
+    """Its connections are open, and silent: they are cut when another broker leads."""
+    row = backup(cluster)
+    primary = cluster.primary()
+    with leaks_of_clients():
+        connection = connect_to(row["port"], heartbeat=None)
+        connection.channel()
+        os.kill(primary["pid"], signal.SIGSTOP)
+        started = time.monotonic()
+        try:
+            with pytest.raises(pika.exceptions.AMQPConnectionError):
+                listen(connection)
+        finally:
+            os.kill(primary["pid"], signal.SIGCONT)
+        assert time.monotonic() - started < 60
+
+
+def test_a_backup_that_stops_tells_its_clients(cluster: Cluster) -> None:
+    row = backup(cluster)
+    with leaks_of_clients():
+        connection = connect_to(row["port"])
+        connection.channel()
+        os.kill(row["pid"], signal.SIGTERM)
+        text = rf"\(320.*broker {row['broker']}, which carries this connection, is shutting down"
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match=text):
+            listen(connection)
