@@ -135,7 +135,9 @@ class BrokerServer:
         await self._accept_http(http, lambda: HttpSession(pages, self._users), http_tls, handshakes)
         if not write_ports(config.broker.data, ports):
             _log.warning(f"no room for {PORTS_NAME}: who knows only the directory does not find this broker", **ports)
-        self._driver = driver = NodeDriver(config, storage, self._plugins, self.facts, self._carrier)
+        self._driver = driver = NodeDriver(config, storage, self._plugins, self.facts)
+        if self._carrier is not None:
+            driver.carry_by(self._carrier)
         stack.callback(driver.fact_log.close)
         stack.callback(driver.users.close)
         report.driver = driver

@@ -145,14 +145,7 @@ class NodeDriver:
         fact_log: writes what this process tells the event feed beside its journal.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        storage: FileStorage,
-        plugins: Plugins,
-        facts: Facts | None = None,
-        carrier: CarrierDial | None = None,
-    ) -> None:
+    def __init__(self, config: Config, storage: FileStorage, plugins: Plugins, facts: Facts | None = None) -> None:
         self.limits = limits_of(config)
         self.policies = policies_of(config)
         self.users = Logins(UserDirectory(config, os.urandom(32)))
@@ -178,9 +171,6 @@ class NodeDriver:
         self._doorkeeper = Broker(BrokerState(0), JournalGate(_NoJournal()), self.limits, os.urandom)
         self._doorkeeper.refusal = "the broker is restarting its core, try again"
         self.carriage: Carriage | None = None
-        if carrier is not None and config.amqp.on_backup == "carry":
-            self.carriage = Carriage(self, carrier, config.amqp.carry)
-            self._doorkeeper.carrying = self.carriage.carrying
         self.broker = self._doorkeeper
         self.spill: FileSpill | None = None
         self._port: GatePort | None = None
@@ -196,6 +186,12 @@ class NodeDriver:
         self._turned: list[asyncio.Future[None]] = []
         self._started = self._housekeeping_at = time.monotonic()
         self._loop.call_later(TICK_S, self._tick)
+
+    def carry_by(self, dial: CarrierDial) -> None:
+        """Clients that reach a core which serves none are carried by ``dial``, if the configuration allows it."""
+        if self._config.amqp.on_backup == "carry":
+            self.carriage = Carriage(self, dial, self._config.amqp.carry)
+            self._doorkeeper.carrying = self.carriage.carrying
 
     # -- a core begins --------------------------------------------------------------------------------------------
 
