@@ -84,6 +84,7 @@ class Stages:
         retry: Retry | None = None,
         concurrency: int = 1,
         precheck: bool | None = None,
+        key: Callable[[Any], str] | None = None,
     ) -> Callable[[Callable[P, R]], Stage[P, R]]:
         """Make a function a stage: it is called with each message of the queue ``name``.
 
@@ -98,6 +99,9 @@ class Stages:
             precheck: ask the broker, by a round trip right before the database commits, if it would refuse the commit behind
                 it. Then the database is rolled back, and the message waits; this is no attempt. None: only with a database and
                 without ``once``.
+            key: gives the key of a message, 1 to 200 octets. Messages of one key are processed in the order of the queue, also if
+                one fails: those behind it are parked until it is done, or purged from the dead-letter queue. One worker at a time
+                consumes the queue, others stand by. Needs ``once=True`` and ``concurrency=1``.
 
         Raises:
             ConfigurationError: the name is taken, or a value is out of its range.
@@ -122,6 +126,7 @@ class Stages:
                 concurrency=concurrency,
                 database=self.database,
                 precheck=precheck,
+                key=key,
             )
             made.application, made.version = self.name, self.version
             self.stages[name] = made

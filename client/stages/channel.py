@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 import attrs
 from aiormq.abc import AbstractChannel, DeliveredMessage
+from aiormq.exceptions import ChannelAccessRefused
 from pamqp.commands import Basic
 
 from understudy.client.stages.clock import now_ms
@@ -38,6 +39,10 @@ class Arrival:
 
     tag: int
     delivery: Delivery
+
+
+class OtherConsumerError(LostError):
+    """A queue that is to have one consumer has one."""
 
 
 class GoesNowhereError(StagesError):
@@ -70,11 +75,21 @@ class TxChannel:
     def lives(self) -> bool:
         return not self._channel.is_closed
 
-    async def consume(self, queue: str, prefetch: int = 1) -> None:
-        """Begin to take deliveries; at most so many are here and not acknowledged."""
-        async with errors_as_ours():
-            await self._channel.basic_qos(prefetch_count=prefetch)
-            await self._channel.basic_consume(queue, self._take)
+    async def consume(self, queue: str, prefetch: int = 1, *, alone: bool = False) -> None:
+        """Begin to take deliveries; at most so many are here and not acknowledged.
+
+        Raises:
+            OtherConsumerError: with ``alone``: the queue has a consumer.
+        """
+        self._queue = queue
+        try:
+            async with errors_as_ours():
+                await self._channel.basic_qos(prefetch_count=prefetch)
+                await self._channel.basic_consume(queue, self._take, exclusive=alone)
+        except LostError as error:
+            if alone and isinstance(error.__cause__, ChannelAccessRefused):
+                raise OtherConsumerError(f"queue {queue!r} has another consumer") from error
+            raise
 
     async def next(self) -> Arrival:
         """The next delivery."""

@@ -8,12 +8,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from understudy.client.stages.channel import Arrival, TxChannel
+from understudy.client.stages.channel import Arrival, OtherConsumerError, TxChannel
 from understudy.client.stages.clock import now_ms, wait
 from understudy.client.stages.connection import Connection, LostError, Pause
 from understudy.client.stages.context import Context, current_sends
 from understudy.client.stages.core import steps as do
 from understudy.client.stages.core.handling import Steps, handle
+from understudy.client.stages.databases import lines
 from understudy.client.stages.databases.port import DatabaseSession, in_thread
 from understudy.client.stages.errors import DemarcationError
 from understudy.client.stages.marker import Marker
@@ -22,6 +23,9 @@ from understudy.client.stages.stage import Stage
 from understudy.client.stages.watching import Handling, Watch
 
 OpenChannel = Callable[[Connection], Awaitable[TxChannel]]
+
+STANDBY_S: Final = 1.0
+"""Between two tries to become the one consumer of a stage with a key."""
 
 _log = logging.getLogger("understudy.stages")
 
@@ -70,6 +74,10 @@ class Slot:
             do.Call: self._call,
             do.Store: self._store,
             do.Precheck: self._precheck,
+            do.Line: self._line,
+            do.Park: self._park,
+            do.Block: self._block,
+            do.Release: self._release_next,
             do.CommitDatabase: self._commit,
             do.CommitJointly: self._commit_jointly,
             do.RollbackDatabase: self._rollback,
@@ -95,6 +103,8 @@ class Slot:
             while not self._stopping:
                 try:
                     await self._serve(pause)
+                except OtherConsumerError:
+                    await asyncio.sleep(STANDBY_S)
                 except LostError as error:
                     _log.warning("stages: %s lost its channel: %s", self._stage.name, error)
                     await pause.wait()
@@ -107,7 +117,7 @@ class Slot:
         channel = await self._open_channel(self._connection)
         try:
             await self._connection.ensure(self._stage.queue)
-            await channel.consume(self._stage.queue)
+            await channel.consume(self._stage.queue, alone=self._stage.key is not None)
             with self._watch.consuming(self._stage.name):
                 await self._take(channel, pause)
         finally:
@@ -222,6 +232,22 @@ class Slot:
     async def _store(self, step: do.Store, channel: TxChannel, arrival: Arrival) -> None:
         assert self._session is not None
         await self._session.store(step.stage, step.id, step.envelopes, now_ms())
+
+    async def _line(self, step: do.Line, channel: TxChannel, arrival: Arrival) -> str:
+        assert self._session is not None
+        return await lines.head_of(self._session, step.stage, step.key)
+
+    async def _park(self, step: do.Park, channel: TxChannel, arrival: Arrival) -> None:
+        assert self._session is not None
+        await lines.park(self._session, step.stage, step.key, step.delivery, now_ms())
+
+    async def _block(self, step: do.Block, channel: TxChannel, arrival: Arrival) -> bool:
+        assert self._session is not None
+        return await lines.block(self._session, step.stage, step.key, step.delivery, now_ms())
+
+    async def _release_next(self, step: do.Release, channel: TxChannel, arrival: Arrival) -> Any:
+        assert self._session is not None
+        return await lines.release(self._session, step.stage, step.key, step.id, self._stage.queue)
 
     async def _precheck(self, step: do.Precheck, channel: TxChannel, arrival: Arrival) -> str:
         reason = await channel.precheck(brings=step.brings)

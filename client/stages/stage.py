@@ -60,6 +60,7 @@ class Stage(Generic[P, R]):
         concurrency: int,
         database: Database | None,
         precheck: bool | None = None,
+        key: Callable[[Any], str] | None = None,
     ) -> None:
         update_wrapper(self, function)
         self.name = name
@@ -69,6 +70,7 @@ class Stage(Generic[P, R]):
         self.retry = retry
         self.concurrency = concurrency
         self.precheck = precheck
+        self.key = key
         self._database = database
         self.flows: dict[str, Stage[..., Any] | None] = {}
         self.application = self.version = ""
@@ -172,6 +174,7 @@ class Stage(Generic[P, R]):
             decode=self.codec.decode,
             following=self._following,
             precheck=self._prechecks,
+            key=self.key,
             application=self.application,
             version=self.version,
         )
@@ -197,6 +200,7 @@ class Stage(Generic[P, R]):
             )
         if self.xa:
             self._check_xa()
+        self._check_key()
         _ = self.rules
         returns = self.signature.returns
         for flow, following in self.flows.items():
@@ -224,6 +228,20 @@ class Stage(Generic[P, R]):
             raise ConfigurationError(f"{where} and precheck=True: with xa=True the broker is asked by its PREPARE")
         if not self.blocking:
             raise ConfigurationError(f"{where}, and its function is an `async def`: write it as a `def`")
+
+    def _check_key(self) -> None:
+        """A key keeps an order only with an inbox, and with one message at a time."""
+        if self.key is None:
+            return
+        if not self.once:
+            raise ConfigurationError(
+                f"stage {self.name!r} has key=, whose lines are in the database: it needs once=True"
+            )
+        if self.concurrency != 1:
+            raise ConfigurationError(
+                f"stage {self.name!r} has key= and concurrency={self.concurrency}: one worker takes one message at a time, so "
+                f"that the order is kept"
+            )
 
 
 class Flow:

@@ -45,8 +45,10 @@ class ShufflingChannel(TxChannel):
         super().__init__(connection, channel)
         self._held: list[Arrival] = []
 
-    async def consume(self, queue: str, prefetch: int = PREFETCH) -> None:
-        await super().consume(queue, prefetch)
+    async def consume(self, queue: str, prefetch: int = PREFETCH, *, alone: bool = False) -> None:
+        await super().consume(
+            queue, 1 if alone else prefetch, alone=alone
+        )  # the order of a stage with a key is promised
 
     async def next(self) -> Arrival:
         if not self._held:

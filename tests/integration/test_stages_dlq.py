@@ -24,6 +24,7 @@ from understudy.client.stages.commands import load
 from understudy.client.stages.connection import Connection
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.dead_letters import commands
+from understudy.client.stages.dead_letters.lines_command import lines
 from understudy.client.stages.worker import Worker
 
 pytestmark = [pytest.mark.integration]
@@ -61,6 +62,13 @@ def bill(case: Case, db: sqlite3.Connection) -> None:
 
 
 visit = stages.flow("visit", treat, bill)
+
+
+@stages.stage("clinic.weigh", once=True, retry=Retry(1), key=lambda case: case.kind)
+def weigh(case: Case, db: sqlite3.Connection) -> None:
+    if case.number == 1 and not healed:
+        raise ValueError("no scale")
+    db.execute("INSERT INTO treated VALUES (?, ?)", (case.number, case.kind))
 """
 
 app = typer.Typer(rich_markup_mode=None)
@@ -71,6 +79,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "purge": commands.purge,
     "edit": commands.edit,
     "records": commands.records,
+    "lines": lines,
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
@@ -92,7 +101,7 @@ class Clinic:
         self.stages = load("clinic:stages")
         self.module: Any = __import__("clinic")
         with contextlib.closing(sqlite3.connect(self.database)) as db:
-            db.executescript("CREATE TABLE treated (number, id); CREATE TABLE billed (number)")
+            db.executescript("CREATE TABLE treated (number INTEGER, id TEXT); CREATE TABLE billed (number)")
 
     def run(self, *words: str, code: int = 0) -> str:
         """What a command prints to standard output, or with a code to standard error."""
@@ -116,8 +125,8 @@ class Clinic:
 
         asyncio.run(send())
 
-    def work_until(self, what: str, **counts: int) -> None:
-        """A worker in this process, until queues have so many messages, and tables so many rows."""
+    def work_until(self, what: str, *, workers: int = 1, **counts: int) -> None:
+        """Workers in this process, until queues have so many messages, and tables so many rows."""
 
         async def counted() -> bool:
             connection = Connection([self.address], "the test")
@@ -135,14 +144,16 @@ class Clinic:
             return True
 
         async def work() -> None:
-            worker = Worker(self.stages)
+            running = [Worker(self.stages) for _ in range(workers)]
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(worker.run())
+                for worker in running:
+                    tasks.create_task(worker.run())
                 await asyncio.sleep(0.2)
                 try:
                     await until(what, counted)
                 finally:
-                    worker.stop()
+                    for worker in running:
+                        worker.stop()
 
         asyncio.run(work())
 
@@ -156,6 +167,16 @@ class Clinic:
             await connection.close()
 
         asyncio.run(put())
+
+    def purge(self, queue: str) -> None:
+        """As any program may."""
+
+        async def purge() -> None:
+            connection = Connection([self.address], "the test")
+            await (await connection.channel()).queue_purge(queue)
+            await connection.close()
+
+        asyncio.run(purge())
 
 
 @pytest.fixture
@@ -216,7 +237,7 @@ def test_dead_letters_are_listed_shown_reissued_edited_and_purged(clinic: Clinic
     assert "would purge 1 letters" in clinic.run("purge", *names, "--all")
     clinic.run("purge", *names, "--id", fourth, "--yes")
     assert clinic.json("list", *names)["queues"][0]["letters"] == 0
-    told = clinic.json("records", "clinic:stages")["records"]
+    told = clinic.json("records", "clinic:stages", "--most", "4")["records"]
     assert [(each["action"], len(each["ids"])) for each in told] == [
         ("reissue", 2), ("edit", 1), ("reissue", 1), ("purge", 1),
     ]  # fmt: skip
@@ -245,7 +266,7 @@ def test_what_cannot_be_done_is_named(clinic: Clinic) -> None:
     assert "queue 'nowhere.dead' is not there" in clinic.run("list", *broker, "--queue", "nowhere.dead", code=1)
     assert "--to names the stage's queue" in clinic.run("reissue", *broker, "--queue", "odd", "--all", code=2)
     assert "give an application" in clinic.run("list", code=2)
-    assert "has clinic.treat, clinic.bill" in clinic.run("list", "clinic:stages", "--stage", "x", code=2)
+    assert "has clinic.treat, clinic.bill, clinic.weigh" in clinic.run("list", "clinic:stages", "--stage", "x", code=2)
     clinic.put("lost.dead", id="m1", stage="lost", body=b"\xff", headers={})
     names = [*broker, "--queue", "lost.dead"]
     refused = clinic.run("reissue", *names, "--all", "--to", "nowhere", "--yes", code=1)
@@ -300,3 +321,34 @@ def test_a_broker_that_is_killed_costs_no_attempt(broker: BrokerProcess) -> None
 
     asyncio.run(run())
     assert attempts == [1, 1, 2]
+
+
+@pytest.mark.parametrize("how", ["reissued", "purged", "lost"])
+def test_a_dead_letter_parks_what_follows_it_under_its_key(clinic: Clinic, how: str) -> None:
+    async def send() -> None:
+        async with clinic.stages.begin():
+            for number, kind in [(1, "a"), (2, "a"), (3, "b"), (4, "a")]:
+                clinic.module.weigh.send(clinic.module.Case(number, kind))
+        await clinic.stages.close()
+
+    asyncio.run(send())
+    # Two workers: one stands by.
+    clinic.work_until("the other key is done", workers=2, weigh=0, weigh_dead=1, treated=1)
+    assert clinic.rows("SELECT number FROM treated") == [(3,)]
+    (line,) = clinic.json("lines", "clinic:stages")["lines"]
+    assert (line["stage"], line["key"], line["parked"]) == ("clinic.weigh", "a", 2)
+    assert "key a:" in clinic.run("lines", "clinic:stages", "--stage", "clinic.weigh")
+    clinic.module.healed = True
+    names = ["--broker", clinic.address, "--queue", "clinic.weigh.dead", "--all", "--yes"]
+    if how == "lost":
+        clinic.purge("clinic.weigh.dead")
+        words = ["lines", "clinic:stages", "--stage", "clinic.weigh", "--drop", "a"]
+        assert "would be dropped" in clinic.run(*words)
+        clinic.run(*words, "--yes")
+        assert "no line of key 'x'" in clinic.run(*words[:-1], "x", code=1)
+    else:
+        clinic.run("purge" if how == "purged" else "reissue", *names)
+    done = [3, 1, 2, 4] if how == "reissued" else [3, 2, 4]
+    clinic.work_until("the line is done", weigh=0, weigh_dead=0, treated=len(done))
+    assert [row[0] for row in clinic.rows("SELECT number FROM treated ORDER BY rowid")] == done
+    assert clinic.rows("SELECT * FROM understudy_lines") == clinic.rows("SELECT * FROM understudy_parked") == []

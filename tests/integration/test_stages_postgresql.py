@@ -20,7 +20,9 @@ from tests.integration.stages_shop import STAGES, Order
 from tests.integration.stages_waiting import TIMEOUT_S, until_found
 from tests.integration.xa_place import running_postgresql
 from understudy.client.stages import ConfigurationError, DemarcationError, NotCommittedError, Stages, postgresql
+from understudy.client.stages.core.envelope import Delivery, Envelope
 from understudy.client.stages.core.sends import Origin, Sends
+from understudy.client.stages.databases import lines
 from understudy.client.stages.databases.port import DatabaseSession
 from understudy.client.stages.points import Point
 from understudy.client.stages.worker import Worker
@@ -134,6 +136,39 @@ def test_two_claims_of_one_message_race_and_one_is_told_so(server: PostgresServe
             assert not await second
 
     asyncio.run(race())
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_line_parks_messages_of_its_key_and_lets_them_go_in_their_order(
+    server: PostgresServer, blocking: bool
+) -> None:
+    stage = f"lines-{blocking}"
+    made = [Delivery(id=f"m{number}", stage=stage, body=b"\xff", headers={"n": number}) for number in range(3)]
+
+    async def run() -> list[Envelope | None]:
+        async with sessions(server, 1, blocking=blocking) as (session,):
+            await session.begin()
+            assert await lines.head_of(session, stage, "k") == ""
+            assert await lines.block(session, stage, "k", made[0], 1)
+            for each in made[1:]:
+                assert await session.claim(stage, each.claim, 1)
+                await lines.park(session, stage, "k", each, 1)
+            await session.commit()
+            await session.begin()
+            assert [each[1:] for each in await lines.all_lines(session) if each[0] == stage] == [("k", "m0", 1, 2)]
+            assert await session.claim(stage, "m1", 1)
+            again = await lines.release(session, stage, "k", "other", stage)
+            gone = [await lines.release(session, stage, "k", each.id, stage) for each in made]
+            assert await lines.head_of(session, stage, "k") == ""
+            await session.commit()
+            return [again, *gone]
+
+    again, first, second, last = asyncio.run(run())
+    assert again is None
+    assert first is not None
+    assert second is not None
+    assert (first.id, first.body, first.headers) == ("m1", b"\xff", {"n": 1})
+    assert (second.id, last) == ("m2", None)
 
 
 @pytest.mark.parametrize("blocking", [True, False])

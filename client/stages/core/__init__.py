@@ -7,5 +7,7 @@ sends       what one stage or initiation sends, with ids that a second run gives
 fault       what a dead letter says of the exception
 steps       what an edge is asked to do
 initiating  one initiation, from its begin to its end, as a generator of steps
+ordering    messages of one key, one after the other
+letter      dead letters, and what an operator makes of one
 handling    one delivery, from its arrival to its acknowledgement, as a generator of steps
 """

@@ -32,6 +32,12 @@ LAST_FAILED: Final = "x-stages-last-failed-ms"
 CUT: Final = "x-stages-cut"
 """Names of headers that were left out because the message had no room for them."""
 
+# Of stages with a key (ordering.py).
+KEY: Final = "x-stages-key"
+"""The key of a message that has failed."""
+SKIP: Final = "x-stages-skip"
+"""True: the message takes a purged dead letter out of its line."""
+
 # What an operator did; kept for good.
 ROUNDS: Final = "x-stages-rounds"
 """How often the message was reissued from a dead-letter queue."""

@@ -15,6 +15,7 @@ import attrs
 from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core.envelope import DEAD_LETTERS, Delivery, Envelope
 from understudy.client.stages.core.fault import Fault
+from understudy.client.stages.core.ordering import LONGEST_KEY, Key, hold, is_skip, key_of, wait_behind
 from understudy.client.stages.core.retry import Retry, chance_of
 from understudy.client.stages.core.sends import Origin, Sends, Target
 from understudy.client.stages.core.steps import (
@@ -24,10 +25,12 @@ from understudy.client.stages.core.steps import (
     CommitDatabase,
     CommitJointly,
     GiveBack,
+    Line,
     Mark,
     Now,
     Precheck,
     ReadUnsent,
+    Release,
     RollbackDatabase,
     RunHooks,
     Settle,
@@ -58,6 +61,7 @@ class Rules:
         following: the stage after this one, by the name of the flow; raises KeyError for a flow that is not known.
         decode: raises ValueError for a body that is no message of the stage.
         application, version: of the program, for dead letters; "" if unknown.
+        key: the key of a message, within which the order is kept (ordering.py); None: it is not.
     """
 
     stage: str
@@ -71,6 +75,11 @@ class Rules:
     version: str = ""
     precheck: bool = False
     xa: bool = False
+    key: Key | None = None
+
+    def key_of(self, delivery: Delivery) -> str | None:
+        """The key of a message; None if it has none."""
+        return key_of(self.key, self.decode, delivery)
 
 
 def handle(rules: Rules, delivery: Delivery) -> Steps:
@@ -88,9 +97,13 @@ def handle(rules: Rules, delivery: Delivery) -> Steps:
         if delay_ms is not None and rules.retry.blocking:
             yield Wait(delay_ms)
             continue
+        key = rules.key_of(delivery)
+        if key is not None and not (yield from hold(rules.stage, key, delivery)):
+            return
         now_ms = yield Now()
         divert = _dead if delay_ms is None else _later
-        yield Settle((divert(rules, delivery, fault, failures, now_ms, delay_ms or 0),))
+        made = divert(rules, delivery, fault, failures, now_ms, delay_ms or 0)
+        yield Settle((made if key is None else attrs.evolve(made, headers=made.headers | {headers.KEY: key}),))
         return
 
 
@@ -111,26 +124,43 @@ def _until_it_may_commit(refused: _NotNow) -> Steps:
 
 def _attempt(rules: Rules, delivery: Delivery, failures: int) -> Generator[Step, Any, Fault | _NotNow | None]:
     """One attempt; its fault if it failed, with the database rolled back by then."""
-    try:
-        message, sends = _opened(rules, delivery)
-    except Refuse as error:
-        return Fault.of(error, refused=True)
-    new = True
+    key, opened = rules.key_of(delivery), _opened_or_fault(rules, delivery)
+    if isinstance(opened, Fault) and key is None:
+        return opened
+    new, head = True, ""
     if rules.database:
         try:
             yield BeginDatabase()
             if rules.once:
                 new = yield Claim(rules.stage, delivery.claim)
+            if key is not None:
+                head = yield Line(rules.stage, key)
         except Exception as error:  # noqa: BLE001  # a database that is away is no fault of the message
             yield RollbackDatabase()
             yield GiveBack(error)
             return None
+    if not new:
+        yield from _again(rules, delivery, key if head else None)
+    elif key is not None and head and head != delivery.id:
+        yield from wait_behind(rules.stage, key, delivery)
+    elif isinstance(opened, Fault):
+        yield RollbackDatabase()
+        return opened
+    else:
+        return (yield from _work(rules, delivery, failures, *opened, key if head else None))
+    return None
+
+
+def _work(
+    rules: Rules, delivery: Delivery, failures: int, message: object, sends: Sends, key: str | None
+) -> Generator[Step, Any, Fault | _NotNow | None]:
+    """Call the function, and commit; ``key`` if the message is the head of a line."""
+    released = None
     try:
-        if not new:
-            yield from _again(rules, delivery)
-            return None
-        result = yield Call(message, sends, failures + 1)
+        result = None if is_skip(delivery) else (yield Call(message, sends, failures + 1))
         yield from _close(rules, delivery, sends, result)
+        if key is not None:
+            released = yield Release(rules.stage, key, delivery.id)
         if rules.precheck and (yield Precheck(bool(sends.envelopes))):
             yield RollbackDatabase()
             return _NotNow(bool(sends.envelopes))
@@ -140,7 +170,7 @@ def _attempt(rules: Rules, delivery: Delivery, failures: int) -> Generator[Step,
             yield RollbackDatabase()
         return Fault.of(error, refused=isinstance(error, (Refuse, DemarcationError)))
     if not rules.xa:
-        yield Settle(tuple(sends.envelopes))
+        yield Settle((*sends.envelopes, released) if released is not None else tuple(sends.envelopes))
     if rules.once and sends.envelopes:
         yield Mark(tuple(each.id for each in sends.envelopes))
     if sends.hooks:
@@ -164,13 +194,31 @@ def _commit(rules: Rules, sends: Sends) -> Generator[Step, Any, None]:
         yield CommitDatabase()
 
 
-def _again(rules: Rules, delivery: Delivery) -> Generator[Step, Any, None]:
-    """A delivery that was processed before: send what was not sent, call nothing."""
-    unsent = tuple((yield ReadUnsent(rules.stage, delivery.claim)))
-    yield RollbackDatabase()
-    yield Settle(unsent)
+def _again(rules: Rules, delivery: Delivery, key: str | None) -> Generator[Step, Any, None]:
+    """A delivery that was processed before: send what was not sent, call nothing. ``key`` if it has a line."""
+    released = None
+    try:
+        unsent = tuple((yield ReadUnsent(rules.stage, delivery.claim)))
+        if key is not None:
+            released = yield Release(rules.stage, key, delivery.id)
+            yield CommitDatabase()
+        else:
+            yield RollbackDatabase()
+    except Exception as error:  # noqa: BLE001  # the database is away; the work is done, so this is no attempt
+        yield RollbackDatabase()
+        yield GiveBack(error)
+        return
+    yield Settle((*unsent, released) if released is not None else unsent)
     if unsent:
         yield Mark(tuple(each.id for each in unsent))
+
+
+def _opened_or_fault(rules: Rules, delivery: Delivery) -> tuple[object, Sends] | Fault:
+    """The message, and what collects the sends; or the reason why no attempt can help."""
+    try:
+        return _opened(rules, delivery)
+    except Refuse as error:
+        return Fault.of(error, refused=True)
 
 
 def _opened(rules: Rules, delivery: Delivery) -> tuple[object, Sends]:
@@ -179,6 +227,8 @@ def _opened(rules: Rules, delivery: Delivery) -> tuple[object, Sends]:
     Raises:
         Refuse: no attempt can help.
     """
+    if is_skip(delivery):
+        return None, Sends(origin=Origin(id=delivery.id, scope=rules.stage))
     if delivery.stage and delivery.stage != rules.stage:
         raise Refuse(f"the message is for stage {delivery.stage!r}; this one is {rules.stage!r}")
     if delivery.lost >= MOST_LOST:
@@ -194,6 +244,8 @@ def _opened(rules: Rules, delivery: Delivery) -> tuple[object, Sends]:
         message = rules.decode(delivery.body)
     except ValueError as error:
         raise Refuse(f"the body does not decode: {error}") from error
+    if rules.key is not None and rules.key_of(delivery) is None:
+        raise Refuse(f"stage {rules.stage!r}: key= gives no text of 1 to {LONGEST_KEY} octets for this message")
     origin = Origin(
         id=delivery.id,
         scope=rules.stage,

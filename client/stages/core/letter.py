@@ -102,6 +102,14 @@ class Letter:
             kept[headers.AGAIN] = action.token
         return self._envelope(queue, self.delivery.body, kept)
 
+    def purged(self) -> Envelope | None:
+        """The message that takes a purged letter out of its line, so that what is parked behind it goes on; None without a line."""
+        if not self.delivery.text(headers.KEY):
+            return None
+        kept = {name: value for name, value in self.delivery.own_headers().items() if name not in FAULT_HEADERS}
+        queue = self.delivery.text(headers.STAGE) or stage_queue(self.queue)
+        return self._envelope(queue, b"", kept | {headers.SKIP: True})
+
     def edited(self, action: Action, *, body: bytes | None, put: dict[str, Any], drop: Iterable[str]) -> Envelope:
         """The dead letter with another body, or other headers, under its id.
 

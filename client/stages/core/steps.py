@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import attrs
 
-from understudy.client.stages.core.envelope import Envelope
+from understudy.client.stages.core.envelope import Delivery, Envelope
 from understudy.client.stages.core.sends import Sends
 
 
@@ -60,6 +60,45 @@ class Precheck:
     """
 
     brings: bool
+
+
+@attrs.frozen
+class Line:
+    """Look who is the head of a key's line, and lock it. Result: the id of a message; "" if there is no line."""
+
+    stage: str
+    key: str
+
+
+@attrs.frozen
+class Park:
+    """Store a message behind the head of its line, and take its claim out of the inbox."""
+
+    stage: str
+    key: str
+    delivery: Delivery
+
+
+@attrs.frozen
+class Block:
+    """Make a failed message the head of its key's line, if there is none. Result: False if the inbox has it by now."""
+
+    stage: str
+    key: str
+    delivery: Delivery
+
+
+@attrs.frozen
+class Release:
+    """Take a head out of its line. Result: the envelope of the next one; None if that was all.
+
+    If the message is not the head, nothing changes. Result then: the envelope of the head, if it was never seen since it was
+    sent to the queue again.
+    """
+
+    stage: str
+    key: str
+    id: str
 
 
 @attrs.frozen
@@ -120,6 +159,6 @@ class Now:
 
 
 Step = (
-    BeginDatabase | Claim | ReadUnsent | Call | Store | Precheck | CommitDatabase | CommitJointly | RollbackDatabase
-    | Settle | GiveBack | Mark | RunHooks | Wait | Now
+    BeginDatabase | Claim | ReadUnsent | Call | Store | Line | Park | Block | Release | Precheck | CommitDatabase
+    | CommitJointly | RollbackDatabase | Settle | GiveBack | Mark | RunHooks | Wait | Now
 )  # fmt: skip

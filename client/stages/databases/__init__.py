@@ -1,6 +1,7 @@
 """The business databases that an application may have, each with its inbox and outbox.
 
 sqlite_database, psycopg_database    the databases that `sqlite` and `postgresql` make
+lines        the tables of stages with a key
 tables       inbox and outbox, as both have them
 port         what the rest of the library asks of a database
 """

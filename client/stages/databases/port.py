@@ -12,6 +12,8 @@ from understudy.client.stages.core.envelope import Envelope
 
 INBOX: Final = "understudy_inbox"
 OUTBOX: Final = "understudy_outbox"
+LINES: Final = "understudy_lines"
+PARKED: Final = "understudy_parked"
 
 _PARAMETERS: Final = {
     ("aiosqlite.core", "Connection"),
@@ -65,6 +67,10 @@ class BlockingSession(Protocol):
         """Envelopes of one processed message in the outbox, in the order in which they were stored."""
         ...
 
+    def run(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        """One statement of the library in the open transaction, with ``?`` for each value: its rows."""
+        ...
+
     def mark(self, ids: Sequence[str]) -> None:
         """Take out of the outbox, in a transaction of its own."""
         ...
@@ -106,6 +112,7 @@ class DatabaseSession(Protocol):
     async def claim(self, stage: str, message_id: str, now_ms: int) -> bool: ...
     async def store(self, stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> None: ...
     async def unsent(self, stage: str, message_id: str) -> list[Envelope]: ...
+    async def run(self, sql: str, values: Sequence[Any]) -> list[Any]: ...
     async def mark(self, ids: Sequence[str]) -> None: ...
     async def lease(
         self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int
@@ -145,6 +152,10 @@ class ThreadedSession:
     async def unsent(self, stage: str, message_id: str) -> list[Envelope]:
         found: list[Envelope] = await in_thread(self._blocking.unsent, stage, message_id)
         return found
+
+    async def run(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        rows: list[Any] = await in_thread(self._blocking.run, sql, values)
+        return rows
 
     async def mark(self, ids: Sequence[str]) -> None:
         await in_thread(self._blocking.mark, ids)
@@ -205,7 +216,7 @@ class Database(Protocol):
         ...
 
     def tables(self) -> str:
-        """SQL that makes inbox and outbox, and changes nothing if they are there."""
+        """SQL that makes the tables, and changes nothing if they are there."""
         ...
 
     def left(self) -> tuple[int, int]:
@@ -213,7 +224,7 @@ class Database(Protocol):
         ...
 
     def prepare(self) -> None:
-        """Make inbox and outbox.
+        """Make the tables.
 
         Raises:
             ConfigurationError: the database cannot be used.

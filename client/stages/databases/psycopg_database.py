@@ -11,7 +11,9 @@ from psycopg.conninfo import conninfo_to_dict
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.databases.port import (
     INBOX,
+    LINES,
     OUTBOX,
+    PARKED,
     BlockingSession,
     DatabaseSession,
     ThreadedSession,
@@ -61,6 +63,24 @@ CREATE TABLE IF NOT EXISTS {OUTBOX} (
     leased_until_ms bigint NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS {OUTBOX}_by_message ON {OUTBOX} (from_stage, from_message);
+CREATE TABLE IF NOT EXISTS {LINES} (
+    stage text NOT NULL,
+    line_key text NOT NULL,
+    head text NOT NULL,
+    since_ms bigint NOT NULL,
+    PRIMARY KEY (stage, line_key)
+);
+CREATE TABLE IF NOT EXISTS {PARKED} (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    stage text NOT NULL,
+    line_key text NOT NULL,
+    message_id text NOT NULL,
+    headers text NOT NULL,
+    body bytea NOT NULL,
+    parked_ms bigint NOT NULL,
+    UNIQUE (stage, message_id)
+);
+CREATE INDEX IF NOT EXISTS {PARKED}_by_line ON {PARKED} (stage, line_key, seq);
 """
 _LOCK: Final = 0x5354_4147_4553
 """Workers that start at once make the tables one after the other."""
@@ -185,6 +205,10 @@ class PostgresqlSession:
     def unsent(self, stage: str, message_id: str) -> list[Envelope]:
         return [envelope_of(row) for row in self._connection.execute(_UNSENT.encode(), (stage, message_id))]
 
+    def run(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        cursor = self._connection.execute(sql.replace("?", "%s").encode(), values)
+        return cursor.fetchall() if cursor.description else []
+
     def mark(self, ids: Sequence[str]) -> None:
         self._alone(_MARK, [list(ids)])
 
@@ -269,6 +293,10 @@ class AsyncPostgresqlSession:
     async def unsent(self, stage: str, message_id: str) -> list[Envelope]:
         cursor = await self._connection.execute(_UNSENT.encode(), (stage, message_id))
         return [envelope_of(row) for row in await cursor.fetchall()]
+
+    async def run(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        cursor = await self._connection.execute(sql.replace("?", "%s").encode(), values)
+        return await cursor.fetchall() if cursor.description else []
 
     async def mark(self, ids: Sequence[str]) -> None:
         await self._alone(_MARK, [list(ids)])

@@ -129,6 +129,9 @@ class OrmSession:
     def unsent(self, stage: str, message_id: str) -> list[Envelope]:
         return self._below.unsent(stage, message_id)
 
+    def run(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        return self._below.run(sql, values)
+
     def mark(self, ids: Sequence[str]) -> None:
         self._below.mark(ids)
 
@@ -219,6 +222,9 @@ class AsyncOrmSession:
 
     async def unsent(self, stage: str, message_id: str) -> list[Envelope]:
         return await self._below.unsent(stage, message_id)
+
+    async def run(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        return await self._below.run(sql, values)
 
     async def mark(self, ids: Sequence[str]) -> None:
         await self._below.mark(ids)

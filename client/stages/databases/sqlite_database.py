@@ -12,7 +12,9 @@ import attrs
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.databases.port import (
     INBOX,
+    LINES,
     OUTBOX,
+    PARKED,
     BlockingSession,
     DatabaseSession,
     ThreadedSession,
@@ -61,6 +63,24 @@ CREATE TABLE IF NOT EXISTS {OUTBOX} (
     leased_until_ms INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS {OUTBOX}_by_message ON {OUTBOX} (from_stage, from_message);
+CREATE TABLE IF NOT EXISTS {LINES} (
+    stage TEXT NOT NULL,
+    line_key TEXT NOT NULL,
+    head TEXT NOT NULL,
+    since_ms INTEGER NOT NULL,
+    PRIMARY KEY (stage, line_key)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS {PARKED} (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    stage TEXT NOT NULL,
+    line_key TEXT NOT NULL,
+    message_id TEXT NOT NULL,
+    headers TEXT NOT NULL,
+    body BLOB NOT NULL,
+    parked_ms INTEGER NOT NULL,
+    UNIQUE (stage, message_id)
+);
+CREATE INDEX IF NOT EXISTS {PARKED}_by_line ON {PARKED} (stage, line_key, seq);
 """
 _COMMIT: Final = "COMMIT /* understudy */"
 _ROLLBACK: Final = "ROLLBACK /* understudy */"
@@ -328,6 +348,9 @@ class SqliteSession:
     def unsent(self, stage: str, message_id: str) -> list[Envelope]:
         sql = f"SELECT {COLUMNS} FROM {OUTBOX} WHERE from_stage = ? AND from_message = ? ORDER BY seq"  # noqa: S608
         return [envelope_of(row) for row in self._connection.execute(sql, (stage, message_id))]
+
+    def run(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        return self._connection.execute(sql, values).fetchall()
 
     def mark(self, ids: Sequence[str]) -> None:
         marks = ", ".join("?" * len(ids))

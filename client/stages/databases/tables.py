@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from understudy.client.stages.core.envelope import Envelope
-from understudy.client.stages.databases.port import INBOX, OUTBOX
+from understudy.client.stages.databases.port import INBOX, LINES, OUTBOX, PARKED
 from understudy.client.stages.errors import ConfigurationError, DemarcationError
 
 COLUMNS: Final = "id, queue, stage, headers, body, due_ms, stored_ms"
@@ -16,6 +16,8 @@ COLUMNS: Final = "id, queue, stage, headers, body, due_ms, stored_ms"
 ALL_COLUMNS: Final = {
     INBOX: {"stage", "message_id", "at_ms"},
     OUTBOX: {*COLUMNS.split(", "), "seq", "from_stage", "from_message", "lease", "leased_until_ms"},
+    LINES: {"stage", "line_key", "head", "since_ms"},
+    PARKED: {"seq", "stage", "line_key", "message_id", "headers", "body", "parked_ms"},
 }
 
 LEFT: Final = f"SELECT count(*), min(stored_ms) FROM {OUTBOX}"  # noqa: S608  # our own name

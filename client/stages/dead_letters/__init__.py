@@ -1,4 +1,4 @@
-"""Dead letters: ``understudy dlq list|show|reissue|edit|purge|records``.
+"""Dead letters: ``understudy dlq list|show|reissue|edit|purge|records|lines``.
 
 A stage's dead letters are in the queue ``NAME.dead``. The commands hold its messages while they look, and give back what
 they leave. What changes is one transaction of the broker for each batch: messages leave, enter, and a record says so.
@@ -8,6 +8,7 @@ they leave. What changes is one transaction of the broker for each batch: messag
     work       reissue, purge, edit: batches at a bounded rate
     report     what the commands print
     commands   their options
+    lines_command  keys with a failed message, of stages with ``key=``
 
 What is decided without I/O, is in ``core/letter.py``.
 """

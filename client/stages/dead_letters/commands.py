@@ -67,7 +67,7 @@ def list_letters(
         letters, count = _letters(place, name, limit, bodies=False)
         found.append({"queue": name, "letters": count, "looked_at": len(letters), "groups": grouped(letters)})
     if as_json:
-        _print_json({"queues": [each | {"groups": [*map(report.group_object, each["groups"])]} for each in found]})  # type: ignore[call-overload]
+        print_json({"queues": [each | {"groups": [*map(report.group_object, each["groups"])]} for each in found]})  # type: ignore[call-overload]
         return
     for each in found:
         groups: Any = each["groups"]
@@ -96,14 +96,14 @@ def show(
         letters, _ = _letters(place, name, most if wanted.everything else None)
         found += [each for each in letters if wanted.has(each)]
     if as_json:
-        _print_json({"letters": [report.letter_object(each) for each in found[:most]], "found": len(found)})
+        print_json({"letters": [report.letter_object(each) for each in found[:most]], "found": len(found)})
     else:
         for each in found[:most]:
             typer.echo(report.letter_text(each))
         if len(found) > most:
             typer.echo(f"{len(found) - most:,} letters more: --most shows them")
     if not found and not wanted.everything:
-        _fail(f"{_places(place)}: no such letter", 1)
+        fail(f"{_places(place)}: no such letter", 1)
 
 
 def reissue(
@@ -129,7 +129,7 @@ def reissue(
 
     Each batch is one transaction of the broker: its messages leave the dead-letter queue and enter that of the stage.
     """
-    place, action = _place(application, broker, queue, stage), _action(by)
+    place, action = _place(application, broker, queue, stage), action_of(by)
     wanted = _wanted(id_, group, everything=everything)
     targets = {name: _target(place, name, to) for name in place.queues}
 
@@ -158,10 +158,10 @@ def purge(
     as_json: _Json = False,
 ) -> None:
     """Delete dead letters for good. `dlq show --json` keeps a copy before."""
-    place, action = _place(application, broker, queue, stage), _action(by)
+    place, action = _place(application, broker, queue, stage), action_of(by)
     wanted = _wanted(id_, group, everything=everything)
     _act(
-        place, wanted, action, lambda _: {"verb": "purge", "make": lambda _letter: None},
+        place, wanted, action, lambda _: {"verb": "purge", "make": Letter.purged},
         rate=rate, limit=limit, yes=yes, as_json=as_json,
     )  # fmt: skip
 
@@ -187,9 +187,9 @@ def edit(
     as_json: _Json = False,
 ) -> None:
     """Change the body or headers of one dead letter. It keeps its id, and moves to the end of its queue."""
-    place, action = _place(application, broker, queue, stage), _action(by)
+    place, action = _place(application, broker, queue, stage), action_of(by)
     if not body and not header and not drop_header:
-        _fail("give --body, --header or --drop-header: nothing is to be changed", 2)
+        fail("give --body, --header or --drop-header: nothing is to be changed", 2)
     put = dict(_header(each) for each in header or ())
     octets = _octets(body)
     name = _queue_of(place, id_)
@@ -197,7 +197,7 @@ def edit(
         try:
             place.check_body(name, octets)
         except ConfigurationError as error:
-            _fail(str(error), 1)
+            fail(str(error), 1)
 
     def change(letter: Letter) -> Any:
         return letter.edited(action, body=octets, put=put, drop=drop_header or ())
@@ -207,7 +207,7 @@ def edit(
 
         return await edit_letter(connection, name, id_, change, action, dry=not yes)
 
-    before, after = _run(place, work)
+    before, after = run_with(place, work)
     if as_json:
         told = {
             "id": id_,
@@ -215,12 +215,12 @@ def edit(
             "done": yes,
             "headers": {k: report.plain(v) for k, v in after.headers.items()},
         }
-        _print_json(told | report.body_object(after.body))
+        print_json(told | report.body_object(after.body))
         return
     typer.echo(
         f"{id_} in {name} {'is changed' if yes else 'would change'}:\n{report.change_text(before, after)}", nl=False
     )
-    _tell_dry(yes)
+    tell_dry(yes)
 
 
 def records(
@@ -234,7 +234,7 @@ def records(
     letters, _ = _letters(place, RECORDS, None)
     found = [json.loads(each.delivery.body) for each in letters[-most:]]
     if as_json:
-        _print_json({"records": found})
+        print_json({"records": found})
         return
     for each in found:
         again = ", by force again" if each.get("force_again") else ""
@@ -257,7 +257,7 @@ def _act(
 ) -> None:
     """Reissue or purge in each queue, and print what was done, also if an error ends it."""
     if wanted == Wanted():
-        _fail("say which letters: --id, --group or --all", 2)
+        fail("say which letters: --id, --group or --all", 2)
     from understudy.client.stages.dead_letters.work import Job  # noqa: PLC0415  # needs aio-pika
 
     results: dict[str, Any] = {}
@@ -278,7 +278,7 @@ def _act(
             {"queue": name, "letters": len(each.ids), "batches": each.batches, "ids": each.ids}
             for name, each in results.items()
         ]
-        _print_json({"action": verb, "done": yes, "queues": queues, "error": failure or None})
+        print_json({"action": verb, "done": yes, "queues": queues, "error": failure or None})
     else:
         for name, each in results.items():
             would = "" if yes else "would "
@@ -287,11 +287,11 @@ def _act(
             )
             if not yes:
                 typer.echo(report.ids_text(each.ids), nl=False)
-        _tell_dry(yes)
+        tell_dry(yes)
     if failure:
-        _fail(f"{failure}. What is printed above is done; a second run does the rest", 1)
+        fail(f"{failure}. What is printed above is done; a second run does the rest", 1)
     if not any(each.ids for each in results.values()):
-        _fail(f"{_places(place)}: no such letter", 1)
+        fail(f"{_places(place)}: no such letter", 1)
 
 
 def _do(place: Place, job: Any, results: dict[str, Any]) -> None:
@@ -336,7 +336,7 @@ def _letters(place: Place, name: str, limit: int | None, *, bodies: bool = True)
                 raise
             return [], 0  # no worker has run yet
 
-    found: tuple[list[Letter], int] = _run(place, work)
+    found: tuple[list[Letter], int] = run_with(place, work)
     return found
 
 
@@ -350,16 +350,16 @@ def _queue_of(place: Place, message_id: str) -> str:
         if any(each.delivery.id == message_id for each in _letters(place, name, None, bodies=False)[0])
     ]
     if len(found) != 1:
-        _fail(f"letter {message_id!r} is in {len(found)} of {', '.join(place.queues)}; --stage or --queue names one", 1)
+        fail(f"letter {message_id!r} is in {len(found)} of {', '.join(place.queues)}; --stage or --queue names one", 1)
     return found[0]
 
 
-def _run(place: Place, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+def run_with(place: Place, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
     """Do ``work`` with a connection; an error of it ends the command."""
     try:
         return _attempt(place, work)
     except (StagesError, ValueError) as error:
-        _fail(str(error), 1)
+        fail(str(error), 1)
 
 
 def _attempt(place: Place, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
@@ -367,7 +367,7 @@ def _attempt(place: Place, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
     try:
         from understudy.client.stages.connection import Connection  # noqa: PLC0415  # the extra of these commands
     except ImportError as error:
-        _fail(f"{error}: pip install 'understudy[stages]'", 1)
+        fail(f"{error}: pip install 'understudy[stages]'", 1)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     for library in ("aiormq", "aio_pika"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
@@ -387,7 +387,7 @@ def _place(application: str, broker: list[str] | None, queue: list[str] | None, 
     try:
         return Place.of(load(application) if application else None, broker or [], queue or [], stage or [])
     except ConfigurationError as error:
-        _fail(str(error), 2)
+        fail(str(error), 2)
 
 
 def _places(place: Place) -> str:
@@ -398,14 +398,14 @@ def _target(place: Place, name: str, to: str) -> str:
     try:
         return place.target(name, to)
     except ConfigurationError as error:
-        _fail(str(error), 2)
+        fail(str(error), 2)
 
 
 def _wanted(ids: list[str] | None, groups: list[str] | None, *, everything: bool) -> Wanted:
     return Wanted(ids=frozenset(ids or ()), groups=frozenset(groups or ()), everything=everything)
 
 
-def _action(by: str) -> Action:
+def action_of(by: str) -> Action:
     return Action(by=by or f"{getpass.getuser()}@{socket.gethostname()}", at_ms=now_ms(), token=secrets.token_hex(4))
 
 
@@ -413,15 +413,15 @@ def _header(text: str) -> tuple[str, Any]:
     """One --header: ``name=text``, or ``name:=json`` for a whole number or a truth value."""
     name, equals, value = text.partition("=")
     if not equals or not name.rstrip(":"):
-        _fail(f"--header {text}: NAME=TEXT or NAME:=JSON", 2)
+        fail(f"--header {text}: NAME=TEXT or NAME:=JSON", 2)
     if not name.endswith(":"):
         return name, value
     try:
         found = json.loads(value)
     except ValueError as error:
-        _fail(f"--header {text}: {value!r} is no JSON: {error}", 2)
+        fail(f"--header {text}: {value!r} is no JSON: {error}", 2)
     if not isinstance(found, (str, int)):
-        _fail(f"--header {text}: a header is a text, a whole number, true or false", 2)
+        fail(f"--header {text}: a header is a text, a whole number, true or false", 2)
     return name[:-1], found
 
 
@@ -432,18 +432,18 @@ def _octets(body: str) -> bytes | None:
     try:
         return sys.stdin.buffer.read() if body == "-" else Path(body).read_bytes()
     except OSError as error:
-        _fail(f"--body {body}: {error.strerror}", 2)
+        fail(f"--body {body}: {error.strerror}", 2)
 
 
-def _print_json(found: dict[str, Any]) -> None:
+def print_json(found: dict[str, Any]) -> None:
     typer.echo(json.dumps(found, indent=2))
 
 
-def _tell_dry(yes: bool) -> None:
+def tell_dry(yes: bool) -> None:
     if not yes:
         typer.echo("nothing was changed: --yes does it")
 
 
-def _fail(reason: str, code: int) -> NoReturn:
+def fail(reason: str, code: int) -> NoReturn:
     typer.echo(f"understudy dlq: {reason}", err=True)
     raise typer.Exit(code)

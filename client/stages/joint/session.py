@@ -157,6 +157,9 @@ class JointSession:
     async def unsent(self, stage: str, message_id: str) -> list[Envelope]:
         self._no_tables()
 
+    async def run(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        self._no_tables()
+
     async def mark(self, ids: Sequence[str]) -> None:
         self._no_tables()
 
