@@ -321,3 +321,25 @@ def test_another_database_is_outside_of_the_transaction(place: Place, tmp_path: 
     assert outside.execute("SELECT * FROM looked").fetchall() == [(1,)]
     outside.close()
     assert place.effects() == []
+
+
+POSTGRESQL = [name for name, (database, _) in KINDS.items() if database == "postgresql"]
+
+
+@pytest.mark.parametrize("place", POSTGRESQL, indirect=True)
+def test_a_connection_that_is_lost_costs_an_attempt_and_the_next_message_has_a_new_one(place: Place) -> None:
+    lose = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    )
+    calls: list[int] = []
+
+    def fail_once(db: Any, order: Order) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            place.rows(lose)
+        return insert(db, order)
+
+    place.handle(place.stage(fail_once, once=True), "m1", "m2")
+    assert [each.queue for each in place.channel.settled] == ["first", "after"]
+    assert place.effects() == [7]

@@ -192,17 +192,62 @@ def test_a_row_of_the_outbox_is_leased_to_one_relay_until_the_lease_ends(
             await one.begin()
             assert await one.unsent("lease", f"i{blocking}") == sends.envelopes
             await one.rollback()
+            other = Sends(origin=Origin(id=f"j{blocking}", scope="lease"))
+            other.send(Target(), None)
+            await one.begin()
+            await one.store("lease", f"j{blocking}", other.envelopes, 1_000)
+            await one.commit()
             taken = await one.lease("t1", now_ms=1_500, until_ms=3_000, stored_before_ms=1_400, most=2)
             assert [each.id for each in taken] == [each.id for each in sends.envelopes[:2]]
             assert [each.after_ms for each in taken] == [500, 500]
+            # The third row waits for the first two: the messages of one message stay in their order.
             rest = await two.lease("t2", now_ms=1_500, until_ms=3_000, stored_before_ms=1_400, most=9)
-            assert [each.id for each in rest] == [sends.envelopes[2].id]
+            assert [each.id for each in rest] == [other.envelopes[0].id]
             again = await two.lease("t3", now_ms=3_001, until_ms=5_000, stored_before_ms=1_400, most=9)
-            assert [each.id for each in again] == [each.id for each in sends.envelopes]
+            assert [each.id for each in again] == [each.id for each in (*sends.envelopes, *other.envelopes)]
             await two.mark([each.id for each in again])
             assert await one.lease("t4", now_ms=9_000, until_ms=9_001, stored_before_ms=9_000, most=9) == []
 
     asyncio.run(lease())
+
+
+def test_five_relays_take_each_row_once_and_those_of_a_message_in_their_order(server: PostgresServer) -> None:
+    class Target:
+        name = queue = "nowhere"
+
+        def encode(self, message: object) -> bytes:
+            return b"{}"
+
+    async def relay(session: DatabaseSession, number: int, taken: list[str]) -> None:
+        for round_ in range(200):
+            leased = await session.lease(
+                f"r{number}.{round_}", now_ms=2_000, until_ms=9_000, stored_before_ms=1_500, most=3
+            )
+            if not leased and not rows(server, "SELECT 1 FROM understudy_outbox WHERE from_stage = 'five'"):
+                return
+            taken += [each.id for each in leased]
+            await asyncio.sleep(0)
+            await session.mark([each.id for each in leased])
+
+    async def five() -> None:
+        origins = [Sends(origin=Origin(id=f"five{number}", scope="five")) for number in range(8)]
+        async with sessions(server, 6, blocking=False) as (writer, *relays):
+            await writer.begin()
+            for sends in origins:
+                for _ in range(10):
+                    sends.send(Target(), None)
+                await writer.store("five", sends.origin.id, sends.envelopes, 1_000)
+            await writer.commit()
+            taken: list[str] = []
+            async with asyncio.TaskGroup() as tasks:
+                for number, each in enumerate(relays):
+                    tasks.create_task(relay(each, number, taken))
+        assert len(taken) == len(set(taken)) == 80
+        for sends in origins:
+            own = [each.id for each in sends.envelopes]
+            assert [each for each in taken if each in own] == own
+
+    asyncio.run(five())
 
 
 @pytest.mark.parametrize("blocking", [True, False])

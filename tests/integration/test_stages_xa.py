@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -19,7 +20,7 @@ from tests.integration.broker_process import BrokerProcess, running_broker
 from tests.integration.stages_shop import STAGES, Order
 from tests.integration.stages_waiting import TIMEOUT_S, until, until_found
 from tests.integration.xa_place import StateServerProcess, running_postgresql
-from understudy.client.stages import Retry, Stages, postgresql
+from understudy.client.stages import ConfigurationError, Context, Retry, Stages, postgresql
 from understudy.client.stages.connection import Connection
 from understudy.client.stages.points import Point
 from understudy.client.stages.worker import Worker
@@ -177,3 +178,46 @@ def test_a_session_of_sqlalchemy_works_in_the_branch(place: Place) -> None:
 
     asyncio.run(_run(stages, "the effect is there", there))
     assert asyncio.run(there()) == [(7,)]
+
+
+async def _without_state_server(place: Place, stages: Stages) -> None:
+    async with stages.begin(outbox=False):
+        stages.stages["stateless"].send(Order(5))
+    worker = Worker(stages)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(worker.run())
+        await until_found("the first effect", lambda: place.rows("SELECT * FROM effects WHERE number = 5"))
+        place.state.kill()
+        async with stages.begin(outbox=False):
+            stages.stages["stateless"].send(Order(6))
+        await asyncio.sleep(1.5)  # it is given back meanwhile, once a second
+        assert place.rows("SELECT * FROM effects WHERE number = 6") == []
+        place.state.start()
+        await until_found("the second effect", lambda: place.rows("SELECT * FROM effects WHERE number = 6"))
+        worker.stop()
+    await stages.close()
+
+
+def test_without_the_state_server_a_message_waits_and_no_attempt_is_counted(place: Place) -> None:
+    stages = application(place, "stateless")
+    attempts: list[int] = []
+
+    @stages.stage("stateless", xa=True, retry=Retry(1))
+    def stateless(order: Order, db: psycopg.Connection, ctx: Context) -> None:
+        attempts.append(ctx.attempt)
+        db.execute("INSERT INTO effects VALUES (%s)", (order.number,))
+
+    asyncio.run(_without_state_server(place, stages))
+    assert attempts == [1, 1]
+    assert place.rows("SELECT number FROM effects WHERE number > 4 AND number < 7 ORDER BY number") == [(5,), (6,)]
+
+
+def test_a_worker_that_cannot_reach_the_state_server_names_it_and_takes_nothing(place: Place, tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/nowhere.sock"
+    stages = Stages("nowhere", broker=place.broker, database=postgresql(place.conninfo), state_server=address)
+
+    @stages.stage("nowhere", xa=True)
+    def nowhere(order: Order, db: psycopg.Connection) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"xa=True: .*nowhere\.sock"):
+        asyncio.run(Worker(stages).run())

@@ -29,6 +29,7 @@ from understudy.client.stages.databases.psycopg_connections import (
 from understudy.client.stages.databases.tables import (
     ALL_COLUMNS,
     COLUMNS,
+    EARLIER_IS_FREE,
     LEFT,
     check_columns,
     envelope_of,
@@ -94,9 +95,13 @@ _UNSENT: Final = f"SELECT {COLUMNS} FROM {OUTBOX} WHERE from_stage = %s AND from
 _MARK: Final = f"DELETE FROM {OUTBOX} WHERE id = ANY(%s)"  # noqa: S608
 _LEASE: Final = f"""\
 UPDATE {OUTBOX} SET lease = %s, leased_until_ms = %s WHERE seq IN (
-    SELECT seq FROM {OUTBOX} WHERE stored_ms < %s AND leased_until_ms < %s ORDER BY seq LIMIT %s FOR UPDATE SKIP LOCKED
+    SELECT seq FROM {OUTBOX} AS free WHERE stored_ms < %s AND leased_until_ms < %s AND {EARLIER_IS_FREE.format("%s")}
+    ORDER BY seq LIMIT %s FOR UPDATE SKIP LOCKED
 ) RETURNING seq, {COLUMNS}
 """  # noqa: S608
+_LEASES: Final = "SELECT pg_advisory_xact_lock(%s)"
+_LEASE_LOCK: Final = 0x5354_4147_4C53
+"""Relays take leases one after the other: else the second would not see what the first is about to take."""
 _PRUNE: Final = f"""\
 DELETE FROM {INBOX} WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM {INBOX} WHERE at_ms < %s ORDER BY at_ms LIMIT %s FOR UPDATE SKIP LOCKED
@@ -213,7 +218,7 @@ class PostgresqlSession:
         self._alone(_MARK, [list(ids)])
 
     def lease(self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int) -> list[Envelope]:
-        cursor = self._alone(_LEASE, [token, until_ms, stored_before_ms, now_ms, most])
+        cursor = self._alone(_LEASE, [token, until_ms, stored_before_ms, now_ms, now_ms, most], lock=_LEASE_LOCK)
         return [envelope_of(row[1:], now_ms) for row in sorted(cursor.fetchall())]
 
     def prune(self, before_ms: int, most: int) -> int:
@@ -233,9 +238,11 @@ class PostgresqlSession:
             self._opened.close()
             self._opened = None
 
-    def _alone(self, sql: str, values: list[Any]) -> psycopg.Cursor[Any]:
+    def _alone(self, sql: str, values: list[Any], lock: int | None = None) -> psycopg.Cursor[Any]:
         self.begin()
         try:
+            if lock is not None:
+                self._connection.execute(_LEASES.encode(), (lock,))
             cursor = self._connection.execute(sql.encode(), values)
             self.commit()
         except BaseException:
@@ -304,7 +311,7 @@ class AsyncPostgresqlSession:
     async def lease(
         self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int
     ) -> list[Envelope]:
-        cursor = await self._alone(_LEASE, [token, until_ms, stored_before_ms, now_ms, most])
+        cursor = await self._alone(_LEASE, [token, until_ms, stored_before_ms, now_ms, now_ms, most], lock=_LEASE_LOCK)
         return [envelope_of(row[1:], now_ms) for row in sorted(await cursor.fetchall())]
 
     async def prune(self, before_ms: int, most: int) -> int:
@@ -324,9 +331,11 @@ class AsyncPostgresqlSession:
             await self._opened.close()
             self._opened = None
 
-    async def _alone(self, sql: str, values: list[Any]) -> psycopg.AsyncCursor[Any]:
+    async def _alone(self, sql: str, values: list[Any], lock: int | None = None) -> psycopg.AsyncCursor[Any]:
         await self.begin()
         try:
+            if lock is not None:
+                await self._connection.execute(_LEASES.encode(), (lock,))
             cursor = await self._connection.execute(sql.encode(), values)
             await self.commit()
         except BaseException:

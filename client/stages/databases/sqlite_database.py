@@ -24,6 +24,7 @@ from understudy.client.stages.databases.port import (
 from understudy.client.stages.databases.tables import (
     ALL_COLUMNS,
     COLUMNS,
+    EARLIER_IS_FREE,
     LEFT,
     check_columns,
     envelope_of,
@@ -82,6 +83,12 @@ CREATE TABLE IF NOT EXISTS {PARKED} (
 );
 CREATE INDEX IF NOT EXISTS {PARKED}_by_line ON {PARKED} (stage, line_key, seq);
 """
+_LEASE: Final = f"""\
+UPDATE {OUTBOX} SET lease = ?, leased_until_ms = ? WHERE seq IN (
+    SELECT seq FROM {OUTBOX} AS free WHERE stored_ms < ? AND leased_until_ms < ? AND {EARLIER_IS_FREE.format("?")}
+    ORDER BY seq LIMIT ?
+) RETURNING seq, {COLUMNS}
+"""  # noqa: S608
 _COMMIT: Final = "COMMIT /* understudy */"
 _ROLLBACK: Final = "ROLLBACK /* understudy */"
 _BEGIN: Final = "BEGIN IMMEDIATE /* understudy */"
@@ -357,11 +364,7 @@ class SqliteSession:
         self._alone(f"DELETE FROM {OUTBOX} WHERE id IN ({marks})", list(ids))  # noqa: S608
 
     def lease(self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int) -> list[Envelope]:
-        free = f"SELECT seq FROM {OUTBOX} WHERE stored_ms < ? AND leased_until_ms < ? ORDER BY seq LIMIT ?"  # noqa: S608
-        taken = self._alone(
-            f"UPDATE {OUTBOX} SET lease = ?, leased_until_ms = ? WHERE seq IN ({free}) RETURNING seq, {COLUMNS}",  # noqa: S608
-            [token, until_ms, stored_before_ms, now_ms, most],
-        )
+        taken = self._alone(_LEASE, [token, until_ms, stored_before_ms, now_ms, now_ms, most])
         return [envelope_of(row[1:], now_ms) for row in sorted(taken)]
 
     def prune(self, before_ms: int, most: int) -> int:

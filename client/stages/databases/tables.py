@@ -22,6 +22,13 @@ ALL_COLUMNS: Final = {
 
 LEFT: Final = f"SELECT count(*), min(stored_ms) FROM {OUTBOX}"  # noqa: S608  # our own name
 
+EARLIER_IS_FREE: Final = f"""\
+NOT EXISTS (
+        SELECT 1 FROM {OUTBOX} AS earlier WHERE earlier.from_stage = free.from_stage
+        AND earlier.from_message = free.from_message AND earlier.seq < free.seq AND earlier.leased_until_ms >= {{}}
+    )"""  # noqa: S608
+"""Of a row ``free``: no relay has an earlier row of the same message now, whose messages stay in their order so."""
+
 
 def check_columns(address: str, table: str, found: Collection[str]) -> None:
     """Check that a table is of this version.

@@ -31,28 +31,44 @@ class Initiators:
         self._stages = stages
         self.asynchronous: AsyncInitiator | None = None
         self.blocking: BlockingInitiator | None = None
+        self._pid = os.getpid()
+        self._of_parent: list[object] = []
 
     def of_loop(self) -> AsyncInitiator:
         """The initiator of the running event loop."""
+        self._leave_to_parent()
         if self.asynchronous is None or self.asynchronous.loop is not asyncio.get_running_loop():
             self.asynchronous = AsyncInitiator(self._sender(), self._stages.database)
         return self.asynchronous
 
     def of_process(self) -> BlockingInitiator:
         """The initiator of this process, for all its threads."""
-        if self.blocking is None or self.blocking.pid != os.getpid():
+        self._leave_to_parent()
+        if self.blocking is None:
             self.blocking = BlockingInitiator(self._sender, self._stages.database)
         return self.blocking
 
     def close_blocking(self) -> None:
+        self._leave_to_parent()
         blocking, self.blocking = self.blocking, None
-        if blocking is not None and blocking.pid == os.getpid():
+        if blocking is not None:
             blocking.close()
 
     async def close(self) -> None:
+        self._leave_to_parent()
         asynchronous, self.asynchronous = self.asynchronous, None
         if asynchronous is not None:
             await asynchronous.close()
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: keep what the parent has opened, and use it no more.
+
+        A connection that is closed here, or that Python frees, says good-bye to the server on the socket of the parent.
+        """
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._of_parent += [self.asynchronous, self.blocking]
+            self.asynchronous = self.blocking = None
 
     def _sender(self) -> Sender:
         return Sender(self._stages.addresses, f"{self._stages.name}, initiations")

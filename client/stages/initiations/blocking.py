@@ -6,7 +6,6 @@ The database is called in the caller's thread. The broker is called on an event 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -23,14 +22,9 @@ _log = logging.getLogger("understudy.stages")
 
 
 class BlockingInitiator:
-    """The connection and the database sessions of an application's initiations in this process.
-
-    Attributes:
-        pid: of the process; a forked child has connections of its own.
-    """
+    """The connection and the database sessions of an application's initiations in this process."""
 
     def __init__(self, make_sender: Callable[[], Sender], database: Database | None) -> None:
-        self.pid = os.getpid()
         self.database = database
         self.writer = threading.Lock()
         self._make_sender = make_sender

@@ -341,11 +341,46 @@ def test_threads_begin_at_once_and_each_commits(tmp_path: Path, nowhere: str) ->
     assert len(place.rows("orders")) == 20
 
 
-def test_a_forked_child_has_connections_of_its_own(tmp_path: Path, nowhere: str) -> None:
+def test_a_forked_child_has_connections_of_its_own_and_leaves_those_of_its_parent(tmp_path: Path, nowhere: str) -> None:
     place = Place(tmp_path / "shop.db", nowhere, waits=False)
-    place.begin(lambda tx: [INSERT], outbox=False)
+
+    def order() -> None:
+        with place.stages.begin(outbox=False) as tx:
+            tx.db.execute(INSERT)
+
+    order()
     initiators = place.stages._initiators
     assert initiators is not None
-    parent = initiators.of_process()
-    parent.pid = os.getpid() + 1  # as a child sees it
-    assert initiators.of_process() is not parent
+    of_parent = initiators.blocking
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            order()
+            kept = initiators.blocking is not of_parent and of_parent in initiators._of_parent
+            place.stages.close_blocking()
+            code = 0 if kept else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    order()
+    place.stages.close_blocking()
+    assert len(place.rows("orders")) == 3
+
+
+def test_work_that_was_reserved_for_a_flow_is_released_if_the_flow_has_not_begun(place: Place) -> None:
+    """The way of working that the manual gives for `NotSentError`."""
+    with sqlite3.connect(place.path) as db:
+        db.execute("CREATE TABLE jobs (number INTEGER PRIMARY KEY, taken INTEGER NOT NULL DEFAULT 0)")
+        db.execute("INSERT INTO jobs (number) VALUES (1), (2)")
+    db.close()
+
+    def take(tx: Any) -> Iterator[str]:
+        yield "UPDATE jobs SET taken = 1 WHERE number = 1"
+        place.checkout.send(Order(1))
+
+    with pytest.raises(NotSentError):
+        place.begin(take, outbox=False)
+    assert place.rows("jobs") == [(1, 1), (2, 0)]
+    place.begin(lambda tx: ["UPDATE jobs SET taken = 0 WHERE number = 1"])
+    assert place.rows("jobs") == [(1, 0), (2, 0)]

@@ -281,6 +281,29 @@ def test_without_once_a_lost_commit_of_the_broker_leaves_the_database_changed_an
     assert place.effects() == [7, 7]
 
 
+@pytest.mark.parametrize(
+    ("statement", "left"),
+    [
+        ("SELECT count(*) FROM effects", [1, 7]),
+        ("DELETE FROM effects WHERE number = 7", [1]),
+        ("UPDATE effects SET number = 9 WHERE number >= 7", [1, 9]),
+    ],
+)
+def test_work_that_is_idempotent_by_nature_may_be_done_twice(place: Place, statement: str, left: list[int]) -> None:
+    async def work(order: Order, db: AsyncConnection) -> Order:
+        await db.execute(statement)
+        return order
+
+    place.execute("INSERT INTO effects VALUES (1), (7)")
+    stage = place.stage(work)
+    place.lose_at(Point.AFTER_DATABASE_COMMIT)
+    with pytest.raises(LostError):
+        place.handle(stage)
+    place.handle(stage)
+    assert sorted(place.effects()) == left
+    assert [each.queue for each in place.channel.settled] == ["after"]
+
+
 def test_a_stage_that_trips_over_its_own_key_never_sends(place: Place) -> None:
     """The way of working against which the manual warns."""
 

@@ -35,13 +35,13 @@ def session(path: Path) -> Iterator[SqliteSession]:
     opened.close()
 
 
-def stored(session: SqliteSession, count: int, *, after: float = 0) -> list[Envelope]:
-    """Rows of message m1, at 1,000 ms."""
-    sends = Sends(origin=Origin(id="m1", scope="reserve"))
+def stored(session: SqliteSession, count: int, *, after: float = 0, message: str = "m1") -> list[Envelope]:
+    """Rows of a message, at 1,000 ms."""
+    sends = Sends(origin=Origin(id=message, scope="reserve"))
     for number in range(count):
         sends.send(CHARGE, Order(number), after=after)
     session.begin()
-    session.store("reserve", "m1", sends.envelopes, 1_000)
+    session.store("reserve", message, sends.envelopes, 1_000)
     session.commit()
     return sends.envelopes
 
@@ -63,12 +63,14 @@ def test_what_is_stored_comes_back_in_its_order_until_it_is_marked(session: Sqli
 def test_a_row_is_leased_to_one_relay_until_the_lease_ends(path: Path, session: SqliteSession) -> None:
     other = SqliteSession(path, blocking=False)
     envelopes = stored(session, 3, after=1)
+    (of_m2,) = stored(session, 1, message="m2")
     taken = session.lease("t1", now_ms=1_500, until_ms=3_000, stored_before_ms=1_400, most=2)
     assert [(each.id, each.after_ms) for each in taken] == [(each.id, 500) for each in envelopes[:2]]
+    # The third row of m1 waits for the first two: the messages of one message stay in their order.
     rest = other.lease("t2", now_ms=1_500, until_ms=3_000, stored_before_ms=1_400, most=9)
-    assert [each.id for each in rest] == [envelopes[2].id]
+    assert [each.id for each in rest] == [of_m2.id]
     again = other.lease("t3", now_ms=3_001, until_ms=5_000, stored_before_ms=1_400, most=9)
-    assert [(each.id, each.after_ms) for each in again] == [(each.id, 0) for each in envelopes]
+    assert [(each.id, each.after_ms) for each in again] == [(each.id, 0) for each in (*envelopes, of_m2)]
     other.close()
 
 
