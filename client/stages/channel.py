@@ -225,7 +225,7 @@ class TxChannel:
         for each in envelopes:
             await self._publish(each)
         if tag is not None:
-            await self._channel.basic_ack(tag)
+            await self._channel.basic_ack(tag, wait=False)
         before_commit()
         await self._channel.tx_commit()
 
@@ -252,11 +252,13 @@ class TxChannel:
                 headers[DELAY] = envelope.after_ms
             else:
                 key = await self._waiting_queue(envelope.queue, rounded_ms(envelope.after_ms))
-        await self._channel.basic_publish(
+        channel: Any = self._channel
+        await channel.basic_publish(
             envelope.body,
             exchange=exchange,
             routing_key=key,
             mandatory=True,
+            wait=False,  # the answer to the commit is awaited
             properties=Basic.Properties(
                 content_type="application/json", delivery_mode=2, message_id=envelope.id, headers=headers
             ),
