@@ -1,0 +1,113 @@
+"""Cells: one side over one database in one round; the table of them.
+
+In each round every side runs once, in an order that rotates, so that ratios of one round compare what the same machine did within
+a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+
+from bench_tools.errors import BenchError
+from bench_tools.stages.place import DATABASES, Place
+from bench_tools.stages.sides import ALONE, BASES, SIDES
+
+MOST_RATE: Final = 2500
+"""So many flows a second wait for a side; one that is faster is not measured."""
+START_S: Final = 60.0
+
+
+@attrs.frozen(kw_only=True)
+class Cell:
+    """One side over one database, in one round.
+
+    Attributes:
+        rate: flows that ended, a second.
+        cpu_ms: of the side's process, a flow.
+    """
+
+    database: str
+    side: str
+    round: int
+    rate: float
+    cpu_ms: float
+
+
+def run(
+    place: Place,
+    *,
+    databases: Sequence[str],
+    sides: Sequence[str],
+    rounds: int,
+    seconds: float,
+    concurrency: int,
+    say: Callable[[str], None],
+) -> list[Cell]:
+    """All cells.
+
+    Raises:
+        BenchError: a side ended, or had nothing more to do.
+    """
+    cells = []
+    for number in range(rounds):
+        order = [*sides[number % len(sides) :], *sides[: number % len(sides)]]
+        for database in databases:
+            for side in order:
+                cell = _cell(place, database, side, number, seconds, concurrency)
+                cells.append(cell)
+                say(f"round {number + 1}, {database}, {side}: {cell.rate:.0f} flows/s, {cell.cpu_ms:.2f} ms of CPU")
+    return cells
+
+
+def _cell(place: Place, database: str, side: str, number: int, seconds: float, concurrency: int) -> Cell:
+    warmup_s = seconds / 3
+    address, queue = place.cell(database, round(MOST_RATE * (seconds + warmup_s)), alone=side in ALONE)
+    words = [side, place.broker, address, queue, str(warmup_s), str(seconds), str(concurrency)]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "bench_tools.stages.sides", *words],
+            capture_output=True, text=True, check=False, timeout=START_S + warmup_s + seconds,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise BenchError(f"{side} over {database} did not end within {error.timeout:g} s") from error
+    if done.returncode:
+        raise BenchError(f"{side} over {database} ended with {done.returncode}: {done.stderr[-1000:]}")
+    found = json.loads(done.stdout)
+    if not found["flows"] or found["idle_s"] > 1:
+        raise BenchError(f"{side} over {database}: {found}; nothing was left to do before the end of the window")
+    return Cell(
+        database=database, side=side, round=number, rate=found["flows"] / seconds,
+        cpu_ms=found["cpu_s"] * 1000 / found["flows"],
+    )  # fmt: skip
+
+
+def table(cells: Sequence[Cell]) -> str:
+    """Medians over the rounds, and the median ratio to the bare consumer of the same round."""
+    lines = ["| database | side | flows/s | CPU a flow | to the bare consumer |", "|---|---|---|---|---|"]
+    for database in DATABASES:
+        for side in SIDES:
+            here = [cell for cell in cells if (cell.database, cell.side) == (database, side)]
+            if not here:
+                continue
+            rate = statistics.median(cell.rate for cell in here)
+            cpu = statistics.median(cell.cpu_ms for cell in here)
+            ratio = ratio_of(cells, database, side)
+            shown = "" if ratio is None else f"{ratio:.2f}"
+            lines.append(f"| {database} | {side} | {rate:,.0f} | {cpu:.2f} ms | {shown} |")
+    return "\n".join(lines)
+
+
+def ratio_of(cells: Sequence[Cell], database: str, side: str) -> float | None:
+    """The median of a side's ratios to its base; None for a base, or if its base was not measured."""
+    rates = {(cell.side, cell.round): cell.rate for cell in cells if cell.database == database}
+    if side not in BASES or (BASES[side], 0) not in rates:
+        return None
+    rounds = {cell.round for cell in cells}
+    return statistics.median(rates[side, each] / rates[BASES[side], each] for each in rounds)

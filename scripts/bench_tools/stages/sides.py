@@ -1,0 +1,219 @@
+"""Sides of the bench: each is a process that takes messages, inserts a row for each, and sends the next message.
+
+    python -m bench_tools.stages.sides SIDE BROKER DATABASE QUEUE WARMUP_S SECONDS CONCURRENCY
+
+A flow has two stages: one inserts a row and sends, one inserts a row. A flow of ``inbox`` and ``bare-last`` has the second stage
+alone, which sends nothing.
+
+    bare, bare-last  aio-pika and the database's driver: commit the row, publish with a confirm, acknowledge. A kill between these
+                     doubles work, an error loses the message
+    nothing          the stages library, once=False
+    once, inbox      once=True: inbox and outbox; for a stage that sends nothing the inbox alone
+
+Prints one JSON line: flows that ended in the window, and CPU seconds of the process in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import aio_pika
+import aiosqlite
+import msgspec
+import psycopg
+
+from understudy.client.stages import AsyncConnection, Stages, postgresql, sqlite
+from understudy.client.stages.worker import Worker
+
+SIDES: Final = ("bare", "nothing", "once", "bare-last", "inbox")
+BASES: Final = {"nothing": "bare", "once": "bare", "inbox": "bare-last"}
+"""What each side of ours is compared with."""
+ALONE: Final = ("bare-last", "inbox")
+"""Sides whose flow has one stage."""
+POSTGRESQL: Final = "postgresql:"
+TABLES: Final = ("first", "last")
+
+
+class Order(msgspec.Struct):
+    """The message of all stages."""
+
+    number: int
+    text: str
+
+
+Count = Callable[[], None]
+
+
+class Window:
+    """Counts ends of flows between two moments."""
+
+    def __init__(self, warmup_s: float, seconds: float) -> None:
+        self._begin = time.monotonic() + warmup_s
+        self._end = self._begin + seconds
+        self.count = 0
+        self.newest = 0.0
+        self.over = asyncio.Event()
+
+    def note(self) -> None:
+        """A flow ended."""
+        self.newest = time.monotonic()
+        if self._begin <= self.newest < self._end:
+            self.count += 1
+
+    async def cpu_s(self) -> float:
+        """Wait until the window is over; the CPU seconds of this process in it."""
+        await asyncio.sleep(max(0.0, self._begin - time.monotonic()))
+        before = time.process_time()
+        await asyncio.sleep(max(0.0, self._end - time.monotonic()))
+        return time.process_time() - before
+
+
+def application(broker: str, database: str, queue: str, *, once: bool, concurrency: int, note: Count) -> Stages:
+    """Two stages, ``queue.first`` and ``queue.last``, and the flow of both."""
+    if database.startswith(POSTGRESQL):
+        stages = Stages(queue, broker=broker, database=postgresql(database.removeprefix(POSTGRESQL)))
+        kind: Any = psycopg.AsyncConnection
+        mark = "%s"
+    else:
+        stages = Stages(queue, broker=broker, database=sqlite(database))
+        kind, mark = AsyncConnection, "?"
+
+    async def first(order: Order, db: Any) -> Order:
+        await db.execute(f"INSERT INTO first (number) VALUES ({mark})", (order.number,))  # noqa: S608
+        return order
+
+    async def last(order: Order, db: Any) -> None:
+        await db.execute(f"INSERT INTO last (number) VALUES ({mark})", (order.number,))  # noqa: S608
+        note()
+
+    for function in (first, last):
+        function.__annotations__["db"] = kind
+    made = [
+        stages.stage(f"{queue}.{function.__name__}", once=once, concurrency=concurrency)(function)
+        for function in (first, last)
+    ]
+    stages.flow("both", *made)
+    stages.flow("last", made[1])
+    return stages
+
+
+async def _ours(broker: str, database: str, queue: str, window: Window, *, once: bool, concurrency: int) -> float:
+    stages = application(broker, database, queue, once=once, concurrency=concurrency, note=window.note)
+    worker = Worker(stages)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(worker.run())
+        used = await window.cpu_s()
+        worker.stop()
+    return used
+
+
+# -- the bare consumer ---------------------------------------------------------------------------------------------------
+
+
+Insert = Callable[[str, int], Awaitable[None]]
+Close = Callable[[], Awaitable[None]]
+
+
+async def _insert_postgresql(conninfo: str, concurrency: int) -> tuple[Insert, Close]:
+    free: asyncio.Queue[psycopg.AsyncConnection[Any]] = asyncio.Queue()
+    for _ in range(2 * concurrency):
+        free.put_nowait(await psycopg.AsyncConnection.connect(conninfo))
+
+    async def insert(table: str, number: int) -> None:
+        db = await free.get()
+        await db.execute(f"INSERT INTO {table} (number) VALUES (%s)".encode(), (number,))  # noqa: S608
+        await db.commit()
+        free.put_nowait(db)
+
+    async def close() -> None:
+        while not free.empty():
+            await free.get_nowait().close()
+
+    return insert, close
+
+
+async def _insert_sqlite(path: str, _: int) -> tuple[Insert, Close]:
+    db = await aiosqlite.connect(path)
+    await db.execute("PRAGMA journal_mode = WAL")
+    await db.execute("PRAGMA synchronous = FULL")
+    turn = asyncio.Lock()
+
+    async def insert(table: str, number: int) -> None:
+        async with turn:
+            await db.execute(f"INSERT INTO {table} (number) VALUES (?)", (number,))  # noqa: S608
+            await db.commit()
+
+    return insert, db.close
+
+
+async def _bare(broker: str, database: str, queue: str, window: Window, *, concurrency: int, alone: bool) -> float:
+    if database.startswith(POSTGRESQL):
+        insert, close = await _insert_postgresql(database.removeprefix(POSTGRESQL), concurrency)
+    else:
+        insert, close = await _insert_sqlite(database, concurrency)
+    connection = await aio_pika.connect(broker)
+    channel = await connection.channel(publisher_confirms=True)
+    await channel.set_qos(prefetch_count=concurrency)
+
+    async def first(message: aio_pika.abc.AbstractIncomingMessage) -> None:
+        await insert("first", msgspec.json.decode(message.body, type=Order).number)
+        sent = aio_pika.Message(message.body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+        await channel.default_exchange.publish(sent, f"{queue}.last")
+        await message.ack()
+
+    async def last(message: aio_pika.abc.AbstractIncomingMessage) -> None:
+        await insert("last", msgspec.json.decode(message.body, type=Order).number)
+        await message.ack()
+        window.note()
+
+    try:
+        if not alone:
+            await (await channel.get_queue(f"{queue}.first", ensure=False)).consume(first)
+        await (await channel.get_queue(f"{queue}.last", ensure=False)).consume(last)
+        return await window.cpu_s()
+    finally:
+        await connection.close()
+        await close()
+
+
+async def measure(
+    side: str, broker: str, database: str, queue: str, warmup_s: float, seconds: float, concurrency: int
+) -> dict[str, float]:
+    window = Window(warmup_s, seconds)
+    if side.startswith("bare"):
+        used = await _bare(broker, database, queue, window, concurrency=concurrency, alone=side in ALONE)
+    else:
+        once = side in {"once", "inbox"}
+        used = await _ours(broker, database, queue, window, once=once, concurrency=concurrency)
+    return {"flows": window.count, "cpu_s": used, "idle_s": time.monotonic() - window.newest}
+
+
+def make_tables(database: str) -> None:
+    """The tables of the work, empty."""
+    statements = [f"CREATE TABLE {table} (number BIGINT NOT NULL)" for table in TABLES]
+    if database.startswith(POSTGRESQL):
+        with psycopg.connect(database.removeprefix(POSTGRESQL)) as db:
+            for statement in statements:
+                db.execute(statement.encode())
+    else:
+        with sqlite3.connect(database) as lite:
+            lite.executescript("PRAGMA journal_mode = WAL;" + ";".join(statements))
+        lite.close()
+
+
+def main(arguments: list[str]) -> None:
+    side, broker, database, queue, warmup_s, seconds, concurrency = arguments
+    found = asyncio.run(
+        measure(side, broker, database, queue, float(warmup_s), float(seconds), int(concurrency))
+    )  # fmt: skip
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
