@@ -29,19 +29,20 @@ class AuditError(Exception):
     """The audit could not be carried out."""
 
 
-async def audited(feeds: Path, clients: Path, out: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+async def audited(feeds: Path, clients: Path | None, out: Path, tell: Callable[[str], None]) -> dict[str, Any]:
     """What ``understudy audit --json`` says.
 
     Args:
         feeds: a directory of files a broker, up to the ends of their journals (`bring_up`).
-        clients: the clients' logs.
+        clients: the clients' logs, if there are any.
         out: for the table of violations.
         tell: told each step of the audit, when it begins.
 
     Raises:
         AuditError: the audit failed; what it said.
     """
-    arguments = ["audit", "--json", "--feed", str(feeds), "--clients", str(clients), "--out", str(out)]
+    arguments = ["audit", "--json", "--feed", str(feeds), "--out", str(out)]
+    arguments += [] if clients is None else ["--clients", str(clients)]
     code, said, told = await _run(arguments, AUDIT_TIMEOUT_S, tell)
     if code not in (0, 1, 3):
         raise AuditError(f"the audit ended with code {code}: {told[-500:].strip()}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -46,13 +47,54 @@ class Books:
     outbox: int
 
 
+class BooksPlace(Protocol):
+    """The database of the books.
+
+    Attributes:
+        address: as the variable `settings.DATABASE` has it.
+        errors: what its driver raises.
+    """
+
+    address: str
+    errors: tuple[type[Exception], ...]
+
+    def open(self) -> None:
+        """Make the tables, with customers and stock."""
+
+    def read(self) -> Books:
+        """Read the contents now, in one transaction."""
+
+
+class SqliteBooks:
+    """Books in a file."""
+
+    errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+
+    def __init__(self, path: Path) -> None:
+        self.address = str(path)
+        self._path = path
+
+    def open(self) -> None:
+        open_books(self._path)
+
+    def read(self) -> Books:
+        return read_books(self._path)
+
+
+def schema() -> list[str]:
+    """Statements that make the tables, with customers and stock; for SQLite and PostgreSQL."""
+    accounts = ", ".join(f"({each}, {CENTS})" for each in range(CUSTOMERS + 1))
+    stock = ", ".join(f"({each}, {PIECES})" for each in range(ITEMS))
+    tables = [each.strip() for each in _SCHEMA.split(";") if each.strip()]
+    return [*tables, f"INSERT INTO accounts VALUES {accounts}", f"INSERT INTO stock VALUES {stock}"]  # noqa: S608
+
+
 def open_books(path: Path) -> None:
     """A new database with customers and stock."""
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA journal_mode = WAL")
-        db.executescript(_SCHEMA)
-        db.executemany("INSERT INTO accounts VALUES (?, ?)", [(each, CENTS) for each in range(CUSTOMERS + 1)])
-        db.executemany("INSERT INTO stock VALUES (?, ?)", [(each, PIECES) for each in range(ITEMS)])
+        for statement in schema():
+            db.execute(statement)
     db.close()
 
 
@@ -61,16 +103,29 @@ def read_books(path: Path) -> Books:
     db = sqlite3.connect(path, timeout=20)
     try:
         db.execute("BEGIN")
-        shipped = db.execute("SELECT count(*) FROM shipments").fetchone()[0]
-        return Books(
-            orders=dict(db.execute("SELECT number, cents FROM orders")),
-            effects={name: [row[0] for row in db.execute(f"SELECT number FROM {name}")] for name in EFFECTS},  # noqa: S608
-            cents=db.execute("SELECT sum(cents) FROM accounts").fetchone()[0],
-            pieces=db.execute("SELECT sum(pieces) FROM stock").fetchone()[0] + shipped,
-            outbox=db.execute(f"SELECT count(*) FROM {OUTBOX}").fetchone()[0],  # noqa: S608
-        )
+        return books_of(lambda sql: db.execute(sql).fetchall())
     finally:
         db.close()
+
+
+def books_of(query: Callable[[str], list[Any]]) -> Books:
+    """The contents, by queries of one transaction."""
+
+    def number(sql: str) -> int:
+        return int(query(sql)[0][0])
+
+    return Books(
+        orders=dict(query("SELECT number, cents FROM orders")),
+        effects={name: [row[0] for row in query(f"SELECT number FROM {name}")] for name in EFFECTS},  # noqa: S608
+        cents=number("SELECT sum(cents) FROM accounts"),
+        pieces=number("SELECT sum(pieces) FROM stock") + number("SELECT count(*) FROM shipments"),
+        outbox=number(f"SELECT count(*) FROM {OUTBOX}"),  # noqa: S608
+    )
+
+
+def doubled_of(numbers: Iterable[int]) -> list[int]:
+    """The numbers that are there more than once, sorted."""
+    return sorted(number for number, count in Counter(numbers).items() if count > 1)
 
 
 def problems_of(books: Books, dead: Iterable[int]) -> list[str]:
@@ -95,9 +150,10 @@ def problems_of(books: Books, dead: Iterable[int]) -> list[str]:
 
 def _compared(place: str, numbers: list[int], due: set[int]) -> list[str]:
     there = set(numbers)
-    doubled = sorted({number for number in there if numbers.count(number) > 1}) if len(there) < len(numbers) else []
     found = []
-    for what, which in (("missing", sorted(due - there)), ("doubled", doubled), ("too much", sorted(there - due))):
+    for what, which in (
+        ("missing", sorted(due - there)), ("doubled", doubled_of(numbers)), ("too much", sorted(there - due)),
+    ):  # fmt: skip
         if which:
             more = "" if len(which) <= SHOWN else ", ..."
             found.append(f"{place}: {len(which)} orders {what}: {', '.join(map(str, which[:SHOWN]))}{more}")

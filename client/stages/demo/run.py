@@ -8,7 +8,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from understudy.client.demo.broker_group import BrokerGroup, GroupError, underst
 from understudy.client.stages.addresses import addresses_of
 from understudy.client.stages.connection import Connection, close_channel, errors_as_ours
 from understudy.client.stages.core.envelope import DEAD_LETTERS
-from understudy.client.stages.demo.books import CUSTOMERS, ITEMS, Books, open_books, problems_of, read_books
+from understudy.client.stages.demo.books import CUSTOMERS, ITEMS, Books, BooksPlace, SqliteBooks, problems_of
 from understudy.client.stages.demo.settings import BROKER, DATABASE, ONCE
 from understudy.client.stages.errors import AlreadyBegunError, NotCommittedError
 
@@ -61,23 +61,36 @@ class Wishes:
 
 
 class Demonstration:
-    """One run, in a folder of its own."""
+    """One run, in a folder of its own.
 
-    def __init__(self, wishes: Wishes, folder: Path, say: Callable[[str], None]) -> None:
-        self._wishes = wishes
+    Args:
+        say: told what happens.
+        books: the database; None: an SQLite file in the folder.
+        chance: decides who is killed and when, and what is ordered.
+    """
+
+    def __init__(
+        self,
+        wishes: Wishes,
+        folder: Path,
+        say: Callable[[str], None],
+        books: BooksPlace | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.wishes = wishes
         self.folder = folder
-        self._say = say
-        self._database = folder / "shop.db"
-        self._workers: dict[int, asyncio.subprocess.Process] = {}
+        self.say = say
+        self.books: BooksPlace = books or SqliteBooks(folder / "shop.db")
+        self.workers: dict[int, asyncio.subprocess.Process] = {}
         self._killed: Counter[str] = Counter()
-        self._unexpected: list[str] = []
+        self.unexpected: list[str] = []
         self._address = ""
-        self._orders = 0
+        self.orders = 0
         self._already = 0
         self._not_committed = 0
-        plan = [victim for victim in (WORKER, PRIMARY) for _ in range(wishes.kills)]
-        self._random = random.Random()  # noqa: S311  # chance for a load
-        self._plan = self._random.sample(plan, len(plan))
+        self.random = chance or random.Random()  # noqa: S311  # chance for a load
+        plan = [victim for victim in self.victims() for _ in range(wishes.kills)]
+        self.plan = self.random.sample(plan, len(plan))
 
     async def run(self) -> dict[str, Any]:
         """Carry it out.
@@ -88,22 +101,23 @@ class Demonstration:
         Raises:
             GroupError: the brokers did not come up.
         """
-        await asyncio.to_thread(open_books, self._database)
-        wishes = self._wishes
-        self._say(f"Starting three brokers and {wishes.workers} workers in {self.folder}")
-        group = BrokerGroup(self.folder / "brokers", wishes.port, lambda _: None)
+        await asyncio.to_thread(self.books.open)
+        wishes = self.wishes
+        self.say(f"Starting three brokers and {wishes.workers} workers in {self.folder}")
+        group = BrokerGroup(self.folder / "brokers", wishes.port, lambda _: None, feed=self.feed)
         async with group:
             await group.wait_until("all brokers are ready", lambda: group.all_ready, READY_TIMEOUT_S)
             self._address = "amqp://guest:guest@" + ",".join(map(str, group.addresses)) + "/"
-            os.environ |= {BROKER: self._address, DATABASE: str(self._database), ONCE: "yes" if wishes.once else "no"}
+            os.environ |= {BROKER: self._address, DATABASE: self.books.address, ONCE: "yes" if wishes.once else "no"}
             try:
                 for number in range(wishes.workers):
-                    await self._start_worker(number)
+                    await self.start_worker(number)
                 report = await self._load(group)
             finally:
                 await self._stop_workers()
+        await self.after_brokers(group)
         group.sweep()
-        report["problems"] += self._unexpected
+        report["problems"] += self.unexpected
         report["problems"] += [f"{what} ({count} times)" for what, count in group.unexpected.items()]
         report["ok"] = not report["problems"]
         return report
@@ -113,98 +127,150 @@ class Demonstration:
 
         started_s = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
-            progress = tasks.create_task(self._progress())
+            helpers = [tasks.create_task(each) for each in self.helpers()]
             killer = tasks.create_task(self._kill(group))
-            clients = [tasks.create_task(self._order(shop, killer)) for _ in range(CLIENTS)]
+            clients = [tasks.create_task(self.order(shop, killer)) for _ in range(CLIENTS)]
             await asyncio.gather(killer, *clients)
             took_s = time.monotonic() - started_s
-            self._say("No more orders; waiting until all of them are through")
+            self.say("No more orders; waiting until all of them are through")
             books, dead = await self._settled()
-            progress.cancel()
+            for helper in helpers:
+                helper.cancel()
         await shop.stages.close()
         return self._report(books, dead, took_s)
 
     # -- orders ---------------------------------------------------------------------------------------------------------
 
-    async def _order(self, shop: Any, killer: asyncio.Task[None]) -> None:
+    async def order(self, shop: Any, killer: asyncio.Task[None]) -> None:
         """Order until the time is over and all kills are done."""
-        pause_s = CLIENTS / self._wishes.rate
-        due_s = time.monotonic() + self._random.uniform(0, pause_s)
-        end_s = time.monotonic() + self._wishes.seconds
+        pause_s = CLIENTS / self.wishes.rate
+        due_s = time.monotonic() + self.random.uniform(0, pause_s)
+        end_s = time.monotonic() + self.wishes.seconds
         while time.monotonic() < end_s or not killer.done():
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
             due_s = max(due_s + pause_s, time.monotonic())
-            self._orders += 1
-            await self._begin(shop, self._orders)
+            self.orders += 1
+            await self.begin(shop, self.orders)
 
-    async def _begin(self, shop: Any, number: int) -> None:
-        cents = 0 if number % REFUSED_EVERY == 0 else self._random.randint(100, 900)
-        order = shop.Order(number, self._random.randint(1, CUSTOMERS), self._random.randrange(ITEMS), cents)
+    async def begin(self, shop: Any, number: int) -> None:
+        """Begin the flow of one order."""
         try:
-            for _ in range(2 if number % TWICE_EVERY == 0 else 1):
-                async with shop.stages.begin(name=f"order-{number}") as tx:
-                    await tx.db.execute("INSERT INTO orders VALUES (?, ?)", (number, cents))
-                    shop.checkout.send(order)
-        except AlreadyBegunError:
-            self._already += 1
+            await self.begin_by_name(shop, number)
         except NotCommittedError:
             self._not_committed += 1
 
+    async def begin_by_name(self, shop: Any, number: int) -> None:
+        """Begin the flow of one order, or find that it was begun.
+
+        Raises:
+            StagesError: it is not begun, or that is not known.
+        """
+        cents = 0 if number % REFUSED_EVERY == 0 else self.random.randint(100, 900)
+        order = shop.Order(number, self.random.randint(1, CUSTOMERS), self.random.randrange(ITEMS), cents)
+        try:
+            for _ in range(2 if number % TWICE_EVERY == 0 else 1):
+                async with shop.stages.begin(name=f"order-{number}") as tx:
+                    await shop.note_order(tx.db, number, cents)
+                    shop.checkout.send(order)
+        except AlreadyBegunError:
+            self._already += 1
+
     # -- workers and kills ----------------------------------------------------------------------------------------------
 
-    async def _start_worker(self, number: int) -> None:
+    async def start_worker(self, number: int) -> None:
         with (self.folder / f"worker-{number}.log").open("ab") as log:
-            self._workers[number] = await asyncio.create_subprocess_exec(
-                sys.executable, understudy_command(), "stages", "run", "understudy.client.stages.demo.shop:stages",
+            self.workers[number] = await asyncio.create_subprocess_exec(
+                sys.executable, *self.worker_command(),
                 stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
             )  # fmt: skip
 
     async def _stop_workers(self) -> None:
-        for number, process in self._workers.items():
+        for number, process in self.workers.items():
             if process.returncode is not None:
-                self._unexpected.append(f"worker {number} ended by itself, code {process.returncode}")
+                self.unexpected.append(f"worker {number} ended by itself, code {process.returncode}")
                 continue
             process.terminate()
             try:
                 async with asyncio.timeout(STOP_TIMEOUT_S):
                     if code := await process.wait():
-                        self._unexpected.append(f"worker {number} ended with code {code} when it was asked to stop")
+                        self.unexpected.append(f"worker {number} ended with code {code} when it was asked to stop")
             except TimeoutError:
-                self._unexpected.append(f"worker {number} did not stop within {STOP_TIMEOUT_S:g} s of SIGTERM")
+                self.unexpected.append(f"worker {number} did not stop within {STOP_TIMEOUT_S:g} s of SIGTERM")
                 process.kill()
                 await process.wait()
 
     async def _kill(self, group: BrokerGroup) -> None:
-        pause_s = self._wishes.seconds / (len(self._plan) + 1)
-        for victim in self._plan:
-            await asyncio.sleep(self._random.uniform(0.5, 1.5) * pause_s)
-            if victim == WORKER:
-                number = self._random.choice(list(self._workers))
-                process = self._workers[number]
-                if process.returncode is not None:
-                    raise GroupError(f"worker {number} ended by itself, code {process.returncode}")
-                process.kill()
-                await process.wait()
-                await self._start_worker(number)
-                name = f"worker {number}"
-            else:
-                await group.wait_until("all brokers are ready", lambda: group.all_ready, READY_TIMEOUT_S)
-                primary = group.primary
-                assert primary is not None, "all are ready"
-                group.kill(primary)
-                name = f"{primary.broker}, the primary"
+        for number, victim in enumerate(self.plan):
+            await self.before_kill(number)
+            name = await self.kill(victim, group)
             self._killed[victim] += 1
-            self._say(f"SIGKILL to {name}")
+            self.say(f"SIGKILL to {name}")
         await group.wait_until("all brokers are ready", lambda: group.all_ready, READY_TIMEOUT_S)
+
+    async def kill(self, victim: str, group: BrokerGroup) -> str:
+        """Kill one of `victims`, and start it again; its name.
+
+        Raises:
+            GroupError: it had ended by itself.
+        """
+        if victim == WORKER:
+            number = self.random.choice(list(self.workers))
+            process = self.workers[number]
+            if process.returncode is not None:
+                raise GroupError(f"worker {number} ended by itself, code {process.returncode}")
+            process.kill()
+            await process.wait()
+            await self.start_worker(number)
+            return f"worker {number}"
+        await group.wait_until("all brokers are ready", lambda: group.all_ready, READY_TIMEOUT_S)
+        primary = group.primary
+        assert primary is not None, "all are ready"
+        group.kill(primary)
+        return f"{primary.broker}, the primary"
+
+    # -- what a longer run does otherwise -------------------------------------------------------------------------------
+
+    feed = ""
+    """The detail of the brokers' feeds; "": they write none."""
+
+    def helpers(self) -> list[Coroutine[Any, Any, None]]:
+        """What runs beside the load, and is cancelled at its end."""
+        return [self._progress()]
+
+    async def before_kill(self, number: int) -> None:
+        """Wait for the moment of a kill; ``number`` counts from 0."""
+        await asyncio.sleep(self.random.uniform(0.5, 1.5) * self.wishes.seconds / (len(self.plan) + 1))
+
+    def judge(self, books: Books, dead: list[int]) -> list[str]:
+        """Faults of the run."""
+        return problems_of(books, dead)
+
+    def more(self, books: Books) -> dict[str, Any]:
+        """What the report has besides."""
+        return {}
+
+    async def after_brokers(self, group: BrokerGroup) -> None:
+        """Look at what the brokers have left, before it is swept away."""
+
+    def victims(self) -> tuple[str, ...]:
+        """The kinds of process that are killed."""
+        return WORKER, PRIMARY
+
+    def worker_command(self) -> list[str]:
+        """A worker's arguments for the interpreter."""
+        return [understudy_command(), "stages", "run", "understudy.client.stages.demo.shop:stages"]
 
     # -- what becomes of the orders -------------------------------------------------------------------------------------
 
     async def _progress(self) -> None:
         while True:
             await asyncio.sleep(PROGRESS_S)
-            books = await asyncio.to_thread(read_books, self._database)
+            try:
+                books = await asyncio.to_thread(self.books.read)
+            except self.books.errors:
+                continue
             counts = ", ".join(f"{len(set(numbers))} {name}" for name, numbers in books.effects.items())
-            self._say(f"{len(books.orders)} orders, {counts}; {books.outbox} messages in the outbox")
+            self.say(f"{len(books.orders)} orders, {counts}; {books.outbox} messages in the outbox")
 
     async def _settled(self) -> tuple[Books, list[int]]:
         """The books and the dead letters, when nothing is under way any more, or the time is over."""
@@ -213,13 +279,13 @@ class Demonstration:
         stable = 0
         try:
             while True:
-                books = await asyncio.to_thread(read_books, self._database)
+                books = await asyncio.to_thread(self.books.read)
                 waiting = await self._waiting(connection)
                 through = not books.outbox and not any(waiting.values())
                 stable = stable + 1 if through else 0
                 if stable > STABLE or time.monotonic() > end_s:
                     if not through:
-                        self._unexpected.append(
+                        self.unexpected.append(
                             f"not through within {SETTLE_TIMEOUT_S:g} s: {books.outbox} messages in the outbox, {waiting}"
                         )
                     return books, await self._dead_letters(connection)
@@ -230,6 +296,8 @@ class Demonstration:
     async def _waiting(self, connection: Connection) -> dict[str, int]:
         """Ready messages in the queues of the stages. Those that a worker holds come back if it fails."""
         found: dict[str, int] = {}
+        for queue in (*STAGES, *(each + DEAD_LETTERS for each in STAGES)):
+            await connection.ensure(queue)  # no worker may be up yet
         channel = await connection.channel()
         for queue in STAGES:
             async with errors_as_ours():
@@ -250,15 +318,15 @@ class Demonstration:
         return numbers
 
     def _report(self, books: Books, dead: list[int], took_s: float) -> dict[str, Any]:
-        problems = problems_of(books, dead)
+        problems = self.judge(books, dead)
         if not books.orders:
             problems.append("no order was begun")
-        if left := Counter(self._plan) - self._killed:
+        if left := Counter(self.plan) - self._killed:
             problems.append(f"not killed as often as asked for: {dict(left)}")
         return {
             "ok": not problems,
             "problems": problems,
-            "once": self._wishes.once,
+            "once": self.wishes.once,
             "killed": dict(self._killed),
             "seconds": round(took_s, 1),
             "orders": len(books.orders),
@@ -268,4 +336,5 @@ class Demonstration:
             "dead_letters": len(dead),
             "outbox": books.outbox,
             "cents": books.cents,
+            **self.more(books),
         }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+POSTGRESQL: Final = "postgresql:"
+"""Begins the address of a database that is no file; a connection string of libpq follows."""
 BROKER: Final = "UNDERSTUDY_DEMO_BROKER"
 DATABASE: Final = "UNDERSTUDY_DEMO_DATABASE"
 ONCE: Final = "UNDERSTUDY_DEMO_ONCE"

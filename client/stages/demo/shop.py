@@ -1,6 +1,7 @@
 """The application of the demonstration; workers run it by ``understudy stages run understudy.client.stages.demo.shop:stages``.
 
-Environment variables say where it is: see `settings`.
+Environment variables say where it is: see `settings`. The functions are the same over SQLite and PostgreSQL: only the type of the
+database parameter and the mark of a parameter in SQL differ.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from understudy.client.stages import AsyncConnection, Context, Refuse, Retry, Stages, sqlite
-from understudy.client.stages.demo.settings import BROKER, DATABASE, ONCE
+from understudy.client.stages import AsyncConnection, Context, Refuse, Retry, Stages, postgresql, sqlite
+from understudy.client.stages.demo.settings import BROKER, DATABASE, ONCE, POSTGRESQL
 
 FAILS: Final = 0.03
 """The share of calls in which a stage raises an error that goes away."""
@@ -46,45 +47,68 @@ class AwayError(Exception):
     """Something outside does not answer; it will, later."""
 
 
+_database: Final = os.environ.get(DATABASE, "shop.db")
+if TYPE_CHECKING:
+    AsyncDatabase = AsyncConnection
+    Database = sqlite3.Connection
+elif _database.startswith(POSTGRESQL):
+    from psycopg import AsyncConnection as AsyncDatabase
+    from psycopg import Connection as Database
+else:
+    AsyncDatabase = AsyncConnection
+    Database = sqlite3.Connection
+
 stages: Final = Stages(
     "shop",
     broker=os.environ.get(BROKER, "amqp://127.0.0.1/"),
-    database=sqlite(os.environ.get(DATABASE, "shop.db")),
+    database=postgresql(_database.removeprefix(POSTGRESQL)) if _database.startswith(POSTGRESQL) else sqlite(_database),
 )
 _once: Final = os.environ.get(ONCE, "yes") == "yes"
 _retry: Final = Retry(7, first=0.2, factor=2, most=2)
 
 
+def _sql(statement: str) -> str:
+    """A statement with the marks of the database; it has no question mark besides."""
+    return statement.replace("?", "%s") if _database.startswith(POSTGRESQL) else statement
+
+
 @stages.stage("shop.reserve", once=_once, retry=_retry, concurrency=CONCURRENCY)
-async def reserve(order: Order, db: AsyncConnection) -> Reserved:
+async def reserve(order: Order, db: AsyncDatabase) -> Reserved:
     """Take a piece from the stock."""
     if order.cents <= 0:
         raise Refuse(f"order {order.number} has no amount")
-    await db.execute("UPDATE stock SET pieces = pieces - 1 WHERE item = ?", (order.item,))
-    await db.execute("INSERT INTO holds (number) VALUES (?)", (order.number,))
+    await db.execute(_sql("UPDATE stock SET pieces = pieces - 1 WHERE item = ?"), (order.item,))
+    await db.execute(_sql("INSERT INTO holds (number) VALUES (?)"), (order.number,))
     _may_fail("the warehouse")
     return Reserved(order)
 
 
 @stages.stage("shop.charge", once=_once, retry=_retry, concurrency=CONCURRENCY)
-def charge(reserved: Reserved, db: sqlite3.Connection, ctx: Context) -> Charged:
+def charge(reserved: Reserved, db: Database, ctx: Context) -> Charged:
     """Move the customer's money; an ordinary function, which runs in a thread."""
     order = reserved.order
-    db.execute("UPDATE accounts SET cents = cents - ? WHERE customer = ?", (order.cents, order.customer))
-    db.execute("UPDATE accounts SET cents = cents + ? WHERE customer = 0", (order.cents,))
-    db.execute("INSERT INTO charges (number, cents) VALUES (?, ?)", (order.number, order.cents))
+    db.execute(_sql("UPDATE accounts SET cents = cents - ? WHERE customer = ?"), (order.cents, order.customer))
+    db.execute(_sql("UPDATE accounts SET cents = cents + ? WHERE customer = 0"), (order.cents,))
+    db.execute(_sql("INSERT INTO charges (number, cents) VALUES (?, ?)"), (order.number, order.cents))
     _may_fail("the bank")
     return Charged(order, ctx.message_id)
 
 
 @stages.stage("shop.ship", once=_once, retry=_retry, concurrency=CONCURRENCY)
-async def ship(charged: Charged, db: AsyncConnection) -> None:
+async def ship(charged: Charged, db: AsyncDatabase) -> None:
     """Give the piece to the carrier."""
-    await db.execute("INSERT INTO shipments (number, item) VALUES (?, ?)", (charged.order.number, charged.order.item))
+    await db.execute(
+        _sql("INSERT INTO shipments (number, item) VALUES (?, ?)"), (charged.order.number, charged.order.item)
+    )
     _may_fail("the carrier")
 
 
 checkout: Final = stages.flow("checkout", reserve, charge, ship)
+
+
+async def note_order(db: Any, number: int, cents: int) -> None:
+    """Write an order down, in the transaction that begins its flow."""
+    await db.execute(_sql("INSERT INTO orders (number, cents) VALUES (?, ?)"), (number, cents))
 
 
 def _may_fail(whom: str) -> None:

@@ -1,0 +1,71 @@
+"""A worker of the demonstration that ends itself with SIGKILL at named points, by chance.
+
+    python -m understudy.client.stages.demo.worker all|relay CHANCE POINT LOG
+
+``relay`` runs no stage: it sends what others have left in the outbox. At each point, or at POINT alone if it is not "", the worker
+ends with the probability CHANCE; before that it writes the point, and the name of the stage, into LOG.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import sys
+from typing import Final
+
+from understudy.client.stages import Stages
+from understudy.client.stages.connection import Connection
+from understudy.client.stages.points import AtPoint, Point
+from understudy.client.stages.relay import Relay
+from understudy.client.stages.worker import Worker
+
+RELAY_GRACE_S: Final = 1.0
+RELAY_LEASE_S: Final = 3.0
+
+
+def command(kind: str, chance: float, only: str, log: str) -> list[str]:
+    """The arguments of the interpreter."""
+    return ["-m", "understudy.client.stages.demo.worker", kind, str(chance), only, log]
+
+
+def main(kind: str, chance: float, only: str, log: str) -> None:
+    from understudy.client.stages.demo.shop import stages  # noqa: PLC0415  # it reads the environment when it is imported
+
+    def at_point(point: Point, stage: str) -> None:
+        if only in {"", point.value} and random.random() < chance:  # noqa: S311  # chance for a load
+            with open(log, "a", encoding="utf-8") as file:  # noqa: PTH123  # one write, which others' writes do not tear
+                file.write(f"{point.value}\t{stage}\n")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    asyncio.run(_relay(stages, at_point) if kind == "relay" else _work(stages, at_point))
+
+
+async def _work(stages: Stages, at_point: AtPoint) -> None:
+    worker = Worker(stages, relay_grace_s=RELAY_GRACE_S, relay_lease_s=RELAY_LEASE_S, at_point=at_point)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+    await worker.run()
+
+
+async def _relay(stages: Stages, at_point: AtPoint) -> None:
+    database = stages.database
+    assert database is not None
+    connection, session = Connection(stages.addresses, "relay"), database.session(blocking=False)
+    relay = Relay(
+        connection, session, None, at_point,
+        grace_s=RELAY_GRACE_S, lease_s=RELAY_LEASE_S, retention=stages.inbox_retention,
+    )  # fmt: skip
+    task = asyncio.create_task(relay.run())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await connection.close()
+    await session.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]), *sys.argv[3:])

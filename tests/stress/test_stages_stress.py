@@ -1,0 +1,69 @@
+"""``scripts/stress stages`` and ``scripts/bench stages``, short, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.stress, pytest.mark.timeout(300)]
+
+PROGRAM = Path(sys.executable).with_name("understudy")
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+TIMEOUT_S = 280
+
+
+@pytest.fixture
+def work() -> Iterator[Path]:
+    """A folder that PostgreSQL's own user may enter; below pytest's no other user may."""
+    with tempfile.TemporaryDirectory(prefix="understudy-stages-stress-") as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
+
+
+def stress(work: Path, *options: str) -> dict[str, Any]:
+    command = [str(PROGRAM), "stages", "stress", *options, "--json", "--keep-logs", str(work / "kept")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
+
+
+def test_everything_is_done_once_over_postgresql_whoever_is_killed(work: Path) -> None:
+    report = stress(work, "--flows", "100", "--kills", "1", "--chance", "0.002", "--seed", "5")
+    assert report["killed"] == {"worker": 1, "primary broker": 1, "relay": 1, "PostgreSQL": 1}
+    assert report["holds"] == report["charges"] == report["shipments"] == 98
+    assert report["dead_letters"] == 2
+    assert report["doubled"] == {"holds": 0, "charges": 0, "shipments": 0}
+
+
+def test_the_window_without_an_inbox_is_hit_and_counted(work: Path) -> None:
+    point = "after database commit"
+    report = stress(
+        work, "--no-once", "--database", "sqlite", "--flows", "60", "--kills", "0", "--chance", "0.06", "--point", point
+    )
+    assert list(report["crashes"]) == [point]
+    assert sum(report["doubled"].values()) > 0
+
+
+def test_the_bench_compares_stages_with_a_bare_consumer(work: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "bench_tools", "stages", "--rounds", "1", "--seconds", "0.6", "--sides", "bare,once",
+            "--databases", "postgresql", "--work", str(work), "--json",
+        ],
+        capture_output=True, text=True, check=False, timeout=TIMEOUT_S,
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    cells = json.loads(done.stdout.splitlines()[-1])["cells"]
+    assert [cell["side"] for cell in cells] == ["bare", "once"]
+    assert all(cell["rate"] > 0 for cell in cells)
+    assert list(work.iterdir()) == []
