@@ -137,7 +137,7 @@ class BrokerServer:
             _log.warning(f"no room for {PORTS_NAME}: who knows only the directory does not find this broker", **ports)
         self._driver = driver = NodeDriver(config, storage, self._plugins, self.facts)
         if self._carrier is not None:
-            driver.carry_by(self._carrier)
+            driver.carry_by(self._carrier, amqp.has_room)
         stack.callback(driver.fact_log.close)
         stack.callback(driver.users.close)
         report.driver = driver

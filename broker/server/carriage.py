@@ -30,20 +30,30 @@ class Carriage:
         carrying: decides what becomes of clients.
     """
 
-    def __init__(self, driver: NodeDriver, dial: CarrierDial, config: CarryConfig) -> None:
+    def __init__(
+        self, driver: NodeDriver, dial: CarrierDial, has_room: Callable[[], bool], config: CarryConfig
+    ) -> None:
         self.carrying = Carrying(self, config.connections, milliseconds(config.wait_s))
         self._driver = driver
         self._dial = dial
+        self._has_room = has_room
 
     def leave(self, transport: Transport, carried: Carried) -> CarriedClient:
         stream = cast("ClientSession", transport).leave()
-        client = CarriedClient(stream, carried, self.carrying, self._dial, self._take_back, self._go_on)
+        client = CarriedClient(stream, carried, self.carrying, self._dial_for, self._take_back, self._go_on)
         stream.set_protocol(client)
         return client
 
     def look(self, now_ms: int) -> None:
         """Time passes."""
         self.carrying.look(self._driver.broker, now_ms)
+
+    def _dial_for(self, broker: str, address: str, header: bytes, end: CarriedClient | Farewell) -> Callable[[], None]:
+        """Dial, if the descriptors that the broker itself needs are not touched by it."""
+        if self._has_room():
+            return self._dial(broker, address, header, end)
+        refused = asyncio.get_running_loop().call_soon(lambda: end.failed("file descriptors run short", final=True))
+        return refused.cancel
 
     def _go_on(self) -> None:
         self.carrying.go_on(self._driver.broker)

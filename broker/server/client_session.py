@@ -13,6 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from understudy.broker.config import is_loopback_host
+from understudy.broker.core.carrier_header import MAX_NAME
 from understudy.broker.core.connection import Connection
 from understudy.broker.server.carried_client import keep_alive
 from understudy.broker.server.paced_transport import PacedTransport, paced
@@ -216,4 +217,4 @@ def _subject(certificate: dict[str, Any] | None) -> str:
     """The subject of a peer's certificate, as ``CN=client, O=Example``; "" without one."""
     if not certificate:
         return ""
-    return ", ".join(f"{key}={value}" for part in certificate.get("subject", ()) for key, value in part)
+    return ", ".join(f"{key}={value}" for part in certificate.get("subject", ()) for key, value in part)[:MAX_NAME]

@@ -122,7 +122,10 @@ class Listener:
             self._servers.append(door)
 
     def has_room(self) -> bool:
-        """The kernel gives the lowest number that is free: one near the limit says that those below are taken."""
+        """True if a connection more leaves enough descriptors for the broker itself.
+
+        The kernel gives the lowest number that is free: one near the limit says that those below are taken.
+        """
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         kept = min(DESCRIPTORS_KEPT, limit // 2)
         try:

@@ -187,10 +187,15 @@ class NodeDriver:
         self._started = self._housekeeping_at = time.monotonic()
         self._loop.call_later(TICK_S, self._tick)
 
-    def carry_by(self, dial: CarrierDial) -> None:
-        """Clients that reach a core which serves none are carried by ``dial``, if the configuration allows it."""
+    def carry_by(self, dial: CarrierDial, has_room: Callable[[], bool]) -> None:
+        """Clients that reach a core which serves none are carried by ``dial``, if the configuration allows it.
+
+        Args:
+            dial: opens one connection.
+            has_room: tells whether there is a file descriptor to spare for it.
+        """
         if self._config.amqp.on_backup == "carry":
-            self.carriage = Carriage(self, dial, self._config.amqp.carry)
+            self.carriage = Carriage(self, dial, has_room, self._config.amqp.carry)
             self._doorkeeper.carrying = self.carriage.carrying
 
     # -- a core begins --------------------------------------------------------------------------------------------

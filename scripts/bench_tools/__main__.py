@@ -1,4 +1,4 @@
-"""``python -m bench_tools``; as first argument ``xa`` (distributed transactions) or ``stages``, with extras of their own."""
+"""``python -m bench_tools``; first argument ``xa``, ``stages`` (both with extras of their own) or ``carry``: other benches."""
 
 import sys
 
@@ -11,6 +11,11 @@ if sys.argv[1:2] == ["stages"]:
     from bench_tools.stages.cli import main as stages_main
 
     sys.exit(stages_main(sys.argv[2:]))
+
+if sys.argv[1:2] == ["carry"]:
+    from bench_tools.carry import main as carry_main
+
+    sys.exit(carry_main(sys.argv[2:]))
 
 from bench_tools.cli import main
 

@@ -15,11 +15,12 @@ from tests.unit.server.test_client_session import FakeDriver
 from understudy.broker.amqp.encode import HEARTBEAT_FRAME
 from understudy.broker.amqp.frames import FrameParser
 from understudy.broker.amqp.methods import method_name
+from understudy.broker.config import CarryConfig
 from understudy.broker.core.carrier_header import encode_farewell, encode_header
 from understudy.broker.core.carrying import Carrying
 from understudy.broker.core.connection import EARLY_BYTES
 from understudy.broker.server import carried_client
-from understudy.broker.server.carriage import take_carried
+from understudy.broker.server.carriage import Carriage, take_carried
 from understudy.broker.server.carried_client import CarriedClient
 from understudy.broker.server.logins import Logins
 
@@ -220,3 +221,24 @@ async def test_a_carrier_that_stops_has_its_clients_told_and_no_others() -> None
     assert farewell.done == ["close"]
     assert said(transports[1])[2][:2] == (320, "CONNECTION_FORCED - b3 stops")
     assert method_name(said(transports[0])[1]) == "connection.open-ok"
+
+
+async def test_descriptors_that_the_broker_needs_are_not_dialed_with() -> None:
+    failures: list[tuple[str, bool]] = []
+    dials: list[str] = []
+
+    def dial(broker: str, *_: Any) -> Any:
+        dials.append(broker)
+        return lambda: None
+
+    room = [False]
+    carriage = Carriage(Driver(), dial, lambda: room[0], CarryConfig())  # type: ignore[arg-type]
+    end: Any = SimpleNamespace(failed=lambda reason, *, final: failures.append((reason, final)))
+    carriage._dial_for("b1", B1.address, b"", end)()  # cancelled
+    carriage._dial_for("b1", B1.address, b"", end)
+    assert failures == []
+    await asyncio.sleep(0)
+    assert (failures, dials) == ([("file descriptors run short", True)], [])
+    room[0] = True
+    carriage._dial_for("b1", B1.address, b"", end)
+    assert dials == ["b1"]
