@@ -217,9 +217,14 @@ class TxChannel:
         await close_channel(self._channel)
 
     async def _commit(self, envelopes: Sequence[Envelope], tag: int | None, before_commit: Callable[[], None]) -> None:
-        with self._watching(envelopes):
-            async with errors_as_ours():
-                await self._send(envelopes, tag, before_commit)
+        try:
+            with self._watching(envelopes):
+                async with errors_as_ours():
+                    await self._send(envelopes, tag, before_commit)
+        except LostError:
+            for each in envelopes:
+                self._connection.forget_queue(each.queue)  # perhaps its exchange is gone
+            raise
 
     async def _send(self, envelopes: Sequence[Envelope], tag: int | None, before_commit: Callable[[], None]) -> None:
         for each in envelopes:

@@ -217,7 +217,10 @@ class Connection:
         return True
 
     async def delaying(self, queue: str) -> str:
-        """The exchange by which messages come to a queue that is there, each after its header `x-delay`."""
+        """The exchange by which messages come to a queue that is there, each after its header `x-delay`.
+
+        It outlives its queue: a message for a queue that was deleted comes back, and does not close the channel.
+        """
         exchange = f"{queue}{DELAY_EXCHANGE}"
         if queue not in self._delaying:
             channel = await self.channel()
@@ -226,7 +229,6 @@ class Connection:
                     exchange,
                     exchange_type="x-delayed-message",
                     durable=True,
-                    auto_delete=True,
                     arguments={"x-delayed-type": "direct"},
                 )
                 await channel.queue_bind(queue, exchange, queue)

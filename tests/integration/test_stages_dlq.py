@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import sqlite3
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -16,12 +17,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.integration.broker_process import BrokerProcess, running_broker
+from tests.integration.broker_process import PROGRAM, BrokerProcess, running_broker, wait_until
 from tests.integration.stages_waiting import until, until_found
 from understudy.client.stages import Context, Retry, Stages
 from understudy.client.stages.channel import TxChannel
 from understudy.client.stages.commands import load
-from understudy.client.stages.connection import Connection
+from understudy.client.stages.connection import Connection, LostError
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.dead_letters import commands
 from understudy.client.stages.dead_letters.lines_command import lines
@@ -234,7 +235,7 @@ def test_dead_letters_are_listed_shown_reissued_edited_and_purged(clinic: Clinic
     clinic.run("reissue", *names, "--id", third, "--yes")
     clinic.work_until("the edited one is treated", treat=0, treat_dead=1, treated=4, billed=4)
 
-    assert "would purge 1 letters" in clinic.run("purge", *names, "--all")
+    assert "would purge 1 letter\n" in clinic.run("purge", *names, "--all")
     clinic.run("purge", *names, "--id", fourth, "--yes")
     assert clinic.json("list", *names)["queues"][0]["letters"] == 0
     told = clinic.json("records", "clinic:stages", "--most", "4")["records"]
@@ -278,19 +279,105 @@ def test_what_cannot_be_done_is_named(clinic: Clinic) -> None:
     clinic.run("purge", *names, "--all", "--yes")
 
 
+def test_a_reissue_that_is_killed_has_done_whole_batches(broker: BrokerProcess) -> None:
+    address, letters, rate = f"amqp://guest:guest@127.0.0.1:{broker.port}/", 120, 20
+
+    async def counts() -> tuple[int, int]:
+        connection = Connection([address], "the test")
+        channel = await TxChannel.open(connection)
+        found = await channel.count("many"), await channel.count("many.dead")
+        await connection.close()
+        return found
+
+    async def put() -> None:
+        connection = Connection([address], "the test")
+        channel = await TxChannel.open(connection)
+        names = [f"m{number}" for number in range(letters)]
+        dead = [Envelope(id=each, queue="many.dead", stage="many", body=b"", headers={}) for each in names]
+        await channel.settle(dead)
+        await connection.ensure("many")
+        await connection.close()
+
+    asyncio.run(put())
+    command = [
+        str(PROGRAM),
+        "dlq",
+        "reissue",
+        "--broker",
+        address,
+        "--queue",
+        "many.dead",
+        "--all",
+        "--rate",
+        str(rate),
+        "--yes",
+    ]
+    with subprocess.Popen(command) as running:
+        wait_until("a batch is reissued", lambda: asyncio.run(counts())[0])
+        running.kill()
+
+    def all_are_back() -> tuple[int, int] | None:
+        found = asyncio.run(counts())
+        return found if sum(found) == letters else None
+
+    done, _ = wait_until("no letter is held any more, or lost", all_are_back)
+    assert 0 < done < letters
+    assert done % rate == 0
+
+
 def test_a_message_whose_queue_was_deleted_finds_a_new_one(broker: BrokerProcess) -> None:
-    async def send_twice() -> int:
+    def envelope(name: str, after_ms: int) -> Envelope:
+        return Envelope(id=name, queue="deleted", stage="", body=b"", headers={}, after_ms=after_ms)
+
+    async def send_again() -> None:
         connection = Connection([f"amqp://guest:guest@127.0.0.1:{broker.port}/"], "the test")
         channel, other = await TxChannel.open(connection), await connection.channel()
-        envelopes = [Envelope(id=each, queue="deleted", stage="", body=b"", headers={}) for each in ("m1", "m2")]
+        envelopes = [envelope("m1", 0), envelope("m2", 1)]
         await channel.settle(envelopes)
         await other.queue_delete("deleted")
         await channel.settle(envelopes)
-        count = await channel.count("deleted")
-        await connection.close()
-        return count
+        await other.exchange_delete("deleted.delay")
+        with pytest.raises(LostError):
+            await channel.settle(envelopes)
+        channel = await TxChannel.open(connection)
+        await channel.settle(envelopes)
 
-    assert asyncio.run(send_twice()) == 2
+        async def all_there() -> bool:
+            return await channel.count("deleted") == 4
+
+        await until("what was sent after the deletion is there", all_there)
+        await connection.close()
+
+    asyncio.run(send_again())
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_blocking_stage_keeps_the_order_and_another_goes_on(broker: BrokerProcess, blocking: bool) -> None:
+    stages = Stages("mill", broker=f"amqp://guest:guest@127.0.0.1:{broker.port}/")
+    seen: list[int] = []
+    ended = threading.Event()
+
+    @stages.stage(f"mill.{blocking}", retry=Retry(3, first=0.1, most=0.1, blocking=blocking))
+    def grind(number: int) -> None:
+        seen.append(number)
+        if len(seen) == 5:
+            ended.set()
+        if number == 1:
+            raise ValueError("no")
+
+    async def run() -> None:
+        async with stages.begin():
+            for number in (1, 2, 3):
+                grind.send(number)
+        await stages.close()
+        worker = Worker(stages)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(worker.run())
+            await until_found("all have ended", ended.is_set)
+            worker.stop()
+
+    asyncio.run(run())
+    assert seen == ([1, 1, 1, 2, 3] if blocking else [1, 2, 3, 1, 1])
 
 
 def test_a_broker_that_is_killed_costs_no_attempt(broker: BrokerProcess) -> None:

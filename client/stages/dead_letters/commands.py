@@ -281,10 +281,9 @@ def _act(
         print_json({"action": verb, "done": yes, "queues": queues, "error": failure or None})
     else:
         for name, each in results.items():
-            would = "" if yes else "would "
-            typer.echo(
-                f"{name}: {would}{verb} {len(each.ids):,} letters" + (f" in {each.batches:,} batches" if yes else "")
-            )
+            done = f"{verb.removesuffix('e')}ed" if yes else f"would {verb}"
+            batches = f" in {report.counted(each.batches, 'batch', 'batches')}" if yes else ""
+            typer.echo(f"{name}: {done} {report.counted(len(each.ids), 'letter')}{batches}")
             if not yes:
                 typer.echo(report.ids_text(each.ids), nl=False)
         tell_dry(yes)

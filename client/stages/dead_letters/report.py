@@ -102,6 +102,11 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() or each == "\n" else f"\\x{ord(each):02x}" for each in text)
 
 
+def counted(number: int, one: str, several: str = "") -> str:
+    """A number with its noun."""
+    return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
 def one_line(text: str) -> str:
     first, newline, _ = text.partition("\n")
     return printable(first) + (" ..." if newline else "")
