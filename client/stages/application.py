@@ -255,10 +255,12 @@ class Stages:
                 f"the application {self.name!r} has the database {_address(self.database)}: {_address(database)} is of another kind"
             )
         before = self.addresses, self.database
+        self.close_blocking()
         self.addresses, self.database = addresses_of(broker), database
         try:
             yield
         finally:
+            self.close_blocking()
             self.addresses, self.database = before
 
     def queues(self) -> list[str]:

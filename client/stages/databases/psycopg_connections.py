@@ -12,6 +12,13 @@ from psycopg import pq
 
 from understudy.client.stages.databases.tables import refuse, refuse_late
 
+_WORDS: Final = re.compile(r"\b(?:commit|end|abort|begin|start|prepare|rollback)\b", re.IGNORECASE)
+"""A quick look, at every statement; the rest is for those that have one of the words."""
+_NO_CODE: Final = re.compile(
+    r"""--[^\n]* | /\*.*?\*/ | \bE'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | \$(\w*)\$.*?\$\1\$""",
+    re.VERBOSE | re.IGNORECASE | re.DOTALL,
+)
+"""Comments, texts and names: what stands in them is no statement of its own."""
 _ENDS: Final = re.compile(
     r"(?:^|;)\s*(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b",
     re.IGNORECASE,
@@ -147,6 +154,10 @@ def look_for_end(query: Any) -> None:
     Raises:
         DemarcationError: it does.
     """
-    text = query.decode() if isinstance(query, bytes) else query
-    if isinstance(text, str) and (found := _ENDS.search(text)) is not None:
+    text = query
+    if isinstance(query, bytes):
+        text = query.decode(errors="replace")
+    elif hasattr(query, "as_string"):
+        text = query.as_string(None)
+    if isinstance(text, str) and _WORDS.search(text) and (found := _ENDS.search(_NO_CODE.sub(" ", text))) is not None:
         refuse(found.group().strip("; \n\t"))
