@@ -32,13 +32,20 @@ class AsyncInitiator:
         self.idle: dict[Any, list[DatabaseSession]] = {}
         self._prepared = False
 
-    async def take(self, kind: Any) -> DatabaseSession | None:
+    async def prepare(self) -> None:
+        """Make inbox and outbox, once.
+
+        Raises:
+            ConfigurationError: the database cannot be used.
+        """
+        if not self._prepared and self.database is not None:
+            await in_thread(self.database.prepare)
+            self._prepared = True
+
+    def take(self, kind: Any) -> DatabaseSession | None:
         """A session; ``kind`` is the type of its argument, None for the usual one."""
         if self.database is None:
             return None
-        if not self._prepared:
-            await in_thread(self.database.prepare)
-            self._prepared = True
         idle = self.idle.setdefault(kind, [])
         return idle.pop() if idle else self.database.session(blocking=False, kind=kind)
 
@@ -94,6 +101,7 @@ class AsyncRun:
         if self._initiator.database is not None and self._initiator.database.one_writer:
             await self._initiator.writer.acquire()
             self._holds = True
+        await self._initiator.prepare()
         await self._session.begin()
 
     async def _commit(self, _: do.CommitDatabase) -> None:

@@ -96,7 +96,7 @@ class Begin:
     async def __aenter__(self) -> Initiation:
         steps = self._begun(blocking=False)
         initiator = self._initiators.of_loop()
-        self._session = await initiator.take(self._kind)
+        self._session = initiator.take(self._kind)
         self._run = AsyncRun(initiator, self._session, steps)
         try:
             await self._run.drive()

@@ -34,14 +34,22 @@ class BlockingInitiator:
         self._sender: Sender | None = None
         self._prepared = False
 
+    def prepare(self) -> None:
+        """Make inbox and outbox, once.
+
+        Raises:
+            ConfigurationError: the database cannot be used.
+        """
+        with self._lock:
+            if not self._prepared and self.database is not None:
+                self.database.prepare()
+                self._prepared = True
+
     def take(self, kind: Any) -> BlockingSession | None:
         """A session; ``kind`` is the type of its argument, None for the usual one."""
         if self.database is None:
             return None
         with self._lock:
-            if not self._prepared:
-                self.database.prepare()
-                self._prepared = True
             idle = self._idle.setdefault(kind, [])
             if idle:
                 return idle.pop()
@@ -123,6 +131,7 @@ class BlockingRun:
         if self._initiator.database is not None and self._initiator.database.one_writer:
             self._initiator.writer.acquire()
             self._holds = True
+        self._initiator.prepare()
         self._session.begin()
 
     def _commit(self, _: do.CommitDatabase) -> None:

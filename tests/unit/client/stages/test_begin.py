@@ -181,6 +181,20 @@ def test_a_database_that_fails_before_its_commit_has_committed_nothing(
     assert place.rows("orders") == place.rows("understudy_outbox") == []
 
 
+def test_a_database_that_is_not_there_has_committed_nothing(tmp_path: Path, nowhere: str, waits: bool) -> None:
+    place = Place(tmp_path / "shop.db", nowhere, waits=waits)
+    place.path.unlink()
+    place.path.mkdir()
+    with pytest.raises(NotCommittedError, match=r"the database cannot begin: sqlite:.*inbox and outbox cannot be made"):
+        place.begin(place.order)
+    place.path.rmdir()
+    with sqlite3.connect(place.path) as db:
+        db.execute("CREATE TABLE orders (number INTEGER)")
+    db.close()
+    place.begin(place.order)
+    assert place.rows("orders") == [(1,)]
+
+
 def test_an_initiation_of_a_name_is_committed_once(place: Place) -> None:
     place.begin(place.order, name="web-17")
     with pytest.raises(AlreadyBegunError, match="'web-17'"):
