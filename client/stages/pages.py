@@ -37,6 +37,7 @@ _STATES: Final = (
     ("dead_letters", "counter", "Messages that became dead letters."),
     ("processed_before", "counter", "Deliveries whose work was done before."),
     ("given_back", "counter", "Deliveries that went back because the database could not begin."),
+    ("parked", "counter", "Messages of a key that wait behind one that has failed."),
     ("lost", "counter", "Deliveries whose connection was lost in the middle."),
     ("handled", "counter", "Deliveries that came to an end."),
     ("handling_seconds", "counter", "Seconds that these took, from the delivery to the broker's commit."),
@@ -82,7 +83,7 @@ class WorkerPages:
     @property
     def ready(self) -> bool:
         """Each stage has a consumer."""
-        return all(self._watch.serving[name] for name in self._watch.counts)
+        return all(self._watch.has_its_part(name) for name in self._watch.counts)
 
     async def status(self) -> dict[str, Any]:
         """The page ``/status``."""
@@ -112,6 +113,7 @@ class WorkerPages:
             "dead_letters": counts.dead,
             "processed_before": counts.again,
             "given_back": counts.given_back,
+            "parked": counts.parked,
             "lost": counts.lost,
             "handled": counts.finished,
             "handling_seconds": round(counts.seconds, 3),
@@ -171,7 +173,7 @@ class WorkerPages:
         if path == "/livez":
             return HTTPStatus.OK, PLAIN, b"alive\n"
         if path == "/readyz":
-            found = [name for name in self._watch.counts if not self._watch.serving[name]]
+            found = [name for name in self._watch.counts if not self._watch.has_its_part(name)]
             if not found:
                 return HTTPStatus.OK, PLAIN, b"ready\n"
             return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, f"no consumer: {', '.join(found)}\n".encode()

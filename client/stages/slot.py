@@ -104,6 +104,7 @@ class Slot:
                 try:
                     await self._serve(pause)
                 except OtherConsumerError:
+                    self._watch.stand_by(self._stage.name)
                     await asyncio.sleep(STANDBY_S)
                 except LostError as error:
                     _log.warning("stages: %s lost its channel: %s", self._stage.name, error)

@@ -22,6 +22,9 @@ from understudy.client.stages.tracing import Tracing, carried_of
 
 _log = logging.getLogger("understudy.stages")
 
+STANDS_BY_MS: Final = 5_000
+"""So long after the broker has said it, another worker is taken to be there."""
+
 
 @attrs.define(kw_only=True)
 class StageCounts:
@@ -32,6 +35,7 @@ class StageCounts:
         retried, dead: failed messages that were sent to come again, or made dead letters.
         again: deliveries whose work an earlier delivery had done.
         given_back: deliveries that went back because the database could not begin.
+        parked: messages of a key that wait behind one that has failed.
         lost: deliveries whose channel was lost in the middle.
         seconds: that all finished deliveries took, from the delivery to the broker's commit.
         finished: how many these are.
@@ -43,6 +47,7 @@ class StageCounts:
     dead: int = 0
     again: int = 0
     given_back: int = 0
+    parked: int = 0
     lost: int = 0
     seconds: float = 0.0
     finished: int = 0
@@ -61,6 +66,7 @@ class Watch:
         self.counts: Final = {name: StageCounts() for name in stages}
         self.in_hand: Final[dict[Handling, None]] = {}
         self.serving: Final[Counter[str]] = Counter()
+        self._stood_by_ms: Final = dict.fromkeys(stages, 0)
         self.tracing = tracing
         self._alone_since_ms: Final = dict.fromkeys(stages, now_ms())
 
@@ -78,6 +84,14 @@ class Watch:
             self.serving[stage] -= 1
             self._alone_since_ms[stage] = now_ms()
 
+    def stand_by(self, stage: str) -> None:
+        """Another worker has the one consumer of a stage with a key; called each time that the broker says so."""
+        self._stood_by_ms[stage] = self._alone_since_ms[stage] = now_ms()
+
+    def has_its_part(self, stage: str) -> bool:
+        """True if the stage has a consumer here, or this worker need not have it."""
+        return self.serving[stage] > 0 or now_ms() - self._stood_by_ms[stage] < STANDS_BY_MS
+
     def in_flight(self, stage: str) -> int:
         return sum(each.stage == stage for each in self.in_hand)
 
@@ -89,7 +103,7 @@ class Watch:
         """
         at_ms = now_ms()
         ages = [at_ms - each.sent_ms for each in self.in_hand if each.stage == stage]
-        if not self.serving[stage]:
+        if not self.has_its_part(stage):
             ages.append(at_ms - self._alone_since_ms[stage])
         return max(0, *ages) / 1000 if ages else 0.0
 
@@ -108,7 +122,7 @@ class Handling:
         self._token: Any = None
         self._began_ms = now_ms()
         self._fault: Exception | None = None
-        self._called = False
+        self._called = self._parked = False
         self._span = watch.tracing.start(stage, delivery) if watch.tracing is not None else None
         self.stage = stage
         self.delivery = delivery
@@ -156,7 +170,9 @@ class Handling:
             return
         if isinstance(step, do.GiveBack):
             self._counts.given_back += 1
-        elif isinstance(step, do.Wait):
+        elif isinstance(step, do.Park):
+            self._parked = True
+        elif isinstance(step, do.Wait) and step.failed:
             self._failed()
             self._counts.retried += 1
         elif isinstance(step, do.Settle):
@@ -174,6 +190,8 @@ class Handling:
                 self._counts.retried += 1
         elif self._called:
             self._counts.done += 1
+        elif self._parked:
+            self._counts.parked += 1
         else:
             self._counts.again += 1
 

@@ -69,6 +69,8 @@ OURS: Final = "x-stages-"
 MOST_HEADERS: Final = 100_000
 """Octets of the headers of a dead letter: a frame has 131,072, and all headers must be in one."""
 LONGEST_CUT: Final = 2_000
+LONGEST_OURS: Final = 4_000
+"""Octets: a longer header of the library's name is of another program."""
 
 
 @attrs.frozen(kw_only=True)
@@ -155,12 +157,12 @@ def size_of(value: Any) -> int:
 
 
 def cut_to_fit(headers: dict[str, Any], most: int = MOST_HEADERS) -> dict[str, Any]:
-    """The headers that fit into one frame: the largest that are not ours are left out, and `CUT` names them."""
+    """The headers that fit into one frame: the largest are left out, and `CUT` names them. Ours are not large."""
     if size_of(headers) <= most:
         return headers
     kept, cut = dict(headers), []
     for name in sorted(headers, key=lambda each: -size_of(headers[each])):
-        if not name.startswith(OURS):
+        if not name.startswith(OURS) or size_of(headers[name]) > LONGEST_OURS:
             del kept[name]
             cut.append(name)
             kept[CUT] = ", ".join(cut)[:LONGEST_CUT]

@@ -117,7 +117,7 @@ class _NotNow:
 def _until_it_may_commit(refused: _NotNow) -> Steps:
     """Wait with the message in hand: to give it back is a commit, too."""
     while True:
-        yield Wait(REFUSED_PAUSE_MS)
+        yield Wait(REFUSED_PAUSE_MS, failed=False)
         if not (yield Precheck(refused.brings)):
             return
 
@@ -263,7 +263,12 @@ def _later(rules: Rules, delivery: Delivery, _: Fault, failures: int, now_ms: in
     kept[headers.FAILURES] = failures
     kept.setdefault(headers.FIRST_FAILED, now_ms)
     return Envelope(
-        id=delivery.id, queue=rules.queue, stage=rules.stage, body=delivery.body, headers=kept, after_ms=delay_ms
+        id=delivery.id,
+        queue=rules.queue,
+        stage=rules.stage,
+        body=delivery.body,
+        headers=headers.cut_to_fit(kept),
+        after_ms=delay_ms,
     )
 
 

@@ -148,9 +148,14 @@ class RunHooks:
 
 @attrs.frozen
 class Wait:
-    """Let time pass, and take no other delivery meanwhile."""
+    """Let time pass, and take no other delivery meanwhile.
+
+    Attributes:
+        failed: an attempt has failed; else the broker would refuse a commit.
+    """
 
     ms: int
+    failed: bool = True
 
 
 @attrs.frozen

@@ -252,3 +252,10 @@ def test_a_delay_of_a_century_is_refused_at_the_call(after: Any) -> None:
     (dead,) = edge.last(do.Settle).envelopes
     assert dead.queue == "reserve.dead"
     assert "0 to 30 days are allowed" in dead.headers[headers.EXCEPTION_TEXT]
+
+
+def test_a_large_header_of_the_library_s_name_is_left_out_too() -> None:
+    given = {"x-stages-mine": "x" * 110_000}
+    edge = Edge(Call=fails(ValueError("no")))
+    edge.run(rules(), delivery(headers=given))
+    assert edge.last(do.Settle).envelopes[0].headers[headers.CUT] == "x-stages-mine"

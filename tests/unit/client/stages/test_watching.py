@@ -40,9 +40,12 @@ def skipping() -> Iterator[SkippingClock]:
     clock.use(before)
 
 
-def work(watch: Watch, given: Rules, arrived: Delivery, function: Any = lambda _: None) -> list[Envelope]:
-    """One delivery, noted as a slot does; returns what was sent."""
+def work(
+    watch: Watch, given: Rules, arrived: Delivery, function: Any = lambda _: None, **others: Any
+) -> list[Envelope]:
+    """One delivery, noted as a slot does; returns what was sent. Answers to other steps are given by their names."""
     answers: dict[type, Any] = {do.Claim: True, do.ReadUnsent: [], do.Now: clock.now_ms()}
+    answers |= {getattr(do, name): answer for name, answer in others.items()}
     steps, sent = handle(given, arrived), list[Envelope]()
     with watch.handling(given.stage, arrived) as handling:
         step = next(steps)
@@ -90,6 +93,28 @@ def test_each_end_of_a_delivery_is_counted() -> None:
     assert (counts.finished, counts.lost, watch.in_flight("reserve")) == (5, 0, 0)
     assert raised(watch.handling("reserve", delivery())) == 1
     assert (counts.finished, counts.lost, watch.in_flight("reserve")) == (5, 1, 0)
+
+
+def test_a_parked_message_and_a_refused_commit_are_no_failures() -> None:
+    watch = Watch(["reserve"])
+    counts = watch.counts["reserve"]
+    work(watch, rules(key=lambda _: "k"), delivery(), Line="m0")
+    assert (counts.parked, counts.again, counts.failed) == (1, 0, 0)
+    handling = watch.handling("reserve", delivery())
+    handling.note(do.Wait(1_000, failed=False), None)
+    assert (counts.retried, counts.failed) == (0, 0)
+
+
+def test_a_worker_that_stands_by_is_ready_and_its_messages_have_no_age(skipping: SkippingClock) -> None:
+    watch = Watch(["reserve"])
+    skipping.skip(60_000)
+    assert not watch.has_its_part("reserve")
+    watch.stand_by("reserve")
+    assert watch.has_its_part("reserve")
+    assert watch.oldest_age_s("reserve") == 0
+    skipping.skip(7_000)  # the broker is away
+    assert not watch.has_its_part("reserve")
+    assert 7 <= watch.oldest_age_s("reserve") < 30
 
 
 def test_the_oldest_message_has_an_age_and_so_has_a_stage_without_a_consumer(skipping: SkippingClock) -> None:
