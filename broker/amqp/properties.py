@@ -311,6 +311,20 @@ def with_fields(raw: bytes, fields: bytes, names: Iterable[bytes]) -> bytes:
     return b"".join((raw[:at], (len(kept) + len(fields)).to_bytes(4), kept, fields, raw[end:]))
 
 
+def with_reply_to(raw: bytes, name: str) -> bytes:
+    """Return ``raw`` with ``name`` in place of its reply-to; all else keeps its octets.
+
+    Args:
+        raw: properties that have a reply-to.
+        name: at most 255 octets of UTF-8.
+
+    Raises:
+        MalformedFrameError: ``raw`` is malformed up to there.
+    """
+    at = _find(raw, _REPLY_TO)
+    return b"".join((raw[:at], encode_loose_shortstr(name), raw[_after(raw, _REPLY_TO, at) :]))
+
+
 def without_expiration(raw: bytes) -> bytes:
     """Return ``raw`` without the property expiration; all else keeps its octets.
 

@@ -27,6 +27,7 @@ from understudy.broker.amqp.methods import (
     method_name,
 )
 from understudy.broker.core.consuming import Consuming
+from understudy.broker.core.direct_reply import DirectReply
 from understudy.broker.core.distributed import Distributed
 from understudy.broker.core.limits import MESSAGE_SIZE
 from understudy.broker.core.naming import Naming
@@ -82,6 +83,7 @@ class Channel:
         self._for_room: tuple[Callable[..., None], tuple[Any, ...]] | None = None
         self.transacting = Transacting(self)
         self.publishing = Publishing(self)
+        self.direct_reply = DirectReply(self)
         self.consuming = Consuming(self)
         self.naming = Naming(self)
         self.distributed = Distributed(self)

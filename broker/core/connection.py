@@ -75,6 +75,7 @@ CAPABILITIES = {
     "connection.blocked": True,
     "authentication_failure_close": True,
     "per_consumer_qos": True,
+    "direct_reply_to": True,
     "understudy.outcomes": True,
     "understudy.dtx": True,
     "understudy.dtx.transaction": True,

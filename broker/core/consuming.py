@@ -22,6 +22,7 @@ from understudy.broker.amqp.methods import (
     BASIC_REJECT,
 )
 from understudy.broker.chunks import LARGE_BYTES
+from understudy.broker.core import direct_reply
 from understudy.broker.core.consumer import Consumer
 from understudy.broker.core.consumer_arguments import PRIORITY, TIMEOUT, check_consumer_arguments
 from understudy.broker.core.consumer_timeouts import HeldMessages
@@ -94,7 +95,12 @@ class Consuming:
 
     def _consume(self, args: tuple[Any, ...]) -> None:
         name, tag, _, no_ack, exclusive, no_wait, arguments = args
-        queue = self._channel.naming.queue_for(name, "read")
+        if name == direct_reply.NAME:
+            if tag in self.consumers:
+                raise NotAllowedError.consumer_tag_in_use(tag)
+            queue = self._channel.direct_reply.subscribed(no_ack)
+        else:
+            queue = self._channel.naming.queue_for(name, "read")
         check_consumer_arguments(queue, arguments)
         if not tag:
             tag = "amq.ctag-" + self._broker.random_bytes(12).hex()

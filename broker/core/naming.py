@@ -25,7 +25,7 @@ from understudy.broker.amqp.methods import (
     QUEUE_UNBIND,
     QUEUE_UNBIND_OK,
 )
-from understudy.broker.core import deduplication
+from understudy.broker.core import deduplication, direct_reply
 from understudy.broker.core.argument_values import binding_octets, same_value
 from understudy.broker.core.dead_letters import EXCHANGE as DEAD_LETTER_EXCHANGE
 from understudy.broker.core.exchanges import (
@@ -228,6 +228,12 @@ class Naming:
         name, passive, durable, exclusive, auto_delete, no_wait, arguments = args
         broker = self._broker
         vhost = self._connection.vhost
+        if direct_reply.is_reply_name(name):
+            self._channel.direct_reply.check_declared(name)
+            self._channel.last_queue = name
+            if not no_wait:
+                self._channel.send(QUEUE_DECLARE_OK, name, 0, 1)
+            return
         if passive:
             queue = self._passive(name)
         else:
@@ -328,6 +334,7 @@ class Naming:
 
     def _bind(self, args: tuple[Any, ...]) -> None:
         name, exchange, routing_key, no_wait, arguments = args
+        direct_reply.check_bindable(name)
         queue = self.queue_for(name, "write")
         if exchange == "":
             raise AccessRefusedError("operation not permitted on the default exchange")
@@ -361,6 +368,7 @@ class Naming:
     def _unbind(self, args: tuple[Any, ...]) -> None:
         name, exchange, routing_key, arguments = args
         name = self._name_or_last(name)
+        direct_reply.check_bindable(name)
         self._check_unbind((("queue", name, "write"), ("exchange", exchange, "read")))
         vhost = self._registry.vhost(self._connection.vhost)
         queue, found = vhost.queues.get(name), vhost.exchanges.get(exchange)

@@ -10,6 +10,7 @@ from understudy.broker.amqp.encode import ack_frame, nack_frame, return_frames, 
 from understudy.broker.amqp.methods import BASIC_PUBLISH, CONFIRM_SELECT, CONFIRM_SELECT_OK
 from understudy.broker.amqp.properties import expiration, headers, is_checked_persistent, user_id
 from understudy.broker.chunks import LARGE_BYTES
+from understudy.broker.core import direct_reply
 from understudy.broker.core.copies import MARK, copy_keys, route_all, without_bcc
 from understudy.broker.core.delayed_publish import delayed
 from understudy.broker.core.exchanges import with_alternates
@@ -38,7 +39,8 @@ ROUTES_LIMIT = 4096
 EXPIRATION_BIT = 0x01
 HEADERS_BIT = 0x20
 USER_ID_BIT = 0x10
-EXPIRATION_OR_HEADERS = EXPIRATION_BIT | HEADERS_BIT
+REPLY_TO_BIT = 0x02
+LOOKED_AT = EXPIRATION_BIT | HEADERS_BIT | REPLY_TO_BIT
 
 _new = object.__new__
 
@@ -67,7 +69,7 @@ class Publishing:
     def handlers(self) -> dict[int, Handler]:
         return {CONFIRM_SELECT: self._select}
 
-    def publish(self, args: tuple[Any, ...], properties: bytes, body: bytes) -> None:  # noqa: C901, PLR0912  # hot: no call to save a line
+    def publish(self, args: tuple[Any, ...], properties: bytes, body: bytes) -> None:  # noqa: C901, PLR0912, PLR0915  # hot: no call saves a line
         """basic.publish: ``args`` is (exchange, routing key, mandatory, immediate)."""
         exchange, routing_key, mandatory, immediate = args
         connection = self._connection
@@ -83,7 +85,9 @@ class Publishing:
             queues = self._route(exchange, routing_key, properties)
         persistent = is_checked_persistent(properties)
         expiration_ms = None
-        if properties[0] & EXPIRATION_OR_HEADERS:
+        if properties[0] & LOOKED_AT:
+            if properties[0] & REPLY_TO_BIT and properties.find(direct_reply.MARK) >= 0:
+                properties = self._channel.direct_reply.addressed(properties)
             if properties[0] & EXPIRATION_BIT:
                 expiration_ms = self._expiration(properties)
             if properties.find(MARK) >= 0:  # two thirds of what "in" takes
@@ -367,6 +371,7 @@ class Publishing:
         user, vhost = self._connection.user, self._connection.vhost
         assert user is not None
         reserved.permission(user, vhost)
+        properties = self._channel.direct_reply.addressed(properties)
         reserved.take(self._channel, Reply(self._broker, vhost, reserved.name, properties), body)
         self._connection.published(MESSAGE_BYTES + len(body) + len(properties))
         if self.confirming:

@@ -467,3 +467,53 @@ def test_a_single_active_consumer_is_followed_by_the_next(connection: Any, queue
         connection.channel().basic_consume(queue, lambda *_: None, exclusive=True)
     assert caught.value.reply_code == 403
     channels[1].close()
+
+
+# -- direct reply-to --------------------------------------------------------------------------------------------------
+
+REPLY_TO = "amq.rabbitmq.reply-to"
+
+
+def test_an_answer_comes_straight_to_the_channel_that_asked(connection: Any, queue: str) -> None:
+    asker, server = connection.channel(), connection.channel()
+    assert asker.queue_declare(REPLY_TO, passive=True).method.message_count == 0
+    server.queue_declare(queue)
+    answers: list[bytes] = []
+    asker.basic_consume(REPLY_TO, lambda *each: answers.append(each[3]), auto_ack=True)
+    asker.basic_publish("", queue, b"question", pika.BasicProperties(reply_to=REPLY_TO, correlation_id="7"))
+    server.confirm_delivery()
+    wait_until("it is asked", lambda: depth(connection, queue) == 1)
+    _, asked, _ = server.basic_get(queue, auto_ack=True)
+    assert asked.reply_to.startswith(f"{REPLY_TO}.")
+    server.basic_publish("", asked.reply_to, b"answer", mandatory=True)
+    wait_until("it is answered", lambda: connection.process_data_events(0.01) or answers == [b"answer"])
+    asker.close()
+    with pytest.raises(pika.exceptions.UnroutableError):
+        server.basic_publish("", asked.reply_to, b"too late", mandatory=True)
+
+
+@pytest.mark.parametrize(
+    ("act", "code", "text"),
+    [
+        (lambda channel: channel.basic_consume(REPLY_TO, print), 406, "reply consumer cannot acknowledge"),
+        (
+            lambda channel: [channel.basic_consume(REPLY_TO, print, auto_ack=True) for _ in range(2)],
+            406,
+            "reply consumer already set",
+        ),
+        (
+            lambda channel: [
+                channel.basic_publish("", "nowhere", b"", pika.BasicProperties(reply_to=REPLY_TO)),
+                channel.queue_declare(REPLY_TO, passive=True),
+            ],
+            406,
+            "fast reply consumer does not exist",
+        ),
+        (lambda channel: channel.queue_declare(f"{REPLY_TO}.nobody", passive=True), 404, "no queue"),
+    ],
+    ids=["acknowledges", "twice", "no consumer", "declared"],
+)
+def test_what_direct_reply_to_refuses(connection: Any, act: Any, code: int, text: str) -> None:
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=text) as caught:
+        act(connection.channel())
+    assert caught.value.reply_code == code
