@@ -344,6 +344,7 @@ class Channel:
         assert self.ended, f"channel {self.number} goes without having ended"
         self._handlers = {}
         del self._publish, self.publishing, self.consuming, self.naming, self.transacting, self.distributed
+        del self.direct_reply
 
 
 def _size(event: Event) -> int:
