@@ -1,0 +1,38 @@
+"""A precheck says ok only where a commit would go on: never on a primary that reaches too few brokers (docs/amqp.md, Precheck)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation import calls
+from tests.simulation.scenario import scenario
+from tests.simulation.test_outcomes_of_names import ask_now
+
+
+@pytest.mark.parametrize("by", ["power", "network"])
+def test_below_the_minimum_a_precheck_waits_for_its_answer(by: str) -> None:
+    with scenario() as group:
+        group.hand()(calls.declare, "q")
+        hand = group.hand(transactional=True)
+        hand.publish("q", b"x")
+        assert hand(ask_now, "precheck") == "ok"
+        backups, primary = group.backups, group.primary
+        for backup in backups:
+            if by == "power":
+                group.crash(backup)
+            else:
+                group.cut_both(primary, backup)
+        group.run_ms(2_000)
+        order = hand.begin(ask_now, "precheck")
+        group.run_ms(3_000)
+        assert not order.over
+        if by == "power":
+            for backup in backups:
+                backup.start()
+        else:
+            group.mend()
+        group.until("answered, or replaced", lambda: order.over)
+        assert order.error is not None or order.value == "ok"
+        if order.error is None:
+            hand(calls.commit)
+            group.everywhere("q", b"x")
