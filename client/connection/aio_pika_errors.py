@@ -46,6 +46,9 @@ async def errors_as_ours(timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[N
     When a connection closes, the library may cancel a task that waits for it, or raise a bare ``Exception``. A CancelledError
     that nobody asked this task for is a loss, and so is an error of no type.
 
+    A cancellation may be lost: ``asyncio.wait_for`` of Python 3.11, which the library uses, drops one that comes together with an
+    error. So a task that was cancelled meanwhile gets its CancelledError, whatever the library raises.
+
     Raises:
         LostError: the connection or the channel is gone, or no answer came in time.
         RefusedError: the broker closed the channel.
@@ -53,9 +56,15 @@ async def errors_as_ours(timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[N
     """
     task = asyncio.current_task()
     assert task is not None
+    before = task.cancelling()
     try:
-        async with asyncio.timeout(timeout_s):
-            yield
+        try:
+            async with asyncio.timeout(timeout_s):
+                yield
+        except Exception as error:
+            if task.cancelling() > before:
+                raise asyncio.CancelledError from error
+            raise
     except (AuthenticationError, ProbableAuthenticationError, ConnectionNotAllowed) as error:
         raise LoginRefusedError(f"the broker refuses the login: {_words(error)}") from error
     except ChannelClosed as error:
