@@ -29,6 +29,7 @@ nothing is acknowledged before its work is committed. The manual is ``docs/stage
     worker_thread a worker in a thread of a program without an event loop
     joint/        ``xa=True``: database and broker in one transaction
     dead_letters/ ``understudy dlq``
+    replies       a program that awaits what a flow replies
     points        named moments at which tests kill a worker
     demo/         ``scripts/demo stages``
 
@@ -44,11 +45,13 @@ from understudy.client.stages.errors import (
     AlreadyBegunError,
     ConfigurationError,
     DemarcationError,
+    NoReplyError,
     NotCommittedError,
     NotSentError,
     OutcomeUnknownError,
     Refuse,
     StagesError,
+    TooManyWaitError,
 )
 from understudy.client.stages.stage import Flow, Stage
 
@@ -59,6 +62,7 @@ __all__ = [
     "Context",
     "DemarcationError",
     "Flow",
+    "NoReplyError",
     "NotCommittedError",
     "NotSentError",
     "OutcomeUnknownError",
@@ -68,6 +72,7 @@ __all__ = [
     "Stage",
     "Stages",
     "StagesError",
+    "TooManyWaitError",
     "postgresql",
     "sqlite",
 ]

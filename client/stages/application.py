@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -23,6 +23,7 @@ from understudy.client.stages.stage import Flow, Stage
 
 if TYPE_CHECKING:  # begin imports this module
     from understudy.client.stages.initiations.begin import Begin, Initiators
+    from understudy.client.stages.replies import Replies
     from understudy.client.stages.worker_thread import WorkerThread
     from understudy.xa.core.profile import Profile
 
@@ -213,6 +214,24 @@ class Stages:
         if self._initiators is None:
             self._initiators = Initiators(self)
         return Begin(self, self._initiators, name, outbox=outbox, kind=db)
+
+    def replies(self, *, limit: int = 1000) -> AbstractAsyncContextManager[Replies]:
+        """Begin flows and await what their stages reply.
+
+            async with stages.replies() as replies:
+                paid = await replies.ask(checkout, Order(17), Paid, within=10)
+
+        Args:
+            limit: of replies that are awaited at once, at least 1.
+
+        Raises:
+            ConfigurationError: a value is out of its range, or the broker refuses the login.
+        """
+        if limit < 1:
+            raise ConfigurationError(f"replies(limit={limit}): at least 1 is needed")
+        from understudy.client.stages.replies import Replies  # noqa: PLC0415  # declarations need no aio-pika
+
+        return Replies(self, limit).served()
 
     async def close(self) -> None:
         """Close what initiations of this event loop have opened; the next one opens it again."""

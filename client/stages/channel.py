@@ -118,7 +118,8 @@ class TxChannel:
             first = attrs.evolve(envelopes[0], headers=envelopes[0].headers | {TRANSACTION: name})
             envelopes = (first, *envelopes[1:])
         for each in envelopes:
-            await self._connection.ensure(each.queue)
+            if not each.is_reply:
+                await self._connection.ensure(each.queue)
         await self._commit(envelopes, tag, before_commit)
         while self._returned:
             # A queue was deleted since it was declared. The rest is committed; these follow.
@@ -262,10 +263,13 @@ class TxChannel:
             envelope.body,
             exchange=exchange,
             routing_key=key,
-            mandatory=True,
+            mandatory=not envelope.is_reply,
             wait=False,  # the answer to the commit is awaited
             properties=Basic.Properties(
-                content_type="application/json", delivery_mode=2, message_id=envelope.id, headers=headers
+                content_type="application/json",
+                delivery_mode=1 if envelope.is_reply else 2,
+                message_id=envelope.id,
+                headers=headers,
             ),
         )
 

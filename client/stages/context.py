@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, Final
 
+from understudy.client.stages.codec import Codec
 from understudy.client.stages.core.sends import Sends, Target
 from understudy.client.stages.errors import DemarcationError
 
@@ -51,6 +52,25 @@ class Context:
     def next(self, message: object, *, after: timedelta | float | None = None) -> str:
         """Send a message to the next stage of the flow, as the return value of the stage is."""
         return self._sends.next(message, after)
+
+    def next_direct(self, message: object) -> str:
+        """Run the next stage of the flow in this transaction, as soon as this one has returned: both commit, or none.
+
+        The next stage is given the message as it is; it needs the same kind of database and of function (``def`` or ``async def``).
+        If it fails, the message of this stage is tried again, and may become a dead letter.
+
+        Returns:
+            The id that the next stage sees.
+        """
+        return self._sends.next_direct(message)
+
+    def reply(self, message: object) -> bool:
+        """Answer the program that has begun the flow and awaits a reply; it leaves with the commit.
+
+        Returns:
+            False if no program awaits one: the message goes nowhere.
+        """
+        return self._sends.reply(Codec(type(message), f"a reply of stage {self.stage!r}").encode(message))
 
     def stash(self) -> bytes:
         """Octets with which an initiation goes on with this flow later, by ``tx.unstash(stash, message)``.

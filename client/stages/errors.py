@@ -37,5 +37,13 @@ class AlreadyBegunError(StagesError):
     """An initiation of this name was committed before; nothing was done this time."""
 
 
+class NoReplyError(StagesError):
+    """No reply came in time, or none that could be read. What was begun goes on."""
+
+
+class TooManyWaitError(StagesError):
+    """As many replies are awaited as may be. Nothing was begun."""
+
+
 class Refuse(Exception):  # noqa: N818  # a verdict on the message, not a fault of the stage
     """Raised by a stage: the message goes to the dead-letter queue at this attempt, and the database is rolled back."""

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from understudy.client.stages.channel import Arrival, OtherConsumerError, TxChannel
 from understudy.client.stages.clock import now_ms, wait
@@ -192,7 +192,11 @@ class Slot:
         return await self._session.unsent(step.stage, step.id)
 
     async def _call(self, step: do.Call, channel: TxChannel, arrival: Arrival) -> object:
-        stage, signature, session = self._stage, self._stage.signature, self._session
+        stage, session = self._stage, self._session
+        if step.target is not None:
+            stage = cast("Stage[..., Any]", step.target)  # of the same application
+            stage.check_joins(self._stage)
+        signature = stage.signature
         named: dict[str, Any] = {}
         if signature.context is not None:
             named[signature.context] = Context(

@@ -17,7 +17,7 @@ from understudy.client.stages.core.handling import Rules
 from understudy.client.stages.core.retry import Retry
 from understudy.client.stages.core.sends import Target
 from understudy.client.stages.databases.port import Database, is_database
-from understudy.client.stages.errors import ConfigurationError
+from understudy.client.stages.errors import ConfigurationError, DemarcationError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -172,7 +172,7 @@ class Stage(Generic[P, R]):
             database=self.once or self.xa or self.signature.database is not None,
             retry=self.retry,
             decode=self.codec.decode,
-            following=self._following,
+            following=self.following,
             precheck=self._prechecks,
             key=self.key,
             application=self.application,
@@ -185,8 +185,26 @@ class Stage(Generic[P, R]):
         has_database = self.once or self.signature.database is not None
         return has_database and not self.xa and (not self.once if self.precheck is None else self.precheck)
 
-    def _following(self, flow: str) -> Target | None:
+    def following(self, flow: str) -> Target | None:
+        """The stage after this one in a flow; raises KeyError if this one is not of it."""
         return self.flows[flow]
+
+    def check_joins(self, first: Stage[..., Any]) -> None:
+        """Check that the stage can run in the transaction of another one.
+
+        Raises:
+            DemarcationError: names both.
+        """
+        asked, given = self.signature.database_kind, first.signature.database_kind
+        if given is None and first.rules.database and self._database is not None:
+            given = self._database.parameters(blocking=first.blocking)[0]
+        why = ""
+        if (self.once, self.xa) != (first.once, first.xa) and (self.once or self.xa):
+            why = f"both need {'xa=True' if self.xa else 'once=True'}"
+        elif asked is not None and (asked is not given or self.blocking != first.blocking):
+            why = f"its database is a {_full_name(asked)}; there it is {_full_name(given) if given else 'none'}"
+        if why:
+            raise DemarcationError(f"stage {self.name!r} cannot run in the transaction of stage {first.name!r}: {why}")
 
     def check(self) -> None:
         """Everything that can be known before the first message.

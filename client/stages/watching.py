@@ -175,6 +175,8 @@ class Handling:
         elif isinstance(step, do.Wait) and step.failed:
             self._failed()
             self._counts.retried += 1
+        elif isinstance(step, do.CommitJointly):
+            self._counts.done += 1
         elif isinstance(step, do.Settle):
             self._settled(step)
 

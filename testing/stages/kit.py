@@ -123,14 +123,22 @@ class StagesKit:
 
         return self.call(begin())
 
-    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine that begins initiations, to its end; from a test that is ``async def`` in a thread."""
+    def call(self, coroutine: Coroutine[Any, Any, T], *, working: bool = False) -> T:
+        """Run a coroutine that begins initiations, to its end; with ``working`` beside a worker, as to await a reply needs it.
+
+        Another event loop runs it than that of a test that is ``async def``.
+        """
 
         async def run() -> T:
+            worker = self._worker() if working else None
+            task = asyncio.create_task(worker.run()) if worker is not None else None
             try:
                 return await coroutine
             finally:
                 await self.stages.close()
+                if worker is not None and task is not None:
+                    worker.stop()
+                    await task
 
         return _run(run())
 
@@ -286,9 +294,15 @@ def _dead_letter(stage: Stage[..., Any], delivery: Delivery) -> DeadLetter:
 
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end; in a thread if an event loop runs here."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _a_loop_runs():
         return asyncio.run(coroutine)
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, coroutine).result()
+
+
+def _a_loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -10,7 +10,17 @@ import attrs
 import psycopg
 import pytest
 
-from understudy.client.stages import AsyncConnection, Context, Refuse, Retry, Stages, postgresql, sqlite
+from understudy.client.stages import (
+    AsyncConnection,
+    Context,
+    NoReplyError,
+    Refuse,
+    Retry,
+    Stages,
+    TooManyWaitError,
+    postgresql,
+    sqlite,
+)
 from understudy.client.stages.points import Point
 
 if TYPE_CHECKING:
@@ -135,3 +145,73 @@ def test_postgresql_is_there_for_an_application_that_has_it(stages_kit: StagesKi
     kit.send(stage, Order(1))
     kit.run()
     assert kit.rows("SELECT * FROM held") == [(1,)]
+
+
+def bank(**options: Any) -> Stages:
+    """Two stages: ``enter`` runs ``book`` in its own transaction, and ``book`` replies."""
+    stages = Stages("bank", broker="amqp://nowhere/", database=sqlite("nowhere.db"))
+
+    @stages.stage("enter", once=True, **options)
+    async def enter(order: Order, db: AsyncConnection, ctx: Context) -> None:
+        await db.execute("INSERT INTO held VALUES (?)", (order.number,))
+        ctx.next_direct(order)
+
+    @stages.stage("book", once=True, **options)
+    async def book(order: Order, db: AsyncConnection, ctx: Context) -> None:
+        await db.execute("INSERT INTO paid VALUES (?, ?)", (order.number, ctx.attempt))
+        if ctx.attempt < 2:
+            raise ValueError("once more")
+        ctx.reply({"number": order.number})
+
+    stages.flow("booking", enter, book)
+    return stages
+
+
+def test_a_stage_runs_in_the_transaction_of_the_one_before(stages_kit: StagesKits) -> None:
+    kit = stages_kit(bank(retry=Retry(2, first=0)), script=TABLES)
+    kit.send(kit.stages.flows["booking"], Order(1))
+    kit.crash_at("before database commit", stage="enter")
+    kit.run()
+    assert (kit.rows("SELECT * FROM held"), kit.rows("SELECT * FROM paid")) == ([(1,)], [(1, 2)])
+    kit = stages_kit(bank(retry=Retry(1)))
+    kit.send(kit.stages.flows["booking"], Order(2))
+    kit.run()
+    assert [(dead.stage, dead.message) for dead in kit.dead_letters()] == [("enter", Order(2))]
+    assert (kit.rows("SELECT * FROM held"), kit.rows("SELECT * FROM paid")) == ([(1,)], [(1, 2)])
+
+
+def test_a_program_awaits_replies_bounded_in_number_and_in_time(stages_kit: StagesKits) -> None:
+    kit = stages_kit(bank(retry=Retry(2, first=0)), script=TABLES)
+
+    async def ask() -> None:
+        flow = kit.stages.flows["booking"]
+        async with kit.stages.replies(limit=2) as replies:
+            assert await replies.ask(flow, Order(1), dict[str, int]) == {"number": 1}
+            async with kit.stages.begin():
+                both = [replies.send(flow, Order(number), dict[str, int]) for number in (2, 3)]
+                with pytest.raises(TooManyWaitError, match="2 replies are awaited already"):
+                    replies.send(flow, Order(4), dict[str, int])
+            assert [await each for each in both] == [{"number": 2}, {"number": 3}]
+            async with kit.stages.begin():
+                late = replies.send(flow, Order(5), dict[str, int], within=0.01, after=600)
+            with pytest.raises(NoReplyError, match=r"no reply within 0\.01 s; the flow goes on"):
+                await late
+            with pytest.raises(NoReplyError, match="does not decode"):
+                await replies.ask(flow, Order(6), list[int])
+            assert replies.waiting == 0
+
+    kit.call(ask(), working=True)
+    kit.run()
+    assert sorted(kit.rows("SELECT number FROM paid")) == [(1,), (2,), (3,), (5,), (6,)]
+
+
+def test_a_program_that_dies_loses_its_reply_and_the_flow_goes_on(stages_kit: StagesKits) -> None:
+    kit = stages_kit(bank(), script=TABLES)
+
+    async def die() -> None:
+        async with kit.stages.replies() as replies, kit.stages.begin():
+            replies.send(kit.stages.flows["booking"], Order(1), dict[str, int])
+
+    kit.call(die())
+    kit.run()
+    assert (kit.rows("SELECT * FROM paid"), kit.dead_letters()) == ([(1, 2)], [])

@@ -181,6 +181,8 @@ def test_a_row_of_the_outbox_is_leased_to_one_relay_until_the_lease_ends(
         def encode(self, message: object) -> bytes:
             return b"{}"
 
+        def following(self, flow: str) -> None: ...
+
     async def lease() -> None:
         sends = Sends(origin=Origin(id=f"i{blocking}", scope="lease"))
         for _ in range(3):
@@ -217,6 +219,8 @@ def test_five_relays_take_each_row_once_and_those_of_a_message_in_their_order(se
 
         def encode(self, message: object) -> bytes:
             return b"{}"
+
+        def following(self, flow: str) -> None: ...
 
     async def relay(session: DatabaseSession, number: int, taken: list[str]) -> None:
         for round_ in range(200):

@@ -11,6 +11,8 @@ TO: Final = "x-stages-to"
 FLOW: Final = "x-stages-flow"
 FLOW_ID: Final = "x-stages-flow-id"
 TRACE_ID: Final = "x-stages-trace-id"
+REPLY_TO: Final = "x-stages-reply-to"
+"""The queue of the program that awaits a reply of the flow."""
 FAILURES: Final = "x-stages-failures"
 """How many attempts have failed so far."""
 FIRST_FAILED: Final = "x-stages-first-failed-ms"
@@ -49,6 +51,8 @@ EDITS: Final = "x-stages-edits"
 EDITED: Final = "x-stages-edited-ms"
 EDITED_BY: Final = "x-stages-edited-by"
 
+REPLIES: Final = "stages.reply."
+"""Queues of replies begin so. Each belongs to one connection, so a reply that finds none is dropped."""
 DEAD_LETTERS: Final = ".dead"
 """A stage's dead-letter queue is called as its queue, with this behind it."""
 
@@ -90,6 +94,11 @@ class Envelope:
     body: bytes
     headers: dict[str, Any]
     after_ms: int = 0
+
+    @property
+    def is_reply(self) -> bool:
+        """For a program that may be gone: no queue is made for it."""
+        return self.queue.startswith(REPLIES)
 
 
 @attrs.frozen(kw_only=True)

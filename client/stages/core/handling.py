@@ -157,8 +157,10 @@ def _work(
     """Call the function, and commit; ``key`` if the message is the head of a line."""
     released = None
     try:
-        result = None if is_skip(delivery) else (yield Call(message, sends, failures + 1))
-        yield from _close(rules, delivery, sends, result)
+        if is_skip(delivery):
+            sends.closed = True
+        else:
+            yield from _run(rules, delivery, message, sends, failures + 1)
         if key is not None:
             released = yield Release(rules.stage, key, delivery.id)
         if rules.precheck and (yield Precheck(bool(sends.envelopes))):
@@ -178,11 +180,20 @@ def _work(
     return None
 
 
-def _close(rules: Rules, delivery: Delivery, sends: Sends, result: object) -> Generator[Step, Any, None]:
-    """Steps between the function and the database's commit."""
-    if result is not None:
-        sends.next(result)
-    sends.closed = True
+def _run(rules: Rules, delivery: Delivery, message: object, sends: Sends, attempt: int) -> Generator[Step, Any, None]:
+    """Call the stage, and after it each stage that was chosen to run in the same transaction; then fill the outbox."""
+    target, current = None, sends
+    while True:
+        result = yield Call(message, current, attempt, target)
+        if result is not None:
+            current.next(result)
+        current.closed = True
+        if current is not sends:
+            sends.envelopes += current.envelopes
+            sends.hooks += current.hooks
+        if current.direct is None:
+            break
+        message, target, current = current.direct.message, current.direct.target, current.direct.sends
     if rules.once and sends.envelopes:
         yield Store(rules.stage, delivery.claim, tuple(sends.envelopes))
 
@@ -253,6 +264,7 @@ def _opened(rules: Rules, delivery: Delivery) -> tuple[object, Sends]:
         flow_id=delivery.text(headers.FLOW_ID),
         trace_id=delivery.text(headers.TRACE_ID) or delivery.id,
         again=delivery.text(headers.AGAIN),
+        reply_to=delivery.text(headers.REPLY_TO),
     )
     return message, Sends(origin=origin, following=following)
 

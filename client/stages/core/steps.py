@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 
 from understudy.client.stages.core.envelope import Delivery, Envelope
-from understudy.client.stages.core.sends import Sends
+from understudy.client.stages.core.sends import Sends, Target
 
 
 @attrs.frozen
@@ -35,11 +35,12 @@ class ReadUnsent:
 
 @attrs.frozen
 class Call:
-    """Call the stage's function with the message. Result: what it returned."""
+    """Call the stage's function, or that of ``target``, with the message. Result: what it returned."""
 
     message: object
     sends: Sends
     attempt: int
+    target: Target | None = None
 
 
 @attrs.frozen

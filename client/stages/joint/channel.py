@@ -71,7 +71,8 @@ class JointChannel(TxChannel):
             LostError: the channel is gone, or the branch, or a queue.
         """
         for each in envelopes:
-            await self._connection.ensure(each.queue)
+            if not each.is_reply:
+                await self._connection.ensure(each.queue)
         with self._watching(envelopes):
             await self._work(xid, envelopes, tag, before_end, join=True)
 

@@ -30,8 +30,11 @@ class Target:
     def encode(self, message: object) -> bytes:
         return msgspec.json.encode(message)
 
+    def following(self, flow: str) -> Target | None:
+        return {"checkout": SHIP}[flow] if self is CHARGE else None
 
-CHARGE = Target("charge")
+
+CHARGE, SHIP = Target("charge"), Target("ship")
 FLOWS: dict[str, Target | None] = {"checkout": CHARGE, "last": None}
 
 
