@@ -21,8 +21,7 @@ from understudy.client.stages.errors import StagesError
 
 OUTCOMES: Final = "understudy.tx"
 """The exchange that answers for transactions."""
-ANSWERS: Final = ".answers."
-"""The queue of a channel for these is called as the stage's queue, this, and 32 digits drawn by chance."""
+DIRECT_REPLIES: Final = "amq.rabbitmq.reply-to"
 LARGEST_FLOAT: Final = 3.4028234663852886e38
 """Of 32 bits, as pamqp writes a float."""
 PENDING: Final = "pending"
@@ -57,8 +56,7 @@ class TxChannel:
         self._channel = channel
         self._arrived: asyncio.Queue[Arrival | None] = asyncio.Queue()
         self._returned: list[str] = []
-        self._queue = ""
-        self._answers = ""
+        self._asks = False
         self._answer: asyncio.Future[str] | None = None
         channel.on_consumer_cancel_callbacks.add(lambda _: self._arrived.put_nowait(None))
         channel.closing.add_done_callback(self._note_end)
@@ -81,7 +79,6 @@ class TxChannel:
         Raises:
             OtherConsumerError: with ``alone``: the queue has a consumer.
         """
-        self._queue = queue
         try:
             async with errors_as_ours():
                 await self._channel.basic_qos(prefetch_count=prefetch)
@@ -192,23 +189,17 @@ class TxChannel:
             await self.probe()
             return ""
         async with errors_as_ours():
-            if not self._answers:
-                await self._open_answers()
+            if not self._asks:
+                await self._channel.basic_consume(DIRECT_REPLIES, self._take_answer, no_ack=True)
+                self._asks = True
             self._answer = asyncio.get_running_loop().create_future()
             body = b"precheck" if brings else b"precheck acks"
-            properties = Basic.Properties(reply_to=self._answers)
+            properties = Basic.Properties(reply_to=DIRECT_REPLIES)
             await self._channel.basic_publish(body, exchange=OUTCOMES, properties=properties)
             answer = await self._answer
         if answer != "ok" and not answer.startswith("refused: "):
             raise LostError(f"the broker answers a precheck with {answer!r}")
         return answer.removeprefix("refused: ") if answer != "ok" else ""
-
-    async def _open_answers(self) -> None:
-        """A queue of this connection, under a name that the stage's user may declare if the stage's queue has one."""
-        name = f"{self._queue}{ANSWERS}{uuid.uuid4().hex}" if self._queue else ""
-        answers = (await self._channel.queue_declare(name, exclusive=True, auto_delete=True)).queue or ""
-        await self._channel.basic_consume(answers, self._take_answer, no_ack=True)
-        self._answers = answers
 
     async def _take_answer(self, message: DeliveredMessage) -> None:
         if self._answer is not None and not self._answer.done():

@@ -121,5 +121,16 @@ def test_the_set_may_shrink_while_the_answer_waits(core: Core, client: Client) -
     assert told(client) == f"refused: {BELOW}"
 
 
+def test_the_answer_may_go_to_the_channel_itself(core: Core) -> None:
+    client = core.client()
+    client.method(BASIC_CONSUME, "amq.rabbitmq.reply-to", "", False, True, False, False, {})
+    client.method(TX_SELECT)
+    client.heard()
+    properties = encode_properties(reply_to="amq.rabbitmq.reply-to")
+    client.send(publish_frames(1, "understudy.tx", "", properties, b"precheck", FRAME_MAX))
+    core.sync()
+    assert told(client) == "ok"
+
+
 def test_a_channel_without_transactions_is_told_so(client: Client) -> None:
     assert asked(client) == "error: the channel is not transactional"
