@@ -13,7 +13,7 @@ from understudy.client.stages.clock import now_ms, wait
 from understudy.client.stages.connection import Connection, LostError, Pause
 from understudy.client.stages.context import Context, current_sends
 from understudy.client.stages.core import steps as do
-from understudy.client.stages.core.handling import Steps, handle
+from understudy.client.stages.core.handling import REFUSED_PAUSE_MS, Steps, handle
 from understudy.client.stages.databases import lines
 from understudy.client.stages.databases.port import DatabaseSession, in_thread
 from understudy.client.stages.errors import DemarcationError
@@ -67,6 +67,7 @@ class Slot:
         self._open = False
         self._committed = False
         self._holds = False
+        self._refused: do.Settle | None = None
         self._performers: Final[dict[type, Callable[[Any, TxChannel, Arrival], Any]]] = {
             do.BeginDatabase: self._begin,
             do.Claim: self._claim,
@@ -118,11 +119,27 @@ class Slot:
         channel = await self._open_channel(self._connection)
         try:
             await self._connection.ensure(self._stage.queue)
+            await self._until_it_takes(channel)
             await channel.consume(self._stage.queue, alone=self._stage.key is not None)
             with self._watch.consuming(self._stage.name):
                 await self._take(channel, pause)
         finally:
             await channel.close()
+
+    async def _until_it_takes(self, channel: TxChannel) -> None:
+        """After a commit that was lost, or refused: take no message before the broker takes commits again.
+
+        A message that comes and goes is counted as one that ends its worker.
+        """
+        if self._refused is None:
+            return
+        told = ""
+        while reason := await channel.precheck(brings=bool(self._refused.envelopes)):
+            if reason != told:
+                _log.warning("stages: %s waits, the broker would refuse its commit: %s", self._stage.name, reason)
+                told = reason
+            await wait(REFUSED_PAUSE_MS)
+        self._refused = None
 
     async def _take(self, channel: TxChannel, pause: Pause) -> None:
         while not self._stopping:
@@ -289,18 +306,22 @@ class Slot:
         await self._let_go()
 
     async def _settle(self, step: do.Settle, channel: TxChannel, arrival: Arrival) -> None:
+        self._refused = step  # until it is done
         await channel.settle(
             step.envelopes,
             arrival.tag,
             before_commit=lambda: self._at_point(Point.BEFORE_BROKER_COMMIT, self._stage.name),
         )
+        self._refused = None
         self._at_point(Point.AFTER_BROKER_COMMIT, self._stage.name)
 
     async def _give_back(self, step: do.GiveBack, channel: TxChannel, arrival: Arrival) -> None:
         await self._let_go()
         _log.warning("stages: the database of %s cannot begin: %s", self._stage.name, step.reason)
         await asyncio.sleep(1)
+        self._refused = do.Settle(())
         await channel.give_back(arrival.tag)
+        self._refused = None
 
     async def _mark(self, step: do.Mark, channel: TxChannel, arrival: Arrival) -> None:
         assert self._marker is not None

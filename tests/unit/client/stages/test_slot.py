@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.client.stages.place import Channel, Marker, Order
-from understudy.client.stages import AsyncConnection, Context, Retry, Stage, Stages, sqlite
+from understudy.client.stages import AsyncConnection, Context, Retry, Stage, Stages, clock, sqlite
 from understudy.client.stages.channel import Arrival
 from understudy.client.stages.connection import LostError
 from understudy.client.stages.core import envelope as headers
-from understudy.client.stages.core.envelope import Delivery
+from understudy.client.stages.core.envelope import Delivery, Envelope
 from understudy.client.stages.databases.port import ThreadedSession
 from understudy.client.stages.databases.sqlite_database import SqliteSession
 from understudy.client.stages.points import Point
 from understudy.client.stages.slot import Slot
+from understudy.testing.stages.skipping import SkippingClock
 
 
 class Place:
@@ -336,3 +337,67 @@ def test_a_stage_that_asks_first_sends_after_all(place: Place) -> None:
         place.handle(stage)
     place.handle(stage)
     assert [each.queue for each in place.channel.settled] == ["after"]
+
+
+class RefusingChannel(Channel):
+    """Refuses the first commit, and then says three times that it would refuse the next one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[bool] = []
+        self.consumed = 0
+
+    async def consume(self, queue: str, *, alone: bool) -> None:
+        self.consumed += 1
+
+    async def next(self) -> Arrival:
+        if self.settled:
+            await asyncio.sleep(60)
+        return Arrival(5, Delivery(id="m1", stage="first", body=b'{"number": 7}', headers={}))
+
+    async def settle(self, envelopes: Sequence[Envelope], tag: int, **_: Any) -> None:
+        if self.consumed == 1:
+            raise LostError("506 RESOURCE_ERROR")
+        self.settled.extend(envelopes)
+
+    async def precheck(self, *, brings: bool) -> str:
+        self.asked.append(brings)
+        return "no room" if len(self.asked) <= 3 else ""
+
+    async def close(self) -> None: ...
+
+
+def test_after_a_refused_commit_no_message_is_taken_before_the_broker_takes_commits_again() -> None:
+    """Each hand-out counted as one that ends its worker: with a full disk the twentieth made a dead letter."""
+    stages = Stages("shop", broker="amqp://nowhere/")
+    calls: list[int] = []
+
+    @stages.stage("first")
+    def first(order: Order, ctx: Context) -> None:
+        calls.append(order.number)
+        ctx.send(first, order)
+
+    channel = RefusingChannel()
+
+    class NoConnection:
+        async def ensure(self, queue: str) -> None: ...
+
+    async def opened(_: Any) -> Any:
+        return channel
+
+    async def run() -> None:
+        connection: Any = NoConnection()
+        slot = Slot(first, connection, None, None, None, lambda *_: None, open_channel=opened)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(slot.run())
+            async with asyncio.timeout(60):
+                while not channel.settled:  # noqa: ASYNC110  # the slot sets no event
+                    await asyncio.sleep(0.01)
+            slot.stop()
+
+    clock_before = clock.use(SkippingClock())
+    try:
+        asyncio.run(run())
+    finally:
+        clock.use(clock_before)
+    assert (calls, channel.consumed, channel.asked) == ([7, 7], 2, [True] * 4)
