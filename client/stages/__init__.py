@@ -29,6 +29,7 @@ nothing is acknowledged before its work is committed. The manual is ``docs/stage
     worker_thread a worker in a thread of a program without an event loop
     joint/        ``xa=True``: database and broker in one transaction
     dead_letters/ ``understudy dlq``
+    looking, flow_path, look_commands  ``understudy stages list`` and ``show``
     replies       a program that awaits what a flow replies
     points        named moments at which tests kill a worker
     demo/         ``scripts/demo stages``

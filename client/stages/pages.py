@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from understudy.client.stages.clock import now_ms
 from understudy.client.stages.databases.port import Database, in_thread
+from understudy.client.stages.databases.tables import LEFT
 from understudy.client.stages.errors import ConfigurationError
 from understudy.client.stages.watching import Watch
 
@@ -144,7 +145,7 @@ class WorkerPages:
             return None
         try:
             async with asyncio.timeout(OUTBOX_TIMEOUT_S):
-                messages, stored_ms = await in_thread(self._database.left)
+                ((messages, stored_ms),) = await in_thread(self._database.look, LEFT)
         except Exception:  # noqa: BLE001  # a database that is away: the page says so
             return Outbox(-1, -1)
         return Outbox(messages, max(0, now_ms() - stored_ms) / 1000 if messages else 0)

@@ -159,6 +159,11 @@ class StagesKit:
         except ValueError:
             raise ValueError(f"point {point!r}: there are {', '.join(each.value for each in Point)}") from None
 
+    def crash(self) -> None:
+        """Run the workers of `crash_at` until they are killed, and no other after them."""
+        while self._crashes:
+            crashed(self._crashes.pop(0), self._worker, lambda: not self._is_left(self._look(), skipping=False))
+
     def run(self) -> None:
         """Work until nothing is left: no message waits, for a stage or for its time. Delays and retries are skipped."""
         self._work(skipping=True)
@@ -205,8 +210,7 @@ class StagesKit:
         self._broker.skip(ms)
 
     def _work(self, *, skipping: bool) -> None:
-        while self._crashes:
-            crashed(self._crashes.pop(0), self._worker, lambda: not self._is_left(self._look(), skipping=False))
+        self.crash()
         _run(self._worked(skipping=skipping))
 
     def _worker(self, at_point: Callable[[Point, str], None] | None = None) -> Worker:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from typing import TYPE_CHECKING, Any
@@ -21,10 +22,14 @@ from understudy.client.stages import (
     postgresql,
     sqlite,
 )
+from understudy.client.stages.connection import Connection
+from understudy.client.stages.look_commands import lines_of
+from understudy.client.stages.looking import passage_of
 from understudy.client.stages.points import Point
 
 if TYPE_CHECKING:
     from understudy.testing.pytest_plugin import StagesKits
+    from understudy.testing.stages import StagesKit
 
 pytestmark = [pytest.mark.integration]
 
@@ -142,9 +147,10 @@ def test_postgresql_is_there_for_an_application_that_has_it(stages_kit: StagesKi
     stage = stages.stage("hold", once=True)(hold)
     kit = stages_kit(stages, script=TABLES)
     kit.crash_at("after database commit")
-    kit.send(stage, Order(1))
+    message_id = kit.send(stage, Order(1))
     kit.run()
     assert kit.rows("SELECT * FROM held") == [(1,)]
+    assert shown(kit, message_id)[1:] == ["hold  processed"]
 
 
 def bank(**options: Any) -> Stages:
@@ -215,3 +221,46 @@ def test_a_program_that_dies_loses_its_reply_and_the_flow_goes_on(stages_kit: St
     kit.call(die())
     kit.run()
     assert (kit.rows("SELECT * FROM paid"), kit.dead_letters()) == ([(1, 2)], [])
+
+
+def shown(kit: StagesKit, flow_id: str) -> list[str]:
+    """Lines of ``understudy stages show``, without times and message ids."""
+
+    async def look() -> list[str]:
+        connection = Connection(kit.stages.addresses, "the test")
+        try:
+            return lines_of(await passage_of(kit.stages, connection, flow_id))
+        finally:
+            await connection.close()
+
+    return [re.sub(r"^20\S+Z +|message [0-9a-f]{32}| [0-9a-f]{32}", "", line).rstrip() for line in kit.call(look())]
+
+
+def test_a_passage_is_shown_from_its_beginning_to_its_end(stages_kit: StagesKits) -> None:
+    kit = stages_kit(shop(retry=Retry(1)), script=TABLES)
+    flow = kit.stages.flows["checkout"]
+    passages = {number: kit.send(flow, Order(number)) for number in (1, -1, 20)}
+    waits = kit.send(flow, Order(2), after=600)
+    kit.work()
+    head, hold = "flow checkout, passage", "hold  processed"
+    assert shown(kit, passages[1]) == [head, hold, "pay  processed", "finished"]
+    assert shown(kit, passages[-1]) == [head, "hold  dead letter: understudy.client.stages.errors.Refuse: negative"]
+    assert shown(kit, passages[20]) == [head, hold, "pay  dead letter: ValueError: the bank is away"]
+    assert shown(kit, waits) == ["flow unknown, passage"]
+    kit.crash_at("after database commit", stage="hold")
+    kit._skip(601_000)
+    kit.crash()
+    assert shown(kit, waits) == [head, hold, "in the outbox, to be sent: a message for pay"]
+    kit.run()
+    assert shown(kit, waits) == [head, hold, "pay  processed", "finished"]
+
+
+def test_a_passage_with_a_stage_run_directly_is_found_and_one_without_an_inbox_is_not(stages_kit: StagesKits) -> None:
+    kit = stages_kit(bank(retry=Retry(2, first=0)), script=TABLES)
+    passage = kit.send(kit.stages.flows["booking"], Order(1))
+    kit.run()
+    assert shown(kit, passage)[1:] == ["enter  processed", "book  processed", "finished"]
+    kit = stages_kit(shop(once=False))
+    passage = kit.send(kit.stages.flows["checkout"], Order(1))
+    kit.run()
+    assert shown(kit, passage) == ["flow unknown, passage"]

@@ -71,6 +71,14 @@ def test_a_stage_that_does_not_end_ends_its_worker_in_time(stages_kit: StagesKit
         assert db.execute("SELECT name FROM sqlite_master WHERE name = 'paid'").fetchall() == []
     db.close()
     wait_until("the broker has the message again", lambda: kit.waiting(pay) == 1)
+    listed = subprocess.run(
+        [PROGRAM, "stages", "list", "shop:stages"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert listed.stdout.splitlines() == [
+        "STAGE  READY  CONSUMERS  DEAD  ONCE  FLOWS",
+        "pay    1      0          0     yes",
+        "outbox: 0 messages",
+    ]
     kit.run()
     assert (kit.waiting(pay), kit.dead_letters()) == (0, [])
 

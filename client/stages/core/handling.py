@@ -184,6 +184,10 @@ def _run(rules: Rules, delivery: Delivery, message: object, sends: Sends, attemp
     """Call the stage, and after it each stage that was chosen to run in the same transaction; then fill the outbox."""
     target, current = None, sends
     while True:
+        if target is not None and rules.once:
+            yield Claim(
+                target.name, current.origin.id
+            )  # so that its inbox tells of it; the claim of the first stage decides
         result = yield Call(message, current, attempt, target)
         if result is not None:
             current.next(result)

@@ -219,8 +219,8 @@ class Database(Protocol):
         """SQL that makes the tables, and changes nothing if they are there."""
         ...
 
-    def left(self) -> tuple[int, int]:
-        """How many messages the outbox holds, and when the oldest was stored, in ms since 1970; by a connection of its own."""
+    def look(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of one query of the library, whose values stand as ``?``; by a connection of its own."""
         ...
 
     def prepare(self) -> None:

@@ -30,7 +30,6 @@ from understudy.client.stages.databases.tables import (
     ALL_COLUMNS,
     COLUMNS,
     EARLIER_IS_FREE,
-    LEFT,
     check_columns,
     envelope_of,
     extra_of,
@@ -149,10 +148,9 @@ class Postgresql:
     def tables(self) -> str:
         return _TABLES
 
-    def left(self) -> tuple[int, int]:
+    def look(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.conninfo, connect_timeout=CONNECT_TIMEOUT_S) as connection:
-            count, stored_ms = connection.execute(LEFT.encode()).fetchone() or (0, 0)
-        return count, stored_ms or 0
+            return connection.execute(sql.replace("?", "%s").encode(), values).fetchall()
 
     def prepare(self) -> None:
         try:

@@ -25,7 +25,6 @@ from understudy.client.stages.databases.tables import (
     ALL_COLUMNS,
     COLUMNS,
     EARLIER_IS_FREE,
-    LEFT,
     check_columns,
     envelope_of,
     extra_of,
@@ -273,13 +272,12 @@ class Sqlite:
     def tables(self) -> str:
         return _TABLES
 
-    def left(self) -> tuple[int, int]:
+    def look(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         connection = sqlite3.connect(self.path, timeout=BUSY_S)
         try:
-            count, stored_ms = connection.execute(LEFT).fetchone()
+            return connection.execute(sql, values).fetchall()
         finally:
             connection.close()
-        return count, stored_ms or 0
 
     def prepare(self) -> None:
         try:

@@ -21,6 +21,7 @@ ALL_COLUMNS: Final = {
 }
 
 LEFT: Final = f"SELECT count(*), min(stored_ms) FROM {OUTBOX}"  # noqa: S608  # our own name
+"""How many messages the outbox holds, and when the oldest was stored, in ms since 1970."""
 
 EARLIER_IS_FREE: Final = f"""\
 NOT EXISTS (

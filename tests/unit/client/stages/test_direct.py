@@ -36,7 +36,7 @@ def test_the_next_stage_is_called_in_the_same_transaction_and_its_messages_leave
 
     edge = Edge(Call=calls(first, lambda step: Order(step.message.number + 1)))
     names = edge.run(rules(), delivery())
-    assert names == ["BeginDatabase", "Claim", "Call", "Call", "Store", "CommitDatabase", "Settle", "Mark"]
+    assert names == ["BeginDatabase", "Claim", "Call", "Claim", "Call", "Store", "CommitDatabase", "Settle", "Mark"]
     sent = edge.last(do.Settle).envelopes
     assert [(each.stage, msgspec.json.decode(each.body)["number"]) for each in sent] == [("charge", 1), ("ship", 3)]
     second = edge.last(do.Call)
@@ -53,7 +53,7 @@ def test_a_failure_of_the_next_stage_fails_the_message_of_the_first() -> None:
 
     edge = Edge(Call=calls(lambda step: step.sends.next_direct(Order(2)) and None, fails))
     names = edge.run(rules(), delivery(headers={headers.FLOW: "checkout", headers.FAILURES: 6}))
-    assert names == ["BeginDatabase", "Claim", "Call", "Call", "RollbackDatabase", "Now", "Settle"]
+    assert names == ["BeginDatabase", "Claim", "Call", "Claim", "Call", "RollbackDatabase", "Now", "Settle"]
     (dead,) = edge.last(do.Settle).envelopes
     assert (dead.queue, dead.id, dead.headers[headers.EXCEPTION_TEXT]) == ("reserve.dead", "m1", "no charge")
 

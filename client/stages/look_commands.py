@@ -1,0 +1,141 @@
+"""``understudy stages list`` and ``understudy stages show``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
+
+import attrs
+import typer
+
+from understudy.client.stages.application import Stages
+from understudy.client.stages.commands import load
+from understudy.client.stages.core import envelope as headers
+from understudy.client.stages.errors import StagesError
+
+if TYPE_CHECKING:  # needs aio-pika
+    from understudy.client.stages.looking import Passage
+
+T = TypeVar("T")
+
+CONNECT_S: Final = 10.0
+
+_Name = Annotated[str, typer.Argument(metavar="MODULE:NAME", help="Where the application is, for example shop:stages.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def list_stages(application: _Name, as_json: _Json = False) -> None:
+    """List stages with what waits in their queues, and their dead letters.
+
+    Exit codes: 0 listed; 1 the broker or the database does not answer; 2 there is no such application.
+    """
+    stages = load(application)
+    found = _run(stages, lambda looking, connection: looking.list_of(stages, connection))
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    rows = [("STAGE", "READY", "CONSUMERS", "DEAD", "ONCE", "FLOWS")]
+    for each in found["stages"]:
+        numbers = ("-" if each[key] < 0 else str(each[key]) for key in ("ready", "consumers", "dead_letters"))
+        rows.append((each["stage"], *numbers, "yes" if each["once"] else "no", " ".join(each["flows"])))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        typer.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    if found["outbox"] is not None:
+        typer.echo(f"outbox: {found['outbox']} messages")
+
+
+def show_flow(
+    application: _Name,
+    flow_id: Annotated[
+        str, typer.Argument(metavar="FLOW_ID", help="As flow.send() returns it, and log lines have it.")
+    ],
+    as_json: _Json = False,
+) -> None:
+    """Show where a passage through a flow is and has been; a finished one too, as long as the inbox keeps its messages.
+
+    Exit codes: 0 shown; 1 nothing is known of it, or broker or database do not answer; 2 there is no such application.
+    """
+    stages = load(application)
+    found: Passage = _run(stages, lambda looking, connection: looking.passage_of(stages, connection, flow_id))
+    if as_json:
+        typer.echo(json.dumps(_object(found), indent=1))
+    else:
+        for line in lines_of(found):
+            typer.echo(line)
+    if not (found.passed or found.letters or found.outbox or found.parked):
+        _fail(f"nothing is known of passage {flow_id!r}: stages without once=True keep no inbox", 1)
+
+
+def lines_of(found: Passage) -> list[str]:
+    """A passage for people."""
+    lines = [f"flow {found.flow or 'unknown'}, passage {found.flow_id}"]
+    lines += [f"{_time(each.at_ms)}  {each.stage}  processed message {each.message_id}" for each in found.passed]
+    lines += [f"in the outbox, to be sent: a message for {stage}" for stage in found.outbox]
+    lines += [f"waits behind an older message of its key: a message for {stage}" for stage in found.parked]
+    for letter in found.letters:
+        where, why = letter.delivery.text(headers.STAGE), f"{letter.exception}: {letter.text}"
+        lines.append(f"{_time(letter.number(headers.LAST_FAILED))}  {where}  dead letter {letter.delivery.id}: {why}")
+    if found.next and not found.outbox and not found.parked:
+        lines.append(
+            f"next: {found.next}: its message waits, is in hand, or was not sent, because the flow rests or has ended"
+        )
+    if found.unknown:
+        lines.append(f"{found.unknown} keeps no inbox (once=True): what follows is not known")
+    if found.finished:
+        lines.append("finished")
+    return lines
+
+
+def _object(found: Passage) -> dict[str, Any]:
+    letters = [
+        {
+            "id": each.delivery.id,
+            "stage": each.delivery.text(headers.STAGE),
+            "exception": each.exception,
+            "text": each.text,
+        }
+        for each in found.letters
+    ]
+    plain = attrs.asdict(found, filter=lambda attribute, _: attribute.name != "letters")
+    return plain | {"letters": letters}
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def _run(stages: Stages, work: Callable[[Any, Any], Coroutine[Any, Any, T]]) -> T:
+    try:
+        from understudy.client.stages import looking  # noqa: PLC0415  # the extra of this command alone
+        from understudy.client.stages.connection import Connection  # noqa: PLC0415  # likewise
+    except ImportError as error:
+        _fail(f"{error}: pip install 'understudy[stages]'", 1)
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    for library in ("aiormq", "aio_pika"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)
+
+    async def run() -> T:
+        connection = Connection(stages.addresses, f"{stages.name}, understudy stages")
+        try:
+            await connection.reach(CONNECT_S)
+            return await work(looking, connection)
+        finally:
+            await connection.close()
+
+    try:
+        return asyncio.run(run())
+    except StagesError as error:
+        _fail(str(error), 1)
+    except Exception as error:  # noqa: BLE001  # of the database's library: a missing table among them
+        _fail(f"{stages.database.address if stages.database else 'the database'}: {error}", 1)
+
+
+def _fail(reason: str, code: int) -> NoReturn:
+    typer.echo(f"understudy stages: {reason}", err=True)
+    raise typer.Exit(code)
