@@ -5,6 +5,7 @@ get SIGKILL from outside; workers also end themselves at named points. A seed de
 
     command           options in, exit code out
     run               the run and its verdict
+    state_server      the state server of ``--xa``
     postgresql_books  books on a PostgreSQL server that can be killed
 """
 

@@ -39,6 +39,9 @@ def stress(
     once: Annotated[
         bool, typer.Option("--once/--no-once", help="With inbox and outbox. Without, effects are doubled, and counted.")
     ] = True,
+    xa: Annotated[
+        bool, typer.Option("--xa", help="Distributed transactions in place of both; a state server is killed as well.")
+    ] = False,
     audit: Annotated[
         bool, typer.Option("--audit", help="End with the audit of the brokers' feeds (pipeline).")
     ] = False,
@@ -56,6 +59,9 @@ def stress(
     Exit codes: 0 nothing is lost or doubled, and all was done; 1 not; 2 the folder cannot be used. Without inbox and outbox: 0 if
     nothing is lost, and what is doubled was counted.
     """
+    if xa and database is Kind.SQLITE:
+        typer.echo("understudy stages stress: --xa needs --database postgresql", err=True)
+        raise typer.Exit(2)
     if point not in {"", *(each.value for each in Point)}:
         known = ", ".join(repr(each.value) for each in Point)
         typer.echo(f"understudy stages stress: --point {point!r} is none of {known}", err=True)
@@ -74,7 +80,7 @@ def stress(
     typer.echo(f"Seed {chosen}", err=True)
     try:
         report = _run(
-            folder, database, flows=flows, kills=kills, chance=chance, point=point, workers=workers, once=once, audit=audit,
+            folder, database, flows=flows, kills=kills, chance=chance, point=point, workers=workers, once=once, xa=xa, audit=audit,
             seed=chosen, port=port,
         )  # fmt: skip
     except* (KeyboardInterrupt, asyncio.CancelledError):
@@ -140,6 +146,8 @@ def report_lines(report: dict[str, Any]) -> list[str]:
             f"Workers that ended themselves: {crashes}",
             f"Orders: {report['orders']}; {found}".replace("_", " "),
             f"Effects that are there twice: {doubled}",
+            f"Dead letters that came twice, under one id: {report['dead_letters_of_one_id']}",
+            f"Flows that the outbox of an initiation began twice (--xa): {report['flows_begun_twice']}",
             f"Initiations that were begun again after an error: {report['begun_again']}",
         ]
     if "audit" in report:
@@ -147,6 +155,8 @@ def report_lines(report: dict[str, Any]) -> list[str]:
         lines.append(f"Audit: {audit['verdict']}, {audit['transactions']:,} transactions of {audit['brokers']} brokers")
     if not report["ok"]:
         return [*lines, *(f"FAILED: {problem}" for problem in report["problems"])]
-    if report["once"]:
+    if report["flows_begun_twice"]:
+        return [*lines, "Nothing is lost, and no delivery is processed twice; flows that were begun twice are counted."]
+    if report["once"] or report["xa"]:
         return [*lines, "Nothing is lost, nothing is doubled: the books balance."]
     return [*lines, "Nothing is lost. What is doubled shows the window without once=True."]

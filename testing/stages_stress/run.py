@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import time
@@ -19,11 +20,16 @@ from understudy.client.stages import NotCommittedError, OutcomeUnknownError
 from understudy.client.stages.demo import worker
 from understudy.client.stages.demo.books import EFFECTS, Books, BooksPlace, doubled_of, problems_of
 from understudy.client.stages.demo.run import PRIMARY, WORKER, Demonstration, Wishes
+from understudy.client.stages.demo.settings import STATE_SERVER as STATE_SERVER_VARIABLE
 from understudy.client.stages.points import Point
 from understudy.testing.stages_stress.postgresql_books import PostgresqlBooks
+from understudy.testing.stages_stress.state_server import StateServer
 
 RELAY: Final = "relay"
 DATABASE: Final = "PostgreSQL"
+STATE_SERVER: Final = "state server"
+XA_STABLE: Final = 15
+"""So many looks, a second apart, must find nothing under way: branches that a killed worker has left are completed in seconds."""
 RELAY_NUMBER: Final = -1
 """Of the relay's process among the workers."""
 MOST_IN_FLIGHT: Final = 300
@@ -32,9 +38,9 @@ LOOK_S: Final = 0.5
 REVIVE_S: Final = 0.1
 AGAIN_S: Final = 0.2
 DOWN_S: Final = 0.5
-"""So long the database is down at most before it is started again."""
+"""So long a server is down at most before it is started again."""
 EXCUSED_S: Final = 20.0
-"""So long after a kill of the database a worker that starts may end because it is away."""
+"""So long after a kill of a server a worker that starts may end because the server is away."""
 
 
 @attrs.frozen(kw_only=True)
@@ -48,6 +54,7 @@ class StressWishes:
         point: the only such point; "": all.
         workers: processes.
         once: with inbox and outbox.
+        xa: distributed transactions in place of both.
         audit: the run ends with the audit of the brokers' feeds.
         seed: of kills and orders.
     """
@@ -58,6 +65,7 @@ class StressWishes:
     point: str
     workers: int
     once: bool
+    xa: bool
     audit: bool
     seed: int
     port: int
@@ -68,12 +76,17 @@ class Stress(Demonstration):
 
     def __init__(self, wishes: StressWishes, folder: Path, say: Callable[[str], None], books: BooksPlace) -> None:
         self._own = wishes
+        self._state: StateServer | None = None
+        if wishes.xa:
+            self._state = StateServer(folder)
+            self.shop, self.stable = "understudy.client.stages.demo.shop_xa", XA_STABLE
         self._server = books if isinstance(books, PostgresqlBooks) else None
         self._log = folder / "crashes.log"
         self._through = 0
         self._again = 0
+        self._begun_twice = 0
         self._ended: Counter[str] = Counter()
-        self._database_killed_s = float("-inf")
+        self._away_s = float("-inf")
         self._verdict: dict[str, Any] | None = None
         self.feed = DETAIL if wishes.audit else ""
         usual = Wishes(
@@ -86,7 +99,9 @@ class Stress(Demonstration):
     # -- what is killed -------------------------------------------------------------------------------------------------
 
     def victims(self) -> tuple[str, ...]:
-        return (WORKER, PRIMARY, RELAY, DATABASE) if self._server is not None else (WORKER, PRIMARY, RELAY)
+        more = [DATABASE] if self._server is not None else []
+        more += [STATE_SERVER] if self._state is not None else []
+        return (WORKER, PRIMARY, RELAY, *more)
 
     async def before_kill(self, number: int) -> None:
         if number == 0:
@@ -94,15 +109,26 @@ class Stress(Demonstration):
         while self.orders < self._kill_at[number]:  # noqa: ASYNC110  # orders set no event
             await asyncio.sleep(0.05)
 
+    async def run(self) -> dict[str, Any]:
+        if self._state is None:
+            return await super().run()
+        await asyncio.to_thread(self._state.start)
+        os.environ[STATE_SERVER_VARIABLE] = self._state.address
+        try:
+            return await super().run()
+        finally:
+            await asyncio.to_thread(self._state.stop)
+
     async def kill(self, victim: str, group: BrokerGroup) -> str:
-        if victim == DATABASE:
-            assert self._server is not None
-            self._database_killed_s = time.monotonic()
-            await asyncio.to_thread(self._server.kill)
+        if victim in {DATABASE, STATE_SERVER}:
+            server = self._server if victim == DATABASE else self._state
+            assert server is not None
+            self._away_s = time.monotonic()
+            await asyncio.to_thread(server.kill)
             await asyncio.sleep(self.random.uniform(0, DOWN_S))
-            await asyncio.to_thread(self._server.start)
-            self._database_killed_s = time.monotonic()
-            return "PostgreSQL"
+            await asyncio.to_thread(server.start)
+            self._away_s = time.monotonic()
+            return victim
         if victim == PRIMARY:
             return await super().kill(victim, group)
         number = RELAY_NUMBER if victim == RELAY else self.random.randrange(self._own.workers)
@@ -118,7 +144,7 @@ class Stress(Demonstration):
         await super().start_worker(number)
 
     def worker_command(self) -> list[str]:
-        return worker.command(self._kind, self._own.chance, self._own.point, str(self._log))
+        return worker.command(self.shop, self._kind, self._own.chance, self._own.point, str(self._log))
 
     async def _revive(self) -> None:
         """Start again what was killed, or has ended itself."""
@@ -129,7 +155,7 @@ class Stress(Demonstration):
                     continue
                 if process.returncode != -signal.SIGKILL:
                     self._ended[f"code {process.returncode}"] += 1
-                    if time.monotonic() - self._database_killed_s > EXCUSED_S:
+                    if time.monotonic() - self._away_s > EXCUSED_S:
                         self.unexpected.append(f"worker {number} ended by itself, code {process.returncode}")
                 await self.start_worker(number)
 
@@ -168,7 +194,13 @@ class Stress(Demonstration):
     # -- the verdict ----------------------------------------------------------------------------------------------------
 
     def judge(self, books: Books, dead: list[int]) -> list[str]:
-        """With inbox and outbox everything once; without them nothing missing, and the window seen where it was hit."""
+        """With inbox and outbox everything once; without them nothing missing, and the window seen where it was hit.
+
+        With distributed transactions each delivery is processed once. The outbox of an initiation may send its message twice, and
+        no inbox drops the second one: then all stages of that order are done as often.
+        """
+        if self._own.xa:
+            return problems_of(self._each_flow_once(books), dead)
         if self._own.once:
             return problems_of(books, dead)
         doubled = self._doubled(books)
@@ -198,7 +230,9 @@ class Stress(Demonstration):
             "crashes": dict(self._crashes()),
             "begun_again": self._again,
             "doubled": self._doubled(books),
-            "ended_while_the_database_was_away": dict(self._ended),
+            "xa": self._own.xa,
+            "flows_begun_twice": self._begun_twice,
+            "ended_while_a_server_was_away": dict(self._ended),
         }
 
     @property
@@ -211,6 +245,20 @@ class Stress(Demonstration):
             return Counter()
         return Counter(line.split("\t")[0] for line in self._log.read_text(encoding="utf-8").splitlines())
 
+    def _each_flow_once(self, books: Books) -> Books:
+        """The books without the second passages of orders that were begun twice, which are counted."""
+        counts = [Counter(books.effects[name]) for name in EFFECTS]
+        twice = {number for number, count in counts[0].items() if count == 2 and all(c[number] == 2 for c in counts)}
+        self._begun_twice = len(twice)
+        return attrs.evolve(
+            books, effects={name: [*set(found), *_beyond(found, twice)] for name, found in books.effects.items()}
+        )
+
     @staticmethod
     def _doubled(books: Books) -> dict[str, int]:
         return {name: len(doubled_of(books.effects[name])) for name in EFFECTS}
+
+
+def _beyond(numbers: list[int], allowed: set[int]) -> list[int]:
+    """What is there more than once, but for numbers that may be there twice."""
+    return [number for number in doubled_of(numbers) if number not in allowed]

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,6 +89,7 @@ class Demonstration:
         self.orders = 0
         self._already = 0
         self._not_committed = 0
+        self.dead_twice = 0
         self.random = chance or random.Random()  # noqa: S311  # chance for a load
         plan = [victim for victim in self.victims() for _ in range(wishes.kills)]
         self.plan = self.random.sample(plan, len(plan))
@@ -123,7 +125,7 @@ class Demonstration:
         return report
 
     async def _load(self, group: BrokerGroup) -> dict[str, Any]:
-        from understudy.client.stages.demo import shop  # noqa: PLC0415  # it reads the environment when it is imported
+        shop = import_module(self.shop)  # it reads the environment when it is imported
 
         started_s = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
@@ -230,6 +232,9 @@ class Demonstration:
 
     # -- what a longer run does otherwise -------------------------------------------------------------------------------
 
+    shop = "understudy.client.stages.demo.shop"
+    """The module of the application."""
+    stable = STABLE
     feed = ""
     """The detail of the brokers' feeds; "": they write none."""
 
@@ -283,7 +288,7 @@ class Demonstration:
                 waiting = await self._waiting(connection)
                 through = not books.outbox and not any(waiting.values())
                 stable = stable + 1 if through else 0
-                if stable > STABLE or time.monotonic() > end_s:
+                if stable > self.stable or time.monotonic() > end_s:
                     if not through:
                         self.unexpected.append(
                             f"not through within {SETTLE_TIMEOUT_S:g} s: {books.outbox} messages in the outbox, {waiting}"
@@ -306,7 +311,8 @@ class Demonstration:
         return found
 
     async def _dead_letters(self, connection: Connection) -> list[int]:
-        numbers: list[int] = []
+        """The orders in dead-letter queues; a message that the relay has sent twice, under one id, counts once."""
+        numbers: dict[str, int] = {}
         channel = await connection.channel()
         for queue in STAGES:
             async with errors_as_ours():
@@ -314,8 +320,10 @@ class Demonstration:
                     message := await channel.basic_get(queue + DEAD_LETTERS, no_ack=True)
                 ).delivery.name != GET_EMPTY:
                     body = msgspec.json.decode(message.body)
-                    numbers.append(body.get("order", body)["number"])
-        return numbers
+                    id_ = message.header.properties.message_id or ""
+                    self.dead_twice += id_ in numbers
+                    numbers[id_] = body.get("order", body)["number"]
+        return list(numbers.values())
 
     def _report(self, books: Books, dead: list[int], took_s: float) -> dict[str, Any]:
         problems = self.judge(books, dead)
@@ -334,6 +342,7 @@ class Demonstration:
             "not_committed": self._not_committed,
             **{name: len(numbers) for name, numbers in books.effects.items()},
             "dead_letters": len(dead),
+            "dead_letters_of_one_id": self.dead_twice,
             "outbox": books.outbox,
             "cents": books.cents,
             **self.more(books),

@@ -1,9 +1,9 @@
 """A worker of the demonstration that ends itself with SIGKILL at named points, by chance.
 
-    python -m understudy.client.stages.demo.worker all|relay CHANCE POINT LOG
+    python -m understudy.client.stages.demo.worker SHOP all|relay CHANCE POINT LOG
 
-``relay`` runs no stage: it sends what others have left in the outbox. At each point, or at POINT alone if it is not "", the worker
-ends with the probability CHANCE; before that it writes the point, and the name of the stage, into LOG.
+SHOP is the module of the application. ``relay`` runs no stage: it sends what others have left in the outbox. At each point, or at
+POINT alone if it is not "", the worker ends with the probability CHANCE; before that it writes the point and the stage into LOG.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import random
 import signal
 import sys
+from importlib import import_module
 from typing import Final
 
 from understudy.client.stages import Stages
@@ -27,13 +28,13 @@ RELAY_GRACE_S: Final = 1.0
 RELAY_LEASE_S: Final = 3.0
 
 
-def command(kind: str, chance: float, only: str, log: str) -> list[str]:
+def command(shop: str, kind: str, chance: float, only: str, log: str) -> list[str]:
     """The arguments of the interpreter."""
-    return ["-m", "understudy.client.stages.demo.worker", kind, str(chance), only, log]
+    return ["-m", "understudy.client.stages.demo.worker", shop, kind, str(chance), only, log]
 
 
-def main(kind: str, chance: float, only: str, log: str) -> None:
-    from understudy.client.stages.demo.shop import stages  # noqa: PLC0415  # it reads the environment when it is imported
+def main(shop: str, kind: str, chance: float, only: str, log: str) -> None:
+    stages: Stages = import_module(shop).stages
 
     def at_point(point: Point, stage: str) -> None:
         if only in {"", point.value} and random.random() < chance:  # noqa: S311  # chance for a load
@@ -68,4 +69,4 @@ async def _relay(stages: Stages, at_point: AtPoint) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), *sys.argv[3:])
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), *sys.argv[4:])
