@@ -17,7 +17,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.integration.broker_process import PROGRAM, BrokerProcess, running_broker, wait_until
+from tests.integration.broker_process import PROGRAM, BrokerProcess, free_port, running_broker, wait_until
 from tests.integration.stages_waiting import until, until_found
 from understudy.client.stages import Context, Retry, Stages
 from understudy.client.stages.channel import TxChannel
@@ -262,7 +262,12 @@ def test_an_inbox_knows_a_reissued_message_unless_it_is_forced(clinic: Clinic) -
     assert {row[0] for row in clinic.rows("SELECT id FROM treated")} == {message_id}
 
 
-def test_what_cannot_be_done_is_named(clinic: Clinic) -> None:
+def test_what_cannot_be_done_is_named(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "CONNECT_S", 0.01)
+    nobody = f"127.0.0.1:{free_port()}"
+    away = clinic.run("list", "--broker", f"amqp://ann:secret@{nobody}/", "--queue", "lost.dead", code=1)
+    assert f"no broker at {nobody} within 0.01 s" in away
+    assert "secret" not in away
     broker = ["--broker", clinic.address]
     assert "queue 'nowhere.dead' is not there" in clinic.run("list", *broker, "--queue", "nowhere.dead", code=1)
     assert "--to names the stage's queue" in clinic.run("reissue", *broker, "--queue", "odd", "--all", code=2)

@@ -245,6 +245,28 @@ def test_each_key_keeps_its_order_and_each_message_is_done_once(tmp_path: Path, 
     asyncio.run(Plant(tmp_path, seed).run())
 
 
+def test_a_worker_that_does_not_know_that_it_was_replaced_begins_no_line(tmp_path: Path) -> None:
+    """Its successor has processed the message: a line would never end."""
+
+    async def run() -> bool:
+        database = sqlite(tmp_path / "shop.db")
+        database.prepare()
+        session = database.session(blocking=False)
+        await session.begin()
+        assert await session.claim("s", "m1", 1)
+        await session.commit()
+        await session.begin()
+        held = await lines.block(session, "s", "k", delivery(id="m1"), 1)
+        assert await lines.all_lines(session) == []
+        await session.rollback()
+        await session.close()
+        return held
+
+    assert not asyncio.run(run())
+    edge = Edge(Line="", Call=ValueError("no"), Block=False)
+    assert edge.run(rules(**KEYED), delivery())[-3:] == ["Block", "CommitDatabase", "GiveBack"]
+
+
 def test_a_parked_message_keeps_its_headers(tmp_path: Path) -> None:
     async def run() -> Envelope | None:
         database = sqlite(tmp_path / "shop.db")
