@@ -1,4 +1,4 @@
-"""Place: PostgreSQL and one broker as processes of this host, a new database and new queues for each cell."""
+"""Place: PostgreSQL, one broker and a state server as processes of this host, a new database and new queues for each cell."""
 
 from __future__ import annotations
 
@@ -38,6 +38,13 @@ class Place:
         )
         self.broker = f"amqp://guest:guest@127.0.0.1:{port}/"
         self._broker = Service("broker", [understudy(), "serve", "--config", str(config)], self.folder, port)
+        self.state_server = f"unix:{self.folder / 'sockets' / 'state'}"
+        self._state = Service(
+            "state-server",
+            [understudy(), "state-server", "--data", str(self.folder / "state"), "--listen", self.state_server],
+            self.folder,
+            Path(self.state_server.removeprefix("unix:")),
+        )
         self._cells = 0
 
     def __enter__(self) -> Self:
@@ -45,6 +52,7 @@ class Place:
             self._postgresql.create()
             self._postgresql.start()
             self._broker.start()
+            self._state.start()
         except BaseException:
             self.close()
             raise
@@ -56,6 +64,7 @@ class Place:
         self.close()
 
     def close(self) -> None:
+        self._state.stop()
         self._broker.stop()
         self._postgresql.stop()
 
@@ -81,7 +90,7 @@ class Place:
         return make_conninfo(conninfo, dbname=name)
 
     async def _fill(self, database: str, name: str, flows: int, *, alone: bool) -> None:
-        stages = application(self.broker, database, name, once=False, concurrency=1, note=lambda: None)
+        stages = application(self.broker, database, name, side="nothing", concurrency=1, note=lambda: None)
         flow = stages.flows["last" if alone else "both"]
         text = "x" * BODY_BYTES
         for first in range(0, flows, IN_ONE_TRANSACTION):

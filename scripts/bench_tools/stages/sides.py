@@ -1,6 +1,6 @@
 """Sides of the bench: each is a process that takes messages, inserts a row for each, and sends the next message.
 
-    python -m bench_tools.stages.sides SIDE BROKER DATABASE QUEUE WARMUP_S SECONDS CONCURRENCY
+    python -m bench_tools.stages.sides SIDE BROKER DATABASE STATE_SERVER QUEUE WARMUP_S SECONDS CONCURRENCY
 
 A flow has two stages: one inserts a row and sends, one inserts a row. A flow of ``inbox`` and ``bare-last`` has the second stage
 alone, which sends nothing.
@@ -9,6 +9,7 @@ alone, which sends nothing.
                      doubles work, an error loses the message
     nothing          the stages library, once=False
     once, inbox      once=True: inbox and outbox; for a stage that sends nothing the inbox alone
+    xa               xa=True, over PostgreSQL alone: functions are ``def``
 
 Prints one JSON line: flows that ended in the window, and CPU seconds of the process in it.
 """
@@ -31,8 +32,8 @@ import psycopg
 from understudy.client.stages import AsyncConnection, Stages, postgresql, sqlite
 from understudy.client.stages.worker import Worker
 
-SIDES: Final = ("bare", "nothing", "once", "bare-last", "inbox")
-BASES: Final = {"nothing": "bare", "once": "bare", "inbox": "bare-last"}
+SIDES: Final = ("bare", "nothing", "once", "xa", "bare-last", "inbox")
+BASES: Final = {"nothing": "bare", "once": "bare", "xa": "bare", "inbox": "bare-last"}
 """What each side of ours is compared with."""
 ALONE: Final = ("bare-last", "inbox")
 """Sides whose flow has one stage."""
@@ -56,15 +57,19 @@ class Window:
     def __init__(self, warmup_s: float, seconds: float) -> None:
         self._begin = time.monotonic() + warmup_s
         self._end = self._begin + seconds
-        self.count = 0
-        self.newest = 0.0
-        self.over = asyncio.Event()
+        self._ends: list[float] = []
+
+    @property
+    def count(self) -> int:
+        return sum(self._begin <= each < self._end for each in self._ends)
+
+    @property
+    def newest(self) -> float:
+        return max(self._ends, default=0.0)
 
     def note(self) -> None:
-        """A flow ended."""
-        self.newest = time.monotonic()
-        if self._begin <= self.newest < self._end:
-            self.count += 1
+        """A flow ended; from any thread."""
+        self._ends.append(time.monotonic())
 
     async def cpu_s(self) -> float:
         """Wait until the window is over; the CPU seconds of this process in it."""
@@ -74,8 +79,14 @@ class Window:
         return time.process_time() - before
 
 
-def application(broker: str, database: str, queue: str, *, once: bool, concurrency: int, note: Count) -> Stages:
+def application(
+    broker: str, database: str, queue: str, *, side: str, concurrency: int, note: Count, state_server: str = ""
+) -> Stages:
     """Two stages, ``queue.first`` and ``queue.last``, and the flow of both."""
+    if side == "xa":
+        return _application_xa(
+            broker, database.removeprefix(POSTGRESQL), state_server, queue, concurrency=concurrency, note=note
+        )
     if database.startswith(POSTGRESQL):
         stages = Stages(queue, broker=broker, database=postgresql(database.removeprefix(POSTGRESQL)))
         kind: Any = psycopg.AsyncConnection
@@ -94,6 +105,7 @@ def application(broker: str, database: str, queue: str, *, once: bool, concurren
 
     for function in (first, last):
         function.__annotations__["db"] = kind
+    once = side in {"once", "inbox"}
     made = [
         stages.stage(f"{queue}.{function.__name__}", once=once, concurrency=concurrency)(function)
         for function in (first, last)
@@ -103,8 +115,27 @@ def application(broker: str, database: str, queue: str, *, once: bool, concurren
     return stages
 
 
-async def _ours(broker: str, database: str, queue: str, window: Window, *, once: bool, concurrency: int) -> float:
-    stages = application(broker, database, queue, once=once, concurrency=concurrency, note=window.note)
+def _application_xa(
+    broker: str, conninfo: str, state_server: str, queue: str, *, concurrency: int, note: Count
+) -> Stages:
+    stages = Stages(queue, broker=broker, database=postgresql(conninfo), state_server=state_server)
+
+    @stages.stage(f"{queue}.first", xa=True, concurrency=concurrency)
+    def first(order: Order, db: psycopg.Connection[Any]) -> Order:
+        db.execute("INSERT INTO first (number) VALUES (%s)", (order.number,))
+        return order
+
+    @stages.stage(f"{queue}.last", xa=True, concurrency=concurrency)
+    def last(order: Order, db: psycopg.Connection[Any]) -> None:
+        db.execute("INSERT INTO last (number) VALUES (%s)", (order.number,))
+        note()
+
+    stages.flow("both", first, last)
+    stages.flow("last", last)
+    return stages
+
+
+async def _ours(stages: Stages, window: Window) -> float:
     worker = Worker(stages)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(worker.run())
@@ -183,14 +214,24 @@ async def _bare(broker: str, database: str, queue: str, window: Window, *, concu
 
 
 async def measure(
-    side: str, broker: str, database: str, queue: str, warmup_s: float, seconds: float, concurrency: int
+    side: str,
+    broker: str,
+    database: str,
+    state_server: str,
+    queue: str,
+    warmup_s: float,
+    seconds: float,
+    concurrency: int,
 ) -> dict[str, float]:
+    """One side's figures."""
     window = Window(warmup_s, seconds)
     if side.startswith("bare"):
         used = await _bare(broker, database, queue, window, concurrency=concurrency, alone=side in ALONE)
     else:
-        once = side in {"once", "inbox"}
-        used = await _ours(broker, database, queue, window, once=once, concurrency=concurrency)
+        stages = application(
+            broker, database, queue, side=side, concurrency=concurrency, note=window.note, state_server=state_server
+        )
+        used = await _ours(stages, window)
     return {"flows": window.count, "cpu_s": used, "idle_s": time.monotonic() - window.newest}
 
 
@@ -208,10 +249,11 @@ def make_tables(database: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    side, broker, database, queue, warmup_s, seconds, concurrency = arguments
+    side, broker, database, state_server, queue, *numbers = arguments
+    warmup_s, seconds, concurrency = numbers
     found = asyncio.run(
-        measure(side, broker, database, queue, float(warmup_s), float(seconds), int(concurrency))
-    )  # fmt: skip
+        measure(side, broker, database, state_server, queue, float(warmup_s), float(seconds), int(concurrency))
+    )
     print(json.dumps(found))
 
 
