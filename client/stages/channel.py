@@ -144,6 +144,8 @@ class TxChannel:
         Raises:
             GoesNowhereError: the queue of a message is not there; nothing was done.
         """
+        if not self._connection.is_ours(self._channel):  # it returns what goes nowhere after the commit: too late
+            self._refuse({each.queue for each in envelopes if not await self._connection.has_queue(each.queue)})
         with self._watching(envelopes):
             async with errors_as_ours():
                 for each in envelopes:
@@ -155,10 +157,14 @@ class TxChannel:
         if self._returned:
             async with errors_as_ours():
                 await self._channel.tx_rollback()
-            nowhere = sorted({each.queue for each in envelopes if each.id in self._returned})
-            raise GoesNowhereError(f"queue {', '.join(map(repr, nowhere))} is not there; nothing was done")
+            self._refuse({each.queue for each in envelopes if each.id in self._returned})
         async with errors_as_ours():
             await self._channel.tx_commit()
+
+    @staticmethod
+    def _refuse(missing: set[str]) -> None:
+        if missing:
+            raise GoesNowhereError(f"queue {', '.join(map(repr, sorted(missing)))} is not there; nothing was done")
 
     async def give_all_back(self) -> None:
         """Return every delivery that is not acknowledged to its queue."""

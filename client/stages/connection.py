@@ -219,6 +219,10 @@ class Connection:
         await close_channel(channel)
         return True
 
+    async def has_queue(self, queue: str) -> bool:
+        """True if the broker has the queue."""
+        return await self._declared(queue, ChannelNotFoundEntity, passive=True)
+
     async def delaying(self, queue: str) -> str:
         """The exchange by which messages come to a queue that is there, each after its header `x-delay`.
 

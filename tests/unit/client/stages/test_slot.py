@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -401,3 +402,23 @@ def test_after_a_refused_commit_no_message_is_taken_before_the_broker_takes_comm
     finally:
         clock.use(clock_before)
     assert (calls, channel.consumed, channel.asked) == ([7, 7], 2, [True] * 4)
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_the_hash_of_a_stack_is_that_of_the_stage_s_own_frames(tmp_path: Path, awaited: bool) -> None:
+    def below() -> None:
+        raise ValueError("no")
+
+    def blocking(order: Order) -> None:
+        below()
+
+    async def waiting(order: Order) -> None:
+        below()
+
+    place = Place(tmp_path)
+    place.handle(place.stage(waiting if awaited else blocking, retry=Retry(1)))
+    (dead,) = place.channel.settled
+    name = "waiting" if awaited else "blocking"
+    local = "test_the_hash_of_a_stack_is_that_of_the_stage_s_own_frames.<locals>"
+    text = "".join(f"test_slot.py:{local}.{each}\n" for each in (name, "below"))
+    assert dead.headers[headers.STACK] == hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
