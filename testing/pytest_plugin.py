@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -69,14 +69,18 @@ def stages_kit(understudy_beside: Beside, tmp_path: Path) -> Iterator[StagesKits
     Its arguments, by name: ``script``, SQL that makes the business tables; ``shuffle``, a seed: deliveries come in an order by
     chance. The database is of the kind that the application has: a file of SQLite, or a database on a PostgreSQL server.
     """
+    databases: dict[str, DatabaseBeside] = {}
     with ExitStack() as stack:
 
         def make(stages: Stages, *, script: str = "", shuffle: int | None = None) -> StagesKit:
             from understudy.testing.stages import StagesKit  # noqa: PLC0415  # see the head of the file
 
-            database: Any = None
+            database: DatabaseBeside | None = None
             if stages.database is not None:
-                database = understudy_beside.database(stages.database.address.partition(":")[0], tmp_path)
+                kind = stages.database.address.partition(":")[0]
+                if kind not in databases:
+                    databases[kind] = understudy_beside.database(kind, tmp_path)
+                database = databases[kind]
             kit = StagesKit(stages, understudy_beside.broker(), database, shuffle=shuffle)
             stack.enter_context(kit.in_place())
             if script:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from understudy.client.stages.addresses import addresses_of
-from understudy.client.stages.core.envelope import DEAD_LETTERS
+from understudy.client.stages.core.envelope import DEAD_LETTERS, REPLIES
 from understudy.client.stages.core.retention import (
     DEAD_LETTER_RETENTION,
     INBOX_RETENTION,
@@ -300,8 +300,9 @@ def _address(database: Database | None) -> str:
 
 
 def _named(what: str, name: str) -> str:
-    if not name or len(name.encode()) > LONGEST_NAME or name.endswith(DEAD_LETTERS):
+    if not name or len(name.encode()) > LONGEST_NAME or name.endswith(DEAD_LETTERS) or name.startswith(REPLIES):
         raise ConfigurationError(
-            f"{what} {name!r}: a name has 1 to {LONGEST_NAME} octets and does not end with {DEAD_LETTERS!r}"
+            f"{what} {name!r}: a name has 1 to {LONGEST_NAME} octets, does not end with {DEAD_LETTERS!r} and does not begin with "
+            f"{REPLIES!r}"
         )
     return name

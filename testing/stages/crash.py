@@ -17,7 +17,7 @@ from understudy.client.stages.points import Point
 
 TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.01
-IDLE_S: Final = 1.0
+IDLE_S: Final = 2.0
 """A worker that has had nothing to do for so long does not pass the point any more: marking is late by 0.2 s."""
 
 

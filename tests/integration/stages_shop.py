@@ -10,7 +10,6 @@ import os
 import signal
 import sqlite3
 import sys
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -86,13 +85,6 @@ def _over(broker: str, database: str, prefix: str) -> tuple[Stages, tuple[Any, A
         return stages, (psycopg.AsyncConnection, psycopg.Connection), "%s", {"once": True}
     stages = Stages(prefix, broker=broker, database=sqlite(database))
     return stages, (AsyncConnection, sqlite3.Connection), "?", {"once": True}
-
-
-def make_tables(database: Path) -> None:
-    with sqlite3.connect(database) as db:
-        for table in STAGES:
-            db.execute(f"CREATE TABLE {table} (number INTEGER)")
-    db.close()
 
 
 def main(broker: str, database: str, prefix: str, point: str, stage: str) -> None:

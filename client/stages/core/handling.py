@@ -261,6 +261,7 @@ def _opened(rules: Rules, delivery: Delivery) -> tuple[object, Sends]:
         raise Refuse(f"the body does not decode: {error}") from error
     if rules.key is not None and rules.key_of(delivery) is None:
         raise Refuse(f"stage {rules.stage!r}: key= gives no text of 1 to {LONGEST_KEY} octets for this message")
+    reply_to = delivery.text(headers.REPLY_TO)
     origin = Origin(
         id=delivery.id,
         scope=rules.stage,
@@ -268,7 +269,7 @@ def _opened(rules: Rules, delivery: Delivery) -> tuple[object, Sends]:
         flow_id=delivery.text(headers.FLOW_ID),
         trace_id=delivery.text(headers.TRACE_ID) or delivery.id,
         again=delivery.text(headers.AGAIN),
-        reply_to=delivery.text(headers.REPLY_TO),
+        reply_to=reply_to if reply_to.startswith(headers.REPLIES) else "",
     )
     return message, Sends(origin=origin, following=following)
 

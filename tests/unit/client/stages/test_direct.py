@@ -13,6 +13,7 @@ import pytest
 from tests.unit.client.stages.place import CHARGE, Edge, Order, delivery, rules
 from understudy.client.stages import (
     AsyncConnection,
+    ConfigurationError,
     Context,
     DemarcationError,
     Stage,
@@ -138,6 +139,10 @@ def test_a_reply_goes_to_the_queue_that_came_along_with_the_flow() -> None:
     assert (reply.queue, reply.is_reply, reply.body) == ("stages.reply.shop.7", True, b'{"cents":900}')
     assert reply.headers[headers.FLOW_ID] == "f1"
 
-    edge = Edge(Call=calls(replies))
-    edge.run(rules(), delivery())
-    assert (told, edge.last(do.Settle).envelopes) == ([True, False], ())
+    for foreign in ({}, found | {headers.REPLY_TO: "payments"}):
+        edge = Edge(Call=calls(replies))
+        edge.run(rules(), delivery(headers=foreign))
+        assert edge.last(do.Settle).envelopes == ()
+    assert told == [True, False, False]
+    with pytest.raises(ConfigurationError, match=r"does not begin with 'stages\.reply\.'"):
+        Stages("shop", broker="amqp://nowhere/").stage("stages.reply.me")
