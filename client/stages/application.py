@@ -112,8 +112,7 @@ class Stages:
             raise ConfigurationError(
                 f"two stages are named {name!r}: {self.stages[name].function.__qualname__} is the first"
             )
-        if not 1 <= concurrency <= 1000:
-            raise ConfigurationError(f"stage {name!r}: concurrency = {concurrency}; 1 to 1,000 are allowed")
+        _check_concurrency(name, concurrency)
 
         def make(function: Callable[P, R]) -> Stage[P, R]:
             if name in self.stages:
@@ -156,6 +155,18 @@ class Stages:
             one.flows[name] = following
         self.flows[name] = made = Flow(name, stages)
         return made
+
+    def set_concurrency(self, name: str, concurrency: int) -> None:
+        """Have a worker of this process take so many messages of a stage at once, instead of what the stage declares.
+
+        Raises:
+            ConfigurationError: there is no such stage, or it cannot have so many.
+        """
+        if name not in self.stages:
+            raise ConfigurationError(f"stage {name!r}: the application {self.name!r} has {', '.join(self.stages)}")
+        _check_concurrency(name, concurrency)
+        self.stages[name].concurrency = concurrency
+        self.stages[name].check()
 
     def check(self) -> None:
         """Find what is declared wrongly, before the first message; connects to nothing.
@@ -297,6 +308,11 @@ def _one(database: Any) -> Database | None:
 
 def _address(database: Database | None) -> str:
     return database.address if database is not None else "none"
+
+
+def _check_concurrency(name: str, concurrency: int) -> None:
+    if not 1 <= concurrency <= 1000:
+        raise ConfigurationError(f"stage {name!r}: concurrency = {concurrency}; 1 to 1,000 are allowed")
 
 
 def _named(what: str, name: str) -> str:

@@ -26,6 +26,12 @@ def run(
     only: Annotated[
         list[str] | None, typer.Option("--stage", help="Run this stage alone; may be given several times.")
     ] = None,
+    concurrency: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--concurrency", metavar="STAGE=N", help="Messages of a stage at once; instead of what it declares."
+        ),
+    ] = None,
     processes: Annotated[int, typer.Option(min=1, max=200, help="So many workers, each a process.")] = 1,
     http: Annotated[
         int,
@@ -59,10 +65,14 @@ def run(
         for name in only or ():
             if name not in stages.stages:
                 _fail(f"--stage {name}: the application {stages.name!r} has {', '.join(stages.stages)}", 2)
+        for wish in concurrency or ():
+            name, _, number = wish.rpartition("=")
+            stages.set_concurrency(name, int(number) if number.isdecimal() else 0)
     except ConfigurationError as error:
         _fail(str(error), 2)
     if processes > 1:
         options = [word for name in only or () for word in ("--stage", name)]
+        options += [word for wish in concurrency or () for word in ("--concurrency", wish)]
         options += ["--http-host", http_host, "--stop-after", str(stop_after), "--log-format", log_format]
         command = [sys.argv[0], "stages", "run", application, *options]
         raise typer.Exit(Processes(command, processes, http=http, kill_after_s=stop_after + KILL_MARGIN_S).run())

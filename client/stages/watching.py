@@ -58,13 +58,13 @@ class Watch:
 
     Attributes:
         counts: by the name of the stage.
-        in_hand: deliveries that are worked on now.
+        in_hand: deliveries that are worked on now, by the name of the stage.
         serving: how many slots of a stage have a channel with a consumer.
     """
 
     def __init__(self, stages: list[str], tracing: Tracing | None = None) -> None:
         self.counts: Final = {name: StageCounts() for name in stages}
-        self.in_hand: Final[dict[Handling, None]] = {}
+        self.in_hand: Final[dict[str, dict[Handling, None]]] = {name: {} for name in stages}
         self.serving: Final[Counter[str]] = Counter()
         self._stood_by_ms: Final = dict.fromkeys(stages, 0)
         self.tracing = tracing
@@ -93,7 +93,7 @@ class Watch:
         return self.serving[stage] > 0 or now_ms() - self._stood_by_ms[stage] < STANDS_BY_MS
 
     def in_flight(self, stage: str) -> int:
-        return sum(each.stage == stage for each in self.in_hand)
+        return len(self.in_hand[stage])
 
     def oldest_age_s(self, stage: str) -> float:
         """Seconds since the oldest message that this worker has in hand was sent, or was due; 0 if it has none.
@@ -102,7 +102,7 @@ class Watch:
         the stage has no consumer here, the time since then counts.
         """
         at_ms = now_ms()
-        ages = [at_ms - each.sent_ms for each in self.in_hand if each.stage == stage]
+        ages = [at_ms - each.sent_ms for each in self.in_hand[stage]]
         if not self.has_its_part(stage):
             ages.append(at_ms - self._alone_since_ms[stage])
         return max(0, *ages) / 1000 if ages else 0.0
@@ -131,13 +131,13 @@ class Handling:
         self.sent_ms = sent_ms if isinstance(sent_ms, int) else self._began_ms
 
     def __enter__(self) -> Self:
-        self._watch.in_hand[self] = None
+        self._watch.in_hand[self.stage][self] = None
         self._token = handling_here.set(self)
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         handling_here.reset(self._token)
-        del self._watch.in_hand[self]
+        del self._watch.in_hand[self.stage][self]
         if error is None:
             self._counts.finished += 1
             self._counts.seconds += (now_ms() - self._began_ms) / 1000

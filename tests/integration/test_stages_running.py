@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import signal
 import sqlite3
 import subprocess
@@ -25,6 +26,8 @@ from tests.integration.broker_process import (
 )
 from understudy.broker.config.schema import GUEST_PASSWORD_HASH
 from understudy.client.stages import ConfigurationError, Stages, sqlite
+from understudy.client.stages.pages import WorkerPages
+from understudy.client.stages.watching import Watch
 from understudy.client.stages.worker import Worker
 
 if TYPE_CHECKING:
@@ -56,7 +59,7 @@ def test_a_stage_that_does_not_end_ends_its_worker_in_time(stages_kit: StagesKit
     kit.send(pay, 7)
     (tmp_path / "shop.py").write_text(SHOP.format(address=kit.address), encoding="utf-8")
     port, log = free_port(), tmp_path / "worker.log"
-    options = ["--http", str(port), "--log-format", "json", "--stop-after", "0"]
+    options = ["--http", str(port), "--log-format", "json", "--stop-after", "0", "--concurrency", "pay=2"]
     with log.open("wb") as stderr:
         worker = subprocess.Popen([PROGRAM, "stages", "run", "shop:stages", *options], cwd=tmp_path, stderr=stderr)
     try:
@@ -65,7 +68,7 @@ def test_a_stage_that_does_not_end_ends_its_worker_in_time(stages_kit: StagesKit
         worker.send_signal(signal.SIGTERM)
         code = worker.wait(60)
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    assert (code, status["ready"], status["stages"]["pay"]["consumers"]) == (3, True, 1), lines
+    assert (code, status["ready"], status["stages"]["pay"]["consumers"]) == (3, True, 2), lines
     assert "has not ended in time" in lines[-1]["event"]
     with sqlite3.connect(tmp_path / "shop.db") as db:
         assert db.execute("SELECT name FROM sqlite_master WHERE name = 'paid'").fetchall() == []
@@ -86,6 +89,17 @@ def test_a_stage_that_does_not_end_ends_its_worker_in_time(stages_kit: StagesKit
 def _busy(port: int) -> dict[str, Any]:
     status = get(port, "/status")[1]
     return status if status and status["stages"]["pay"]["in_flight"] else {}
+
+
+def test_rules_are_those_of_promtool_and_of_the_metrics(tmp_path: Path) -> None:
+    rules = Path(__file__).parents[2] / "docs" / "monitoring" / "stages_rules.yml"
+    done = subprocess.run(["promtool", "check", "rules", rules], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    database = sqlite(tmp_path / "shop.db")
+    database.prepare()
+    text = asyncio.run(WorkerPages("shop", Watch(["pay"]), database).metrics()).decode()
+    named = set(re.findall(r"understudy_stages_[a-z_]+[a-z]", rules.read_text(encoding="utf-8")))
+    assert named <= set(re.findall(r"^understudy_stages_[a-z_]+", text, re.MULTILINE))
 
 
 ALLOWED = f"""

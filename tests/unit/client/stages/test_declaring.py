@@ -328,3 +328,17 @@ def test_a_worker_in_a_thread_raises_at_its_stop_what_has_ended_it(tmp_path: Any
     assert not worker.alive
     with pytest.raises(ConfigurationError, match="has no stage"):
         application().run_in_thread()
+
+
+def test_concurrency_may_be_chosen_where_a_worker_is_started() -> None:
+    stages = application()
+    stages.stage("reserve")(reserve_of)
+    stages.set_concurrency("reserve", 7)
+    assert stages.stages["reserve"].concurrency == 7
+    with pytest.raises(ConfigurationError, match="stage 'reserve': concurrency = 0; 1 to 1,000 are allowed"):
+        stages.set_concurrency("reserve", 0)
+    with pytest.raises(ConfigurationError, match="stage 'pay': the application 'shop' has reserve"):
+        stages.set_concurrency("pay", 1)
+
+
+def reserve_of(order: Order) -> None: ...
