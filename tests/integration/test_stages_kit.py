@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
 import time
@@ -264,3 +265,29 @@ def test_a_passage_with_a_stage_run_directly_is_found_and_one_without_an_inbox_i
     passage = kit.send(kit.stages.flows["checkout"], Order(1))
     kit.run()
     assert shown(kit, passage) == ["flow unknown, passage"]
+
+
+def test_fifty_places_of_a_stage_never_hold_one_message_at_once(stages_kit: StagesKits) -> None:
+    stages, held, most = Stages("shop", broker="amqp://nowhere/"), set[int](), 0
+
+    @stages.stage("hold", concurrency=50, retry=Retry(3, first=0))
+    async def hold(order: Order, ctx: Context) -> None:
+        nonlocal most
+        assert order.number not in held
+        held.add(order.number)
+        most = max(most, len(held))
+        await asyncio.sleep(0.005)
+        held.remove(order.number)
+        if ctx.attempt == 1 and order.number % 3 == 0:
+            raise ValueError("once more")
+
+    async def send() -> None:
+        async with stages.begin():
+            for number in range(150):
+                hold.send(Order(number))
+
+    kit = stages_kit(stages)
+    kit.call(send())
+    kit.run()
+    assert (kit.dead_letters(), kit.waiting(hold), held) == ([], 0, set())
+    assert most > 10
