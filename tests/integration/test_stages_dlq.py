@@ -24,7 +24,7 @@ from understudy.client.stages.channel import TxChannel
 from understudy.client.stages.commands import load
 from understudy.client.stages.connection import Connection, LostError
 from understudy.client.stages.core.envelope import Envelope
-from understudy.client.stages.dead_letters import commands
+from understudy.client.stages.dead_letters import commands, running
 from understudy.client.stages.dead_letters.lines_command import lines
 from understudy.client.stages.worker import Worker
 
@@ -263,7 +263,7 @@ def test_an_inbox_knows_a_reissued_message_unless_it_is_forced(clinic: Clinic) -
 
 
 def test_what_cannot_be_done_is_named(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "CONNECT_S", 0.01)
+    monkeypatch.setattr(running, "CONNECT_S", 0.01)
     nobody = f"127.0.0.1:{free_port()}"
     away = clinic.run("list", "--broker", f"amqp://ann:secret@{nobody}/", "--queue", "lost.dead", code=1)
     assert f"no broker at {nobody} within 0.01 s" in away
@@ -272,6 +272,8 @@ def test_what_cannot_be_done_is_named(clinic: Clinic, monkeypatch: pytest.Monkey
     assert "queue 'nowhere.dead' is not there" in clinic.run("list", *broker, "--queue", "nowhere.dead", code=1)
     assert "--to names the stage's queue" in clinic.run("reissue", *broker, "--queue", "odd", "--all", code=2)
     assert "give an application" in clinic.run("list", code=2)
+    for value in ("a", "a:=x", "a:=[1]", f"a:={1 << 63}"):
+        assert f"--header {value}" in clinic.run("edit", "clinic:stages", "--id", "m1", "--header", value, code=2)
     assert "has clinic.treat, clinic.bill, clinic.weigh" in clinic.run("list", "clinic:stages", "--stage", "x", code=2)
     clinic.put("lost.dead", id="m1", stage="lost", body=b"\xff", headers={})
     names = [*broker, "--queue", "lost.dead"]

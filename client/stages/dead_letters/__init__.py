@@ -7,7 +7,8 @@ they leave. What changes is one transaction of the broker for each batch: messag
     queue      one dead-letter queue, held by this process
     work       reissue, purge, edit: batches at a bounded rate
     report     what the commands print
-    commands   their options
+    commands   the commands themselves; options: what they share
+    running    connect, tell how far it is, end with a code
     lines_command  keys with a failed message, of stages with ``key=``
 
 What is decided without I/O, is in ``core/letter.py``.

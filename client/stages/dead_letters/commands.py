@@ -2,69 +2,49 @@
 
 from __future__ import annotations
 
-import asyncio
-import getpass
 import json
-import logging
-import secrets
-import socket
 import sys
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, Final
 
 import attrs
 import typer
 
-from understudy.client.stages.clock import now_ms
 from understudy.client.stages.commands import load
 from understudy.client.stages.core.letter import RECORDS, Action, Letter, Wanted, grouped
-from understudy.client.stages.dead_letters import report
+from understudy.client.stages.dead_letters import options, report
 from understudy.client.stages.dead_letters.place import Place
+from understudy.client.stages.dead_letters.running import (
+    Progress,
+    action_of,
+    attempt,
+    check_installed,
+    fail,
+    letters_of,
+    print_json,
+    run_with,
+    tell_dry,
+)
 from understudy.client.stages.errors import ConfigurationError, StagesError
 
-T = TypeVar("T")
-
-CONNECT_S: Final = 10.0
 DEFAULT_RATE: Final = 100.0
-PROGRESS_EVERY_S: Final = 1.0
-
-_Application = Annotated[
-    str, typer.Argument(metavar="[MODULE:NAME]", help="The application, for example shop:stages; or give --queue.")
-]
-_Broker = Annotated[list[str] | None, typer.Option("--broker", help="Address of a broker; may be given several times.")]
-_Queue = Annotated[list[str] | None, typer.Option("--queue", help="A dead-letter queue; may be given several times.")]
-_Stage = Annotated[list[str] | None, typer.Option("--stage", help="A stage of the application; default: all.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_Limit = Annotated[
-    int | None, typer.Option("--limit", min=1, help="Look at so many letters of each queue; default: all.")
-]
-_Id = Annotated[
-    list[str] | None, typer.Option("--id", help="The letter of this message id; may be given several times.")
-]
-_Group = Annotated[
-    list[str] | None, typer.Option("--group", help="All letters of a group, as `dlq list` names it; likewise.")
-]
-_All = Annotated[bool, typer.Option("--all", help="All letters.")]
-_Yes = Annotated[bool, typer.Option("--yes", help="Do it; without it the command tells what it would do.")]
-_Rate = Annotated[float, typer.Option("--rate", min=0.01, max=1e6, help="Messages a second, at most.")]
-_By = Annotated[str, typer.Option("--by", help="Who does it, for the record; default: user@host.")]
+LARGEST_NUMBER: Final = (1 << 63) - 1
 
 
 def list_letters(
-    application: _Application = "",
-    broker: _Broker = None,
-    queue: _Queue = None,
-    stage: _Stage = None,
-    limit: _Limit = None,
-    as_json: _Json = False,
+    application: options.Application = "",
+    broker: options.Broker = None,
+    queue: options.Queue = None,
+    stage: options.Stage = None,
+    limit: options.Limit = None,
+    as_json: options.Json = False,
 ) -> None:
     """List dead letters by their exception and stack."""
     place = _place(application, broker, queue, stage)
     found = []
     for name in place.queues:
-        letters, count = _letters(place, name, limit, bodies=False)
+        letters, count = letters_of(place, name, limit, bodies=False)
         found.append({"queue": name, "letters": count, "looked_at": len(letters), "groups": grouped(letters)})
     if as_json:
         print_json({"queues": [each | {"groups": [*map(report.group_object, each["groups"])]} for each in found]})  # type: ignore[call-overload]
@@ -78,14 +58,14 @@ def list_letters(
 
 
 def show(
-    application: _Application = "",
-    broker: _Broker = None,
-    queue: _Queue = None,
-    stage: _Stage = None,
-    id_: _Id = None,
-    group: _Group = None,
+    application: options.Application = "",
+    broker: options.Broker = None,
+    queue: options.Queue = None,
+    stage: options.Stage = None,
+    id_: options.Id = None,
+    group: options.Group = None,
     most: Annotated[int, typer.Option("--most", min=1, help="Show so many letters.")] = 10,
-    as_json: _Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show dead letters: their headers and bodies. Without --id and --group: the first ones."""
     place = _place(application, broker, queue, stage)
@@ -93,7 +73,7 @@ def show(
     found: list[Letter] = []
     for name in place.queues:
         # Without a choice the first letters are enough, and need not be looked for.
-        letters, _ = _letters(place, name, most if wanted.everything else None)
+        letters, _ = letters_of(place, name, most if wanted.everything else None)
         found += [each for each in letters if wanted.has(each)]
     if as_json:
         print_json({"letters": [report.letter_object(each) for each in found[:most]], "found": len(found)})
@@ -107,23 +87,23 @@ def show(
 
 
 def reissue(
-    application: _Application = "",
-    broker: _Broker = None,
-    queue: _Queue = None,
-    stage: _Stage = None,
-    id_: _Id = None,
-    group: _Group = None,
-    everything: _All = False,
+    application: options.Application = "",
+    broker: options.Broker = None,
+    queue: options.Queue = None,
+    stage: options.Stage = None,
+    id_: options.Id = None,
+    group: options.Group = None,
+    everything: options.All = False,
     to: Annotated[str, typer.Option("--to", help="The queue to put them into; default: that of their stage.")] = "",
     force_again: Annotated[
         bool,
         typer.Option("--force-again", help="Stages with once=True process them although they have done so before."),
     ] = False,
-    rate: _Rate = DEFAULT_RATE,
-    limit: _Limit = None,
-    by: _By = "",
-    yes: _Yes = False,
-    as_json: _Json = False,
+    rate: options.Rate = DEFAULT_RATE,
+    limit: options.Limit = None,
+    by: options.By = "",
+    yes: options.Yes = False,
+    as_json: options.Json = False,
 ) -> None:
     """Give dead letters to their stage again, under their ids, for a new round of attempts.
 
@@ -144,18 +124,18 @@ def reissue(
 
 
 def purge(
-    application: _Application = "",
-    broker: _Broker = None,
-    queue: _Queue = None,
-    stage: _Stage = None,
-    id_: _Id = None,
-    group: _Group = None,
-    everything: _All = False,
-    rate: _Rate = DEFAULT_RATE,
-    limit: _Limit = None,
-    by: _By = "",
-    yes: _Yes = False,
-    as_json: _Json = False,
+    application: options.Application = "",
+    broker: options.Broker = None,
+    queue: options.Queue = None,
+    stage: options.Stage = None,
+    id_: options.Id = None,
+    group: options.Group = None,
+    everything: options.All = False,
+    rate: options.Rate = DEFAULT_RATE,
+    limit: options.Limit = None,
+    by: options.By = "",
+    yes: options.Yes = False,
+    as_json: options.Json = False,
 ) -> None:
     """Delete dead letters for good. `dlq show --json` keeps a copy before."""
     place, action = _place(application, broker, queue, stage), action_of(by)
@@ -168,10 +148,10 @@ def purge(
 
 def edit(
     id_: Annotated[str, typer.Option("--id", help="The message id of the letter.")],
-    application: _Application = "",
-    broker: _Broker = None,
-    queue: _Queue = None,
-    stage: _Stage = None,
+    application: options.Application = "",
+    broker: options.Broker = None,
+    queue: options.Queue = None,
+    stage: options.Stage = None,
     body: Annotated[str, typer.Option("--body", help="A file with the new body; - reads it from standard input.")] = "",
     header: Annotated[
         list[str] | None, typer.Option("--header", help="NAME=TEXT, or NAME:=JSON for a number or a truth value.")
@@ -182,9 +162,9 @@ def edit(
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Also if the stage of the application cannot read the body.")
     ] = False,
-    by: _By = "",
-    yes: _Yes = False,
-    as_json: _Json = False,
+    by: options.By = "",
+    yes: options.Yes = False,
+    as_json: options.Json = False,
 ) -> None:
     """Change the body or headers of one dead letter. It keeps its id, and moves to the end of its queue."""
     place, action = _place(application, broker, queue, stage), action_of(by)
@@ -224,14 +204,14 @@ def edit(
 
 
 def records(
-    application: _Application = "",
-    broker: _Broker = None,
+    application: options.Application = "",
+    broker: options.Broker = None,
     most: Annotated[int, typer.Option("--most", min=1, help="The last so many.")] = 20,
-    as_json: _Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Print what was done to dead letters: the last 10,000 batches are kept, in the queue stages.dead-letters.records."""
     place = attrs.evolve(_place(application, broker, [RECORDS], None), named=False)
-    letters, _ = _letters(place, RECORDS, None)
+    letters, _ = letters_of(place, RECORDS, None)
     found = [json.loads(each.delivery.body) for each in letters[-most:]]
     if as_json:
         print_json({"records": found})
@@ -302,41 +282,12 @@ def _do(place: Place, job: Any, results: dict[str, Any]) -> None:
 
     async def work(connection: Any) -> None:
         try:
-            await do(connection, job, _Progress(job.queue), results[job.queue])
+            await do(connection, job, Progress(job.queue), results[job.queue])
         except NoQueueError:
             if place.named:
                 raise
 
-    _attempt(place, work)
-
-
-class _Progress:
-    """Prints to standard error how far a long look has come, once a second."""
-
-    def __init__(self, queue: str) -> None:
-        self._queue = queue
-        self._next_s = time.monotonic() + PROGRESS_EVERY_S
-
-    def __call__(self, seen: int, of: int) -> None:
-        if time.monotonic() >= self._next_s:
-            self._next_s = time.monotonic() + PROGRESS_EVERY_S
-            typer.echo(f"{self._queue}: {seen:,} of {of:,}", err=True)
-
-
-def _letters(place: Place, name: str, limit: int | None, *, bodies: bool = True) -> tuple[list[Letter], int]:
-    from understudy.client.stages.dead_letters.queue import NoQueueError  # noqa: PLC0415  # needs aio-pika
-    from understudy.client.stages.dead_letters.work import look  # noqa: PLC0415
-
-    async def work(connection: Any) -> Any:
-        try:
-            return await look(connection, name, limit=limit, progress=_Progress(name), bodies=bodies)
-        except NoQueueError:
-            if place.named:
-                raise
-            return [], 0  # no worker has run yet
-
-    found: tuple[list[Letter], int] = run_with(place, work)
-    return found
+    attempt(place, work)
 
 
 def _queue_of(place: Place, message_id: str) -> str:
@@ -346,43 +297,15 @@ def _queue_of(place: Place, message_id: str) -> str:
     found = [
         name
         for name in place.queues
-        if any(each.delivery.id == message_id for each in _letters(place, name, None, bodies=False)[0])
+        if any(each.delivery.id == message_id for each in letters_of(place, name, None, bodies=False)[0])
     ]
     if len(found) != 1:
         fail(f"letter {message_id!r} is in {len(found)} of {', '.join(place.queues)}; --stage or --queue names one", 1)
     return found[0]
 
 
-def run_with(place: Place, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
-    """Do ``work`` with a connection; an error of it ends the command."""
-    try:
-        return _attempt(place, work)
-    except (StagesError, ValueError) as error:
-        fail(str(error), 1)
-
-
-def _attempt(place: Place, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
-    """Do ``work`` with a connection, and raise what it raises."""
-    try:
-        from understudy.client.stages.connection import Connection  # noqa: PLC0415  # the extra of these commands
-    except ImportError as error:
-        fail(f"{error}: pip install 'understudy[stages]'", 1)
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
-    for library in ("aiormq", "aio_pika"):
-        logging.getLogger(library).setLevel(logging.CRITICAL)
-
-    async def run() -> T:
-        connection = Connection(place.addresses, "understudy dlq")
-        try:
-            await connection.reach(CONNECT_S)
-            return await work(connection)
-        finally:
-            await connection.close()
-
-    return asyncio.run(run())
-
-
 def _place(application: str, broker: list[str] | None, queue: list[str] | None, stage: list[str] | None) -> Place:
+    check_installed()
     try:
         return Place.of(load(application) if application else None, broker or [], queue or [], stage or [])
     except ConfigurationError as error:
@@ -404,10 +327,6 @@ def _wanted(ids: list[str] | None, groups: list[str] | None, *, everything: bool
     return Wanted(ids=frozenset(ids or ()), groups=frozenset(groups or ()), everything=everything)
 
 
-def action_of(by: str) -> Action:
-    return Action(by=by or f"{getpass.getuser()}@{socket.gethostname()}", at_ms=now_ms(), token=secrets.token_hex(4))
-
-
 def _header(text: str) -> tuple[str, Any]:
     """One --header: ``name=text``, or ``name:=json`` for a whole number or a truth value."""
     name, equals, value = text.partition("=")
@@ -419,8 +338,8 @@ def _header(text: str) -> tuple[str, Any]:
         found = json.loads(value)
     except ValueError as error:
         fail(f"--header {text}: {value!r} is no JSON: {error}", 2)
-    if not isinstance(found, (str, int)):
-        fail(f"--header {text}: a header is a text, a whole number, true or false", 2)
+    if not isinstance(found, (str, int)) or (isinstance(found, int) and abs(found) > LARGEST_NUMBER):
+        fail(f"--header {text}: a header is a text, true, false, or a whole number of 64 bits", 2)
     return name[:-1], found
 
 
@@ -432,17 +351,3 @@ def _octets(body: str) -> bytes | None:
         return sys.stdin.buffer.read() if body == "-" else Path(body).read_bytes()
     except OSError as error:
         fail(f"--body {body}: {error.strerror}", 2)
-
-
-def print_json(found: dict[str, Any]) -> None:
-    typer.echo(json.dumps(found, indent=2))
-
-
-def tell_dry(yes: bool) -> None:
-    if not yes:
-        typer.echo("nothing was changed: --yes does it")
-
-
-def fail(reason: str, code: int) -> NoReturn:
-    typer.echo(f"understudy dlq: {reason}", err=True)
-    raise typer.Exit(code)

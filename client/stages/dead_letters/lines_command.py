@@ -12,9 +12,9 @@ from understudy.client.stages.commands import load
 from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.databases.lines import all_lines
-from understudy.client.stages.dead_letters.commands import action_of, fail, print_json, run_with, tell_dry
 from understudy.client.stages.dead_letters.place import Place
 from understudy.client.stages.dead_letters.report import printable, time_of
+from understudy.client.stages.dead_letters.running import action_of, fail, print_json, run_with, tell_dry
 
 
 def lines(
