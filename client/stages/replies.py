@@ -74,9 +74,14 @@ class Replies:
             TooManyWaitError: as many replies are awaited as may be; nothing was begun.
             StagesError: as `Stages.begin` raises.
         """
-        async with self._stages.begin(name):
-            reply = self.send(flow, message, kind, within=within)
-        return await reply
+        reply: asyncio.Future[T] | None = None
+        try:
+            async with self._stages.begin(name):
+                reply = self.send(flow, message, kind, within=within)
+            return await reply
+        finally:
+            if reply is not None:
+                reply.cancel()  # nothing was begun; else it is done
 
     def send(
         self,
@@ -108,7 +113,7 @@ class Replies:
 
     @contextlib.asynccontextmanager
     async def served(self) -> AsyncIterator[Replies]:
-        """Take replies within a ``with``."""
+        """Take replies within a ``with``; its beginning waits until a broker is there."""
         connection = Connection(self._stages.addresses, f"{self._stages.name}, replies")
         task = asyncio.create_task(self._run(connection))
         ready = asyncio.create_task(self._ready.wait())
