@@ -96,6 +96,7 @@ class Connection:
         self._wanted: dict[str, None] = {}
         self._ensuring = asyncio.Lock()
         self._pause = Pause()
+        self._told = ""
 
     def sibling(self) -> Connection:
         """Another connection to the same brokers, which knows the queues that this one has declared."""
@@ -115,10 +116,13 @@ class Connection:
                     connection = await self._connected()
                 channel = await self._new_channel(connection)
             except LostError as error:
-                _log.warning("stages: %s has no broker: %s", self._name, error)
+                if str(error) != self._told:  # once for all slots that wait
+                    self._told = str(error)
+                    _log.warning("stages: %s has no broker: %s", self._name, error)
                 await self._pause.wait()
             else:
                 self._pause.done()
+                self._told = ""
                 return channel
 
     async def reach(self, timeout_s: float) -> None:
