@@ -21,6 +21,8 @@ from bench_tools.stages.sides import ALONE, BASES, SIDES
 
 MOST_RATE: Final = 2500
 """So many flows a second wait for a side; one that is faster is not measured."""
+IDLE_FLOWS: Final = 30
+"""A side that does nothing for so many times the pause between two flows had no work left."""
 START_S: Final = 60.0
 
 
@@ -82,7 +84,7 @@ def _cell(place: Place, database: str, side: str, number: int, seconds: float, c
     if done.returncode:
         raise BenchError(f"{side} over {database} ended with {done.returncode}: {done.stderr[-1000:]}")
     found = json.loads(done.stdout)
-    if not found["flows"] or found["idle_s"] > 1:
+    if not found["flows"] or found["idle_s"] > max(1.0, IDLE_FLOWS * seconds / found["flows"]):
         raise BenchError(f"{side} over {database}: {found}; nothing was left to do before the end of the window")
     return Cell(
         database=database, side=side, round=number, rate=found["flows"] / seconds,

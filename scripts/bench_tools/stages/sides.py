@@ -37,6 +37,7 @@ BASES: Final = {"nothing": "bare", "once": "bare", "xa": "bare", "inbox": "bare-
 """What each side of ours is compared with."""
 ALONE: Final = ("bare-last", "inbox")
 """Sides whose flow has one stage."""
+POLL_S: Final = 0.01
 POSTGRESQL: Final = "postgresql:"
 TABLES: Final = ("first", "last")
 
@@ -52,11 +53,12 @@ Count = Callable[[], None]
 
 
 class Window:
-    """Counts ends of flows between two moments."""
+    """Counts ends of flows for so many seconds; it begins ``warmup_s`` after the first one."""
 
     def __init__(self, warmup_s: float, seconds: float) -> None:
-        self._begin = time.monotonic() + warmup_s
-        self._end = self._begin + seconds
+        self._warmup_s = warmup_s
+        self._seconds = seconds
+        self._begin = self._end = 0.0
         self._ends: list[float] = []
 
     @property
@@ -64,8 +66,9 @@ class Window:
         return sum(self._begin <= each < self._end for each in self._ends)
 
     @property
-    def newest(self) -> float:
-        return max(self._ends, default=0.0)
+    def idle_s(self) -> float:
+        """Between the last end and that of the window."""
+        return self._end - max(each for each in self._ends if each < self._end)
 
     def note(self) -> None:
         """A flow ended; from any thread."""
@@ -73,7 +76,11 @@ class Window:
 
     async def cpu_s(self) -> float:
         """Wait until the window is over; the CPU seconds of this process in it."""
-        await asyncio.sleep(max(0.0, self._begin - time.monotonic()))
+        while not self._ends:  # noqa: ASYNC110  # ends come from threads, too
+            await asyncio.sleep(POLL_S)
+        self._begin = time.monotonic() + self._warmup_s
+        self._end = self._begin + self._seconds
+        await asyncio.sleep(self._warmup_s)
         before = time.process_time()
         await asyncio.sleep(max(0.0, self._end - time.monotonic()))
         return time.process_time() - before
@@ -232,7 +239,7 @@ async def measure(
             broker, database, queue, side=side, concurrency=concurrency, note=window.note, state_server=state_server
         )
         used = await _ours(stages, window)
-    return {"flows": window.count, "cpu_s": used, "idle_s": time.monotonic() - window.newest}
+    return {"flows": window.count, "cpu_s": used, "idle_s": window.idle_s}
 
 
 def make_tables(database: str) -> None:
