@@ -197,7 +197,7 @@ class Stages:
         database: Any = self.database
         return place_of(self.name, self.addresses, database.libpq, self.state_server)
 
-    def begin(self, name: str | None = None, *, outbox: bool = True, db: Any = None) -> Begin:
+    def begin(self, name: str | None = None, *, outbox: bool = True, db: Any = None, xa: bool = False) -> Begin:
         """Send messages from outside of a stage, and change the database with them: all of it, or none.
 
             async with stages.begin(name="web-17") as tx:
@@ -212,6 +212,7 @@ class Stages:
                 nothing.
             db: the type of ``tx.db``, as a stage's parameter may have it, for example SQLAlchemy's ``AsyncSession``; None: the
                 usual one of the database.
+            xa: database and broker commit as one transaction, as those of a stage with ``xa=True``: each message is sent once.
 
         Raises:
             AlreadyBegunError: an initiation of this name was committed before.
@@ -224,7 +225,7 @@ class Stages:
 
         if self._initiators is None:
             self._initiators = Initiators(self)
-        return Begin(self, self._initiators, name, outbox=outbox, kind=db)
+        return Begin(self, self._initiators, name, outbox=outbox, kind=db, xa=xa)
 
     def replies(self, *, limit: int = 1000) -> AbstractAsyncContextManager[Replies]:
         """Begin flows and await what their stages reply.

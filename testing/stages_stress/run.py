@@ -84,7 +84,6 @@ class Stress(Demonstration):
         self._log = folder / "crashes.log"
         self._through = 0
         self._again = 0
-        self._begun_twice = 0
         self._ended: Counter[str] = Counter()
         self._away_s = float("-inf")
         self._verdict: dict[str, Any] | None = None
@@ -194,14 +193,8 @@ class Stress(Demonstration):
     # -- the verdict ----------------------------------------------------------------------------------------------------
 
     def judge(self, books: Books, dead: list[int]) -> list[str]:
-        """With inbox and outbox everything once; without them nothing missing, and the window seen where it was hit.
-
-        With distributed transactions each delivery is processed once. The outbox of an initiation may send its message twice, and
-        no inbox drops the second one: then all stages of that order are done as often.
-        """
-        if self._own.xa:
-            return problems_of(self._each_flow_once(books), dead)
-        if self._own.once:
+        """With inbox and outbox, or with xa, everything once; else nothing missing, and the window seen where it was hit."""
+        if self._own.once or self._own.xa:
             return problems_of(books, dead)
         doubled = self._doubled(books)
         found = [each for each in problems_of(books, dead) if "missing" in each or "too much" in each]
@@ -231,7 +224,6 @@ class Stress(Demonstration):
             "begun_again": self._again,
             "doubled": self._doubled(books),
             "xa": self._own.xa,
-            "flows_begun_twice": self._begun_twice,
             "ended_while_a_server_was_away": dict(self._ended),
         }
 
@@ -245,20 +237,6 @@ class Stress(Demonstration):
             return Counter()
         return Counter(line.split("\t")[0] for line in self._log.read_text(encoding="utf-8").splitlines())
 
-    def _each_flow_once(self, books: Books) -> Books:
-        """The books without the second passages of orders that were begun twice, which are counted."""
-        counts = [Counter(books.effects[name]) for name in EFFECTS]
-        twice = {number for number, count in counts[0].items() if count == 2 and all(c[number] == 2 for c in counts)}
-        self._begun_twice = len(twice)
-        return attrs.evolve(
-            books, effects={name: [*set(found), *_beyond(found, twice)] for name, found in books.effects.items()}
-        )
-
     @staticmethod
     def _doubled(books: Books) -> dict[str, int]:
         return {name: len(doubled_of(books.effects[name])) for name in EFFECTS}
-
-
-def _beyond(numbers: list[int], allowed: set[int]) -> list[int]:
-    """What is there more than once, but for numbers that may be there twice."""
-    return [number for number in doubled_of(numbers) if number not in allowed]

@@ -20,8 +20,17 @@ from tests.integration.broker_process import BrokerProcess, running_broker
 from tests.integration.stages_shop import STAGES, Order
 from tests.integration.stages_waiting import TIMEOUT_S, until, until_found
 from tests.integration.xa_place import StateServerProcess, running_postgresql
-from understudy.client.stages import ConfigurationError, Context, Retry, Stages, postgresql
+from understudy.client.stages import (
+    AlreadyBegunError,
+    ConfigurationError,
+    Context,
+    NotCommittedError,
+    Retry,
+    Stages,
+    postgresql,
+)
 from understudy.client.stages.connection import Connection
+from understudy.client.stages.joint import place as joint_place
 from understudy.client.stages.points import Point
 from understudy.client.stages.worker import Worker
 from understudy.xa.postgresql_server import PostgresServer
@@ -178,6 +187,90 @@ def test_a_session_of_sqlalchemy_works_in_the_branch(place: Place) -> None:
 
     asyncio.run(_run(stages, "the effect is there", there))
     assert asyncio.run(there()) == [(7,)]
+
+
+def joint(place: Place, name: str) -> Stages:
+    stages = application(place, name)
+
+    @stages.stage(name, xa=True)
+    def never(order: Order, db: psycopg.Connection) -> None: ...
+
+    asyncio.run(place.waiting(name))  # its queue is there
+    return stages
+
+
+INSERT = "INSERT INTO effects VALUES (21)"
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("name", ["web-1", None])
+def test_an_initiation_over_both_commits_both_or_none(place: Place, waits: bool, name: str | None) -> None:
+    queue = f"joint-{waits}-{name}"
+    stages = joint(place, queue)
+    place.rows("DELETE FROM effects")
+
+    async def begin(fails: bool) -> None:
+        if waits:
+            async with stages.begin(name=name, xa=True) as tx:
+                await tx.db.execute(INSERT)
+                stages.stages[queue].send(Order(1))
+                assert not fails, "mine"
+        else:
+            await asyncio.to_thread(blocking, fails)
+
+    def blocking(fails: bool) -> None:
+        with stages.begin(name=name, xa=True) as tx:
+            tx.db.execute(INSERT)
+            stages.stages[queue].send(Order(1))
+            assert not fails, "mine"
+
+    async def both() -> None:
+        with pytest.raises(AssertionError, match="mine"):
+            await begin(fails=True)
+        assert (place.rows("SELECT * FROM effects"), await place.waiting(queue)) == ([], 0)
+        await begin(fails=False)
+        assert (place.rows("SELECT number FROM effects"), await place.waiting(queue)) == ([(21,)], 1)
+        if name is not None:
+            with pytest.raises(AlreadyBegunError):
+                await begin(fails=False)
+        stages.close_blocking()
+        await stages.close()
+
+    asyncio.run(both())
+    assert place.rows("SELECT * FROM understudy_outbox") == []
+
+
+def test_an_initiation_over_both_that_the_database_refuses_has_committed_nothing(place: Place) -> None:
+    stages = joint(place, "refused")
+
+    def begin() -> None:
+        with stages.begin(xa=True, db=Session) as tx:
+            tx.db.execute(text("INSERT INTO keyed VALUES (1), (1)"))
+            stages.stages["refused"].send(Order(1))
+
+    with pytest.raises(NotCommittedError, match="database and broker did not commit"):
+        begin()
+    stages.close_blocking()
+    assert (place.rows("SELECT * FROM keyed"), asyncio.run(place.waiting("refused"))) == ([], 0)
+
+
+def test_an_initiation_over_both_without_a_broker_has_committed_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = joint(place, "away")
+    monkeypatch.setattr(joint_place, "VERB_S", 1)
+    stages.addresses = ["amqp://127.0.0.1:1/"]
+
+    def begin() -> None:
+        with stages.begin(xa=True) as tx:
+            tx.db.execute(INSERT)
+            stages.stages["away"].send(Order(1))
+
+    place.rows("DELETE FROM effects")
+    with pytest.raises(NotCommittedError, match="the database cannot begin"):
+        begin()  # the manager reaches all servers before it begins
+    stages.close_blocking()
+    assert place.rows("SELECT * FROM effects") == []
 
 
 async def _without_state_server(place: Place, stages: Stages) -> None:

@@ -17,6 +17,7 @@ from understudy.client.stages.core.steps import (
     BeginDatabase,
     Claim,
     CommitDatabase,
+    CommitJointly,
     Mark,
     RollbackDatabase,
     Store,
@@ -42,12 +43,14 @@ class Plan:
         scope: stands in the inbox and the outbox for the name of a stage.
         database: the application has one.
         outbox: messages are kept in the database until the broker has them.
+        xa: database and broker commit together.
     """
 
     name: str | None
     scope: str
     database: bool
     outbox: bool
+    xa: bool = False
 
 
 @attrs.frozen
@@ -101,8 +104,8 @@ class Log:
 
 
 InitiationStep = (
-    BeginDatabase | Claim | Store | CommitDatabase | RollbackDatabase | Mark | Work | AskEnded | AskUnknown | Send
-    | AskOutcome | Log
+    BeginDatabase | Claim | Store | CommitDatabase | CommitJointly | RollbackDatabase | Mark | Work | AskEnded | AskUnknown
+    | Send | AskOutcome | Log
 )  # fmt: skip
 Steps = Generator[InitiationStep, Any, None]
 
@@ -132,7 +135,7 @@ def initiate(plan: Plan, sends: Sends) -> Steps:
                     f"`with`, or rolls back if it raises"
                 ) from error
         raise
-    if sends.envelopes:
+    if sends.envelopes and not plan.xa:
         yield from _send(plan, sends)
 
 
@@ -152,6 +155,9 @@ def _open(plan: Plan) -> Steps:
 
 
 def _commit(plan: Plan, sends: Sends) -> Steps:
+    if plan.xa:
+        yield CommitJointly(tuple(sends.envelopes))
+        return
     try:
         if plan.outbox and sends.envelopes:
             yield Store(plan.scope, sends.origin.id, tuple(sends.envelopes))

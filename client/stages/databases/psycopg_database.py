@@ -84,7 +84,7 @@ CREATE INDEX IF NOT EXISTS {PARKED}_by_line ON {PARKED} (stage, line_key, seq);
 """
 _LOCK: Final = 0x5354_4147_4553
 """Workers that start at once make the tables one after the other."""
-_CLAIM: Final = f"INSERT INTO {INBOX} (stage, message_id, at_ms) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"  # noqa: S608
+CLAIM: Final = f"INSERT INTO {INBOX} (stage, message_id, at_ms) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"  # noqa: S608
 _STORE: Final = f"""\
 INSERT INTO {OUTBOX} (from_stage, from_message, {COLUMNS})
 SELECT %s, %s, {COLUMNS} FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[], %s::bigint[], %s::bigint[])
@@ -200,7 +200,7 @@ class PostgresqlSession:
                 self.close()
 
     def claim(self, stage: str, message_id: str, now_ms: int) -> bool:
-        claimed = self._connection.execute(_CLAIM.encode(), (stage, message_id, now_ms)).rowcount == 1
+        claimed = self._connection.execute(CLAIM.encode(), (stage, message_id, now_ms)).rowcount == 1
         self._claimed = True
         return claimed
 
@@ -290,7 +290,7 @@ class AsyncPostgresqlSession:
                 await self.close()
 
     async def claim(self, stage: str, message_id: str, now_ms: int) -> bool:
-        cursor = await self._connection.execute(_CLAIM.encode(), (stage, message_id, now_ms))
+        cursor = await self._connection.execute(CLAIM.encode(), (stage, message_id, now_ms))
         self._claimed = True
         return cursor.rowcount == 1
 

@@ -171,7 +171,7 @@ class Demonstration:
         order = shop.Order(number, self.random.randint(1, CUSTOMERS), self.random.randrange(ITEMS), cents)
         try:
             for _ in range(2 if number % TWICE_EVERY == 0 else 1):
-                async with shop.stages.begin(name=f"order-{number}") as tx:
+                async with shop.begin(f"order-{number}") as tx:
                     await shop.note_order(tx.db, number, cents)
                     shop.checkout.send(order)
         except AlreadyBegunError:

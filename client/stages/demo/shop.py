@@ -15,6 +15,7 @@ import msgspec
 
 from understudy.client.stages import AsyncConnection, Context, Refuse, Retry, Stages, postgresql, sqlite
 from understudy.client.stages.demo.settings import BROKER, DATABASE, ONCE, POSTGRESQL
+from understudy.client.stages.initiations.begin import Begin
 
 FAILS: Final = 0.03
 """The share of calls in which a stage raises an error that goes away."""
@@ -104,6 +105,11 @@ async def ship(charged: Charged, db: AsyncDatabase) -> None:
 
 
 checkout: Final = stages.flow("checkout", reserve, charge, ship)
+
+
+def begin(name: str) -> Begin:
+    """Begin an order."""
+    return stages.begin(name=name)
 
 
 async def note_order(db: Any, number: int, cents: int) -> None:

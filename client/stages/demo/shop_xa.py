@@ -14,8 +14,9 @@ from psycopg import Connection
 from understudy.client.stages import Context, Refuse, Retry, Stages, postgresql
 from understudy.client.stages.demo.settings import BROKER, DATABASE, POSTGRESQL, STATE_SERVER
 from understudy.client.stages.demo.shop import CONCURRENCY, FAILS, AwayError, Charged, Order, Reserved
+from understudy.client.stages.initiations.begin import Begin
 
-__all__ = ["Order", "checkout", "note_order", "stages"]
+__all__ = ["Order", "begin", "checkout", "note_order", "stages"]
 
 stages: Final = Stages(
     "shop",
@@ -57,6 +58,11 @@ def ship(charged: Charged, db: Connection) -> None:
 
 
 checkout: Final = stages.flow("checkout", reserve, charge, ship)
+
+
+def begin(name: str) -> Begin:
+    """Begin an order; its message is sent once, since no inbox would drop a second one."""
+    return stages.begin(name=name, xa=True)
 
 
 async def note_order(db: Any, number: int, cents: int) -> None:

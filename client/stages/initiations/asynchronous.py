@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from understudy.client.stages.clock import now_ms
 from understudy.client.stages.core import initiating as ask
@@ -13,6 +14,9 @@ from understudy.client.stages.core import steps as do
 from understudy.client.stages.core.initiating import Steps
 from understudy.client.stages.databases.port import Database, DatabaseSession, in_thread
 from understudy.client.stages.initiations.sender import Sender
+
+if TYPE_CHECKING:  # an extra
+    from understudy.client.stages.joint.transactions import JointTransactions
 
 _log = logging.getLogger("understudy.stages")
 
@@ -30,6 +34,7 @@ class AsyncInitiator:
         self.database = database
         self.writer = asyncio.Lock()
         self.idle: dict[Any, list[DatabaseSession]] = {}
+        self.joint: JointTransactions | None = None
         self._prepared = False
 
     async def prepare(self) -> None:
@@ -52,8 +57,16 @@ class AsyncInitiator:
     def give_back(self, kind: Any, session: DatabaseSession) -> None:
         self.idle[kind].append(session)
 
+    def take_joint(self, make: Callable[[], JointTransactions]) -> DatabaseSession:
+        """A session over both; ``make`` makes the transaction manager that all of them share."""
+        if self.joint is None:
+            self.joint = make()
+        return self.joint.session(None)
+
     async def close(self) -> None:
         await self.sender.close()
+        if self.joint is not None:
+            await self.joint.close()
         sessions = [each for idle in self.idle.values() for each in idle]
         self.idle.clear()
         for session in sessions:
@@ -63,16 +76,21 @@ class AsyncInitiator:
 class AsyncRun:
     """One initiation: drives its steps up to the caller's work, and then to the end."""
 
-    def __init__(self, initiator: AsyncInitiator, session: DatabaseSession | None, steps: Steps) -> None:
+    def __init__(
+        self, initiator: AsyncInitiator, session: DatabaseSession | None, steps: Steps, plan: ask.Plan
+    ) -> None:
         self._initiator = initiator
         self._session: Any = session
         self._steps = steps
+        self._joint = plan.xa
+        self._named = plan.name is not None
         self._holds = False
         self._performers: Final[dict[type, Callable[[Any], Any]]] = {
             do.BeginDatabase: self._begin,
             do.Claim: lambda step: self._session.claim(step.stage, step.id, now_ms()),
             do.Store: lambda step: self._session.store(step.stage, step.id, step.envelopes, now_ms()),
             do.CommitDatabase: self._commit,
+            do.CommitJointly: self._commit_jointly,
             do.RollbackDatabase: self._rollback,
             do.Mark: lambda step: self._session.mark(step.ids),
             ask.AskEnded: lambda _: _at_once(self._session.ended_by_stage(failed=True)),
@@ -101,12 +119,22 @@ class AsyncRun:
         if self._initiator.database is not None and self._initiator.database.one_writer:
             await self._initiator.writer.acquire()
             self._holds = True
-        await self._initiator.prepare()
+        if not self._joint or self._named:
+            await self._initiator.prepare()
         await self._session.begin()
 
     async def _commit(self, _: do.CommitDatabase) -> None:
         await self._session.commit()
         self._release()
+
+    async def _commit_jointly(self, step: do.CommitJointly) -> None:
+        from understudy.client.stages.joint.session import as_initiation  # noqa: PLC0415  # an extra
+
+        sender = self._initiator.sender
+        try:
+            await self._session.commit(partial(sender.join, envelopes=step.envelopes) if step.envelopes else None)
+        except Exception as error:
+            raise as_initiation(error) from error
 
     async def _rollback(self, _: do.RollbackDatabase) -> None:
         try:

@@ -18,6 +18,7 @@ from understudy.client.stages.initiations.asynchronous import AsyncInitiator, As
 from understudy.client.stages.initiations.blocking import BlockingInitiator, BlockingRun
 from understudy.client.stages.initiations.initiation import Initiation
 from understudy.client.stages.initiations.sender import Sender
+from understudy.client.stages.points import pass_by
 from understudy.client.stages.tracing import tracing_if_installed
 
 if TYPE_CHECKING:  # it imports this module
@@ -81,13 +82,15 @@ class Begin:
         kind: the type of ``tx.db``; None: the usual one.
     """
 
-    def __init__(self, stages: Stages, initiators: Initiators, name: str | None, *, outbox: bool, kind: Any) -> None:
+    def __init__(
+        self, stages: Stages, initiators: Initiators, name: str | None, *, outbox: bool, kind: Any, xa: bool
+    ) -> None:
         self._stages = stages
         self._initiators = initiators
         self._kind = kind
         scope = f"begin:{stages.name}"
         made = derived_id(name, scope, 0) if name is not None else uuid.uuid4().hex
-        self._plan = Plan(name=name, scope=scope, database=stages.database is not None, outbox=outbox)
+        self._plan = Plan(name=name, scope=scope, database=stages.database is not None, outbox=outbox, xa=xa)
         self._sends = Sends(origin=Origin(id=made, scope=scope))
         self._token: Token[Sends | None] | None = None
         self._run: Any = None
@@ -96,14 +99,17 @@ class Begin:
     async def __aenter__(self) -> Initiation:
         steps = self._begun(blocking=False)
         initiator = self._initiators.of_loop()
-        self._session = initiator.take(self._kind)
-        self._run = AsyncRun(initiator, self._session, steps)
+        if self._plan.xa:
+            self._session = initiator.take_joint(self._transactions)
+        else:
+            self._session = initiator.take(self._kind)
+        self._run = AsyncRun(initiator, self._session, steps, self._plan)
         try:
             await self._run.drive()
         except BaseException:
             self._give_back(initiator)
             raise
-        return self._here()
+        return self._here(waits=True)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -121,14 +127,17 @@ class Begin:
     def __enter__(self) -> Initiation:
         steps = self._begun(blocking=True)
         initiator = self._initiators.of_process()
-        self._session = initiator.take(self._kind)
-        self._run = BlockingRun(initiator, self._session, steps)
+        if self._plan.xa:
+            self._session = initiator.take_joint(self._transactions, self._kind)
+        else:
+            self._session = initiator.take(self._kind)
+        self._run = BlockingRun(initiator, self._session, steps, self._plan)
         try:
             self._run.drive()
         except BaseException:
             self._give_back(initiator)
             raise
-        return self._here()
+        return self._here(waits=False)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -156,6 +165,8 @@ class Begin:
             raise DemarcationError(
                 f"begin(name={plan.name!r}) remembers the name in the database's inbox: it needs both"
             )
+        if plan.xa:
+            self._check_xa(blocking=blocking)
         if self._kind is not None:
             kinds = database.parameters(blocking=blocking) if database is not None else ()
             if self._kind not in kinds:
@@ -174,10 +185,33 @@ class Begin:
             self._sends.carried.update(tracing.carried())
         return initiate(plan, self._sends)
 
-    def _here(self) -> Initiation:
+    def _check_xa(self, *, blocking: bool) -> None:
+        database = self._stages.database
+        if database is None or database.one_writer:
+            where = "the application has no database" if database is None else f"{database.address} cannot prepare one"
+            raise DemarcationError(f"begin(xa=True) is a transaction over both, and {where}: postgresql('...') can")
+        if self._kind is not None and not blocking:
+            raise DemarcationError(f"begin(xa=True, db={self._kind!r}): an `async with` has one type of database alone")
+
+    def _transactions(self) -> Any:
+        """The transaction manager of initiations.
+
+        Raises:
+            ConfigurationError: an extra is not installed, or the place of both cannot be a profile.
+        """
+        profile = self._stages.joint_profile()
+        from understudy.client.stages.joint.transactions import JointTransactions  # noqa: PLC0415  # an extra
+
+        return JointTransactions(self._stages.name, profile, pass_by)
+
+    def _here(self, *, waits: bool) -> Initiation:
         """Collect messages that the code within sends into the initiation."""
         self._token = current_sends.set(self._sends)
         argument = self._session.argument() if self._session is not None else None
+        if self._plan.xa and waits:
+            from understudy.client.stages.joint.session import JointConnection  # noqa: PLC0415  # an extra
+
+            argument = JointConnection(self._session.argument())
         return Initiation(self._sends, argument, self._unstash)
 
     def _leave(self) -> None:
@@ -187,7 +221,7 @@ class Begin:
 
     def _give_back(self, initiator: Any) -> None:
         session, self._session = self._session, None
-        if session is not None:
+        if session is not None and not self._plan.xa:
             initiator.give_back(self._kind, session)
 
     def _unstash(self, sends: Sends, stash: bytes, message: object, after: timedelta | float | None) -> str:

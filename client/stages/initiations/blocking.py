@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from understudy.client.stages.clock import now_ms
 from understudy.client.stages.core import initiating as ask
 from understudy.client.stages.core import steps as do
+from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.core.initiating import Steps
 from understudy.client.stages.databases.port import BlockingSession, Database
 from understudy.client.stages.initiations.loop_thread import LoopThread
 from understudy.client.stages.initiations.sender import Sender
+
+if TYPE_CHECKING:  # an extra
+    from understudy.client.stages.joint.blocking import BlockingJointSession
+    from understudy.client.stages.joint.transactions import JointTransactions
 
 _log = logging.getLogger("understudy.stages")
 
@@ -32,6 +38,7 @@ class BlockingInitiator:
         self._idle: dict[Any, list[BlockingSession]] = {}
         self._thread: LoopThread | None = None
         self._sender: Sender | None = None
+        self._joint: JointTransactions | None = None
         self._prepared = False
 
     def prepare(self) -> None:
@@ -63,6 +70,19 @@ class BlockingInitiator:
         thread, sender = self._reached()
         return thread.call(sender.send(step.envelopes, step.name))
 
+    def join(self, envelopes: Sequence[Envelope], xid: Any) -> None:
+        thread, sender = self._reached()
+        thread.call(sender.join(xid, envelopes))
+
+    def take_joint(self, make: Callable[[], JointTransactions], kind: Any) -> BlockingJointSession:
+        """A session over both; ``make`` makes the transaction manager that all of them share."""
+        from understudy.client.stages.joint.blocking import BlockingJointSession  # noqa: PLC0415  # an extra
+
+        with self._lock:
+            if self._joint is None:
+                self._joint = make()
+        return BlockingJointSession(self._joint.session(kind))
+
     def outcome(self, step: ask.AskOutcome) -> str:
         thread, sender = self._reached()
         return thread.call(sender.outcome(step.name))
@@ -72,6 +92,9 @@ class BlockingInitiator:
             thread, sender, self._thread, self._sender = self._thread, self._sender, None, None
             sessions = [each for idle in self._idle.values() for each in idle]
             self._idle.clear()
+            joint, self._joint = self._joint, None
+        if joint is not None:
+            joint.manager.close()
         if thread is not None and sender is not None:
             thread.call(sender.close())
             thread.close()
@@ -93,16 +116,19 @@ class BlockingInitiator:
 class BlockingRun:
     """One initiation: drives its steps up to the caller's work, and then to the end."""
 
-    def __init__(self, initiator: BlockingInitiator, session: BlockingSession | None, steps: Steps) -> None:
+    def __init__(self, initiator: BlockingInitiator, session: Any, steps: Steps, plan: ask.Plan) -> None:
         self._initiator = initiator
         self._session: Any = session
         self._steps = steps
+        self._joint = plan.xa
+        self._named = plan.name is not None
         self._holds = False
         self._performers: Final[dict[type, Callable[[Any], Any]]] = {
             do.BeginDatabase: self._begin,
             do.Claim: lambda step: self._session.claim(step.stage, step.id, now_ms()),
             do.Store: lambda step: self._session.store(step.stage, step.id, step.envelopes, now_ms()),
             do.CommitDatabase: self._commit,
+            do.CommitJointly: self._commit_jointly,
             do.RollbackDatabase: self._rollback,
             do.Mark: lambda step: self._session.mark(step.ids),
             ask.AskEnded: lambda _: self._session.ended_by_stage(failed=True),
@@ -131,12 +157,21 @@ class BlockingRun:
         if self._initiator.database is not None and self._initiator.database.one_writer:
             self._initiator.writer.acquire()
             self._holds = True
-        self._initiator.prepare()
+        if not self._joint or self._named:
+            self._initiator.prepare()
         self._session.begin()
 
     def _commit(self, _: do.CommitDatabase) -> None:
         self._session.commit()
         self._release()
+
+    def _commit_jointly(self, step: do.CommitJointly) -> None:
+        from understudy.client.stages.joint.session import as_initiation  # noqa: PLC0415  # an extra
+
+        try:
+            self._session.commit(partial(self._initiator.join, step.envelopes) if step.envelopes else None)
+        except Exception as error:
+            raise as_initiation(error) from error
 
     def _rollback(self, _: do.RollbackDatabase) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from understudy.client.stages.channel import TxChannel, ask_outcome
 from understudy.client.stages.connection import Connection, LostError
@@ -20,6 +20,7 @@ class Sender:
     def __init__(self, addresses: Sequence[str], name: str) -> None:
         self._connection = Connection(addresses, name)
         self._channels: list[TxChannel] = []
+        self._joint: list[Any] = []
 
     async def send(self, envelopes: Sequence[Envelope], name: str) -> Sent:
         """One transaction; ``name`` is its name, "" if it has none."""
@@ -44,6 +45,28 @@ class Sender:
             return Sent(error=error, asked=asked)
         return Sent()
 
+    async def join(self, xid: Any, envelopes: Sequence[Envelope]) -> None:
+        """Send in a branch of a transaction over both.
+
+        Raises:
+            LostError: the broker cannot be reached in time, or is lost.
+        """
+        from understudy.client.stages.joint.channel import JointChannel  # noqa: PLC0415  # an extra
+
+        try:
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                channel = self._joint.pop() if self._joint else None
+                if channel is None or not channel.lives:
+                    channel = await JointChannel.open(self._connection)
+                try:
+                    await channel.join(xid, envelopes, None)
+                except BaseException:
+                    await channel.close()
+                    raise
+        except TimeoutError as error:
+            raise LostError(f"no broker within {SEND_TIMEOUT_S:g} s") from error
+        self._joint.append(channel)
+
     async def outcome(self, name: str) -> str:
         """The outcome of a named transaction, or why nothing is known."""
         try:
@@ -54,4 +77,5 @@ class Sender:
 
     async def close(self) -> None:
         self._channels.clear()
+        self._joint.clear()
         await self._connection.close()

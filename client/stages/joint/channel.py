@@ -57,14 +57,14 @@ class JointChannel(TxChannel):
         await self.probe()
 
     async def join(
-        self, xid: Xid, envelopes: Sequence[Envelope], tag: int, *, before_end: Callable[[], None] = lambda: None
+        self, xid: Xid, envelopes: Sequence[Envelope], tag: int | None, *, before_end: Callable[[], None] = lambda: None
     ) -> None:
         """Send, and acknowledge, in a branch that the transaction manager has begun and will prepare.
 
         Args:
             xid: of the branch.
             envelopes: sent in this order.
-            tag: of the delivery to acknowledge.
+            tag: of the delivery to acknowledge; None: there is none.
             before_end: called when all is on its way.
 
         Raises:

@@ -15,6 +15,8 @@ from understudy.xa.core.profile import Profile, profile_of
 BANK: Final = "database"
 QUEUES: Final = "broker"
 """Names of the two resource managers."""
+VERB_S: Final = 10
+"""The time of each verb, connecting included."""
 _KEYS: Final = {"host": "host", "port": "port", "dbname": "database", "user": "user", "password": "password"}
 _TLS: Final = {"cacertfile": "tls_ca", "certfile": "tls_cert", "keyfile": "tls_key"}
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
@@ -50,12 +52,13 @@ def place_of(
     text = _table("[[state_servers]]", {"id": "main", **server})
     text += _table("[[profiles]]", {"name": "stages", "state_server": "main"})
     text += _table(
-        "[[profiles.resource_managers]]", {"name": BANK, "kind": "postgresql", **_bank(application, conninfo)}
+        "[[profiles.resource_managers]]",
+        {"name": BANK, "kind": "postgresql", "timeout_s": VERB_S, **_bank(application, conninfo)},
     )
     # dynamic: a branch of the broker lives a minute before it is prepared, and a stage may take longer.
     text += _table(
         "[[profiles.resource_managers]]",
-        {"name": QUEUES, "kind": "amqp", "dynamic": True, **_queues(application, addresses)},
+        {"name": QUEUES, "kind": "amqp", "dynamic": True, "timeout_s": VERB_S, **_queues(application, addresses)},
     )
     try:
         return profile_of(text, "stages", f"the application {application!r}")

@@ -13,7 +13,10 @@ from understudy.client.stages.connection import LostError
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.databases.port import in_thread
 from understudy.client.stages.databases.psycopg_connections import look_for_end
+from understudy.client.stages.databases.psycopg_database import CLAIM
+from understudy.client.stages.databases.sqlite_database import Rows
 from understudy.client.stages.databases.tables import ours
+from understudy.client.stages.errors import NotCommittedError, OutcomeUnknownError, StagesError
 from understudy.client.stages.joint.place import BANK, QUEUES
 from understudy.client.stages.joint.transactions import BranchOfBroker
 from understudy.xa.active import Transaction
@@ -59,9 +62,10 @@ class JointSession:
         Raises:
             XaError: a server cannot be reached; nothing has begun.
         """
-        await in_thread(self._begin)
+        await in_thread(self.begin_blocking)
 
-    def _begin(self) -> None:
+    def begin_blocking(self) -> None:
+        """The same for a caller without an event loop."""
         self.current = current = self._manager.begin(owner=self)
         self._connection = connection = current.resource(BANK)
         connection.cursor_factory = _Cursor
@@ -88,14 +92,20 @@ class JointSession:
             RolledBackError: the database has refused; the delivery is still in hand.
             LostError: a server or its answer is lost; recovery completes the transaction as it was decided.
         """
-        assert part is not None, "a stage with xa=True acknowledges in its transaction"
+        if part is None:
+            await in_thread(self.commit_blocking, None)
+            return
         loop, joins = asyncio.get_running_loop(), part
 
         def blocking(xid: Xid) -> None:
             asyncio.run_coroutine_threadsafe(_awaited(joins(xid)), loop).result()
 
-        await in_thread(self._write)
-        await in_thread(self._commit, blocking)
+        await in_thread(self.commit_blocking, blocking)
+
+    def commit_blocking(self, part: Callable[[Xid], None] | None) -> None:
+        """The same for a caller without an event loop. Without ``part`` the broker has no branch."""
+        self._write()
+        self._commit(part)
 
     def _write(self) -> None:
         session, self._session = self._session, None
@@ -106,26 +116,28 @@ class JointSession:
             finally:
                 _close(session)
 
-    def _commit(self, part: Callable[[Xid], None]) -> None:
+    def _commit(self, part: Callable[[Xid], None] | None) -> None:
         current = self.current
         assert current is not None
         branch: BranchOfBroker | None = None
         try:
-            branch = current.resource(QUEUES)
-            branch.expect(part)
+            if part is not None:
+                branch = current.resource(QUEUES)
+                branch.expect(part)
             current.commit()
         except XaError as error:
-            refused = isinstance(error, RolledBackError) and branch is not None and not branch.done
-            if refused and branch is not None and branch.failed is None:
+            touched = branch is not None and (branch.done or branch.failed is not None)
+            if isinstance(error, RolledBackError) and (branch is not None or part is None) and not touched:
                 raise
             why = branch.failed if branch is not None and branch.failed is not None else error
             raise LostError(f"transaction {current.gid}: {why}") from error
 
     async def rollback(self) -> None:
         """Roll back what is not decided."""
-        await in_thread(self._rollback)
+        await in_thread(self.rollback_blocking)
 
-    def _rollback(self) -> None:
+    def rollback_blocking(self) -> None:
+        """The same for a caller without an event loop."""
         current, self.current = self.current, None
         session, self._session = self._session, None
         if session is not None:
@@ -146,10 +158,14 @@ class JointSession:
     async def close(self) -> None:
         await self.rollback()
 
-    # -- tables, which it has not -----------------------------------------------------------------------------------------
+    # -- tables: an initiation with a name writes that into the inbox; of the others there are none ------------------------
 
     async def claim(self, stage: str, message_id: str, now_ms: int) -> bool:
-        self._no_tables()
+        claimed: bool = await in_thread(self.claim_blocking, stage, message_id, now_ms)
+        return claimed
+
+    def claim_blocking(self, stage: str, message_id: str, now_ms: int) -> bool:
+        return bool(self._connection.execute(CLAIM.encode(), (stage, message_id, now_ms)).rowcount == 1)
 
     async def store(self, stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> None:
         self._no_tables()
@@ -172,7 +188,32 @@ class JointSession:
         self._no_tables()
 
     def _no_tables(self) -> NoReturn:
-        raise AssertionError("a stage with xa=True has no inbox and no outbox")
+        raise AssertionError("a transaction over both needs no outbox")
+
+
+class JointConnection:
+    """The database of an ``async with stages.begin(xa=True)``. Statements run in a thread."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    async def execute(self, sql: Any, parameters: Any = None) -> Rows:
+        """One statement, and all that it gives."""
+        found: Rows = await in_thread(self._execute, sql, parameters)
+        return found
+
+    def _execute(self, sql: Any, parameters: Any) -> Rows:
+        cursor = self._connection.execute(sql, parameters)
+        return Rows(cursor.fetchall() if cursor.description else [], cursor.rowcount, None)
+
+
+def as_initiation(error: Exception) -> StagesError:
+    """The error of an initiation for what `JointSession.commit` has raised."""
+    if isinstance(error, RolledBackError) or isinstance(error.__cause__, RolledBackError):
+        return NotCommittedError(f"database and broker did not commit: {error}")
+    return OutcomeUnknownError(
+        f"{error}: recovery completes it as it was decided; an initiation with a name can be begun again, and is told"
+    )
 
 
 async def _awaited(part: Awaitable[None]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -228,6 +229,11 @@ def test_an_initiation_inside_of_another_is_refused_at_once(place: Place) -> Non
         place.begin(inside)
 
 
+def test_an_initiation_over_both_needs_a_database_that_can_prepare(place: Place) -> None:
+    with pytest.raises(DemarcationError, match=r"sqlite:.*shop.db cannot prepare one: postgresql"):
+        place.begin(place.order, xa=True)
+
+
 def test_an_initiation_is_entered_once(place: Place) -> None:
     begun = place.stages.begin()
     with begun:
@@ -355,30 +361,34 @@ def test_threads_begin_at_once_and_each_commits(tmp_path: Path, nowhere: str) ->
     assert len(place.rows("orders")) == 20
 
 
+FORKS = """
+import os, sqlite3, sys
+from understudy.client.stages import Stages, sqlite
+
+stages = Stages("shop", broker="amqp://127.0.0.1:1/", database=sqlite(sys.argv[1]))
+
+def order():
+    with stages.begin(outbox=False) as tx:
+        tx.db.execute("INSERT INTO orders VALUES (1)")
+
+order()
+of_parent = stages._initiators.blocking
+child = os.fork()
+if child == 0:
+    order()
+    assert stages._initiators.blocking is not of_parent and of_parent in stages._initiators._of_parent
+    stages.close_blocking()
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert stages._initiators.blocking is of_parent
+order()
+stages.close_blocking()
+"""
+
+
 def test_a_forked_child_has_connections_of_its_own_and_leaves_those_of_its_parent(tmp_path: Path, nowhere: str) -> None:
     place = Place(tmp_path / "shop.db", nowhere, waits=False)
-
-    def order() -> None:
-        with place.stages.begin(outbox=False) as tx:
-            tx.db.execute(INSERT)
-
-    order()
-    initiators = place.stages._initiators
-    assert initiators is not None
-    of_parent = initiators.blocking
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            order()
-            kept = initiators.blocking is not of_parent and of_parent in initiators._of_parent
-            place.stages.close_blocking()
-            code = 0 if kept else 2
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    order()
-    place.stages.close_blocking()
+    subprocess.run([sys.executable, "-c", FORKS, str(place.path)], check=True, timeout=60)
     assert len(place.rows("orders")) == 3
 
 
