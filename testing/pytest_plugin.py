@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Beside:
-    """What the tests of one run share: brokers, and a PostgreSQL server; each is started when a test first needs it."""
+    """Brokers and a PostgreSQL server of one run of tests; each is started when a test first needs it."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()

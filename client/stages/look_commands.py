@@ -133,7 +133,8 @@ def _run(stages: Stages, work: Callable[[Any, Any], Coroutine[Any, Any, T]]) -> 
     except StagesError as error:
         _fail(str(error), 1)
     except Exception as error:  # noqa: BLE001  # of the database's library: a missing table among them
-        _fail(f"{stages.database.address if stages.database else 'the database'}: {error}", 1)
+        where = stages.database.address if stages.database is not None else "the database"
+        _fail(f"{where}: {error} (a worker makes the tables when it starts)", 1)
 
 
 def _fail(reason: str, code: int) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What ``understudy stages list`` and ``understudy stages show`` find: in the broker's queues, and in inbox and outbox."""
+"""Findings of ``understudy stages list`` and ``understudy stages show``, from queues, inbox and outbox."""
 
 from __future__ import annotations
 

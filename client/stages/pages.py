@@ -47,7 +47,7 @@ _STATES: Final = (
 
 @attrs.frozen
 class Outbox:
-    """What waits in the outbox: how many messages, and for how many seconds the oldest has; -1 if the database does not answer."""
+    """Count of the messages in the outbox, and age of the oldest; both are -1 if the database does not answer."""
 
     messages: int
     oldest_age_s: float

@@ -1,4 +1,4 @@
-"""Watch: what a worker tells of its work: counts, the age of the oldest message, log lines, spans.
+"""Watch: counts, the age of the oldest message, log lines and spans of a worker.
 
 A slot opens a `Handling` for each delivery and notes each step in it. Nothing here decides, waits, or does I/O.
 """
@@ -204,7 +204,7 @@ class Handling:
             _log.warning("stages: %s: attempt %d failed: %s: %s", self.stage, self.attempt, kind, error, exc_info=error)
 
     def ids(self) -> dict[str, object]:
-        """What a log line says of the delivery."""
+        """The fields by which a log line names the delivery."""
         found: dict[str, object] = {
             "stage": self.stage,
             "message_id": self.delivery.id,

@@ -37,7 +37,7 @@ reserve_bytes = "4MiB"
 
 @attrs.frozen(kw_only=True)
 class Look:
-    """What a virtual host holds at one moment.
+    """Contents of a virtual host at one moment.
 
     Attributes:
         queues: by name; ``ready``, ``acquired`` (with a consumer), ``withheld`` (not due yet) and ``consumers``.

@@ -22,7 +22,7 @@ GATHER_S: Final = 0.005
 
 
 def shuffled(chance: random.Random) -> Callable[[Connection], Awaitable[TxChannel]]:
-    """What opens channels whose order is drawn from ``chance``."""
+    """Return a function that opens channels whose order is drawn from ``chance``."""
 
     async def opened(connection: Connection) -> TxChannel:
         channel = await ShufflingChannel.open(connection)
@@ -33,7 +33,7 @@ def shuffled(chance: random.Random) -> Callable[[Connection], Awaitable[TxChanne
 
 
 class ShufflingChannel(TxChannel):
-    """Made by what `shuffled` returns.
+    """A channel of the function that `shuffled` returns.
 
     Attributes:
         chance: draws the next delivery.
