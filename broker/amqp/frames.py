@@ -426,7 +426,9 @@ class FrameParser:
         return None
 
     def _take_heartbeat(self, channel: int, _buf: bytes, start: int, stop: int) -> Event | None:
-        if channel != 0 or stop != start:
+        if channel != 0:
+            raise FrameError(ReplyCode.UNEXPECTED_FRAME, f"heartbeat on channel {channel}, it belongs on channel 0")
+        if stop != start:
             raise FrameError(ReplyCode.FRAME_ERROR, f"heartbeat of {stop - start} octets on channel {channel}")
         return (0, HEARTBEAT, ())
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from understudy.broker.amqp.constants import FRAME_MIN_SIZE, HEARTBEAT, PROTOCOL_HEADER
+from understudy.broker.amqp.constants import FRAME_MIN_SIZE, HEARTBEAT, PROTOCOL_HEADER, ReplyCode
 from understudy.broker.amqp.encode import HEARTBEAT_FRAME
 from understudy.broker.amqp.errors import FrameError, ProtocolHeaderError
 from understudy.broker.amqp.frames import Event, FrameParser, split_protocol_header
@@ -477,12 +477,16 @@ class Connection:
         limits = self.broker.limits
         if channel_max > limits.channel_max:
             raise NotAllowedError(
-                f"negotiated channel_max = {channel_max} is higher than the maximum {limits.channel_max}"
+                f"negotiated channel_max = {channel_max} is higher than the maximum allowed value ({limits.channel_max})"
             )
         if frame_max and frame_max < FRAME_MIN_SIZE:
-            raise NotAllowedError(f"negotiated frame_max = {frame_max} is lower than the minimum {FRAME_MIN_SIZE}")
+            raise NotAllowedError(
+                f"negotiated frame_max = {frame_max} is lower than the minimum allowed value ({FRAME_MIN_SIZE})"
+            )
         if limits.frame_max and (frame_max > limits.frame_max or frame_max == 0):
-            raise NotAllowedError(f"negotiated frame_max = {frame_max} is higher than the maximum {limits.frame_max}")
+            raise NotAllowedError(
+                f"negotiated frame_max = {frame_max} is higher than the maximum allowed value ({limits.frame_max})"
+            )
         self.channel_max = channel_max or limits.channel_max
         self.frame_max = self._parser.frame_max = frame_max or limits.frame_max
         self.heartbeat_ms = heartbeat_s * 1000
@@ -750,6 +754,10 @@ class Connection:
 
     def _close(self, code: int, text: str, key: int) -> None:
         if self.phase in (Phase.CLOSING, Phase.CLOSED):
+            return
+        refused = self.phase is Phase.VERIFYING and code == ReplyCode.ACCESS_REFUSED
+        if refused and not self._can("authentication_failure_close"):
+            self._finish(text)  # AMQP 0-9-1 section 2.2.4: without a word
             return
         self.phase = Phase.CLOSING
         self._drop_unfinished()

@@ -4,7 +4,7 @@
 message (`consumer_timeouts`), instead of what its queue or the broker says. ``x-cancel-on-ha-failover`` asks to be cancelled when
 the queue's primary changes. A consumer never outlives its primary here, since its connection ends, so there is nothing to do.
 
-Any other argument that begins with ``x-`` is refused, as those of a queue are.
+Any other argument is passed over.
 
 Source: RabbitMQ 4.3, ``rabbit_amqqueue:consume_args``.
 """
@@ -33,13 +33,11 @@ def check_consumer_arguments(queue: Queue, arguments: dict[str, Any]) -> None:
     """Check those of a consumer that subscribes to ``queue``.
 
     Raises:
-        PreconditionFailedError: one is not known, or has a value that it may not have.
+        PreconditionFailedError: one has a value that it may not have.
     """
     for argument, value in arguments.items():
-        if not argument.startswith("x-"):
-            continue
         if argument not in CHECKS:
-            raise PreconditionFailedError(f"consumer argument '{argument}' is not supported")
+            continue
         wrong = CHECKS[argument](value)
         if wrong:
             raise PreconditionFailedError(

@@ -314,8 +314,8 @@ class Consuming:
         self._channel.send(BASIC_RECOVER_OK)
 
     def _recover_async(self, args: tuple[Any, ...]) -> None:
-        # requeue=0 asks for delivery to the same consumer; like RabbitMQ we always requeue, which the client cannot
-        # tell from it except by who gets the message.
+        if not args[0]:  # delivery to the same consumer is asked for
+            raise NotImplementedAmqpError("requeue=false")
         for delivery in self.ledger.take_all():
             self._broker.requeue(delivery.queue, delivery.entry)
             self.free_slot(delivery)

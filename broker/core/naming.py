@@ -60,6 +60,11 @@ MAX_NAME_BYTES = 255
 """Of a short string (AMQP 0-9-1 section 4.2.5.3)."""
 
 
+def one_line(name: str) -> str:
+    """``name`` without CR and LF, as RabbitMQ takes names that are declared, bound or deleted."""
+    return name.replace("\n", "").replace("\r", "") if "\n" in name or "\r" in name else name
+
+
 class Naming:
     """The methods of the classes exchange and queue on one channel."""
 
@@ -142,6 +147,7 @@ class Naming:
 
     def _declare_exchange(self, args: tuple[Any, ...]) -> None:
         name, kind, passive, durable, auto_delete, internal, no_wait, arguments = args
+        name = one_line(name)
         vhost = self._connection.vhost
         if name == "":
             raise AccessRefusedError("operation not permitted on the default exchange")
@@ -201,6 +207,7 @@ class Naming:
 
     def _delete_exchange(self, args: tuple[Any, ...]) -> None:
         name, if_unused, no_wait = args
+        name = one_line(name)
         vhost = self._connection.vhost
         if name == "":
             raise AccessRefusedError("operation not permitted on the default exchange")
@@ -226,6 +233,7 @@ class Naming:
 
     def _declare_queue(self, args: tuple[Any, ...]) -> None:
         name, passive, durable, exclusive, auto_delete, no_wait, arguments = args
+        name = one_line(name)
         broker = self._broker
         vhost = self._connection.vhost
         if direct_reply.is_reply_name(name):
@@ -237,7 +245,8 @@ class Naming:
         if passive:
             queue = self._passive(name)
         else:
-            if not name:
+            named = bool(name)
+            if not named:
                 name = "amq.gen-" + broker.random_bytes(16).hex()
                 existing = None
             else:
@@ -249,7 +258,7 @@ class Naming:
                 self._check_same(queue, durable, exclusive, auto_delete, arguments)
                 queue.used_ms = broker.running_ms
             else:
-                if args[0]:
+                if named:
                     self._check_name("queue", name)
                 check_arguments(name, vhost, arguments)
                 self._check_moves(name, arguments)
@@ -308,10 +317,11 @@ class Naming:
     def _check_same(
         self, queue: Queue, durable: bool, exclusive: bool, auto_delete: bool, arguments: dict[str, Any]
     ) -> None:
+        if exclusive != (queue.owner is not None):
+            raise ResourceLockedError.queue(queue.name, queue.vhost)
         check_type(queue.name, queue.vhost, arguments)
         for what, received, current in (
             ("durable", durable, queue.durable),
-            ("exclusive", exclusive, queue.owner is not None),
             ("auto_delete", auto_delete, queue.auto_delete),
             *((each, arguments.get(each), queue.arguments.get(each)) for each in COMPARED),
         ):
@@ -334,6 +344,7 @@ class Naming:
 
     def _bind(self, args: tuple[Any, ...]) -> None:
         name, exchange, routing_key, no_wait, arguments = args
+        name, exchange = one_line(name), one_line(exchange)
         direct_reply.check_bindable(name)
         queue = self.queue_for(name, "write")
         if exchange == "":
@@ -367,7 +378,7 @@ class Naming:
 
     def _unbind(self, args: tuple[Any, ...]) -> None:
         name, exchange, routing_key, arguments = args
-        name = self._name_or_last(name)
+        name, exchange = self._name_or_last(one_line(name)), one_line(exchange)
         direct_reply.check_bindable(name)
         self._check_unbind((("queue", name, "write"), ("exchange", exchange, "read")))
         vhost = self._registry.vhost(self._connection.vhost)
@@ -427,7 +438,7 @@ class Naming:
     def _delete(self, args: tuple[Any, ...]) -> None:
         name, *how = args
         self._channel.after_own_publishes(
-            QUEUE_DELETE, self._delete_queue, self._name_or_last(name), *how, outlives=True
+            QUEUE_DELETE, self._delete_queue, self._name_or_last(one_line(name)), *how, outlives=True
         )
 
     def _delete_queue(self, name: str, if_unused: bool, if_empty: bool, no_wait: bool) -> None:

@@ -169,6 +169,7 @@ class NodeDriver:
         self._flushes = [plugins.extending.flush] if plugins.extending is not None else []
         self._loop = asyncio.get_running_loop()
         self._doorkeeper = Broker(BrokerState(0), JournalGate(_NoJournal()), self.limits, os.urandom)
+        self._doorkeeper.cluster = config.broker.group
         self._doorkeeper.refusal = "the broker is restarting its core, try again"
         self.carriage: Carriage | None = None
         self.broker = self._doorkeeper

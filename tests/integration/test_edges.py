@@ -300,21 +300,20 @@ def test_a_flood_of_wrong_passwords_stops_nobody(tmp_path: Path) -> None:
         witness: Any = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
         channel = witness.channel()
         channel.queue_declare("q", exclusive=True)
-        flood = {}
+        flood: set[socket.socket] = set()
         for number in range(60):
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", broker.port)))
             response = b"\0guest\0wrong-%03d" % number
             start_ok = START_OK.replace(struct.pack(">I", 12) + b"\0guest\0guest", long_string(response))
             sock.sendall(HEADER + method(0, start_ok))
-            flood[sock] = b""
+            flood.add(sock)
         round_trips = 0
         while flood:
             channel.queue_declare("q", passive=True)
             round_trips += 1
             for sock in select.select(list(flood), [], [], 0)[0]:
-                flood[sock] += sock.recv(4096)
-                if b"ACCESS_REFUSED" in flood[sock]:
-                    del flood[sock]
+                if not sock.recv(4096):  # it is refused without a word
+                    flood.discard(sock)
         assert round_trips > 4 * 60
         witness.close()
 

@@ -10,6 +10,7 @@ Without ``RABBITMQ_ADDRESS`` every test runs against Understudy alone. Where the
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +23,24 @@ import pytest
 
 from tests.integration.broker_process import BrokerProcess, wait_until
 from tests.integration.rabbitmq_peer import PEERS, address_of, connect
+from understudy.broker.amqp.constants import PROTOCOL_HEADER
+from understudy.broker.amqp.frames import FrameParser
+from understudy.broker.amqp.methods import (
+    BASIC_RECOVER,
+    BASIC_RECOVER_ASYNC,
+    CHANNEL_OPEN,
+    CONNECTION_CLOSE,
+    CONNECTION_CLOSE_OK,
+    CONNECTION_OPEN,
+    CONNECTION_START_OK,
+    CONNECTION_TUNE,
+    CONNECTION_TUNE_OK,
+    EXCHANGE_DECLARE,
+    QUEUE_BIND,
+    QUEUE_DECLARE,
+    QUEUE_DELETE,
+    encode_method,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -517,3 +536,96 @@ def test_what_direct_reply_to_refuses(connection: Any, act: Any, code: int, text
     with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=text) as caught:
         act(connection.channel())
     assert caught.value.reply_code == code
+
+
+# -- small ones -------------------------------------------------------------------------------------------------------
+
+TOLD = {"capabilities": {"authentication_failure_close": True}}
+
+
+def last_words(
+    address: tuple[str, int], *said: bytes, password: str = "guest", properties: Any = TOLD, frame_max: int = 131_072
+) -> int:
+    """Log in and say it, in bare frames; the code of the connection.close that follows; 200 for ours, 0 for an end without one."""
+    with socket.create_connection(address, timeout=30) as sock:
+        parser = FrameParser(0)
+
+        def read() -> Any:
+            while data := sock.recv(65_536):
+                if events := parser.feed(data):
+                    return events[-1]
+            return None
+
+        sock.sendall(PROTOCOL_HEADER)
+        read()
+        sock.sendall(
+            encode_method(0, CONNECTION_START_OK, properties, "PLAIN", f"\0guest\0{password}".encode(), "en_US")
+        )
+        event = read()
+        if event is not None and event[1] == CONNECTION_TUNE:
+            sock.sendall(encode_method(0, CONNECTION_TUNE_OK, 2_047, frame_max, 0))
+            sock.sendall(encode_method(0, CONNECTION_OPEN, "/") + encode_method(1, CHANNEL_OPEN) + b"".join(said))
+            while event is not None and event[1] not in (CONNECTION_CLOSE, CONNECTION_CLOSE_OK):
+                event = read()
+        if event is None:
+            return 0
+        return 200 if event[1] == CONNECTION_CLOSE_OK else int(event[2][0])
+
+
+CLOSE = encode_method(0, CONNECTION_CLOSE, 200, "", 0, 0)
+HEARTBEAT_ON_A_CHANNEL = b"\x08\0\1\0\0\0\0\xce"
+
+
+@pytest.mark.parametrize(
+    ("said", "options", "code"),
+    [
+        ([HEARTBEAT_ON_A_CHANNEL], {}, 505),
+        ([encode_method(1, BASIC_RECOVER, False)], {}, 540),
+        ([encode_method(1, BASIC_RECOVER_ASYNC, False)], {}, 540),
+        ([], {"frame_max": 131_073}, 530),
+        ([], {"frame_max": 0}, 530),
+        ([], {"password": "wrong"}, 403),
+        ([], {"password": "wrong", "properties": {}}, 0),
+    ],
+    ids=["heartbeat", "recover", "recover-async", "frame_max", "no frame_max", "login told", "login not told"],
+)
+def test_what_ends_a_connection(address: tuple[str, int], said: list[bytes], options: Any, code: int) -> None:
+    assert last_words(address, *said, **options) == code
+
+
+def test_names_are_taken_on_one_line(address: tuple[str, int], connection: Any, queue: str) -> None:
+    """pika waits for an answer with the very name that it has sent; bare frames do not."""
+    declare = encode_method(1, QUEUE_DECLARE, f"\r{queue[:3]}\n{queue[3:]}\r\n", False, False, False, False, False, {})
+    exchange = encode_method(1, EXCHANGE_DECLARE, f"{queue}\n.x", "direct", False, False, True, False, False, {})
+    bind = encode_method(1, QUEUE_BIND, f"{queue}\r", f"{queue}.\nx", "key", False, {})
+    assert last_words(address, declare, exchange, bind, CLOSE) == 200
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.basic_publish(f"{queue}.x", "key", b"x", mandatory=True)
+    delete = encode_method(1, QUEUE_DELETE, f"{queue}\n", False, False, False)
+    assert last_words(address, delete, CLOSE) == 200
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no queue"):
+        connection.channel().queue_declare(queue, passive=True)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_an_unequal_exclusive_is_a_lock(connection: Any, queue: str, exclusive: bool) -> None:
+    connection.channel().queue_declare(queue, exclusive=exclusive)
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        connection.channel().queue_declare(queue, exclusive=not exclusive)
+    assert caught.value.reply_code == 405
+
+
+def test_a_consumer_without_acknowledgements_has_no_prefetch(connection: Any, queue: str) -> None:
+    channel = connection.channel()
+    channel.queue_declare(queue)
+    got: list[bytes] = []
+    channel.basic_qos(prefetch_count=1)
+    channel.basic_consume(queue, lambda *each: got.append(each[3]), auto_ack=True, arguments={"x-odd": 1})
+    for _ in range(3):
+        channel.basic_publish("", queue, b"x")
+    wait_until("all came", lambda: connection.process_data_events(0.01) or len(got) == 3)
+
+
+def test_a_cluster_has_a_name(connection: Any) -> None:
+    assert connection._impl.server_properties["cluster_name"]

@@ -72,7 +72,10 @@ BREACHES: dict[str, Wanted] = {
     "unknown tags": (encode_method(1, BASIC_ACK, 77, True), 406),
     "prefetch size": (encode_method(1, BASIC_QOS, 10, 0, False), 540),
     "consume nothing": (encode_method(1, BASIC_CONSUME, "nothing", "", False, False, False, False, {}), 404),
-    "consumer argument": (encode_method(1, BASIC_CONSUME, ACCOUNT, "", False, False, False, False, {"x-odd": 1}), 406),
+    "consumer argument": (
+        encode_method(1, BASIC_CONSUME, ACCOUNT, "", False, False, False, False, {"x-priority": ""}),
+        406,
+    ),
     "commit without select": (encode_method(1, TX_COMMIT), 406),
     "tx then confirm": (encode_method(1, TX_SELECT) + encode_method(1, CONFIRM_SELECT, False), 406),
     "confirm then tx": (encode_method(1, CONFIRM_SELECT, True) + encode_method(1, TX_SELECT), 406),

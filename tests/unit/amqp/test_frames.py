@@ -322,7 +322,7 @@ WRONG: list[tuple[str, int, bytes]] = [
         501,
         deliver_frames(1, b"\x01t", 1, False, "e", "k", NO_PROPERTIES, bytes((1 << 20) + 1), 4096),
     ),
-    ("heartbeat on a channel", 501, frame(8, 1, b"")),
+    ("heartbeat on a channel", 505, frame(8, 1, b"")),
     ("heartbeat with payload", 501, frame(8, 0, b"x")),
     ("header on channel 0", 501, header(0, 1)),
     ("body on channel 0", 501, body(0, b"x")),

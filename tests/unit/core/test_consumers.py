@@ -144,13 +144,10 @@ def test_a_value_that_an_argument_may_not_have_is_named(core: Core, argument: st
     )
 
 
-def test_other_arguments_are_refused_or_passed_over(core: Core) -> None:
+def test_other_arguments_are_passed_over(core: Core) -> None:
     declare(core)
-    assert closed(consume(core, "c", {"x-stream-offset": 1})) == (
-        406,
-        "PRECONDITION_FAILED - consumer argument 'x-stream-offset' is not supported",
-    )
-    assert consume(core, "c", {"mine": 1, "x-cancel-on-ha-failover": True}).heard() == ["basic.consume-ok"]
+    others = {"mine": 1, "x-stream-offset": 1, "x-cancel-on-ha-failover": True}
+    assert consume(core, "c", others).heard() == ["basic.consume-ok"]
 
 
 # -- a single active consumer -------------------------------------------------------------------------------------------

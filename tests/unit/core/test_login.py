@@ -79,15 +79,24 @@ def test_what_is_sent_on_without_waiting_is_taken_in_order(core: Core) -> None:
     assert client.heard() == ["connection.tune", "connection.open-ok", "channel.open-ok"]
 
 
-def test_a_refusal_closes_with_403(core: Core) -> None:
+def test_a_refusal_is_told_to_a_client_that_wants_it(core: Core) -> None:
+    told = {"capabilities": {"authentication_failure_close": True}}
     client = Client(core)
-    client.send(PROTOCOL_HEADER, START_OK, REST)
+    client.send(PROTOCOL_HEADER, encode_method(0, CONNECTION_START_OK, told, "PLAIN", b"\0guest\0guest", "en_US"), REST)
     core.users.answer(AccessRefusedError("login refused for user 'guest': unknown user or wrong password"))
     _, close = client.events()
     assert (close[1], close[2][0]) == (CONNECTION_CLOSE, 403)
     assert close[2][2:] == (10, 11)
     assert phase(client) is Phase.CLOSING
     assert not client.paused()
+
+
+def test_a_refusal_ends_any_other_connection_without_a_word(core: Core) -> None:
+    client = Client(core)
+    client.send(PROTOCOL_HEADER, START_OK, REST)
+    core.users.answer(AccessRefusedError("login refused for user 'guest': unknown user or wrong password"))
+    assert (client.heard(), phase(client)) == (["connection.start"], Phase.CLOSED)
+    assert client.connection.close_reason.startswith("ACCESS_REFUSED - login refused")
 
 
 @pytest.mark.parametrize("how", ["lost", "time-out"])

@@ -28,7 +28,7 @@ REFUSED: tuple[tuple[int, tuple[Any, ...]], ...] = (
     (QUEUE_DECLARE, ("q", False, True, False, False, False, {"x-expires": 1})),
     (EXCHANGE_DECLARE, ("x", "direct", False, True, False, False, False, {"x-odd": 1})),
     (QUEUE_BIND, ("q", "amq.headers", "", False, {"x-match": "some"})),
-    (BASIC_CONSUME, ("q", "", False, False, False, False, {"x-odd": 1})),
+    (BASIC_CONSUME, ("q", "", False, False, False, False, {"x-priority": "high"})),
 )
 
 
