@@ -291,3 +291,18 @@ def test_fifty_places_of_a_stage_never_hold_one_message_at_once(stages_kit: Stag
     kit.run()
     assert (kit.dead_letters(), kit.waiting(hold), held) == ([], 0, set())
     assert most > 10
+
+
+def test_a_queue_that_is_there_with_other_arguments_is_taken_as_it_is(stages_kit: StagesKits) -> None:
+    kit = stages_kit(shop(), script=TABLES)
+
+    async def declare() -> None:
+        connection = Connection([kit.address], "the test")
+        channel = await connection.channel()
+        await channel.queue_declare("pay", durable=True, arguments={"x-max-length": 1000})
+        await connection.close()
+
+    kit.call(declare())
+    kit.send(kit.stages.flows["checkout"], Order(1))
+    kit.run()
+    assert kit.rows("SELECT * FROM paid") == [(1, 1)]
