@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,26 @@ def test_an_initiation_over_both_that_the_database_refuses_has_committed_nothing
         begin()
     stages.close_blocking()
     assert (place.rows("SELECT * FROM keyed"), asyncio.run(place.waiting("refused"))) == ([], 0)
+
+
+def test_initiations_that_wait_for_a_lock_leave_a_thread_to_the_one_that_frees_it(place: Place) -> None:
+    stages = joint(place, "locked")
+    place.rows("INSERT INTO keyed VALUES (99)")
+
+    async def one() -> None:
+        async with stages.begin(xa=True) as tx:
+            await tx.db.execute("SELECT * FROM keyed WHERE number = 99 FOR UPDATE")
+            stages.stages["locked"].send(Order(1))
+
+    async def many() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+        async with asyncio.timeout(TIMEOUT_S):
+            await asyncio.gather(*(one() for _ in range(8)))
+        await stages.close()
+        assert await place.waiting("locked") == 8
+
+    asyncio.run(many())
+    place.rows("DELETE FROM keyed")
 
 
 def test_an_initiation_over_both_without_a_broker_has_committed_nothing(

@@ -211,7 +211,7 @@ class Begin:
         if self._plan.xa and waits:
             from understudy.client.stages.joint.session import JointConnection  # noqa: PLC0415  # an extra
 
-            argument = JointConnection(self._session.argument())
+            argument = JointConnection(self._session.argument(), self._session.threads)
         return Initiation(self._sends, argument, self._unstash)
 
     def _leave(self) -> None:

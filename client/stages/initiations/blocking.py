@@ -94,7 +94,7 @@ class BlockingInitiator:
             self._idle.clear()
             joint, self._joint = self._joint, None
         if joint is not None:
-            joint.manager.close()
+            joint.close_blocking()
         if thread is not None and sender is not None:
             thread.call(sender.close())
             thread.close()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
 from typing import Any, NoReturn
 
 import psycopg
 
 from understudy.client.stages.connection import LostError
 from understudy.client.stages.core.envelope import Envelope
-from understudy.client.stages.databases.port import in_thread
 from understudy.client.stages.databases.psycopg_connections import look_for_end
 from understudy.client.stages.databases.psycopg_database import CLAIM
 from understudy.client.stages.databases.sqlite_database import Rows
@@ -20,6 +20,7 @@ from understudy.client.stages.errors import NotCommittedError, OutcomeUnknownErr
 from understudy.client.stages.joint.place import BANK, QUEUES
 from understudy.client.stages.joint.transactions import BranchOfBroker
 from understudy.xa.active import Transaction
+from understudy.xa.asynchronous import in_thread
 from understudy.xa.core.errors import RolledBackError, XaError
 from understudy.xa.core.xid import Xid
 from understudy.xa.manager import TransactionManager
@@ -42,11 +43,13 @@ class JointSession:
     """One transaction at a time: begun for a delivery, with a branch in PostgreSQL and one in the broker.
 
     Args:
+        threads: in which its calls block.
         kind: the type of the stage's parameter: psycopg's ``Connection``, SQLAlchemy's ``Session``, or None.
     """
 
-    def __init__(self, manager: TransactionManager, kind: Any) -> None:
+    def __init__(self, manager: TransactionManager, threads: Executor, kind: Any) -> None:
         self._manager = manager
+        self.threads = threads
         self._of_sqlalchemy = kind not in {None, psycopg.Connection}
         self._engine: Any = None
         self._session: Any = None
@@ -62,7 +65,7 @@ class JointSession:
         Raises:
             XaError: a server cannot be reached; nothing has begun.
         """
-        await in_thread(self.begin_blocking)
+        await in_thread(self.threads, self.begin_blocking)
 
     def begin_blocking(self) -> None:
         """The same for a caller without an event loop."""
@@ -93,14 +96,14 @@ class JointSession:
             LostError: a server or its answer is lost; recovery completes the transaction as it was decided.
         """
         if part is None:
-            await in_thread(self.commit_blocking, None)
+            await in_thread(self.threads, self.commit_blocking, None)
             return
         loop, joins = asyncio.get_running_loop(), part
 
         def blocking(xid: Xid) -> None:
             asyncio.run_coroutine_threadsafe(_awaited(joins(xid)), loop).result()
 
-        await in_thread(self.commit_blocking, blocking)
+        await in_thread(self.threads, self.commit_blocking, blocking)
 
     def commit_blocking(self, part: Callable[[Xid], None] | None) -> None:
         """The same for a caller without an event loop. Without ``part`` the broker has no branch."""
@@ -134,7 +137,7 @@ class JointSession:
 
     async def rollback(self) -> None:
         """Roll back what is not decided."""
-        await in_thread(self.rollback_blocking)
+        await in_thread(self.threads, self.rollback_blocking)
 
     def rollback_blocking(self) -> None:
         """The same for a caller without an event loop."""
@@ -161,7 +164,7 @@ class JointSession:
     # -- tables: an initiation with a name writes that into the inbox; of the others there are none ------------------------
 
     async def claim(self, stage: str, message_id: str, now_ms: int) -> bool:
-        claimed: bool = await in_thread(self.claim_blocking, stage, message_id, now_ms)
+        claimed: bool = await in_thread(self.threads, self.claim_blocking, stage, message_id, now_ms)
         return claimed
 
     def claim_blocking(self, stage: str, message_id: str, now_ms: int) -> bool:
@@ -194,12 +197,13 @@ class JointSession:
 class JointConnection:
     """The database of an ``async with stages.begin(xa=True)``. Statements run in a thread."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], threads: Executor) -> None:
         self._connection = connection
+        self.threads = threads
 
     async def execute(self, sql: Any, parameters: Any = None) -> Rows:
         """One statement, and all that it gives."""
-        found: Rows = await in_thread(self._execute, sql, parameters)
+        found: Rows = await in_thread(self.threads, self._execute, sql, parameters)
         return found
 
     def _execute(self, sql: Any, parameters: Any) -> Rows:

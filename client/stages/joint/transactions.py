@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-from understudy.client.stages.databases.port import in_thread
 from understudy.client.stages.errors import ConfigurationError
 from understudy.client.stages.joint.place import BANK, QUEUES, job_of
 from understudy.client.stages.points import AtPoint, Point
+from understudy.xa.asynchronous import in_thread
 from understudy.xa.core.codes import Answer, XaCode
 from understudy.xa.core.errors import RecoveryFailedError, XaError
 from understudy.xa.core.profile import Profile, ResourceConfig
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from understudy.client.stages.joint.session import JointSession
 
 RECOVER_EVERY_S: Final = 5.0
+MOST_THREADS: Final = 256
+"""Calls at a time. In asyncio's own pool, calls that wait for a lock would leave no thread to the commit that frees it."""
 _POINTS: Final = {
     f"prepare.{QUEUES}.after": Point.AFTER_PREPARE,
     "tell.decide.after": Point.AFTER_DECISION,
@@ -89,6 +92,7 @@ class JointTransactions:
 
     def __init__(self, application: str, profile: Profile, at_point: AtPoint) -> None:
         self._at_point = at_point
+        self.threads = ThreadPoolExecutor(MOST_THREADS, "understudy-stages-xa")
         self.manager = TransactionManager(
             profile, job=job_of(application), make_resource=_resource, on_step=self._on_step
         )
@@ -100,7 +104,7 @@ class JointTransactions:
             ConfigurationError: one cannot be reached.
         """
         try:
-            await in_thread(self.manager.open)
+            await in_thread(self.threads, self.manager.open)
         except RecoveryFailedError as error:
             _log.warning("stages: a transaction cannot be completed yet: %s", error)
         except XaError as error:
@@ -114,7 +118,7 @@ class JointTransactions:
         while True:
             await asyncio.sleep(RECOVER_EVERY_S)
             try:
-                for gid in await in_thread(self.manager.recover):
+                for gid in await in_thread(self.threads, self.manager.recover):
                     _log.info("stages: transaction %s of another worker is completed", gid)
             except XaError as error:
                 _log.warning("stages: nothing can be recovered: %s", error)
@@ -123,10 +127,16 @@ class JointTransactions:
         """A session for one slot; ``kind`` is the type of the parameter of its stage, None if it has none."""
         from understudy.client.stages.joint.session import JointSession  # noqa: PLC0415  # it names this module
 
-        return JointSession(self.manager, kind)
+        return JointSession(self.manager, self.threads, kind)
 
     async def close(self) -> None:
-        await in_thread(self.manager.close)
+        await in_thread(self.threads, self.manager.close)
+        self.threads.shutdown(wait=False)
+
+    def close_blocking(self) -> None:
+        """The same for a caller without an event loop."""
+        self.manager.close()
+        self.threads.shutdown(wait=False)
 
     def _on_step(self, label: str) -> None:
         if (point := _POINTS.get(label)) is not None:
