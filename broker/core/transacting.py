@@ -354,6 +354,11 @@ class Transacting:
         self._told_id = own
         answer_query(self._broker, own, reply, body)
 
+    @property
+    def may_commit(self) -> bool:
+        """True if the channel has transactions, or works on branches."""
+        return self.active or self._channel.distributed.selected
+
     def would_refuse(self, *, brings: bool) -> str:
         """Why a commit would be refused now, "" if it would not; with ``brings`` more messages are to come before it."""
         session = self._session

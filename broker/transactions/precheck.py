@@ -2,7 +2,8 @@
 
 A client asks by a message to the reserved exchange ``understudy.tx``: ``precheck``, or ``precheck acks`` if it brings no more
 messages, so that what makes room is not refused for want of room. The answer is ``ok`` or ``refused: REASON``. It speaks of
-all that the channel has sent before the question, and ends nothing.
+all that the channel has sent before the question, and ends nothing. On a channel that works on branches it speaks of the
+next branch; those that there are, are refused by their PREPARE.
 
 A refusal is answered at once. An ``ok`` leaves as the answer to an empty commit does: when a record appended since the
 question is stable. So an ex-primary, and a primary that reaches no listed member, say nothing.
@@ -38,7 +39,7 @@ class _Question:
 
 def answer_precheck(broker: Broker, channel: Transacting, reply: Reply, *, brings: bool) -> None:
     """Take one question. ``brings``: messages are still to come before the commit."""
-    if not channel.active:
+    if not channel.may_commit:
         reply.send("error: the channel is not transactional")
         return
     if refused := channel.would_refuse(brings=brings):

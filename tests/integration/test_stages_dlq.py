@@ -26,6 +26,7 @@ from understudy.client.stages.connection import Connection, LostError
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.dead_letters import commands, running
 from understudy.client.stages.dead_letters.lines_command import lines
+from understudy.client.stages.joint.channel import JointChannel
 from understudy.client.stages.worker import Worker
 
 pytestmark = [pytest.mark.integration]
@@ -446,3 +447,17 @@ def test_a_dead_letter_parks_what_follows_it_under_its_key(clinic: Clinic, how: 
     clinic.work_until("the line is done", weigh=0, weigh_dead=0, treated=len(done))
     assert [row[0] for row in clinic.rows("SELECT number FROM treated ORDER BY rowid")] == done
     assert clinic.rows("SELECT * FROM understudy_lines") == clinic.rows("SELECT * FROM understudy_parked") == []
+
+
+def test_a_channel_for_branches_has_a_precheck_too(broker: BrokerProcess) -> None:
+    """After a lost commit a stage with xa=True asks on it; an error for an answer would have been another loss, for ever."""
+
+    async def ask() -> str:
+        connection = Connection([f"amqp://guest:guest@127.0.0.1:{broker.port}/"], "the test")
+        channel = await JointChannel.open(connection)
+        answer = await channel.precheck(brings=True)
+        await channel.close()
+        await connection.close()
+        return answer
+
+    assert asyncio.run(ask()) == ""

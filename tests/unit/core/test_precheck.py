@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.core.core_kit import FRAME_MAX, Client, Core, publish
 from understudy.broker.amqp.encode import publish_frames
-from understudy.broker.amqp.methods import BASIC_CONSUME, BASIC_GET, TX_COMMIT, TX_SELECT
+from understudy.broker.amqp.methods import BASIC_CONSUME, BASIC_GET, DTX_SELECT, TX_COMMIT, TX_SELECT
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.broker import DISK
 
@@ -130,6 +130,14 @@ def test_the_answer_may_go_to_the_channel_itself(core: Core) -> None:
     client.send(publish_frames(1, "understudy.tx", "", properties, b"precheck", FRAME_MAX))
     core.sync()
     assert told(client) == "ok"
+
+
+def test_a_channel_that_works_on_branches_is_answered(core: Core, client: Client) -> None:
+    client.method(DTX_SELECT)
+    assert client.heard() == ["dtx.select-ok"]
+    assert asked(client) == "ok"
+    core.broker.refuse_work("in-sync set", BELOW)
+    assert asked(client) == f"refused: {BELOW}"
 
 
 def test_a_channel_without_transactions_is_told_so(client: Client) -> None:
