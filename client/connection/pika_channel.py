@@ -45,6 +45,7 @@ class PikaChannel:
         """The channel is gone; called in the link's thread."""
         if self._reason is None:
             self._reason = reason
+            self.link.forget(self)
             for answer in list(self._waiting):
                 fail(answer, reason)
             self._arrived.put(None)

@@ -40,7 +40,7 @@ class PikaLink:
         self._opened: Future[None] = Future()
         self._ended = threading.Event()
         self._waiting: set[Future[Any]] = set()
-        self._channels: list[PikaChannel] = []
+        self._channels: set[PikaChannel] = set()
         self._connection: Any = None
         self._thread = threading.Thread(target=self._run, name="understudy.client", daemon=True)
         self._thread.start()
@@ -56,10 +56,13 @@ class PikaLink:
 
     def channel(self) -> PikaChannel:
         made: PikaChannel = self.asked(
-            lambda done: self._connection.channel(on_open_callback=lambda opened: done(PikaChannel(self, opened)))
+            lambda done: self._connection.channel(on_open_callback=lambda opened: done(self._note(opened)))
         )
-        self._channels.append(made)
         return made
+
+    def forget(self, channel: PikaChannel) -> None:
+        """The channel has ended."""
+        self._channels.discard(channel)
 
     def close(self) -> None:
         self.soon(self._end)
@@ -118,6 +121,11 @@ class PikaLink:
                 except Exception as raised:  # noqa: BLE001  # as above
                     _log.debug("pika: %s", raised)
 
+    def _note(self, opened: Any) -> PikaChannel:
+        made = PikaChannel(self, opened)
+        self._channels.add(made)
+        return made
+
     def _when_opened(self, connection: Any) -> None:
         properties = connection.server_properties or {}
         found = properties.get("capabilities") or {}
@@ -135,7 +143,7 @@ class PikaLink:
         fail(self._opened, reason)
         for answer in list(self._waiting):
             fail(answer, reason)
-        for channel in self._channels:
+        for channel in list(self._channels):
             channel.end(reason)
 
     def _end(self) -> None:

@@ -82,9 +82,7 @@ def listed(urls: Sequence[str]) -> list[str]:
     for url in urls:
         parts = urlsplit(url)
         if parts.scheme not in SCHEMES or not parts.netloc:
-            raise ArgumentError(
-                f"{url!r}: an address is amqp://host:port/, amqp://host1,host2/ or zookeeper://host/group"
-            )
+            raise ArgumentError(f"{url!r}: an address of brokers is amqp://host:port/ or amqp://host1,host2/")
         login, at, hosts = parts.netloc.rpartition("@")
         path = parts.path or "/"
         made += [parts._replace(netloc=f"{login}{at}{host}", path=path).geturl() for host in hosts.split(",") if host]

@@ -77,10 +77,20 @@ class Failover:
             link, reason = yield from self._round()
             if link is not None:
                 return link
-            if self._give_up_s is not None and self.driver.now_s() - started_s >= self._give_up_s:
-                raise NoBrokerError(f"no broker within {self._give_up_s:g} s: {reason}")
+            self._check_time(started_s, reason)
             self.driver.warn(f"no broker: {reason}")
             yield partial(self.driver.pause, self.backoff.next_s(self.driver.chance()))
+
+    def _check_time(self, started_s: float, reason: str) -> None:
+        """Give up if it is time, or if the program has closed the connection meanwhile.
+
+        Raises:
+            NoBrokerError: names the reason.
+        """
+        if self.closed:
+            raise NoBrokerError("the connection was closed by the program")
+        if self._give_up_s is not None and self.driver.now_s() - started_s >= self._give_up_s:
+            raise NoBrokerError(f"no broker within {self._give_up_s:g} s: {reason}")
 
     def _round(self) -> Procedure[tuple[Link | None, str]]:
         """Each address once; the link, or the reasons why there is none."""
@@ -140,6 +150,7 @@ class Failover:
             NoBrokerError, LoginRefusedError: as `connected`.
             RefusedError: a broker refuses the preparation.
         """
+        started_s = self.driver.now_s()
         while True:
             link = yield from self.connected()
             try:
@@ -151,6 +162,7 @@ class Failover:
                     raise
             except LostError as error:
                 self.driver.warn(f"a channel is lost: {error}")
+                self._check_time(started_s, str(error))
                 if link.lives:  # no answer: another link may do better
                     yield link.close
                 yield partial(self.driver.pause, self.backoff.next_s(self.driver.chance()))

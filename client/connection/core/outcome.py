@@ -6,7 +6,7 @@ import enum
 import re
 from typing import Final
 
-from understudy.client.connection.errors import ArgumentError, LostError
+from understudy.client.connection.errors import ArgumentError, RefusedError
 
 EXCHANGE: Final = "understudy.tx"
 """Answers for transactions."""
@@ -15,6 +15,8 @@ HEADER: Final = "x-understudy-tx"
 CAPABILITY: Final = "understudy.outcomes"
 PENDING: Final = "pending"
 PENDING_PAUSE_S: Final = 0.05
+NO_ANSWER: Final = 540
+"""Reply code NOT_IMPLEMENTED: the broker does not answer for transactions."""
 NAME_BYTES: Final = 64
 _OWN_ID: Final = re.compile(r"[0-9]+\.[0-9]+\Z")
 
@@ -31,14 +33,14 @@ def outcome_of(answer: str) -> Outcome | None:
     """The outcome that a broker tells; None: not decided yet.
 
     Raises:
-        LostError: the answer is an error.
+        RefusedError: the answer is none of these.
     """
     if answer == PENDING:
         return None
     try:
         return Outcome(answer)
     except ValueError:
-        raise LostError(f"the broker answers {answer!r}") from None
+        raise RefusedError(NO_ANSWER, f"the broker answers {answer!r} to a question for an outcome") from None
 
 
 def checked_name(name: str) -> str:

@@ -19,6 +19,7 @@ from understudy.client.connection.core.outcome import (
     CAPABILITY,
     EXCHANGE,
     HEADER,
+    NO_ANSWER,
     PENDING_PAUSE_S,
     Outcome,
     outcome_of,
@@ -155,7 +156,7 @@ class Transactions:
             channel = yield from self._failover.channel(_nothing)
             try:
                 if CAPABILITY not in channel.link.capabilities:
-                    raise RefusedError(540, f"this broker keeps no outcomes of transactions: {name!r}")
+                    raise RefusedError(NO_ANSWER, f"this broker keeps no outcomes of transactions: {name!r}")
                 found = outcome_of((yield from self._question(channel, f"outcome {name}")))
             except LostError as error:
                 self._driver.warn(f"the outcome of {name!r} is asked for again: {error}")
@@ -192,10 +193,13 @@ class Transactions:
             self._answers = None
             channel: Channel = yield link.channel
             self._answer_queue = f"answers.{self._driver.token()}"
-            yield partial(
-                channel.declare, Queue(name=self._answer_queue, durable=False, exclusive=True, auto_delete=True)
-            )
-            yield partial(channel.consume, self._answer_queue, 0)
+            queue = Queue(name=self._answer_queue, durable=False, exclusive=True, auto_delete=True)
+            try:
+                yield partial(channel.declare, queue)
+                yield partial(channel.consume, queue.name, 0)
+            except BaseException:
+                yield channel.close
+                raise
             self._answers = channel
         return self._answers
 

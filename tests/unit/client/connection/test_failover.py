@@ -57,7 +57,9 @@ class ScriptedChannel:
 
     def _do(self, what: str) -> None:
         self.link.driver.done.append(what)
-        if (error := self.link.driver.fails.pop(what, None)) is not None:
+        driver = self.link.driver
+        error = driver.fails.get(what) if driver.keeps_failing else driver.fails.pop(what, None)
+        if error is not None:
             self.lives = False
             raise error
 
@@ -130,6 +132,7 @@ class ScriptedDriver:
         self.tried: list[str] = []
         self.pauses: list[float] = []
         self.done: list[str] = []
+        self.keeps_failing = False
         self.fails: dict[str, ClientError] = {}
         self.published: list[Outgoing] = []
         self.answers: list[str] = []
@@ -179,6 +182,21 @@ def transactions_over(driver: ScriptedDriver) -> Transactions:
     return transactions
 
 
+def throw_or_send(steps: Generator[Callable[[], Any], Any, Any], call: Callable[[], Any]) -> Callable[[], Any]:
+    """Make one call of a procedure; the next one."""
+    try:
+        result = call()
+    except ClientError as error:
+        return steps.throw(error)
+    return steps.send(result)
+
+
+def run_on(steps: Generator[Callable[[], Any], Any, Any], call: Callable[[], Any]) -> None:
+    """Carry a procedure out from a call on; it must end with an error."""
+    while True:
+        call = throw_or_send(steps, call)
+
+
 def published(*keys: str, name: str | None = None) -> Transaction:
     transaction = Transaction(name)
     for key in keys:
@@ -220,6 +238,27 @@ def test_a_closed_connection_is_not_opened_again() -> None:
     run(failover.close())
     with pytest.raises(NoBrokerError, match="closed by the program"):
         run(failover.connected())
+
+
+def test_a_close_ends_a_wait_for_a_broker() -> None:
+    driver = ScriptedDriver(*[AWAY] * 20)
+    failover = Failover(driver, give_up_s=None)
+    steps = failover.connected()
+    call = next(steps)
+    while driver.tried != ["b1", "b2", "b1"]:
+        call = throw_or_send(steps, call)
+    failover.closed = True
+    with pytest.raises(NoBrokerError, match="closed by the program"):
+        run_on(steps, call)
+
+
+def test_a_broker_that_gives_links_and_no_channels_is_given_up() -> None:
+    driver = ScriptedDriver()
+    failover = Failover(driver, give_up_s=1)
+    driver.fails |= dict.fromkeys(["count q"], AWAY)
+    driver.keeps_failing = True
+    with pytest.raises(NoBrokerError, match="no broker within 1 s: away"):
+        run(failover.count("q"))
 
 
 def test_what_was_declared_is_declared_again_in_an_order_that_works() -> None:
@@ -295,6 +334,9 @@ def test_an_unknown_outcome_is_asked_for_until_it_is_decided() -> None:
     assert unknown.value.outcome() is Outcome.COMMITTED
     questions = [each for each in driver.published if each.exchange == "understudy.tx"]
     assert [each.body for each in questions] == [b"outcome mine"] * 2
+    driver.answers = ["error: what?"]
+    with pytest.raises(RefusedError, match="answers 'error: what\\?'"):
+        unknown.value.outcome()
     driver.links[-1].capabilities = frozenset()
     with pytest.raises(RefusedError, match="keeps no outcomes"):
         unknown.value.outcome()
