@@ -239,6 +239,7 @@ class Carrying:
         carried.stage = _Stage.GONE
         self._refused += refused
         carried.end.hand_back()
+        del carried.end  # the two point at each other
 
     def _stop_dial(self, carried: Carried) -> None:
         self._dialing -= 1
@@ -280,6 +281,7 @@ class Carrying:
             if not others:
                 del self._carried[carried.to.broker]
         carried.stage = _Stage.GONE
+        del carried.end  # the two point at each other
 
     # -- the end --------------------------------------------------------------------------------------------------
 

@@ -63,7 +63,9 @@ class Relay(asyncio.Protocol):
         other._other = self
 
     def data_received(self, data: bytes) -> None:
-        self._other.write(data)  # type: ignore[union-attr]  # joined before it reads
+        other = self._other
+        if other is not None:  # TLS may still bring what came before this end was closed
+            other.write(data)
 
     def pause_writing(self) -> None:
         if self._other is not None and not self._other.transport.is_closing():
@@ -97,6 +99,7 @@ class Relay(asyncio.Protocol):
             other.end()
         if ended is not None:
             ended()
+        del self.transport, self.write  # the two point at each other
 
     def end(self) -> None:
         """Close this end, after what it has to write."""
@@ -154,6 +157,11 @@ class CarriedClient(asyncio.Protocol):
         self.transport = None
         self._carrying.gone(self._carried)
 
+    def _gone(self) -> None:
+        """One end of the carried connection is lost."""
+        self._relay = None
+        self._carrying.gone(self._carried)
+
     # -- what is decided (``CarriedEnd``) ---------------------------------------------------------------------------
 
     def dial(self, to: Destination) -> None:
@@ -191,7 +199,7 @@ class CarriedClient(asyncio.Protocol):
             return
         self._carrying.accepted(self._carried)
         keep_alive(upstream)
-        self._relay = here = Relay(transport, lambda: self._carrying.gone(self._carried))
+        self._relay = here = Relay(transport, self._gone)
         there = Relay(upstream, _nothing)
         here.join(there)
         transport.set_protocol(here)

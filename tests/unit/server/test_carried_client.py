@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,8 +109,31 @@ async def test_when_one_end_is_lost_the_other_is_closed() -> None:
         ends.pop(lost).protocol.connection_lost(None)
         (other,) = ends.values()
         assert other.done == ["close"]
+        other.protocol.data_received(b"too late")
         other.protocol.connection_lost(None)
         assert not scene.carrying.busy
+
+
+@pytest.mark.parametrize("how", ["waits", "carried", "handed back"])
+async def test_nothing_of_a_client_that_is_gone_stays(how: str) -> None:
+    """The collector is not asked for it."""
+    gc.disable()
+    try:
+        scene = Scene()
+        upstream = scene.connected() if how == "carried" else None
+        if how == "handed back":
+            scene.carrying.stop()
+        else:
+            scene.client.protocol.connection_lost(None)
+        if upstream is not None:
+            upstream.protocol.connection_lost(None)
+            upstream.protocol = None  # as transports do then
+        left = weakref.ref(scene.end)
+        scene.client.protocol = None
+        del scene.end
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 async def test_the_end_of_one_direction_is_passed_on_and_that_of_both_closes(monkeypatch: pytest.MonkeyPatch) -> None:
