@@ -25,7 +25,7 @@ from understudy.client.stages.connection import LostError
 from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core.envelope import Delivery
 from understudy.client.stages.databases.port import Database
-from understudy.client.stages.databases.sqlite_database import StageConnection
+from understudy.client.stages.databases.sqlite_connections import StageConnection
 from understudy.client.stages.points import Point
 from understudy.client.stages.slot import Slot
 from understudy.xa.postgresql_server import PostgresServer

@@ -1,6 +1,8 @@
 """The business databases that an application may have, each with its inbox and outbox.
 
-sqlite_database, psycopg_database    the databases that `sqlite` and `postgresql` make
+sqlite_database, psycopg_database        the databases that `sqlite` and `postgresql` make
+sqlite_connections, psycopg_connections  connections that refuse what would end a stage's transaction
+aiosqlite_session, sqlalchemy_sessions   the same connections in the dress of these libraries
 lines        the tables of stages with a key
 tables       inbox and outbox, as both have them
 port         what the rest of the library asks of a database

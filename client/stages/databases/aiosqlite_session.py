@@ -8,7 +8,8 @@ from typing import Any, Final
 import aiosqlite
 
 from understudy.client.stages.databases.port import ThreadedSession
-from understudy.client.stages.databases.sqlite_database import SqliteSession, StageConnection
+from understudy.client.stages.databases.sqlite_connections import StageConnection
+from understudy.client.stages.databases.sqlite_database import SqliteSession
 from understudy.client.stages.databases.tables import ours
 
 ROWS_AT_ONCE: Final = 64
