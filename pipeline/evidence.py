@@ -134,12 +134,14 @@ def weigh(
     by_broker: dict[str, list[Incarnation]] = defaultdict(list)
     for each in incarnations:
         by_broker[each.broker].append(each)
-    problems = [f"{broker}: the feed has a gap ({reason})" for broker, reason in sorted(set(gaps))]
+    gaps = sorted(set(gaps))
+    gapped = {broker for broker, _ in gaps}
+    problems = [f"{broker}: the feed has a gap ({reason})" for broker, reason in gaps]
     ranks: dict[tuple[str, str], int] = {}
     lives: dict[tuple[str, str], int] = {}
     altered = set[str]()
     for broker, found in sorted(by_broker.items()):
-        said = list(_problems_of(broker, found))
+        said = list(_problems_of(broker, found, gapped=broker in gapped))
         altered |= {broker} if said else set()
         problems += said
         for rank, one in enumerate(_in_order(found)):
@@ -158,7 +160,7 @@ def weigh(
     return Evidence(problems=tuple(problems), ranks=ranks, ended_ms=ended, lives=lives, altered=frozenset(altered))
 
 
-def _problems_of(broker: str, found: list[Incarnation]) -> Iterator[str]:
+def _problems_of(broker: str, found: list[Incarnation], *, gapped: bool) -> Iterator[str]:
     names = {each.name: each for each in found}
     followers = {each.previous: each for each in found if each.previous}
     for each in _in_order(found):
@@ -179,7 +181,7 @@ def _problems_of(broker: str, found: list[Incarnation]) -> Iterator[str]:
         if each.dropped:
             yield f"{broker}, {each.name}: {each.dropped} facts had no room and were dropped"
         if each.is_journal:
-            yield from _chain_problem(broker, each, names)
+            yield from _chain_problem(broker, each, names, gapped=gapped)
         elif each.begins > 1:
             yield f"{broker}, {each.name}: the facts of {each.begins} processes stand under this name"
         elif each.roles and not each.begins and each.first == 1:
@@ -205,12 +207,11 @@ def _end_problem(broker: str, each: Incarnation, follower: Incarnation | None) -
         yield f"{broker}, {each.name}: its {last} events are not those that were written: they have another digest"
 
 
-def _chain_problem(broker: str, each: Incarnation, names: Mapping[str, Incarnation]) -> Iterator[str]:
+def _chain_problem(broker: str, each: Incarnation, names: Mapping[str, Incarnation], *, gapped: bool) -> Iterator[str]:
     named = JOURNAL.fullmatch(each.name)
-    if named is not None and named[2] is not None:
-        return  # it began late: the gap that stands before it says so
+    late = named is not None and named[2] is not None
     if not each.previous:
-        if each.segment > 1:
+        if each.segment > 1 and not (late and gapped):  # a gap that stands before it says so
             yield f"{broker}, {each.name}: the journal before segment {each.segment} is missing"
         return
     previous = names.get(each.previous)

@@ -60,6 +60,11 @@ def test_a_whole_feed_has_no_problems() -> None:
         ),
         ([journal(2, 4, previous="j1-aa", previous_events=6), FACTS], "it follows j1-aa, which is missing"),
         ([journal(3, 4), FACTS], "the journal before segment 3 is missing"),
+        ([numbered("j3-aa@3", [1, 2], segment=3), FACTS], "b1, j3-aa@3: the journal before segment 3 is missing"),
+        (
+            [numbered("j4-aa@3", [1], segment=4, previous="j3-aa@3", previous_events=3), FACTS],
+            "b1, j4-aa@3: it follows j3-aa@3, which is missing",
+        ),
         (
             [journal(1, 4, end=None), FACTS],
             "b1, j1-aa: no event `end` says where it ends; the feed has it up to event 4",
@@ -93,6 +98,11 @@ def test_a_gap_and_a_broker_without_a_feed_are_said() -> None:
         "b1: the feed has a gap (dropped)",
         "b2: named by other feeds, and its own feed is missing",
     )
+
+
+def test_a_journal_of_which_a_gap_says_that_it_began_late_needs_no_other_word() -> None:
+    late = numbered("j3-aa@3", [1, 2], segment=3)
+    assert weigh([late, FACTS], iter([("b1", "started")])).problems == ("b1: the feed has a gap (started)",)
 
 
 def test_a_stream_of_which_an_end_alone_is_left_is_missing() -> None:
