@@ -104,7 +104,7 @@ class Audit:
                 *unproved,
                 *unseen,
                 *untold(look.tallies),
-                *unanswered(tables.transactions, ends),
+                *unanswered(tables.transactions, tables.known, ends),
             ]
             problems += self.clients.problems if self.clients is not None else ()
             table = self._written(found, kept)

@@ -85,8 +85,8 @@ class Tally:
         low, high: lowest and highest offset; of `cut` the highest end of the log before.
         first_offset: of `append`: the lowest.
         covered: of `append`: places of the log, those of all batches together.
-        stable: of `append`: the highest position that one states as stable, at most its own; of `status`: the highest; -1 if it is
-            not said.
+        stable: of `append`: the highest position that one states as stable, at most its own; of `status` and `applied`: the
+            highest; -1 if it is not said.
         count: of `dropped`: sum.
         lag_ms: of `commit`: how much later it came to this journal, by its clock, than it was decided, by the primary's clock; the
             lowest.
@@ -150,9 +150,7 @@ def look_rows(feed: DataFrame) -> DataFrame:
             F.max(F.when(F.col("event") == "cut", F.col("end_before")).otherwise(F.col("offset"))).alias("high"),
             F.min(F.when(append, F.col("first_offset"))).alias("first_offset"),
             F.sum(F.when(append, F.col("offset") - F.col("first_offset") + 1)).alias("covered"),
-            F.max(F.when(append, F.least("stable", "offset")).when(F.col("event") == "status", F.col("stable"))).alias(
-                "stable"
-            ),
+            F.max(F.when(append, F.least("stable", "offset")).when(_is(_STABLE), F.col("stable"))).alias("stable"),
             F.sum(F.when(F.col("event") == "dropped", F.col("count"))).alias("count"),
             F.min(F.when(F.col("event") == "commit", F.col("at_ms") - F.col("primary_ms"))).alias("lag_ms"),
             F.max("segment").alias("segment"),
@@ -183,6 +181,8 @@ def _is_admitted_early() -> Column:
     return F.col("catches_up") | lacks
 
 
+_STABLE: Final = ("status", "applied")
+"""Facts that say how far their broker knew the log to be stable."""
 _SILENT: Final = ("assign", "open", "close", "prepare")
 """Frequent events that say nothing more than their names."""
 

@@ -15,6 +15,7 @@ from understudy.pipeline.feed_look import (
     BASE,
     CAUGHT_UP,
     NEVER,
+    PARTED,
     PAUSE_MS,
     SKEW_MS,
     Lives,
@@ -98,7 +99,7 @@ class Reign:
     """One primary's epoch, by what the feeds have of it.
 
     Attributes:
-        commits: transactions prepared and committed in it, about.
+        commits: transactions prepared and committed in it, about; without bodies in parts, of which a confirm tells, if any fact.
         works: a record of a client's is in it.
         has_facts: the primary's own facts say that it has begun to lead in it.
         has_told: they say something that was told to a client.
@@ -118,8 +119,10 @@ class Reign:
 
 
 _TOLD: Final = ("told", "confirm")
-_LEADS: Final = ("in_sync", "promote")
+LEADS: Final = ("in_sync", "promote")
+"""Facts of a process that leads."""
 _OF_CLIENTS: Final = ("enqueue", "prepare", "commit")
+_PARTED: Final = "body in parts"
 
 
 def reigns(tallies: Iterable[Tally]) -> list[Reign]:
@@ -131,19 +134,21 @@ def reigns(tallies: Iterable[Tally]) -> list[Reign]:
         place = each.founding or "", each.epoch or 0
         if each.event in _OF_CLIENTS:
             events[*place, each.event, each.broker or ""] += each.events
-        elif each.event in (*_TOLD, *_LEADS):
+            if each.said == PARTED:
+                events[*place, _PARTED, each.broker or ""] += each.events
+        elif each.event in (*_TOLD, *LEADS):
             own.add((*place, each.broker or "", "told" if each.event in _TOLD else "leads"))
     most: dict[tuple[str, int, str], int] = defaultdict(int)
     for (founding, epoch, name, _), number in events.items():  # brokers have about the same
         most[founding, epoch, name] = max(most[founding, epoch, name], number)
     found = []
     for founding, epoch, primary, _ in primaries(tallies):
-        prepared, committed = (most[founding, epoch, name] for name in ("prepare", "commit"))
+        prepared, committed, parted = (most[founding, epoch, name] for name in ("prepare", "commit", _PARTED))
         found.append(
             Reign(
                 primary=primary,
                 epoch=epoch,
-                commits=min(prepared, committed),
+                commits=max(0, min(prepared, committed) - parted),
                 works=any(most[founding, epoch, name] for name in _OF_CLIENTS),
                 has_facts=(founding, epoch, primary, "leads") in own,
                 has_told=(founding, epoch, primary, "told") in own,
@@ -155,10 +160,10 @@ def reigns(tallies: Iterable[Tally]) -> list[Reign]:
 def short_logs(tallies: Iterable[Tally], chosen: ChosenLog) -> list[str]:
     """Feeds that lack records which their brokers must have had, a sentence each.
 
-    First, primaries whose feeds end before records of their own epochs that another broker has.
+    First, primaries whose feeds end before a position of their own epochs that another broker knew to be stable.
 
-    A primary writes each batch that it sends into its own journal. A broker that was cut or lost gets the log of the group again.
-    So what another broker has of that log, and the primary has not, is missing in the feed, unless the primary never came back.
+    What is stable, its primary has fsynced. A batch that a primary has sent, and that is not stable, may be in the journals of
+    backups alone: a killed primary had not written it, and if it never comes back its log ends before that.
 
     Then, brokers that have applied more than their feeds hold: a broker applies what stands in its own journal.
     """
@@ -166,24 +171,25 @@ def short_logs(tallies: Iterable[Tally], chosen: ChosenLog) -> list[str]:
     ends: dict[tuple[str, str], int] = {}
     for reach in chosen.reaches:
         ends[reach.founding, reach.broker] = max(reach.end, ends.get((reach.founding, reach.broker), 0))
-    furthest: dict[tuple[str, int], tuple[int, str]] = {}
+    stable: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
     for each in tallies:
-        if each.event == "append":
-            place = each.founding or "", each.epoch or 0
-            end = min(each.high or 0, chosen.kept.get(place, NEVER))
-            furthest[place] = max(furthest.get(place, (0, "")), (end, each.broker or ""))
+        if each.event in ("append", "applied"):
+            place, broker = (each.founding or "", each.epoch or 0), each.broker or ""
+            end = min(each.stable or 0, chosen.kept.get(place, NEVER))
+            stable[place][broker] = max(stable[place].get(broker, 0), end)
     found = [
         f"{reach.broker}: it has applied its log up to offset {reach.applied}, and its feed has that up to offset {reach.end}"
         for reach in chosen.reaches
         if reach.applied > reach.end
     ]
     for founding, epoch, primary, _ in primaries(tallies):
-        end, other = furthest.get((founding, epoch), (0, ""))
+        others = ((upto, name) for name, upto in stable[founding, epoch].items() if name != primary)
+        end, other = max(others, default=(0, ""))
         own = ends.get((founding, primary))
         if own is not None and own < end:
             found.append(
-                f"{primary}: its feed ends at offset {own}; {other} has records of epoch {epoch}, which {primary} led, up to"
-                f" offset {end}"
+                f"{primary}: its feed ends at offset {own}; {other} knew the log of epoch {epoch}, which {primary} led, to be"
+                f" stable up to offset {end}"
             )
     return found
 

@@ -15,7 +15,7 @@ from understudy.pipeline.feed_reigns import TOLD_OF
 from understudy.pipeline.invariants.isolated import is_unseen
 from understudy.pipeline.literal_table import values_table
 from understudy.pipeline.packed import epoch_of, place_of
-from understudy.pipeline.tx_table import prepare_epoch
+from understudy.pipeline.tx_table import has_parts, prepare_epoch
 from understudy.pipeline.untold import Tail
 
 
@@ -38,21 +38,25 @@ def unseen_messages(messages: DataFrame, tails: Sequence[Tail]) -> list[str]:
     )
 
 
-def unanswered(transactions: DataFrame, tails: Sequence[Tail]) -> list[str]:
+def unanswered(transactions: DataFrame, known: DataFrame, tails: Sequence[Tail]) -> list[str]:
     """A sentence for each primary that has committed `TOLD_OF` transactions or more behind its last fact, and told no client so.
 
-    Fewer may be of clients that had gone. Almost always there is none to look for, and then this is no job.
+    Fewer may be of clients that had gone. A broker that is killed has not written the facts of its last turn, and its last batch
+    states what is stable in that turn: so only what is stated before is judged. Of a body in parts no outcome is told. Almost
+    always there is nothing to look for, and then this is no job.
 
     Args:
         transactions: the table.
+        known: events, `tx_table.placed`.
         tails: of `untold`.
     """
     some = [each for each in tails if each.commits >= TOLD_OF]
     if not some:
         return []
     committed = transactions.filter("prepare is not null and commit is not null and told_committed is null")
-    rows = committed.withColumn("at_epoch", prepare_epoch()).join(_reigns(transactions, some), ["founding", "at_epoch"])
-    behind = rows.filter("facts_end < prepare and prepare <= known")
+    rows = committed.filter(~has_parts()).withColumn("at_epoch", prepare_epoch())
+    before = F.broadcast(_stated_before(known, some))
+    behind = rows.join(before, ["founding", "at_epoch"]).filter("facts_end < prepare and prepare <= stated")
     found = behind.groupBy("primary", "at_epoch", "facts_end").agg(F.count(F.lit(1)).alias("n")).collect()
     return sorted(
         f"{row['primary']}: its facts of epoch {row['at_epoch']} end at offset {row['facts_end']}, and {row['n']} transactions"
@@ -60,6 +64,16 @@ def unanswered(transactions: DataFrame, tails: Sequence[Tail]) -> list[str]:
         for row in found
         if row["n"] >= TOLD_OF
     )
+
+
+def _stated_before(known: DataFrame, tails: Sequence[Tail]) -> DataFrame:
+    """``tails`` with ``stated``: what other brokers' batches of the epoch state as stable, but for the highest position."""
+    batches = known.filter(F.col("event") == "append")
+    rows = batches.select(
+        "founding", "broker", F.col("epoch").alias("at_epoch"), F.least("stable", "offset").alias("to")
+    )
+    before = rows.join(_reigns(known, tails), ["founding", "at_epoch"]).filter("broker <> primary and to < known")
+    return before.groupBy("founding", "at_epoch", "primary", "facts_end").agg(F.max("to").alias("stated"))
 
 
 def _reigns(rows: DataFrame, tails: Sequence[Tail]) -> DataFrame:

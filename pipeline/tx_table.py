@@ -269,6 +269,11 @@ def operations_stated() -> Column:
     return F.shiftright("digest", 32)
 
 
+def has_parts() -> Column:
+    """Of a row of the table: true if a message of it is a body in parts. One that is published by itself is a transaction."""
+    return F.shiftright(operations(), _PARTED_AT) > 0
+
+
 def assigns() -> Column:
     """Of a row of the table: in how many queues its PREPARE gives ids, by its `assign` events."""
     return F.shiftright("effects", _ASSIGNS_AT)

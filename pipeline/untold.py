@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from understudy.pipeline.feed_look import NAMED, PARTED, PLAIN, Tally, primaries
-from understudy.pipeline.feed_reigns import reigns
+from understudy.pipeline.feed_reigns import LEADS, reigns
 
 _COMMITTED: Final = "committed"
 _TAKEN: Final = ("", f"{PLAIN} acknowledged", f"{PLAIN} rejected")
@@ -63,9 +63,9 @@ class Tail:
     """The end of a primary's facts of its epoch, beside what others know of that epoch.
 
     Attributes:
-        facts_end: the end of the log that the primary's last fact states.
-        known: the log up to here was stable before the primary sent its last batch that another broker has. So in an earlier
-            turn, and with the facts of that turn, it answered what rests on this part.
+        facts_end: the end of the log that the last fact states of the process that led.
+        known: the log up to here was stable when the primary closed its last batch that another broker has. A message that was
+            taken up to here was delivered in an earlier turn. An answer may be of the turn of that batch.
         commits: COMMIT records behind ``facts_end``, at most.
     """
 
@@ -79,18 +79,24 @@ class Tail:
 
 def tails(tallies: Sequence[Tally]) -> list[Tail]:
     """Of each primary that has facts in its epoch."""
-    ends: dict[tuple[str, int, str], int] = {}
+    ends: dict[tuple[str, int, str], dict[str, int]] = defaultdict(dict)
+    led: set[tuple[str, int, str, str]] = set()
     others: dict[tuple[str, int], list[Tally]] = defaultdict(list)
     for each in tallies:
         epoch = each.founding or "", each.epoch or 0
         if (each.incarnation or "").startswith("p"):
-            reign = *epoch, each.broker or ""
-            ends[reign] = max(ends.get(reign, 0), each.high or 0)
+            process, of = each.incarnation or "", ends[*epoch, each.broker or ""]
+            of[process] = max(of.get(process, 0), each.high or 0)
+            if each.event in LEADS:
+                led.add((*epoch, each.broker or "", process))
         elif each.event in ("append", "commit"):
             others[epoch].append(each)
     found = []
     for founding, epoch_number, primary, _ in primaries(tallies):
-        end = ends.get((founding, epoch_number, primary))
+        reign = founding, epoch_number, primary
+        # A process that begins later, and follows, tells facts at this epoch too, until it hears of the next one.
+        of_leader = [end for process, end in ends[reign].items() if (*reign, process) in led]
+        end = max(of_leader or ends[reign].values(), default=None)
         if end is not None:
             of_others = [each for each in others[founding, epoch_number] if each.broker != primary]
             known, commits = _known(of_others), _commits(of_others, end)

@@ -40,7 +40,7 @@ def base_feed(seed: int, *, power: bool, short: bool = False) -> Feed:
         power: brokers lose power; else they are killed, and keep what they had written.
         short: it ends with the failover, and what a client does behind that.
     """
-    with TemporaryDirectory() as folder, _recorded(seed, Path(folder)) as group:
+    with TemporaryDirectory() as folder, recorded(seed, Path(folder)) as group:
         _story(group, hard=power, short=short)
         group.finish()
         group.recorder.finish()
@@ -62,7 +62,7 @@ class _Recorded(Scenario):
 
 
 @contextmanager
-def _recorded(seed: int, folder: Path) -> Iterator[_Recorded]:
+def recorded(seed: int, folder: Path) -> Iterator[_Recorded]:
     group = _Recorded(seed, folder)
     with watching_queues(), group.cluster.knobs.in_force():
         group.start_empty()
@@ -81,8 +81,8 @@ def _story(group: _Recorded, *, hard: bool, short: bool) -> None:
     _publish(plain, "bills", 2)
     _dead_letter(plain)
     if not short:
-        plain(_confirmed, 2, exchange="all")
-        plain(_confirmed, 1, queue="stock", body=bytes(PARTED_BYTES))
+        plain(confirmed, 2, exchange="all")
+        plain(confirmed, 1, queue="stock", body=bytes(PARTED_BYTES))
     _consume(group, "orders", 2)
     _transactions(group, "first", 3)
     _branches(group)
@@ -128,10 +128,10 @@ def _end_of_topology(group: _Recorded) -> None:
 def _publish(hand: Hand, queue: str, count: int) -> None:
     """In runs of one, two, ...: each run has a confirm of its own."""
     for messages in range(1, count + 1):
-        hand(_confirmed, messages, queue=queue)
+        hand(confirmed, messages, queue=queue)
 
 
-def _confirmed(client: SimClient, messages: int, queue: str = "", exchange: str = "", body: bytes = b"body") -> Program:
+def confirmed(client: SimClient, messages: int, queue: str = "", exchange: str = "", body: bytes = b"body") -> Program:
     """Publish so many, and wait for all confirms."""
     told: list[int] = []
     client.on_confirm = lambda tag, multiple, good: told.append(tag)
@@ -147,7 +147,7 @@ def _dead_letter(hand: Hand) -> None:
     """A message is rejected, and moves to another queue."""
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "stock"}
     hand(calls.declare, "judged", arguments=dead)
-    hand(_confirmed, 1, queue="judged")
+    hand(confirmed, 1, queue="judged")
     event = hand(calls.get, "judged")
     calls.reject(hand.client, event[2][0])
     hand(calls.qos, 0)

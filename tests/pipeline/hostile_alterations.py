@@ -11,7 +11,13 @@ from typing import Final
 
 from tests.pipeline.alterations import Alteration, altered
 from tests.pipeline.base_feeds import Feed
-from tests.pipeline.named_alterations import events, is_fact, primary
+from tests.pipeline.named_alterations import (
+    a_message_has_another_routing_key_on_one,
+    events,
+    is_fact,
+    primary,
+    the_end_of_the_primarys_feed_is_gone,
+)
 from tests.pipeline.restated import closed
 
 FORGED: Final[list[Alteration]] = []
@@ -99,6 +105,10 @@ def the_journals_before_a_replaced_directory_are_gone(feed: Feed) -> None:
 
 def _roots(some: list[dict[str, object]]) -> int:
     return sum(event["event"] == "segment" and not event.get("previous") for event in some)
+
+
+note(FORGED)(the_end_of_the_primarys_feed_is_gone)
+note(UNSEEN)(a_message_has_another_routing_key_on_one)
 
 
 @note(UNSEEN)

@@ -9,7 +9,7 @@ import attrs
 
 from understudy.pipeline.batch_groups import Span, held_again, member_spans
 from understudy.pipeline.chosen_log import ChosenLog, EpochLog, choose
-from understudy.pipeline.feed_look import NEVER, PAUSE_MS, SKEW_MS, Lives, Tally, epoch_logs, named
+from understudy.pipeline.feed_look import NEVER, PARTED, PAUSE_MS, SKEW_MS, Lives, Tally, epoch_logs, named
 from understudy.pipeline.feed_reigns import joiners, reigns, sets_in_force, short_logs, spans_of, takeovers
 from understudy.pipeline.invariants.reigns import of_reigns
 from understudy.pipeline.taken_back import TakenBack, taken_back
@@ -136,19 +136,27 @@ def test_a_primary_has_facts_of_the_epoch_in_which_clients_worked() -> None:
     assert (found.has_facts, found.is_silent) == (True, True)
     (found,) = reigns([epoch(1, "b1", 1), *work, tally("promote"), tally("told")])
     assert not found.is_silent
+    large = tally("enqueue", said=PARTED, events=3)
+    (found,) = reigns([epoch(1, "b1", 1), *work, tally("promote"), large])
+    assert (found.commits, found.is_silent) == (9, False), "of a large message that commits no client need be told"
 
 
-def test_a_primary_has_what_others_have_of_its_epoch() -> None:
+def test_a_primary_has_what_others_know_to_be_stable_of_its_epoch() -> None:
+    """What was sent and is not stable may be on other disks alone: a killed primary had not written it."""
     rows = [
         epoch(1, "b1", 1),
-        tally("append", "b1", founding="f", epoch=1, first_offset=1, high=20),
-        tally("append", "b2", founding="f", epoch=1, first_offset=1, high=90),
+        tally("append", "b1", founding="f", epoch=1, first_offset=1, high=20, stable=15),
+        tally("append", "b2", founding="f", epoch=1, first_offset=1, high=90, stable=80),
     ]
+    unwritten = [*rows[:2], attrs.evolve(rows[2], stable=20)]
     logs = [EpochLog(founding="f", broker=each, epoch=1, first=1, last=end) for each, end in (("b1", 20), ("b2", 90))]
     (problem,) = short_logs(rows, choose(logs, ()))
     assert problem.startswith(
-        "b1: its feed ends at offset 20; b2 has records of epoch 1, which b1 led, up to offset 90"
+        "b1: its feed ends at offset 20; b2 knew the log of epoch 1, which b1 led, to be stable up to offset 80"
     )
+    assert not short_logs(unwritten, choose(logs, ()))
+    (problem,) = short_logs([*unwritten, tally("applied", "b3", "p1-3", stable=90)], choose(logs, ()))
+    assert problem.startswith("b1: its feed ends at offset 20; b3 knew")
     caught_up = EpochLog(founding="f", broker="b1", epoch=1, first=1, last=20, base=90)
     assert not short_logs(rows, choose([caught_up, logs[1]], ())), "by a catch-up"
     beyond = attrs.evolve(logs[0], last=90, applied=91)
