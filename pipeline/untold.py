@@ -84,6 +84,8 @@ def tails(tallies: Sequence[Tally]) -> list[Tail]:
     others: dict[tuple[str, int], list[Tally]] = defaultdict(list)
     for each in tallies:
         epoch = each.founding or "", each.epoch or 0
+        if each.event == "end":
+            continue  # the reader's own, and in no digest: its offset is no evidence
         if (each.incarnation or "").startswith("p"):
             process, of = each.incarnation or "", ends[*epoch, each.broker or ""]
             of[process] = max(of.get(process, 0), each.high or 0)

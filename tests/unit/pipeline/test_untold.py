@@ -52,6 +52,8 @@ def test_the_tail_of_a_primary_is_what_others_know_of_its_epoch_behind_its_last_
     assert (tail.facts_end, tail.known, tail.commits) == (9, 20, 4)
     (tail,) = tails([epoch(1, "b1", 1), *facts, *of_b2, tally("told", incarnation="p1-1", high=30)])
     assert tail.commits == 0
+    (tail,) = tails([epoch(1, "b1", 1), *facts, *of_b2, tally("end", incarnation="p1-1", high=30)])
+    assert tail.facts_end == 9, "an `end` is no fact"
     restarted = tally("status", incarnation="p2-1", high=30)
     (tail,) = tails([epoch(1, "b1", 1), *facts, *of_b2, restarted])
     assert tail.facts_end == 30, "it is not known which process led"
