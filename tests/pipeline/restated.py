@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -22,12 +23,17 @@ def event_of(row: Mapping[str, Any]) -> Event:
     """A row as the event that it is. Other columns than the event's are left out. What it lacks counts as nothing."""
     kind = BY_NAME[row["event"]]
     fields = {name: row[name] for name in kind.__struct_fields__ if row.get(name) is not None}
-    missing: dict[str, Any] = {
+    return kind(**{**_nothing(row["event"]), **fields})
+
+
+@cache
+def _nothing(event: str) -> Mapping[str, Any]:
+    """Of the fields that an event must have, values that count as nothing. Asking a struct for its fields takes long."""
+    return {
         field.name: "" if field.type is str else field.type(DEFAULTS.get(field.name, 0))
-        for field in msgspec.structs.fields(kind)
-        if field.default is msgspec.NODEFAULT and field.name not in fields
+        for field in msgspec.structs.fields(BY_NAME[event])
+        if field.default is msgspec.NODEFAULT
     }
-    return kind(**missing, **fields)
 
 
 def digests(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int]:

@@ -170,9 +170,9 @@ def audited(spark: SparkSession, folder: Path) -> Verdict:
 
 def open_audits() -> SparkSession:
     """A session for audits of simulated runs."""
-    from understudy.pipeline.session import SessionSettings, open_session
+    from understudy.pipeline.session import SessionSettings, open_session, small
 
-    return open_session(SessionSettings(name="sim_feeds", master="local[2]", memory="3g", shuffle_partitions=2))
+    return open_session(small(SessionSettings(name="sim_feeds", master="local[2]", memory="3g", shuffle_partitions=2)))
 
 
 @attrs.frozen(kw_only=True)
