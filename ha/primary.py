@@ -159,8 +159,8 @@ class Primary:
         self.status = BrokerStatus.ACTIVE
         self._raise_format()
         self._broker.serve()
+        self._host.status_changed()  # told before what is decided from now on
         self._broker.end_turn()  # what gathered while recovering is answered now, not with the next event
-        self._host.status_changed()
 
     # -- the stable position --------------------------------------------------------------------------------------------
 

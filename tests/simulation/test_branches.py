@@ -35,6 +35,7 @@ from understudy.broker.core.dtx_messages import xid_parts
 from understudy.broker.log import record
 from understudy.broker.transactions.xa_status import XaStatus
 from understudy.broker.transactions.xid import Xid
+from understudy.ha.events import HaEvent, StatusChanged
 
 WHICH = pytest.mark.parametrize("which", [0, 1])
 HOW = pytest.mark.parametrize("hard", [False, True])
@@ -243,6 +244,32 @@ def test_the_primary_dies_while_the_decision_is_on_its_way(which: int) -> None:
         first.start()
         assert listed(group) == {X: PREPARED}
         assert ask(group, calls.dtx_commit) == XaStatus.OK
+        check(group, committed=True)
+
+
+@WHICH
+def test_a_new_primary_says_that_it_is_active_before_it_decides(which: int) -> None:
+    """A commit that came while it did not answer yet: the feed tells of it behind the fact. The audit goes by that order."""
+    decided: list[bool] = []
+    with scenario(backup_timeout_ms=NEVER_MS) as group:
+        prepared(group)
+        successor = group.backups[which]
+        happened = successor.ha.happened
+
+        def watch(event: HaEvent) -> None:
+            if isinstance(event, StatusChanged) and event.status == "active":
+                decided.append(group.has_prepare(successor))
+            happened(event)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(successor.ha, "happened", watch)
+            group.replace_silent_primary(successor)
+            order = group.hand().begin(calls.dtx_commit, X)
+            group.run_ms(50)
+            assert not order.over
+            group.heal()
+            group.until("committed", lambda: order.over)
+        assert decided == [False]
         check(group, committed=True)
 
 
