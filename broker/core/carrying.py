@@ -148,6 +148,7 @@ class Carrying:
         self._carried: dict[str, dict[Carried, None]] = {}
         self._parting_ms: dict[str, int] = {}
         self._accepted = self._failed = self._refused = 0
+        self._stopped = False
 
     @property
     def busy(self) -> bool:
@@ -172,7 +173,7 @@ class Carrying:
 
     def has_room(self) -> bool:
         """True if one more client may wait; a False is counted as a refusal."""
-        if self.count < self._connections:
+        if self.count < self._connections and not self._stopped:
             return True
         self._refused += 1
         return False
@@ -267,8 +268,7 @@ class Carrying:
         carried.reason = reason
         if final:
             carried.since_ms = self.now_ms - self._wait_ms
-        else:
-            self._not_before_ms = self.now_ms + RETRY_MS
+        self._not_before_ms = self.now_ms + RETRY_MS
 
     def gone(self, carried: Carried) -> None:
         """One of the two connections has ended; the edge ends the other."""
@@ -304,7 +304,8 @@ class Carrying:
         return [to for each in self._carried.values() if (to := next(iter(each)).to) is not None]
 
     def stop(self) -> None:
-        """Hand back all that wait: the process stops."""
+        """Hand back all that wait, and take none from now on: the process stops."""
+        self._stopped = True
         for carried in list(self._waiting):
             self._hand_back(carried, refused=True)
 

@@ -250,7 +250,13 @@ class Transactions:
             self._state.transactions.pop(tx.tx_id, None)
             offset = broker.bar_name(tx.name) if tx.name else broker.provable()
         self.forget_id(tx.tx_id)
-        broker.complete(offset, self._tell, tx)
+        broker.complete(offset, self._tell_refused, tx)
+
+    def _tell_refused(self, tx: TxBuffer) -> None:
+        """The record that bars its name is applied, if there is one: from now on the outcomes say so."""
+        if tx.name and not self._broker.bars(tx.name):
+            self._broker.barred_names.pop(tx.name, None)
+        self._tell(tx)
 
     # -- branches -------------------------------------------------------------------------------------------------
 

@@ -100,6 +100,8 @@ class ClientSession(asyncio.Protocol):
         transport = self._transport
         assert transport is not None, f"client {self.connection.name} is lost"
         transport.writelines(self.connection.take_output())
+        if not self._reading and not self._driver.stopping:  # its password was being verified
+            transport.resume_reading()
         self._transport = None
         self._closing = True
         self._driver.sessions.discard(self)

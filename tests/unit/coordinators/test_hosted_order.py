@@ -242,6 +242,7 @@ def test_no_transaction_commits_under_a_name_that_was_told_to_be_rolled_back(que
     core.settle()
     assert "the first is not taken" in outcome(first)
     assert core.node.state.outcomes.named("job") is Outcome.ROLLED_BACK
+    assert core.node.broker.barred_names == {}  # the outcomes are bounded
     core.commit(second, "job")
     core.settle()
     assert "transaction name 'job' is taken: a transaction of that name is rolled back" in outcome(second)

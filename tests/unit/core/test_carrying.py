@@ -145,7 +145,11 @@ def test_a_new_primary_is_dialed_without_a_pause_and_the_old_dial_is_cancelled()
 def test_a_dial_that_can_never_succeed_ends_the_wait() -> None:
     place = Place()
     place.broker.elsewhere = B1
-    place.carrying.failed(place.arrive(), "group differs", final=True)
+    client = place.arrive()
+    place.told.clear()
+    place.carrying.failed(client, "group differs", final=True)
+    place.carrying.go_on(place.broker)
+    assert place.told == []  # not dialed for again meanwhile
     assert place.pass_ms(50) == [("hand_back", 0)]
 
 
@@ -218,6 +222,7 @@ def test_the_end_of_the_process_refuses_who_waits_and_cuts_who_is_carried() -> N
     place.carrying.stop()
     place.carrying.cut_all()
     assert place.told == [("cancel_dial", 1), ("hand_back", 1), ("cut", 0)]
+    assert not place.carrying.has_room()  # for one whose password is verified only now
 
 
 def test_what_a_load_balancer_is_told() -> None:

@@ -114,6 +114,16 @@ async def test_a_stopping_broker_reads_no_more(driver: FakeDriver) -> None:
     assert transport.done == ["pause"]
 
 
+async def test_a_client_that_leaves_while_it_is_not_read_is_read_where_it_goes(driver: FakeDriver) -> None:
+    """Its password was being verified: it has said more than start-ok without waiting for an answer."""
+    session, transport = connected(driver)
+    session.connection.paused = True
+    session.connection.write(b"x")
+    driver.end_turn()
+    session.leave()
+    assert [what for what in transport.done if what != "writelines"] == ["pause", "resume"]
+
+
 async def test_a_client_that_a_stopping_broker_does_not_read_is_not_silent(driver: FakeDriver) -> None:
     session, _ = connected(driver)
     connection = session.connection
