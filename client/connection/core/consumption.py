@@ -42,9 +42,9 @@ class Consumption:
         """
         driver = self._failover.driver
         while not self.closed:
-            channel = self._channel
+            channel = self._channel or (yield from self._opened())
             if channel is None:
-                channel = self._channel = yield from self._failover.channel(self._begin)
+                return None
             try:
                 message: Message | None = yield partial(channel.next, timeout_s)
             except LostError as error:
@@ -66,6 +66,15 @@ class Consumption:
         channel, self._channel = self._channel, None
         if channel is not None:
             yield channel.close
+
+    def _opened(self) -> Procedure[Channel | None]:
+        """A new channel that delivers; None if the consumer was closed meanwhile, when `close` had no channel to close."""
+        channel = self._channel = yield from self._failover.channel(self._begin)
+        if not self.closed:
+            return channel
+        self._channel = None
+        yield channel.close
+        return None
 
     def _begin(self, channel: Channel) -> Procedure[None]:
         yield channel.select

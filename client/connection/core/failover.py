@@ -193,8 +193,7 @@ class Failover:
         Raises:
             RefusedError: the broker refuses; the entity is not declared again.
         """
-        yield from self.asked(lambda channel: partial(channel.declare, entity))
-        self.topology.add(entity)
+        yield from self.asked(lambda channel: partial(channel.declare, entity), then=partial(self.topology.add, entity))
 
     def unbind(self, binding: Binding) -> Procedure[None]:
         self.topology.remove_binding(binding)
@@ -213,13 +212,21 @@ class Failover:
         counted: int = yield from self.asked(lambda channel: partial(channel.count, queue))
         return counted
 
-    def asked(self, request: Callable[[Channel], Callable[[], Any]]) -> Procedure[Any]:
-        """One request on a channel of its own, repeated on another link after a loss."""
+    def asked(
+        self, request: Callable[[Channel], Callable[[], Any]], then: Callable[[], None] = lambda: None
+    ) -> Procedure[Any]:
+        """One request on a channel of its own, repeated on another link after a loss.
+
+        Args:
+            request: makes the call on the channel.
+            then: called right behind the answer, before anything else may wait: a link may be lost while the channel closes.
+        """
         answer: Any = None
 
         def ask(channel: Channel) -> Procedure[None]:
             nonlocal answer
             answer = yield request(channel)
+            then()
 
         channel = yield from self.channel(ask)
         yield channel.close

@@ -117,7 +117,8 @@ class ScriptedLink:
         self.lives = True
 
     def channel(self) -> ScriptedChannel:
-        return ScriptedChannel(self)
+        self.driver.channels.append(ScriptedChannel(self))
+        return self.driver.channels[-1]
 
     def close(self) -> None:
         self.lives = False
@@ -138,6 +139,7 @@ class ScriptedDriver:
         self.answers: list[str] = []
         self.last_question = ""
         self.links: list[ScriptedLink] = []
+        self.channels: list[ScriptedChannel] = []
         self._tokens = itertools.count(1)
 
     def find(self) -> list[str]:
@@ -277,6 +279,18 @@ def test_what_was_declared_is_declared_again_in_an_order_that_works() -> None:
     assert driver.done == ["declare x", "declare q", "declare binding"]
 
 
+def test_a_link_lost_behind_the_answer_of_a_declaration_declares_it_again() -> None:
+    driver = ScriptedDriver()
+    failover = Failover(driver)
+    steps = failover.declare(Queue(name="q"))
+    call = next(steps)
+    while driver.done != ["declare q"]:
+        call = throw_or_send(steps, call)
+    driver.links[-1].lives = False
+    run(failover.connected())
+    assert driver.done == ["declare q"] * 2
+
+
 def test_a_queue_that_the_old_connection_still_locks_is_awaited() -> None:
     driver = ScriptedDriver()
     failover = Failover(driver)
@@ -395,6 +409,22 @@ def test_a_consumer_begins_again_after_a_loss() -> None:
     assert driver.done == ["select", "consume q", "next"] * 2
     run(consumption.close())
     assert run(consumption.next()) is None
+
+
+def test_a_consumer_closed_while_it_begins_takes_nothing() -> None:
+    driver = ScriptedDriver()
+    consumption = Consumption(Failover(driver), "q", 1)
+    driver.answers = ["hello"]
+    steps = consumption.next()
+    call = next(steps)
+    while driver.done != ["select"]:
+        call = throw_or_send(steps, call)
+    run(consumption.close())
+    with pytest.raises(StopIteration) as ended:
+        run_on(steps, call)
+    assert ended.value.value is None
+    assert driver.done == ["select", "consume q"]
+    assert not driver.channels[-1].lives
 
 
 def test_a_transaction_settles_deliveries_of_one_consumer() -> None:
