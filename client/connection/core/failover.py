@@ -45,19 +45,25 @@ class Failover:
         self._opening = driver.lock()
         self._link: Link | None = None
         self._last = ""
+        self._failed: tuple[float, str] | None = None  # begin and reasons of the last round, if it failed
         self._idle: list[Channel] = []
         self.closed = False
 
     # -- links ----------------------------------------------------------------------------------------------------------
 
-    def connected(self) -> Procedure[Link]:
+    def connected(self, started_s: float | None = None) -> Procedure[Link]:
         """The link; waits until there is one.
+
+        Args:
+            started_s: begin of the call; None: now. The wait for another call that connects counts.
 
         Raises:
             NoBrokerError: there was none within ``give_up_s``.
             LoginRefusedError: a broker refuses the login.
             RefusedError: a broker refuses what was declared before.
         """
+        if started_s is None:
+            started_s = self.driver.now_s()
         yield self._opening.acquire
         try:
             if self.closed:
@@ -66,17 +72,22 @@ class Failover:
                 if self._link is not None:
                     yield self._link.close
                     self._link = None
-                self._link = yield from self._open()
+                self._link = yield from self._open(started_s)
             return self._link
         finally:
             self._opening.release()
 
-    def _open(self) -> Procedure[Link]:
-        started_s = self.driver.now_s()
+    def _open(self, started_s: float) -> Procedure[Link]:
+        """Rounds until one succeeds. A round of another call serves, too, if it began within this one."""
+        if self._failed is not None and self._failed[0] >= started_s:
+            self._check_time(started_s, self._failed[1])
         while True:
+            begun_s = self.driver.now_s()
             link, reason = yield from self._round()
             if link is not None:
+                self._failed = None
                 return link
+            self._failed = begun_s, reason
             self._check_time(started_s, reason)
             self.driver.warn(f"no broker: {reason}")
             yield partial(self.driver.pause, self.backoff.next_s(self.driver.chance()))
@@ -152,7 +163,7 @@ class Failover:
         """
         started_s = self.driver.now_s()
         while True:
-            link = yield from self.connected()
+            link = yield from self.connected(started_s)
             try:
                 channel: Channel = yield link.channel
                 try:

@@ -235,6 +235,22 @@ def test_a_call_gives_up_and_names_the_reasons() -> None:
         run(Failover(driver).connected())
 
 
+def test_calls_that_wait_for_one_another_give_up_together() -> None:
+    driver = ScriptedDriver(*[AWAY] * 40)
+    failover = Failover(driver, give_up_s=1)
+    waiting = failover.connected()
+    acquire = next(waiting)
+    with pytest.raises(NoBrokerError):
+        run(failover.connected())
+    tried = len(driver.tried)
+    with pytest.raises(NoBrokerError, match=r"no broker within 1 s: b1: away; b2: away"):
+        run_on(waiting, acquire)
+    assert len(driver.tried) == tried
+    with pytest.raises(NoBrokerError):  # a call of its own tries again
+        run(failover.connected())
+    assert len(driver.tried) > tried
+
+
 def test_a_closed_connection_is_not_opened_again() -> None:
     failover = Failover(ScriptedDriver())
     run(failover.close())
