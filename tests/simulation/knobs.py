@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -177,9 +177,12 @@ def _parts(seed: int) -> dict[str, Any]:
     }
 
 
+ALL_BODIES: Final = MovedBodies(otherwise=True, max_bytes=1 << 20)
+"""As if an outlet had a topic for each queue."""
+
+
 def _moved_bodies(seed: int) -> MovedBodies:
-    repeats = Random(f"moved bodies {seed}").random() < MOVED_BODIES_SHARE
-    return MovedBodies(otherwise=True, max_bytes=1 << 20) if repeats else NO_BODIES
+    return ALL_BODIES if Random(f"moved bodies {seed}").random() < MOVED_BODIES_SHARE else NO_BODIES
 
 
 def least_in_sync(brokers: int) -> int:

@@ -157,7 +157,7 @@ def test_what_a_text_says() -> None:
 
 def test_every_knob_that_a_seed_draws_is_in_the_text() -> None:
     """Else a shrunk scenario would be another one: run from its text it gives the seed's own run."""
-    for seed in (3, 20):  # in the second, turns are shared
+    for seed in (10, 20):  # in the first, moves repeat bodies; in the second, turns are shared
         drawn = SimCluster(seed)
         run_cluster(drawn)
         script, _ = Script.of_seed(seed)
@@ -180,6 +180,7 @@ def test_every_knob_that_a_seed_draws_is_in_the_text() -> None:
         ("brokers 3\nmin_insync 2", "brokers 1\nmin_insync 1\nseed 7", "text:7: 'seed 7' says seed again"),
         ("tellers 1", "workloads fifo bingo", "text:7: workloads: 'bingo' is no workload"),
         ("tellers 1", "fsync_us 5..5", "text:7: fsync_us: '5..5' is not of the form A..B"),
+        ("tellers 1", "moved_bodies some", "text:7: moved_bodies: 'some' is neither none nor all"),
         ("tellers 1", "holds", "text:7: 'holds' says holds again"),
         ("tellers 1", "brokers3 1", "text:7: 'brokers3 1' says nothing that a scenario can say"),
         ("1200.5", "1200.5555", "text:9: '1200.5555' is not a time"),
@@ -222,6 +223,7 @@ def test_every_knob_may_stand_in_a_text() -> None:
             "shared_turns": "0.5",
             "inline_syncs": "0.5",
             "unruly_commits": "0.5",
+            "moved_bodies": "all",
         }.get(name, "2")
         text = "\n".join(line for line in show(script).splitlines() if not line.startswith(f"{name} "))
         changed = parse(f"{text}\n{name} {value}\n", "text")

@@ -13,6 +13,7 @@ from tests.simulation.mutations import mutated
 from tests.simulation.nemesis import Nemesis, ScriptedNemesis
 from tests.simulation.nemesis.strike import Struck
 from tests.simulation.seed_run import SeedResult, run_cluster
+from understudy.broker.core.moved_bodies import NO_BODIES
 
 _DRAWN = Knobs.draw(0)
 PLAIN = attrs.evolve(
@@ -37,7 +38,11 @@ PLAIN = attrs.evolve(
     idle_ms=60,
     backup_timeout_ms=1_000,
     limits=attrs.evolve(
-        _DRAWN.limits, unstable_bytes_per_connection=4 << 20, unstable_bytes=64 << 20, outcome_limit=1_000_000
+        _DRAWN.limits,
+        unstable_bytes_per_connection=4 << 20,
+        unstable_bytes=64 << 20,
+        outcome_limit=1_000_000,
+        moved_bodies=NO_BODIES,
     ),
 )
 """Knobs that are not in the way of anything. A scenario names only those of its own that differ."""

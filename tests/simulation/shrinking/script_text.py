@@ -16,15 +16,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
-from tests.simulation.knobs import ALL_WORKLOADS, MOST_BROKERS, Knobs
+from tests.simulation.knobs import ALL_BODIES, ALL_WORKLOADS, MOST_BROKERS, Knobs
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.nemesis.strike import Struck
 from tests.simulation.shrinking.script import PLAIN, Finding, Script
 from tests.simulation.shrinking.strike_text import brokers_of, read_strike, show_strike
+from understudy.broker.core.moved_bodies import NO_BODIES, MovedBodies
 
 
 class ScriptError(ValueError):
@@ -72,6 +73,15 @@ def _workloads(text: str) -> frozenset[str]:
     return frozenset(names)
 
 
+_MOVED_BODIES: Final = {"none": NO_BODIES, "all": ALL_BODIES}
+
+
+def _moved_bodies(text: str) -> MovedBodies:
+    if text not in _MOVED_BODIES:
+        raise ValueError(f"{text!r} is neither {' nor '.join(_MOVED_BODIES)}")
+    return _MOVED_BODIES[text]
+
+
 @attrs.frozen
 class _Knob:
     """Where it stands ("" or the field of `Knobs` that holds it), how it is read and shown."""
@@ -105,6 +115,7 @@ KNOBS = {
     "parted_bytes": _Knob("limits"),
     "part_bytes": _Knob("limits"),
     "parts_in_flight_bytes": _Knob("limits"),
+    "moved_bodies": _Knob("limits", _moved_bodies, lambda bodies: "all" if bodies == ALL_BODIES else "none"),
 }
 ALWAYS_SHOWN = ("brokers", "min_insync", "tellers")
 
