@@ -33,7 +33,7 @@ class RefusedError(ClientError):
     """A broker refuses a request and says why.
 
     Attributes:
-        code: the reply code of AMQP 0-9-1, such as 404 or 406.
+        code: the reply code of AMQP 0-9-1, such as 404 or 406; 0: a value cannot be encoded, and nothing was sent.
         text: the broker's words.
     """
 

@@ -13,7 +13,7 @@ import pika
 from understudy.client.connection.core.messages import Message, Outgoing
 from understudy.client.connection.core.topology import Binding, Entity, Exchange, Queue
 from understudy.client.connection.errors import ClientError, LostError
-from understudy.client.connection.pika_errors import as_ours, fail
+from understudy.client.connection.pika_errors import as_ours, fail, not_sent
 
 if TYPE_CHECKING:  # it imports this module
     from understudy.client.connection.pika_link import PikaLink
@@ -133,18 +133,31 @@ class PikaChannel:
         self._sent(lambda: self._channel.basic_reject(tag, requeue=requeue))
 
     def commit(self) -> None:
-        self._asked(lambda done: self._channel.tx_commit(callback=done))
+        self._check()
+        self.link.asked(self._commit, self._waiting)
+
+    def _commit(self, done: Callable[[Any], None]) -> None:
+        self._check()  # a call before it may have failed meanwhile
+        self._channel.tx_commit(callback=done)
 
     def close(self) -> None:
         if self.lives:
             ended = threading.Event()
-            self._channel.add_on_close_callback(lambda *_: ended.set())
-            self.link.soon(self._channel.close)
+            self.link.soon(lambda: self._close(ended.set))
             ended.wait(CLOSE_TIMEOUT_S)
+
+    def _close(self, then: Callable[[], None]) -> None:
+        """Close in the link's thread, which alone may touch pika's callbacks."""
+        if self._channel.is_closed:
+            then()
+            return
+        self._channel.add_on_close_callback(lambda *_: then())
+        if not self._channel.is_closing:
+            self._channel.close()
 
     def _asked(self, request: Callable[[Callable[[Any], None]], Any]) -> Any:
         self._check()
-        return self.link.asked(request, self._waiting)
+        return self.link.asked(lambda done: self._tried(lambda: request(done)), self._waiting)
 
     def _sent(self, call: Callable[[], Any]) -> None:
         """Hand a call over, and await nothing: calls keep their order, and one that fails ends the channel."""
@@ -152,12 +165,16 @@ class PikaChannel:
         self.link.soon(lambda: self._tried(call))
 
     def _tried(self, call: Callable[[], Any]) -> None:
+        """Make a call in the link's thread; one that fails ends the channel, and no later one is made."""
+        self._check()
         try:
             call()
-        except Exception as error:  # noqa: BLE001  # the channel is gone, or the message cannot be encoded
-            self.end(as_ours(error))
-            if self._channel.is_open:
+        except Exception as error:  # noqa: BLE001  # the channel is gone, or a value cannot be encoded
+            living = self._channel.is_open
+            self.end(not_sent(error) if living else as_ours(error))
+            if living:
                 self._channel.close()
+            self._check()
 
     def _check(self) -> None:
         if self._reason is not None:

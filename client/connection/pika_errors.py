@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -9,7 +10,20 @@ import pika.exceptions
 
 from understudy.client.connection.errors import ClientError, LoginRefusedError, LostError, RefusedError
 
+NOT_SENT: Final = 0
+"""Code of a refusal by the client itself: a value that AMQP cannot carry."""
 _LOGIN_CODES: Final = ("(403)", "(530)")
+_NOT_ENCODED: Final = (
+    pika.exceptions.UnsupportedAMQPFieldException,
+    pika.exceptions.ShortStringTooLong,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    OverflowError,
+    UnicodeError,
+    struct.error,
+)
+"""Errors of pika's encoder. pika encodes all of a call before it sends any of it."""
 
 
 def give(answer: Future[Any], result: Any) -> None:
@@ -34,3 +48,10 @@ def as_ours(error: BaseException) -> ClientError:
     ) and any(code in text for code in _LOGIN_CODES):
         return LoginRefusedError(f"the broker refuses the login: {text}")
     return LostError(text)
+
+
+def not_sent(error: BaseException) -> ClientError:
+    """Our error for a call that failed on an open channel: a refusal if pika cannot encode a value."""
+    if isinstance(error, _NOT_ENCODED):
+        return RefusedError(NOT_SENT, f"cannot be sent: {type(error).__name__}: {error}")
+    return as_ours(error)
