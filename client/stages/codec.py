@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from understudy.client.stages.core.fault import Fault
 from understudy.client.stages.errors import ConfigurationError, DemarcationError
 
 
@@ -60,11 +61,18 @@ class Codec:
         """The message in a body.
 
         Raises:
-            ValueError: the body is no such message.
+            ValueError: the body is no such message. An error of another type is its cause: a RecursionError of deep nesting, or
+                what a validator or a ``__post_init__`` of the application raises.
         """
-        if self._pydantic:
-            return self.kind.model_validate_json(body)
-        return self._decoder.decode(body)
+        try:
+            if self._pydantic:
+                return self.kind.model_validate_json(body)
+            return self._decoder.decode(body)
+        except ValueError:
+            raise
+        except Exception as error:
+            fault = Fault.of(error)
+            raise ValueError(f"{fault.kind}: {fault.text}") from error
 
 
 def _unknown(node: Any, seen: set[int]) -> Any:

@@ -232,7 +232,7 @@ def _opened_or_fault(rules: Rules, delivery: Delivery) -> tuple[object, Sends] |
     """The message, and what collects the sends; or the reason why no attempt can help."""
     try:
         return _opened(rules, delivery)
-    except Refuse as error:
+    except Exception as error:  # noqa: BLE001  # of the application's own code: the same at each attempt
         return Fault.of(error, refused=True)
 
 

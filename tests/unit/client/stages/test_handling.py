@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.unit.client.stages.place import CHARGE, Edge, Order, delivery, rules
 from understudy.client.stages import Refuse, Retry
+from understudy.client.stages.codec import Codec
 from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core import steps as do
 from understudy.client.stages.core.envelope import Envelope
@@ -178,6 +180,52 @@ def test_a_message_that_no_attempt_can_help_is_a_dead_letter_at_once(changes: di
     assert dead.queue == "reserve.dead"
     assert dead.headers[headers.REFUSED] is True
     assert text in dead.headers[headers.EXCEPTION_TEXT]
+
+
+class Strict(msgspec.Struct):
+    number: int
+
+    def __post_init__(self) -> None:
+        raise KeyError("number")
+
+
+class Model:
+    """A model of pydantic, whose validator fails."""
+
+    def model_dump_json(self) -> str: ...  # type: ignore[empty-body]
+
+    @classmethod
+    def model_validate_json(cls, _: bytes) -> Model:
+        raise WordlessError
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "text"),
+    [
+        (Strict, b'{"number": 7}', "the body does not decode: KeyError: 'number'"),
+        (Model, b"{}", "WordlessError: (its text cannot be had: RuntimeError)"),
+        (Any, b"[" * 5_000, "the body does not decode: RecursionError: "),
+    ],
+)
+def test_whatever_error_a_body_raises_makes_a_dead_letter_at_once(kind: Any, body: bytes, text: str) -> None:
+    """An error that was no ValueError ended the whole worker, and each worker after it."""
+    decode = Codec(kind, "stage 'reserve'").decode
+    edge = Edge()
+    assert edge.run(rules(decode=decode), delivery(body=body)) == ["Now", "Settle"]
+    (dead,) = edge.last(do.Settle).envelopes
+    assert dead.queue == "reserve.dead"
+    assert text in dead.headers[headers.EXCEPTION_TEXT]
+    with pytest.raises(ValueError):  # noqa: PT011  # replies and `dlq edit` expect no other
+        decode(body)
+
+
+def test_an_error_while_a_message_is_opened_makes_a_dead_letter_at_once() -> None:
+    def decode(_: bytes) -> object:
+        raise KeyError("number")
+
+    edge = Edge()
+    assert edge.run(rules(decode=decode), delivery()) == ["Now", "Settle"]
+    assert edge.last(do.Settle).envelopes[0].headers[headers.EXCEPTION] == "KeyError"
 
 
 def test_a_refused_message_is_a_dead_letter_at_the_first_attempt() -> None:
