@@ -7,6 +7,7 @@ import contextlib
 import math
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any, Final, Self
 
 import attrs
@@ -24,6 +25,8 @@ OUTCOMES: Final = "understudy.tx"
 DIRECT_REPLIES: Final = "amq.rabbitmq.reply-to"
 LARGEST_FLOAT: Final = 3.4028234663852886e38
 """Of 32 bits, as pamqp writes a float."""
+LARGEST_UNSCALED: Final = (1 << 31) - 1
+"""Of a decimal without its point, as pamqp writes one; it reads larger ones."""
 PENDING: Final = "pending"
 PENDING_PAUSE_S: Final = 0.05
 WAITING: Final = ".wait."
@@ -357,6 +360,8 @@ def sendable(value: Any) -> Any:
     """A header's value as the client library can send it again: it reads values that it cannot write."""
     if isinstance(value, bytes):
         return bytearray(value)  # a text that is no UTF-8
+    if isinstance(value, Decimal) and abs(value.scaleb(-min(0, int(value.as_tuple().exponent)))) > LARGEST_UNSCALED:
+        return str(value)
     if isinstance(value, float) and not math.isinf(value) and abs(value) > LARGEST_FLOAT:
         return repr(value)
     if isinstance(value, dict):

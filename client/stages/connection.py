@@ -29,9 +29,9 @@ from aiormq.exceptions import (
 )
 
 from understudy.client.stages.errors import ConfigurationError, StagesError
-from understudy.client.stages.odd_times import read_odd_times
+from understudy.client.stages.odd_values import read_odd_values
 
-read_odd_times()
+read_odd_values()
 
 CONNECT_TIMEOUT_S: Final = 5.0
 ANSWER_TIMEOUT_S: Final = 30.0
