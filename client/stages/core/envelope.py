@@ -77,6 +77,12 @@ LONGEST_OURS: Final = 4_000
 """Octets: a longer header of the library's name is of another program."""
 
 
+LONGEST_CLAIM: Final = 400
+"""Octets: an index of a database takes no row of any size."""
+LONGEST_QUEUE: Final = 255
+"""Octets of a queue's name."""
+
+
 @attrs.frozen(kw_only=True)
 class Envelope:
     """One message to be sent.
@@ -135,6 +141,17 @@ class Delivery:
         token = self.text(AGAIN)
         return f"{self.id}+{token}" if token else self.id
 
+    @property
+    def claimable(self) -> bool:
+        """True if an inbox can take the message, and knows it when it comes again."""
+        return not self.anonymous and fits(self.claim, LONGEST_CLAIM)
+
+    @property
+    def reply_to(self) -> str:
+        """The queue of the program that awaits a reply; "" if there is none, or the header names no such queue."""
+        found = self.text(REPLY_TO)
+        return found if found.startswith(REPLIES) and fits(found, LONGEST_QUEUE) else ""
+
     def text(self, header: str) -> str:
         """The value of a header; "" if there is none, or it is no text."""
         value = self.headers.get(header)
@@ -152,6 +169,11 @@ class Delivery:
             for name, value in self.headers.items()
             if name not in _NOT_KEPT and not name.startswith(_NOT_KEPT_BEGINNINGS)
         }
+
+
+def fits(text: str, most: int) -> bool:
+    """True if a text has at most so many octets, and no NUL, which PostgreSQL refuses."""
+    return "\0" not in text and len(text.encode("utf-8", "replace")) <= most
 
 
 def size_of(value: Any) -> int:

@@ -124,6 +124,9 @@ def _until_it_may_commit(refused: _NotNow) -> Steps:
 
 def _attempt(rules: Rules, delivery: Delivery, failures: int) -> Generator[Step, Any, Fault | _NotNow | None]:
     """One attempt; its fault if it failed, with the database rolled back by then."""
+    if rules.once and is_skip(delivery) and not delivery.claimable:
+        yield Settle()  # it has no line
+        return None
     key, opened = rules.key_of(delivery), _opened_or_fault(rules, delivery)
     if isinstance(opened, Fault) and key is None:
         return opened
@@ -248,8 +251,8 @@ def _opened(rules: Rules, delivery: Delivery) -> tuple[object, Sends]:
         raise Refuse(f"the message is for stage {delivery.stage!r}; this one is {rules.stage!r}")
     if delivery.lost >= MOST_LOST:
         raise Refuse(f"{delivery.lost} workers, or their connections, ended with this message in hand")
-    if rules.once and delivery.anonymous:
-        raise Refuse(f"stage {rules.stage!r} has once=True, and the message has no message_id")
+    if rules.once and not delivery.claimable:
+        raise Refuse(f"stage {rules.stage!r} has once=True, and {_unclaimable(delivery)}")
     flow = delivery.text(headers.FLOW)
     try:
         following = rules.following(flow) if flow else None
@@ -261,7 +264,6 @@ def _opened(rules: Rules, delivery: Delivery) -> tuple[object, Sends]:
         raise Refuse(f"the body does not decode: {error}") from error
     if rules.key is not None and rules.key_of(delivery) is None:
         raise Refuse(f"stage {rules.stage!r}: key= gives no text of 1 to {LONGEST_KEY} octets for this message")
-    reply_to = delivery.text(headers.REPLY_TO)
     origin = Origin(
         id=delivery.id,
         scope=rules.stage,
@@ -269,9 +271,17 @@ def _opened(rules: Rules, delivery: Delivery) -> tuple[object, Sends]:
         flow_id=delivery.text(headers.FLOW_ID),
         trace_id=delivery.text(headers.TRACE_ID) or delivery.id,
         again=delivery.text(headers.AGAIN),
-        reply_to=reply_to if reply_to.startswith(headers.REPLIES) else "",
+        reply_to=delivery.reply_to,
     )
     return message, Sends(origin=origin, following=following)
+
+
+def _unclaimable(delivery: Delivery) -> str:
+    """Why no inbox can take a message."""
+    if delivery.anonymous:
+        return "the message has no message_id"
+    again = f" and its header {headers.AGAIN}" if delivery.text(headers.AGAIN) else ""
+    return f"the message's message_id{again} can have no NUL and {headers.LONGEST_CLAIM} octets at most: {delivery.claim!r}"
 
 
 def _later(rules: Rules, delivery: Delivery, _: Fault, failures: int, now_ms: int, delay_ms: int) -> Envelope:

@@ -8,7 +8,7 @@ stays the head until it is reissued and done, or purged: then a message without 
 Every change of a line is in the transaction that has its reason: a follower is parked before it is acknowledged, and a head
 goes with its work. After a crash the delivery comes again and finds the line as it was left.
 
-Messages whose body does not decode have no key: they hold up nobody.
+Messages whose body does not decode have no key, and so have those without a ``message_id``: they hold up no other message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from understudy.client.stages.core import envelope as headers
-from understudy.client.stages.core.envelope import Delivery
+from understudy.client.stages.core.envelope import Delivery, fits
 from understudy.client.stages.core.steps import (
     BeginDatabase,
     Block,
@@ -38,18 +38,19 @@ Key = Callable[[Any], str]
 def key_of(key: Key | None, decode: Callable[[bytes], object], delivery: Delivery) -> str | None:
     """The key of a message; None if the stage has none, or no key can be had of this message.
 
-    A message that has failed before keeps its key, whatever its body has been edited to.
+    A message that has failed before keeps its key, whatever its body has been edited to. A message that no inbox can take has
+    none: as the head of a line it would not be known when it comes again, and the line would stand for ever.
     """
-    if key is None:
+    if key is None or not delivery.claimable:
         return None
-    if kept := delivery.text(headers.KEY):
+    kept = delivery.text(headers.KEY)
+    if kept and fits(kept, LONGEST_KEY):
         return kept
     try:
         found = key(decode(delivery.body))
-        fits = 1 <= len(found.encode()) <= LONGEST_KEY and "\0" not in found
+        return found if found and fits(found, LONGEST_KEY) else None
     except Exception:  # noqa: BLE001  # the attempt says that there is none
         return None
-    return found if fits else None
 
 
 def is_skip(delivery: Delivery) -> bool:

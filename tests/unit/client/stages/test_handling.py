@@ -171,6 +171,9 @@ def test_a_blocking_stage_waits_and_calls_again_with_the_message_in_hand() -> No
         ({"headers": {headers.FLOW: "other"}}, "flow 'other' has no stage 'reserve'"),
         ({"headers": {"x-delivery-count": 20}}, "20 workers, or their connections, ended"),
         ({"anonymous": True}, "has no message_id"),
+        ({"id": "a\0b"}, "the message's message_id can have no NUL and 400 octets at most: 'a\\x00b'"),
+        ({"headers": {headers.AGAIN: "\0"}}, "message_id and its header x-stages-again can have no NUL"),
+        ({"headers": {headers.AGAIN: "ä" * 200}}, "400 octets at most"),
     ],
 )
 def test_a_message_that_no_attempt_can_help_is_a_dead_letter_at_once(changes: dict[str, Any], text: str) -> None:
@@ -226,6 +229,25 @@ def test_an_error_while_a_message_is_opened_makes_a_dead_letter_at_once() -> Non
     edge = Edge()
     assert edge.run(rules(decode=decode), delivery()) == ["Now", "Settle"]
     assert edge.last(do.Settle).envelopes[0].headers[headers.EXCEPTION] == "KeyError"
+
+
+def test_an_id_that_an_inbox_can_take_is_taken() -> None:
+    edge = Edge()
+    assert "Call" in edge.run(rules(), delivery(id="m" * 255, headers={headers.AGAIN: "ä" * 72}))
+    assert len(edge.last(do.Claim).id.encode()) == 400
+    edge = Edge()
+    assert edge.run(rules(once=False, database=False), delivery(id="a\0b")) == ["Call", "Settle"]
+
+
+@pytest.mark.parametrize("reply_to", ["stages.reply." + "x" * 243, "stages.reply.\0", "shop"])
+def test_an_address_for_a_reply_that_no_queue_can_have_is_no_address(reply_to: str) -> None:
+    """The reply of such a message could not be written: its worker ended behind the commit of the database, 20 times."""
+    found: list[bool] = []
+    for address in (reply_to, "stages.reply." + "x" * 242):
+        edge = Edge(Call=lambda step: found.append(step.sends.reply(b"{}")))
+        edge.run(rules(), delivery(headers={headers.REPLY_TO: address}))
+        assert len(edge.last(do.Settle).envelopes) == sum(found)
+    assert found == [False, True]
 
 
 def test_a_refused_message_is_a_dead_letter_at_the_first_attempt() -> None:

@@ -91,6 +91,26 @@ def test_a_message_whose_key_cannot_be_had_is_refused(key: Any) -> None:
     assert "key= gives no text" in edge.last(do.Settle).envelopes[0].headers[headers.EXCEPTION_TEXT]
 
 
+@pytest.mark.parametrize("changes", [{"anonymous": True}, {"id": "a\0b"}, {"headers": {headers.AGAIN: "x" * 400}}])
+def test_a_message_that_no_inbox_can_take_is_a_dead_letter_at_once_and_holds_no_line(changes: dict[str, Any]) -> None:
+    """Its id is drawn anew at each delivery, or no row can have it: its line stood for ever."""
+    edge = Edge()
+    assert edge.run(rules(**KEYED), delivery(**changes)) == ["Now", "Settle"]
+    (dead,) = edge.last(do.Settle).envelopes
+    assert dead.queue == "reserve.dead"
+    assert headers.KEY not in dead.headers
+    skip = {"headers": {headers.SKIP: True, headers.KEY: "k7"} | changes.get("headers", {})}
+    edge = Edge()
+    assert edge.run(rules(**KEYED), delivery(**(changes | skip))) == ["Settle"]
+
+
+@pytest.mark.parametrize("key", ["x" * 201, "a\0", "", 7])
+def test_a_key_of_another_program_that_no_row_can_have_is_not_believed(key: Any) -> None:
+    edge = Edge(Line="", Call=None)
+    edge.run(rules(**KEYED), delivery(headers={headers.KEY: key}))
+    assert edge.last(do.Line).key == "k7"
+
+
 def test_a_stage_that_cannot_keep_an_order_is_named_at_the_start(tmp_path: Path) -> None:
     stages = Stages("shop", broker="amqp://nowhere/", database=sqlite(tmp_path / "shop.db"))
 
