@@ -22,20 +22,17 @@ _log = logging.getLogger("understudy.stages")
 
 
 class AsyncInitiator:
-    """The connection and the database sessions of an application's initiations on one event loop.
-
-    Attributes:
-        loop: the event loop that they belong to.
-    """
+    """The connection and the database sessions of an application's initiations on one event loop."""
 
     def __init__(self, sender: Sender, database: Database | None) -> None:
-        self.loop = asyncio.get_running_loop()
         self.sender = sender
         self.database = database
         self.writer = asyncio.Lock()
         self.idle: dict[Any, list[DatabaseSession]] = {}
         self.joint: JointTransactions | None = None
         self._prepared = False
+        self._open = 0
+        self._closed = False
 
     async def prepare(self) -> None:
         """Make inbox and outbox, once.
@@ -48,25 +45,41 @@ class AsyncInitiator:
             self._prepared = True
 
     def take(self, kind: Any) -> DatabaseSession | None:
-        """A session; ``kind`` is the type of its argument, None for the usual one."""
-        if self.database is None:
-            return None
-        idle = self.idle.setdefault(kind, [])
-        return idle.pop() if idle else self.database.session(blocking=False, kind=kind)
+        """A session, until `give_back`; ``kind`` is the type of its argument, None for the usual one."""
+        idle = self.idle.get(kind)
+        session = idle.pop() if idle else None
+        if session is None and self.database is not None:
+            session = self.database.session(blocking=False, kind=kind)
+        self._open += 1
+        return session
 
-    def give_back(self, kind: Any, session: DatabaseSession) -> None:
-        self.idle[kind].append(session)
+    async def give_back(self, kind: Any, session: DatabaseSession | None) -> None:
+        """End one initiation. After `close` the last of them closes what they have opened since."""
+        self._open -= 1
+        if session is not None:
+            self.idle.setdefault(kind, []).append(session)
+        if self._closed and not self._open:
+            await self.close()
 
     def take_joint(self, make: Callable[[], JointTransactions]) -> DatabaseSession:
         """A session over both; ``make`` makes the transaction manager that all of them share."""
         if self.joint is None:
             self.joint = make()
-        return self.joint.session(None)
+        session = self.joint.session(None)
+        self._open += 1
+        return session
 
     async def close(self) -> None:
+        """Close all but the sessions of initiations that are open."""
+        self._closed = True
         await self.sender.close()
-        if self.joint is not None:
-            await self.joint.close()
+        joint, self.joint = self.joint, None
+        if joint is not None:
+            await joint.close()
+        await self.close_sessions()
+
+    async def close_sessions(self) -> None:
+        """Close the database sessions that no initiation has."""
         sessions = [each for idle in self.idle.values() for each in idle]
         self.idle.clear()
         for session in sessions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import uuid
 from contextvars import Token
@@ -26,11 +27,11 @@ if TYPE_CHECKING:  # it imports this module
 
 
 class Initiators:
-    """Those of one application: one for an event loop, one for a process."""
+    """Those of one application: one for each event loop, one for a process."""
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
-        self.asynchronous: AsyncInitiator | None = None
+        self.by_loop: dict[asyncio.AbstractEventLoop, AsyncInitiator] = {}
         self.blocking: BlockingInitiator | None = None
         self._pid = os.getpid()
         self._of_parent: list[object] = []
@@ -38,9 +39,12 @@ class Initiators:
     def of_loop(self) -> AsyncInitiator:
         """The initiator of the running event loop."""
         self._leave_to_parent()
-        if self.asynchronous is None or self.asynchronous.loop is not asyncio.get_running_loop():
-            self.asynchronous = AsyncInitiator(self._sender(), self._stages.database)
-        return self.asynchronous
+        loop = asyncio.get_running_loop()
+        found = self.by_loop.get(loop)
+        if found is None:
+            self._forget_ended_loops()
+            found = self.by_loop[loop] = AsyncInitiator(self._sender(), self._stages.database)
+        return found
 
     def of_process(self) -> BlockingInitiator:
         """The initiator of this process, for all its threads."""
@@ -56,10 +60,20 @@ class Initiators:
             blocking.close()
 
     async def close(self) -> None:
+        """Close what belongs to the running event loop, and the database sessions of loops that have ended."""
         self._leave_to_parent()
-        asynchronous, self.asynchronous = self.asynchronous, None
-        if asynchronous is not None:
-            await asynchronous.close()
+        found = self.by_loop.pop(asyncio.get_running_loop(), None)
+        if found is not None:
+            await found.close()
+        for each in self._forget_ended_loops():
+            await each.close_sessions()
+
+    def _forget_ended_loops(self) -> list[AsyncInitiator]:
+        """Forget the initiators of loops that are closed. A weak dictionary would keep them: their locks name the loop."""
+        found = [(loop, each) for loop, each in list(self.by_loop.items()) if loop.is_closed()]
+        for loop, _ in found:
+            self.by_loop.pop(loop, None)
+        return [each for _, each in found]
 
     def _leave_to_parent(self) -> None:
         """In a forked child: keep what the parent has opened, and use it no more.
@@ -68,8 +82,8 @@ class Initiators:
         """
         if self._pid != os.getpid():
             self._pid = os.getpid()
-            self._of_parent += [self.asynchronous, self.blocking]
-            self.asynchronous = self.blocking = None
+            self._of_parent += [*self.by_loop.values(), self.blocking]
+            self.by_loop, self.blocking = {}, None
 
     def _sender(self) -> Sender:
         return Sender(self._stages.addresses, f"{self._stages.name}, initiations")
@@ -94,11 +108,12 @@ class Begin:
         self._sends = Sends(origin=Origin(id=made, scope=scope))
         self._token: Token[Sends | None] | None = None
         self._run: Any = None
+        self._initiator: Any = None
         self._session: Any = None
 
     async def __aenter__(self) -> Initiation:
         steps = self._begun(blocking=False)
-        initiator = self._initiators.of_loop()
+        self._initiator = initiator = self._initiators.of_loop()
         if self._plan.xa:
             self._session = initiator.take_joint(self._transactions)
         else:
@@ -107,26 +122,25 @@ class Begin:
         try:
             await self._run.drive()
         except BaseException:
-            self._give_back(initiator)
+            await initiator.give_back(self._kind, self._done())
             raise
         return self._here(waits=True)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leave()
-        initiator = self._initiators.of_loop()
+        given = self._leave(error)
         try:
-            await self._run.drive(error)
+            await self._run.drive(given)
         except BaseException as raised:
-            if error is None or not _is(raised, error):
+            if given is None or not _is(raised, given):
                 raise
         finally:
-            self._give_back(initiator)
+            await self._initiator.give_back(self._kind, self._done())
 
     def __enter__(self) -> Initiation:
         steps = self._begun(blocking=True)
-        initiator = self._initiators.of_process()
+        self._initiator = initiator = self._initiators.of_process()
         if self._plan.xa:
             self._session = initiator.take_joint(self._transactions, self._kind)
         else:
@@ -135,22 +149,21 @@ class Begin:
         try:
             self._run.drive()
         except BaseException:
-            self._give_back(initiator)
+            initiator.give_back(self._kind, self._done())
             raise
         return self._here(waits=False)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leave()
-        initiator = self._initiators.of_process()
+        given = self._leave(error)
         try:
-            self._run.drive(error)
+            self._run.drive(given)
         except BaseException as raised:
-            if error is None or not _is(raised, error):
+            if given is None or not _is(raised, given):
                 raise
         finally:
-            self._give_back(initiator)
+            self._initiator.give_back(self._kind, self._done())
 
     def _begun(self, *, blocking: bool) -> Steps:
         """Steps, if an initiation can be here.
@@ -175,7 +188,8 @@ class Begin:
                 raise DemarcationError(
                     f"begin(db={self._kind!r}): the application's database gives, in this `{way}`, {named}"
                 )
-        if current_sends.get() is not None and database is not None and database.one_writer:
+        around = current_sends.get()
+        if around is not None and not around.closed and database is not None and database.one_writer:
             raise DemarcationError(
                 f"begin() inside of a stage or an initiation would wait for the transaction around it ({database.address} has "
                 f"one at a time): what is sent there joins it without begin()"
@@ -214,15 +228,18 @@ class Begin:
             argument = JointConnection(self._session.argument(), self._session.threads)
         return Initiation(self._sends, argument, self._unstash)
 
-    def _leave(self) -> None:
+    def _leave(self, error: BaseException | None) -> BaseException | None:
+        """Collect no more messages. The result is the error for the steps, in which a GeneratorExit would end them at once."""
         self._sends.closed = True
         if self._token is not None:
-            current_sends.reset(self._token)
+            with contextlib.suppress(ValueError):  # a generator may be closed in another context than it was begun in
+                current_sends.reset(self._token)
+        return _Left() if isinstance(error, GeneratorExit) else error
 
-    def _give_back(self, initiator: Any) -> None:
+    def _done(self) -> Any:
+        """The session that goes back to the initiator; None if it has none of its own."""
         session, self._session = self._session, None
-        if session is not None and not self._plan.xa:
-            initiator.give_back(self._kind, session)
+        return None if self._plan.xa else session
 
     def _unstash(self, sends: Sends, stash: bytes, message: object, after: timedelta | float | None) -> str:
         origin = Origin.of_stash(stash)
@@ -236,6 +253,10 @@ class Begin:
         if target is None:
             raise DemarcationError(f"a stash of stage {origin.scope!r}: no stage follows it in flow {origin.flow!r}")
         return sends.go_on(origin, target, message, after)
+
+
+class _Left(BaseException):
+    """The generator around an initiation was closed: roll back."""
 
 
 def _is(raised: BaseException, error: BaseException) -> bool:

@@ -40,6 +40,8 @@ class BlockingInitiator:
         self._sender: Sender | None = None
         self._joint: JointTransactions | None = None
         self._prepared = False
+        self._open = 0
+        self._closed = False
 
     def prepare(self) -> None:
         """Make inbox and outbox, once.
@@ -53,18 +55,25 @@ class BlockingInitiator:
                 self._prepared = True
 
     def take(self, kind: Any) -> BlockingSession | None:
-        """A session; ``kind`` is the type of its argument, None for the usual one."""
-        if self.database is None:
-            return None
+        """A session, until `give_back`; ``kind`` is the type of its argument, None for the usual one."""
         with self._lock:
-            idle = self._idle.setdefault(kind, [])
-            if idle:
-                return idle.pop()
-        return self.database.blocking_session(kind)
+            idle = self._idle.get(kind)
+            session = idle.pop() if idle else None
+        if session is None and self.database is not None:
+            session = self.database.blocking_session(kind)
+        with self._lock:
+            self._open += 1
+        return session
 
-    def give_back(self, kind: Any, session: BlockingSession) -> None:
+    def give_back(self, kind: Any, session: BlockingSession | None) -> None:
+        """End one initiation. After `close` the last of them closes what they have opened since."""
         with self._lock:
-            self._idle[kind].append(session)
+            self._open -= 1
+            if session is not None:
+                self._idle.setdefault(kind, []).append(session)
+            last = self._closed and not self._open
+        if last:
+            self.close()
 
     def send(self, step: ask.Send) -> ask.Sent:
         thread, sender = self._reached()
@@ -81,14 +90,18 @@ class BlockingInitiator:
         with self._lock:
             if self._joint is None:
                 self._joint = make()
-        return BlockingJointSession(self._joint.session(kind))
+            session = BlockingJointSession(self._joint.session(kind))
+            self._open += 1
+        return session
 
     def outcome(self, step: ask.AskOutcome) -> str:
         thread, sender = self._reached()
         return thread.call(sender.outcome(step.name))
 
     def close(self) -> None:
+        """Close all but the sessions of initiations that are open."""
         with self._lock:
+            self._closed = True
             thread, sender, self._thread, self._sender = self._thread, self._sender, None, None
             sessions = [each for idle in self._idle.values() for each in idle]
             self._idle.clear()

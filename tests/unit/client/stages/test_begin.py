@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import socket
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -330,13 +331,91 @@ def test_initiations_of_two_event_loops_do_not_share_a_connection(tmp_path: Path
     async def order() -> Any:
         async with place.stages.begin() as tx:
             await tx.db.execute(INSERT)
-        assert place.stages._initiators is not None
-        return place.stages._initiators.asynchronous
+        return place.stages._initiators
 
-    first = asyncio.run(order())
+    initiators = asyncio.run(order())
+    (first,) = initiators.by_loop.values()
+    (idle,) = first.idle[None]
+    asyncio.run(place.stages.close())
+    assert initiators.by_loop == first.idle == {}
+    assert idle._blocking.opened is None
+    asyncio.run(order())
     place.begin(place.order)
-    asyncio.run(first.close())
-    assert len(place.rows("orders")) == 2
+    assert initiators.by_loop == {}
+    assert len(place.rows("orders")) == 3
+
+
+def test_an_initiation_ends_on_its_own_loop_when_another_loop_has_begun_one(tmp_path: Path, nowhere: str) -> None:
+    place = Place(tmp_path / "shop.db", nowhere, waits=True)
+
+    async def other() -> None:
+        place.stages._initiators.of_loop()  # type: ignore[union-attr]
+
+    async def order() -> None:
+        for _ in range(2):
+            async with place.stages.begin() as tx:
+                await tx.db.execute(INSERT)
+                await asyncio.to_thread(asyncio.run, other())
+        assert len(place.stages._initiators.of_loop().idle[None]) == 1  # type: ignore[union-attr]
+        await place.stages.close()
+
+    asyncio.run(order())
+    assert place.rows("orders") == [(1,), (1,)]
+
+
+def test_an_initiation_over_the_close_of_its_application_commits_and_leaves_nothing_open(place: Place) -> None:
+    kept: list[Any] = []
+
+    async def order() -> None:
+        async with place.stages.begin() as tx:
+            await tx.db.execute(INSERT)
+            kept.append(place.stages._initiators.of_loop())  # type: ignore[union-attr]
+            await place.stages.close()
+
+    if place.waits:
+        asyncio.run(order())
+        assert kept[0].idle == {}
+    else:
+        with place.stages.begin() as tx:
+            tx.db.execute(INSERT)
+            kept.append(place.stages._initiators.of_process())  # type: ignore[union-attr]
+            place.stages.close_blocking()
+        assert kept[0]._idle == {}
+    place.begin(lambda tx: [INSERT])
+    assert place.rows("orders") == [(1,), (1,)]
+
+
+def test_a_generator_that_is_closed_inside_of_an_initiation_rolls_it_back(place: Place) -> None:
+    def orders() -> Iterator[None]:
+        with place.stages.begin() as tx:
+            tx.db.execute(INSERT)
+            yield
+
+    async def orders_async() -> AsyncIterator[None]:
+        async with place.stages.begin() as tx:
+            await tx.db.execute(INSERT)
+            yield
+
+    async def closed() -> None:
+        begun = orders_async()
+        await anext(begun)
+        await asyncio.create_task(begun.aclose())  # type: ignore[attr-defined]  # in a context of its own, as asyncio does it
+        assert not place.stages._initiators.of_loop().writer.locked()  # type: ignore[union-attr]
+        idle: Any = place.stages._initiators.of_loop().idle[None][0]  # type: ignore[union-attr]
+        assert not idle._blocking.opened.in_transaction
+        await place.stages.close()
+
+    if place.waits:
+        asyncio.run(closed())
+    else:
+        begun: Any = orders()
+        next(begun)
+        contextvars.Context().run(begun.close)
+        initiator: Any = place.stages._initiators.of_process()  # type: ignore[union-attr]
+        assert not initiator.writer.locked()
+        assert not initiator._idle[None][0].opened.in_transaction
+    place.begin(lambda tx: [INSERT])
+    assert place.rows("orders") == [(1,)]
 
 
 def test_threads_begin_at_once_and_each_commits(tmp_path: Path, nowhere: str) -> None:
