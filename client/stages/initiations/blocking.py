@@ -5,6 +5,7 @@ The database is called in the caller's thread. The broker is called on an event 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -12,13 +13,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from understudy.client.stages.clock import now_ms
+from understudy.client.stages.connection import LostError
 from understudy.client.stages.core import initiating as ask
 from understudy.client.stages.core import steps as do
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.core.initiating import Steps
 from understudy.client.stages.databases.port import BlockingSession, Database
 from understudy.client.stages.initiations.loop_thread import LoopThread
-from understudy.client.stages.initiations.sender import Sender
+from understudy.client.stages.initiations.sender import Sender, unanswered
 
 if TYPE_CHECKING:  # an extra
     from understudy.client.stages.joint.blocking import BlockingJointSession
@@ -77,7 +79,10 @@ class BlockingInitiator:
 
     def send(self, step: ask.Send) -> ask.Sent:
         thread, sender = self._reached()
-        return thread.call(sender.send(step.envelopes, step.name))
+        try:
+            return thread.call(sender.send(step.envelopes, step.name))
+        except LostError as error:  # another thread has closed the application: the commit may be on its way
+            return ask.Sent(error=error, asked=True)
 
     def join(self, envelopes: Sequence[Envelope], xid: Any) -> None:
         thread, sender = self._reached()
@@ -96,7 +101,10 @@ class BlockingInitiator:
 
     def outcome(self, step: ask.AskOutcome) -> str:
         thread, sender = self._reached()
-        return thread.call(sender.outcome(step.name))
+        try:
+            return thread.call(sender.outcome(step.name))
+        except LostError as error:
+            return unanswered(error)
 
     def close(self) -> None:
         """Close all but the sessions of initiations that are open."""
@@ -109,7 +117,8 @@ class BlockingInitiator:
         if joint is not None:
             joint.close_blocking()
         if thread is not None and sender is not None:
-            thread.call(sender.close())
+            with contextlib.suppress(LostError):  # another thread closes it, too
+                thread.call(sender.close())
             thread.close()
         for session in sessions:
             session.close()

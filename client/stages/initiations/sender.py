@@ -73,9 +73,14 @@ class Sender:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 return await ask_outcome(self._connection, name)
         except (LostError, TimeoutError) as error:
-            return f"no broker answers what became of them ({error})"
+            return unanswered(error)
 
     async def close(self) -> None:
         self._channels.clear()
         self._joint.clear()
         await self._connection.close()
+
+
+def unanswered(error: Exception) -> str:
+    """The outcome of a transaction if no broker tells it."""
+    return f"no broker answers what became of them ({error})"

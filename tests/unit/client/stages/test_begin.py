@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import socket
 import sqlite3
@@ -30,9 +31,10 @@ from understudy.client.stages import (
     Stages,
     sqlite,
 )
+from understudy.client.stages.connection import LostError
 from understudy.client.stages.core.sends import Origin
 from understudy.client.stages.databases.sqlite_database import SqliteSession
-from understudy.client.stages.initiations import sender
+from understudy.client.stages.initiations import loop_thread, sender
 
 
 @pytest.fixture
@@ -438,6 +440,71 @@ def test_threads_begin_at_once_and_each_commits(tmp_path: Path, nowhere: str) ->
     place.stages.close_blocking()
     assert errors == []
     assert len(place.rows("orders")) == 20
+
+
+@pytest.mark.parametrize("outbox", [True, False])
+def test_a_thread_that_sends_while_another_closes_the_application_is_told(
+    tmp_path: Path, nowhere: str, monkeypatch: pytest.MonkeyPatch, outbox: bool
+) -> None:
+    sends = threading.Event()
+
+    async def for_ever(*_: Any) -> Any:
+        sends.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(sender.Sender, "send", for_ever)
+    place = Place(tmp_path / "shop.db", nowhere, waits=False)
+    ends: list[Exception | None] = []
+
+    def order() -> None:
+        try:
+            with place.stages.begin(outbox=outbox) as tx:
+                tx.db.execute(INSERT)
+                place.checkout.send(Order(1))
+            ends.append(None)
+        except NotSentError as error:
+            ends.append(error)
+
+    ordering = threading.Thread(target=order, daemon=True)
+    ordering.start()
+    assert sends.wait(60)
+    place.stages.close_blocking()
+    ordering.join(60)
+    (end,) = ends
+    assert (end is None) is outbox
+    assert outbox or "were closed" in str(end)
+    assert place.rows("orders") == [(1,)]
+    assert len(place.rows("understudy_outbox")) == int(outbox)
+    assert "understudy-stages-initiations" not in {each.name for each in threading.enumerate()}
+
+
+def test_a_loop_that_closes_releases_the_caller_of_a_task_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_thread, "AGAIN_S", 0.01)
+    thread = loop_thread.LoopThread("stubborn")
+    begun = threading.Event()
+    told: list[str] = []
+
+    async def stubborn() -> None:
+        begun.set()
+        while not thread._loop.is_closed():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+    def call() -> None:
+        try:
+            thread.call(stubborn())
+        except LostError as error:
+            told.append(str(error))
+
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    assert begun.wait(60)
+    thread.close()
+    thread.close()
+    caller.join(60)
+    with pytest.raises(LostError):
+        thread.call(stubborn())
+    assert told == ["the initiations of the application were closed"]
 
 
 FORKS = """
