@@ -62,7 +62,7 @@ class AioPikaChannel:
 
     async def declare(self, entity: Entity) -> None:
         channel = self._channel
-        async with errors_as_ours():
+        async with errors_as_ours(encoding=True):
             match entity:
                 case Queue():
                     await channel.queue_declare(
@@ -84,7 +84,7 @@ class AioPikaChannel:
             return (await self._channel.queue_declare(queue, passive=True)).message_count or 0
 
     async def unbind(self, binding: Binding) -> None:
-        async with errors_as_ours():
+        async with errors_as_ours(encoding=True):
             await self._channel.queue_unbind(
                 binding.queue, binding.exchange, binding.routing_key, arguments=dict(binding.arguments)
             )
@@ -109,7 +109,7 @@ class AioPikaChannel:
             expiration=None if message.expiration_ms is None else str(message.expiration_ms),
             delivery_mode=PERSISTENT if message.persistent else None,
         )
-        async with errors_as_ours():
+        async with errors_as_ours(encoding=True):
             await self._channel.basic_publish(
                 message.body, exchange=message.exchange, routing_key=message.routing_key, properties=properties,
                 mandatory=message.mandatory,

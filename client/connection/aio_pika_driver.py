@@ -19,6 +19,7 @@ from aio_pika.abc import AbstractConnection
 from understudy.client.connection.aio_pika_channel import AioPikaChannel
 from understudy.client.connection.aio_pika_errors import closed, errors_as_ours
 from understudy.client.connection.core.addresses import Brokers, ListedBrokers, named, with_option
+from understudy.client.connection.core.numbers import ChannelNumbers
 
 CONNECT_TIMEOUT_S: Final = 5.0
 HEARTBEAT_S: Final = 10
@@ -45,7 +46,7 @@ class AioPikaDriver:
         return await asyncio.to_thread(find_brokers, self._brokers)
 
     async def open(self, url: str) -> AioPikaLink:
-        async with errors_as_ours(CONNECT_TIMEOUT_S):
+        async with errors_as_ours(CONNECT_TIMEOUT_S, opening=True):
             opened = await aio_pika.connect(
                 with_option(url, "heartbeat", str(HEARTBEAT_S)),
                 timeout=CONNECT_TIMEOUT_S,
@@ -79,7 +80,10 @@ class AioPikaLink:
     def __init__(self, connection: AbstractConnection) -> None:
         self._connection = connection
         transport: Any = connection.transport
-        properties = transport.connection.server_properties or {}
+        self._wire = transport.connection
+        self._numbers = ChannelNumbers(self._wire.connection_tune.channel_max)
+        self._opening: set[int] = set()
+        properties = self._wire.server_properties or {}
         found = properties.get("capabilities") or {}
         self.capabilities = frozenset(name for name, able in found.items() if able is True)
 
@@ -87,10 +91,15 @@ class AioPikaLink:
     def lives(self) -> bool:
         return not self._connection.is_closed
 
-    async def channel(self) -> AioPikaChannel:
-        async with errors_as_ours():
-            opened = await self._connection.channel(publisher_confirms=False)
-            return AioPikaChannel(self, await opened.get_underlay_channel())
+    async def channel(self, *, spare: bool = False) -> AioPikaChannel:
+        number = self._numbers.free(self._wire.channels, self._opening, spare=spare)
+        self._opening.add(number)
+        try:
+            async with errors_as_ours():
+                opened = await self._connection.channel(number, publisher_confirms=False)
+                return AioPikaChannel(self, await opened.get_underlay_channel())
+        finally:
+            self._opening.discard(number)
 
     async def close(self) -> None:
         await closed(self._connection)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import struct
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
@@ -23,6 +24,10 @@ from understudy.client.connection.errors import LoginRefusedError, LostError, Re
 
 ANSWER_TIMEOUT_S: Final = 30.0
 CLOSE_TIMEOUT_S: Final = 1.0
+NOT_SENT: Final = 0
+"""Code of a refusal by the client itself: a value that AMQP cannot carry."""
+_NOT_ENCODED: Final = (TypeError, ValueError, OverflowError, struct.error)
+"""Errors of the library's encoder, which encodes all of a call before it sends any of it."""
 _CODES: Final[Mapping[type[Exception], int]] = {
     ChannelAccessRefused: 403,
     ChannelNotFoundEntity: 404,
@@ -40,8 +45,15 @@ async def closed(closing: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def errors_as_ours(timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[None]:
+async def errors_as_ours(
+    timeout_s: float = ANSWER_TIMEOUT_S, *, opening: bool = False, encoding: bool = False
+) -> AsyncIterator[None]:
     """Errors of aio-pika become ours; the cause stays with them.
+
+    Args:
+        timeout_s: bound of the wait.
+        opening: the connection is being opened; later, a broker that ends it with 530 refuses no login.
+        encoding: values of the program are encoded, and an error of the encoder is a refusal.
 
     When a connection closes, the library may cancel a task that waits for it, or raise a bare ``Exception``. A CancelledError
     that nobody asked this task for is a loss, and so is an error of no type.
@@ -51,7 +63,7 @@ async def errors_as_ours(timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[N
 
     Raises:
         LostError: the connection or the channel is gone, or no answer came in time.
-        RefusedError: the broker closed the channel.
+        RefusedError: the broker closed the channel, or a value cannot be encoded and was not sent.
         LoginRefusedError: the broker refuses the login.
     """
     task = asyncio.current_task()
@@ -65,14 +77,14 @@ async def errors_as_ours(timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[N
             if task.cancelling() > before:
                 raise asyncio.CancelledError from error
             raise
-    except (AuthenticationError, ProbableAuthenticationError, ConnectionNotAllowed) as error:
-        raise LoginRefusedError(f"the broker refuses the login: {_words(error)}") from error
-    except ChannelClosed as error:
-        raise _refused(error) from error
     except TimeoutError as error:
         raise LostError(f"no answer within {timeout_s:g} s") from error
     except (AMQPError, OSError, RuntimeError) as error:
-        raise LostError(f"{type(error).__name__}: {_words(error)}") from error
+        raise _ours(error, opening=opening) from error
+    except _NOT_ENCODED as error:
+        if not encoding:
+            raise
+        raise RefusedError(NOT_SENT, f"cannot be sent: {type(error).__name__}: {error}") from error
     except asyncio.CancelledError as error:
         if task.cancelling():
             raise
@@ -81,6 +93,14 @@ async def errors_as_ours(timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[N
         if type(error) is not Exception:
             raise
         raise LostError("the connection closed") from error
+
+
+def _ours(error: Exception, *, opening: bool) -> Exception:
+    if opening and isinstance(error, AuthenticationError | ProbableAuthenticationError | ConnectionNotAllowed):
+        return LoginRefusedError(f"the broker refuses the login: {_words(error)}")
+    if isinstance(error, ChannelClosed):
+        return _refused(error)
+    return LostError(f"{type(error).__name__}: {_words(error)}")
 
 
 def _refused(error: ChannelClosed) -> Exception:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pika
 
+from understudy.client.connection.core.numbers import ChannelNumbers
 from understudy.client.connection.errors import LostError
 from understudy.client.connection.pika_channel import PikaChannel
 from understudy.client.connection.pika_errors import as_ours, fail, give
@@ -42,6 +43,7 @@ class PikaLink:
         self._waiting: set[Future[Any]] = set()
         self._channels: set[PikaChannel] = set()
         self._connection: Any = None
+        self._numbers = ChannelNumbers(0)
         self._thread = threading.Thread(target=self._run, name="understudy.client", daemon=True)
         self._thread.start()
         try:
@@ -54,10 +56,8 @@ class PikaLink:
     def lives(self) -> bool:
         return not self._ended.is_set()
 
-    def channel(self) -> PikaChannel:
-        made: PikaChannel = self.asked(
-            lambda done: self._connection.channel(on_open_callback=lambda opened: done(self._note(opened)))
-        )
+    def channel(self, *, spare: bool = False) -> PikaChannel:
+        made: PikaChannel = self.asked(lambda done: self._open_channel(done, spare=spare))
         return made
 
     def forget(self, channel: PikaChannel) -> None:
@@ -121,12 +121,17 @@ class PikaLink:
                 except Exception as raised:  # noqa: BLE001  # as above
                     _log.debug("pika: %s", raised)
 
+    def _open_channel(self, done: Callable[[Any], None], *, spare: bool) -> None:
+        number = self._numbers.free(self._connection._channels, spare=spare)  # noqa: SLF001  # pika shows them nowhere else
+        self._connection.channel(number, on_open_callback=lambda opened: done(self._note(opened)))
+
     def _note(self, opened: Any) -> PikaChannel:
         made = PikaChannel(self, opened)
         self._channels.add(made)
         return made
 
     def _when_opened(self, connection: Any) -> None:
+        self._numbers = ChannelNumbers(connection.params.channel_max)
         properties = connection.server_properties or {}
         found = properties.get("capabilities") or {}
         self.capabilities = frozenset(name for name, able in found.items() if able is True)

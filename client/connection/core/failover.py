@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from understudy.client.connection.core.addresses import named
 from understudy.client.connection.core.backoff import Backoff
+from understudy.client.connection.core.numbers import NoChannelError
 from understudy.client.connection.core.port import Channel, Driver, Link, Procedure
 from understudy.client.connection.core.topology import Binding, Entity, Topology
 from understudy.client.connection.errors import LostError, NoBrokerError, RefusedError
@@ -25,6 +26,9 @@ GIVE_UP_S: Final = 60.0
 """So long a call waits for a broker, unless told otherwise."""
 RESOURCE_LOCKED: Final = 405
 """Answer for an exclusive queue whose old connection has not ended yet for the broker."""
+FULL_PAUSE_S: Final = 0.01
+LONGEST_FULL_PAUSE_S: Final = 1.0
+"""Bounds of the first and of all pauses while each channel of the link is taken."""
 MOST_IDLE: Final = 64
 """Channels kept for later transactions."""
 
@@ -155,13 +159,14 @@ class Failover:
     # -- channels -------------------------------------------------------------------------------------------------------
 
     def channel(self, prepare: Callable[[Channel], Procedure[None]]) -> Procedure[Channel]:
-        """A new channel, prepared; begun again on another link if the first is lost.
+        """A new channel, prepared; begun again on another link if the first is lost. Waits while all channels are taken.
 
         Raises:
-            NoBrokerError, LoginRefusedError: as `connected`.
+            NoBrokerError, LoginRefusedError: as `connected`; NoBrokerError, too, if no channel came free in time.
             RefusedError: a broker refuses the preparation.
         """
         started_s = self.driver.now_s()
+        waits = Backoff(FULL_PAUSE_S, LONGEST_FULL_PAUSE_S)
         while True:
             link = yield from self.connected(started_s)
             try:
@@ -171,6 +176,13 @@ class Failover:
                 except BaseException:
                     yield channel.close
                     raise
+            except NoChannelError as error:
+                self._check_time(started_s, str(error))
+                idle = self._one_idle()
+                if idle is not None:
+                    yield idle.close
+                else:
+                    yield partial(self.driver.pause, waits.next_s(self.driver.chance()))
             except LostError as error:
                 self.driver.warn(f"a channel is lost: {error}")
                 self._check_time(started_s, str(error))
@@ -183,11 +195,16 @@ class Failover:
 
     def take_channel(self) -> Procedure[Channel]:
         """A channel in transaction mode with nothing in it, from the idle ones or a new one; `give_channel` it back."""
-        while self._idle:
-            channel = self._idle.pop()
+        while (channel := self._one_idle()) is not None:
             if channel.lives:
                 return channel
         return (yield from self.channel(selected))
+
+    def _one_idle(self) -> Channel | None:
+        try:
+            return self._idle.pop()
+        except IndexError:  # not asked for beforehand: another thread may take the last one
+            return None
 
     def give_channel(self, channel: Channel) -> Procedure[None]:
         """Keep a channel that `take_channel` gave, and that has nothing open."""

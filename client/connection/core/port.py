@@ -83,8 +83,8 @@ class Link(Protocol):
 
     @property
     def lives(self) -> bool: ...
-    def channel(self) -> Any:
-        """Result: a new `Channel`."""
+    def channel(self, *, spare: bool = False) -> Any:
+        """Result: a new `Channel`. NoChannelError: all are taken; one is kept for calls with ``spare``."""
 
     def close(self) -> Any:
         """Never raises; bounded."""

@@ -124,7 +124,7 @@ class Transactions:
             yield channel.commit
         except RefusedError as error:
             yield channel.close
-            raise TransactionAborted(f"the broker refuses transaction {name!r}: {error}") from error
+            raise TransactionAborted(f"transaction {name!r} is refused: {error}") from error
         except LostError as error:
             yield channel.close
             if asked:
@@ -191,7 +191,7 @@ class Transactions:
         """The channel for answers, with a queue of its own."""
         if self._answers is None or self._answers.link is not link or not self._answers.lives:
             self._answers = None
-            channel: Channel = yield link.channel
+            channel: Channel = yield partial(link.channel, spare=True)
             self._answer_queue = f"answers.{self._driver.token()}"
             queue = Queue(name=self._answer_queue, durable=False, exclusive=True, auto_delete=True)
             try:

@@ -14,6 +14,7 @@ from understudy.client.connection.core.backoff import Backoff
 from understudy.client.connection.core.consumption import Consumption
 from understudy.client.connection.core.failover import Failover
 from understudy.client.connection.core.messages import Message, Outgoing
+from understudy.client.connection.core.numbers import ChannelNumbers, NoChannelError
 from understudy.client.connection.core.outcome import HEADER, Outcome
 from understudy.client.connection.core.topology import Binding, Entity, Exchange, Queue, Topology
 from understudy.client.connection.core.transaction import Transaction
@@ -116,7 +117,10 @@ class ScriptedLink:
         self.capabilities = frozenset({"understudy.outcomes"})
         self.lives = True
 
-    def channel(self) -> ScriptedChannel:
+    def channel(self, *, spare: bool = False) -> ScriptedChannel:
+        mine = [each for each in self.driver.channels if each.link is self and each.lives]
+        if len(mine) >= self.driver.most_channels and not spare:
+            raise NoChannelError("all channels are taken")
         self.driver.channels.append(ScriptedChannel(self))
         return self.driver.channels[-1]
 
@@ -140,6 +144,7 @@ class ScriptedDriver:
         self.last_question = ""
         self.links: list[ScriptedLink] = []
         self.channels: list[ScriptedChannel] = []
+        self.most_channels = 9
         self._tokens = itertools.count(1)
 
     def find(self) -> list[str]:
@@ -203,6 +208,12 @@ def published(*keys: str, name: str | None = None) -> Transaction:
     transaction = Transaction(name)
     for key in keys:
         transaction.publish(b"", key)
+    return transaction
+
+
+def settling(message: Message) -> Transaction:
+    transaction = Transaction(None)
+    transaction.acknowledge(message)
     return transaction
 
 
@@ -389,6 +400,47 @@ def test_a_transaction_that_only_acknowledges_goes_by_the_brokers_id() -> None:
     named.acknowledge(message_on(channel, b""))
     with pytest.raises(ArgumentError, match="publishes nothing"):
         run(transactions.commit(named))
+
+
+def test_a_transaction_waits_while_all_channels_are_taken() -> None:
+    driver = ScriptedDriver()
+    driver.most_channels = 1
+    failover = Failover(driver, give_up_s=1)
+    transactions = Transactions(failover, lambda name: name)
+    consumption = Consumption(failover, "q", 1)
+    run(transactions.commit(published("a")))  # leaves an idle channel
+    driver.answers = ["hello", "3.14"]
+    message = run(consumption.next())
+    assert message is not None
+    steps = transactions.commit(published("b"))
+    call = next(steps)
+    while len(driver.pauses) < 2:
+        call = throw_or_send(steps, call)
+    run(transactions.commit(settling(message)))  # its question for an id has a channel
+    driver.channels[-1].lives = False  # of the answer
+    with pytest.raises(NoBrokerError, match="all channels are taken"):
+        run(transactions.commit(published("c")))
+    driver.pauses.clear()
+    run(consumption.close())
+    with pytest.raises(StopIteration):
+        run_on(steps, call)
+    assert driver.done[-2:] == ["publish b", "commit"]
+    assert len(driver.links) == 1
+
+
+def test_numbers_of_channels_stay_within_the_brokers_bound() -> None:
+    numbers = ChannelNumbers(4)
+    assert [numbers.free() for _ in range(4)] == [1, 2, 3, 1]
+    assert numbers.free({2}, {4}) == 3
+    assert numbers.free({1, 2}, set()) == 3
+    assert numbers.free({1, 4}, {2}) == 3
+    for taken in [({1, 2, 3},), ({1, 2}, {3}), ({1, 2, 3, 4}, {3})]:
+        with pytest.raises(NoChannelError, match="all 3 channels"):
+            numbers.free(*taken)
+    assert numbers.free({1, 2, 3}, spare=True) == 4
+    assert numbers.free({1, 2, 4}, spare=True) == 3
+    assert ChannelNumbers(1).free() == 1
+    assert ChannelNumbers(0).free(spare=True) == 65_535
 
 
 def test_an_interrupted_commit_closes_its_channel() -> None:

@@ -12,8 +12,9 @@ import pika.spec
 import pytest
 
 from understudy.client.connection.core.messages import Outgoing
+from understudy.client.connection.core.numbers import ChannelNumbers, NoChannelError
 from understudy.client.connection.core.topology import Queue
-from understudy.client.connection.errors import RefusedError
+from understudy.client.connection.errors import LostError, RefusedError
 from understudy.client.connection.pika_channel import PikaChannel
 from understudy.client.connection.pika_link import PikaLink
 
@@ -118,6 +119,27 @@ def test_a_declaration_that_cannot_be_encoded_is_refused(
     with pytest.raises(RefusedError, match="cannot be sent"):
         channel.declare(Queue(name="q", arguments=arguments))
     assert wire.sent == ["Channel.Close"]
+
+
+class NumberedConnection:
+    """Notes the numbers of channels that are asked for."""
+
+    def __init__(self) -> None:
+        self._channels: dict[int, Any] = {}
+
+    def channel(self, number: int, on_open_callback: Any) -> None:
+        self._channels[number] = on_open_callback
+        raise LostError("no answer")
+
+
+def test_a_link_numbers_its_channels_within_the_brokers_bound(link: InlineLink) -> None:
+    link._numbers = ChannelNumbers(3)
+    link._connection = connection = NumberedConnection()
+    for spare, wanted in ((False, LostError), (False, LostError), (False, NoChannelError), (True, LostError)):
+        with pytest.raises(LostError) as raised:
+            link.channel(spare=spare)
+        assert raised.type is wanted
+    assert list(connection._channels) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("meanwhile", ["", "closing", "closed"])
