@@ -226,6 +226,9 @@ class TxChannel:
             for each in envelopes:
                 self._connection.forget_queue(each.queue)  # perhaps its exchange is gone
             raise
+        except Exception:
+            await self.close()  # else what was sent so far would go out with the next commit
+            raise
 
     async def _send(self, envelopes: Sequence[Envelope], tag: int | None, before_commit: Callable[[], None]) -> None:
         for each in envelopes:

@@ -220,6 +220,9 @@ class Connection:
             if not isinstance(error.__cause__, refusal):
                 raise
             return False
+        except Exception:
+            await close_channel(channel)  # the name cannot be written
+            raise
         await close_channel(channel)
         return True
 
