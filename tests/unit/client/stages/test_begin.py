@@ -411,7 +411,7 @@ def test_a_generator_that_is_closed_inside_of_an_initiation_rolls_it_back(place:
         asyncio.run(closed())
     else:
         begun: Any = orders()
-        next(begun)
+        contextvars.Context().run(next, begun)
         contextvars.Context().run(begun.close)
         initiator: Any = place.stages._initiators.of_process()  # type: ignore[union-attr]
         assert not initiator.writer.locked()
